@@ -1,0 +1,39 @@
+# Two commands do everything: `make demo` runs the main job, `make test` the tests.
+# Both install what is missing (Debian packages, when allowed to).
+SHELL := /bin/bash
+FUZZ_SECONDS ?= 60
+DEMO_FLAGS ?=
+
+.PHONY: demo test lint unit judge fuzz bench build help
+
+help:            ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+build:           ## the millstream command, in release
+	@scripts/need cargo:cargo cc:gcc
+	cargo build --release -p millstream-cli
+
+demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
+	./target/release/millstream run first-look --out out $(DEMO_FLAGS)
+
+test: lint unit judge fuzz   ## all tests
+
+lint:            ## rustfmt and clippy, no warnings
+	@scripts/need cargo:cargo cc:gcc
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+unit:            ## tests beside the code, and the lab's
+	cargo test --workspace --exclude millstream --quiet
+	cargo test -p millstream --lib --examples --quiet
+
+judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
+	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2
+	cargo test --release -p millstream --tests
+
+fuzz:            ## every fuzz target for FUZZ_SECONDS
+	@scripts/need g++:g++
+	fuzz/run $(FUZZ_SECONDS)
+
+bench:           ## the packet layer beside its peers
+	cargo bench -p millstream-packet
