@@ -1,0 +1,54 @@
+//! What the laboratory keeps: one [`ExperimentRecord`] per experiment and one [`RunRecord`] per run.
+//!
+//! The JSON of these types is the run format of `docs/run-format.md`. Numbers are in base units
+//! (seconds, bytes, bits per second) and the unit is the end of the key; the exceptions are
+//! latencies, which end in `_us`. Unknown keys are ignored on reading, missing optional parts
+//! take their defaults, so that a record of another minor version still loads.
+
+mod environment;
+mod experiment;
+mod probes;
+mod run;
+mod time;
+
+pub use environment::Environment;
+pub use experiment::{Difference, ExperimentRecord};
+pub use probes::{
+    CpuActivity, CpuSeries, HostCounters, InterfaceCounters, InterruptRow, Interrupts, Pressure,
+    Probes, SoftnetCpu, WorkerActivity,
+};
+pub use run::{
+    IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,
+};
+pub use time::Timestamp;
+
+/// Version of the JSON written here; a reader refuses a higher one.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Keys of `RunRecord::results` that every workload uses in the same sense.
+pub mod keys {
+    /// Payload bits that reached the receiving application, per second of the measured window.
+    pub const THROUGHPUT: &str = "throughput_bits_per_s";
+    /// CPU-seconds of the whole machine (both ends) per 10^9 payload bytes.
+    pub const CPU_PER_GB: &str = "cpu_s_per_gb";
+    /// CPU-seconds of the whole machine (both ends) per 10^6 transactions.
+    pub const CPU_PER_MILLION: &str = "cpu_s_per_million_transactions";
+    /// Finished request/response pairs per second.
+    pub const TRANSACTIONS: &str = "transactions_per_s";
+    /// Median latency of a transaction, microseconds.
+    pub const LATENCY_P50: &str = "latency_p50_us";
+    /// 90th percentile of the latency, microseconds.
+    pub const LATENCY_P90: &str = "latency_p90_us";
+    /// 99th percentile of the latency, microseconds.
+    pub const LATENCY_P99: &str = "latency_p99_us";
+    /// 99.9th percentile of the latency, microseconds.
+    pub const LATENCY_P999: &str = "latency_p999_us";
+    /// Largest latency, microseconds.
+    pub const LATENCY_MAX: &str = "latency_max_us";
+    /// Payload bytes received in the measured window.
+    pub const PAYLOAD: &str = "payload_bytes";
+    /// Transactions finished in the measured window.
+    pub const TRANSACTION_COUNT: &str = "transactions";
+    /// CPU-seconds of the whole machine in the measured window (idle, wait and steal excluded).
+    pub const CPU_SECONDS: &str = "cpu_s";
+}

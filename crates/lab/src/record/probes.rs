@@ -1,0 +1,284 @@
+//! What the probes saw during a run. A probe that could not look is `None` and named in `absent`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{TcpInfoRecord, Window};
+
+/// All probes of one run, on one clock (seconds after the start of the run).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probes {
+    /// Intended distance of samples.
+    #[serde(default)]
+    pub interval_s: f64,
+    /// When each sample was taken; a series has one value per step between samples, so one less.
+    #[serde(default)]
+    pub times_s: Vec<f64>,
+    /// What sampling itself cost: CPU time of the sampler.
+    #[serde(default)]
+    pub own_cpu_s: f64,
+    /// Probes that saw nothing, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, String>,
+    /// Time of every CPU by kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuActivity>,
+    /// Interrupts by source and CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<Interrupts>,
+    /// Context switches of the machine per step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<Vec<u64>>,
+    /// Softirqs by kind (`NET_RX`), one count per CPU, over all samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softirqs: Option<BTreeMap<String, Vec<u64>>>,
+    /// Receive backlog per CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softnet: Option<Vec<SoftnetCpu>>,
+    /// Interfaces and protocol counters of each host, by the host's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<BTreeMap<String, HostCounters>>,
+    /// The worker processes, by role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<BTreeMap<String, WorkerActivity>>,
+    /// Pressure stall information by resource: `cpu`, `memory`, `io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<BTreeMap<String, Pressure>>,
+    /// State of the connections at the end, filled in from what the workers report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tcp_info: Vec<TcpInfoRecord>,
+}
+
+/// Time of every CPU by kind, in CPU-seconds per step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuActivity {
+    /// Smallest step that the kernel counts in.
+    pub resolution_s: f64,
+    /// One per CPU that was online, in ascending number.
+    pub cpus: Vec<CpuSeries>,
+}
+
+/// One CPU: seconds spent in each step, columns of `/proc/stat` (guest time is inside `usr_s`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuSeries {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// User code.
+    pub usr_s: Vec<f64>,
+    /// User code at lowered priority.
+    pub nice_s: Vec<f64>,
+    /// The kernel, outside interrupts.
+    pub sys_s: Vec<f64>,
+    /// Hard interrupts.
+    pub irq_s: Vec<f64>,
+    /// Soft interrupts.
+    pub softirq_s: Vec<f64>,
+    /// Wanted to run but the hypervisor ran another.
+    pub steal_s: Vec<f64>,
+    /// Nothing to do.
+    pub idle_s: Vec<f64>,
+    /// Idle with a disk request outstanding.
+    pub wait_s: Vec<f64>,
+}
+
+impl CpuSeries {
+    /// The kinds in drawing order with their short names, busy ones first.
+    pub fn kinds(&self) -> [(&'static str, &[f64]); 8] {
+        [
+            ("usr", &self.usr_s),
+            ("nice", &self.nice_s),
+            ("sys", &self.sys_s),
+            ("softirq", &self.softirq_s),
+            ("irq", &self.irq_s),
+            ("steal", &self.steal_s),
+            ("wait", &self.wait_s),
+            ("idle", &self.idle_s),
+        ]
+    }
+
+    /// Seconds spent in one kind over all steps; zero for an unknown name.
+    pub fn total_s(&self, kind: &str) -> f64 {
+        self.kinds()
+            .iter()
+            .find(|(name, _)| *name == kind)
+            .map_or(0.0, |(_, series)| series.iter().sum())
+    }
+
+    /// Seconds of work (usr, nice, sys, softirq, irq) in step `at`.
+    pub fn busy_s(&self, at: usize) -> f64 {
+        self.kinds()[..5].iter().map(|(_, series)| series.get(at).copied().unwrap_or(0.0)).sum()
+    }
+}
+
+impl Probes {
+    /// CPU-seconds of work of the whole machine inside `window`; steps that lie across its edge
+    /// count by their share. `None` without the CPU probe or when no sample falls into the window.
+    pub fn busy_cpu_s(&self, window: Window) -> Option<f64> {
+        let cpu = self.cpu.as_ref()?;
+        let mut total = 0.0;
+        let mut covered = 0.0;
+        for (at, step) in self.times_s.windows(2).enumerate() {
+            let length = step[1] - step[0];
+            let inside = step[1].min(window.end_s) - step[0].max(window.start_s);
+            if length <= 0.0 || inside <= 0.0 {
+                continue;
+            }
+            covered += inside;
+            total += cpu.cpus.iter().map(|one| one.busy_s(at)).sum::<f64>() * inside / length;
+        }
+        (covered > 0.0).then_some(total)
+    }
+}
+
+/// Interrupts over all samples, and the inter-processor ones over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interrupts {
+    /// Numbers of the CPUs, the columns of every row.
+    pub cpus: Vec<u32>,
+    /// Sources that fired at least once, and always RES, CAL and TLB where the machine has them.
+    pub rows: Vec<InterruptRow>,
+}
+
+/// One line of `/proc/interrupts`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterruptRow {
+    /// Number or name at the start of the line: `38`, `RES`.
+    pub id: String,
+    /// Device or explanation: `virtio2-input.0`, `Rescheduling interrupts`.
+    pub name: String,
+    /// Count per CPU over all samples.
+    pub counts: Vec<u64>,
+    /// Count per CPU and step, kept for RES, CAL and TLB: outer index the CPU, inner the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Vec<u64>>,
+}
+
+/// One line of `/proc/net/softnet_stat`, as differences over all samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoftnetCpu {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Packets taken from the backlog or a device.
+    pub processed: u64,
+    /// Dropped because the backlog was full.
+    pub dropped: u64,
+    /// Times that the budget ended before the work did.
+    pub time_squeezed: u64,
+    /// Wake-ups asked for by other CPUs (RPS).
+    pub received_rps: u64,
+    /// Dropped by the flow limit.
+    pub flow_limited: u64,
+}
+
+/// Network counters of one host, read inside its namespace, as differences over all samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostCounters {
+    /// By name of the interface.
+    pub interfaces: BTreeMap<String, InterfaceCounters>,
+    /// `Tcp.RetransSegs`, `TcpExt.TCPTimeouts`, `Ip6.InReceives`: those that changed. Gauges
+    /// (`Tcp.CurrEstab`) may fall, hence the sign.
+    pub protocols: BTreeMap<String, i64>,
+}
+
+/// One line of `/proc/net/dev`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceCounters {
+    /// Bytes in, over all samples.
+    pub rx_bytes: u64,
+    /// Frames in (a merged super-segment counts once).
+    pub rx_packets: u64,
+    /// Damaged frames in.
+    pub rx_errors: u64,
+    /// Frames in that found no room.
+    pub rx_dropped: u64,
+    /// Overruns of the receive ring.
+    pub rx_fifo: u64,
+    /// Bytes out.
+    pub tx_bytes: u64,
+    /// Frames out.
+    pub tx_packets: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Frames dropped before sending.
+    pub tx_dropped: u64,
+    /// Overruns of the send ring.
+    pub tx_fifo: u64,
+    /// Bytes in per step.
+    #[serde(default)]
+    pub rx_bytes_series: Vec<u64>,
+    /// Bytes out per step.
+    #[serde(default)]
+    pub tx_bytes_series: Vec<u64>,
+}
+
+/// One worker process with all its threads, over all samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerActivity {
+    /// Process number, for matching with traces.
+    pub pid: u32,
+    /// Threads seen at most.
+    pub threads: u32,
+    /// CPU time in user code.
+    pub usr_s: f64,
+    /// CPU time in the kernel.
+    pub sys_s: f64,
+    /// Went to sleep by itself.
+    pub voluntary_switches: u64,
+    /// Was taken off the CPU.
+    pub involuntary_switches: u64,
+    /// Page faults without and with a disk read.
+    pub minor_faults: u64,
+    /// Page faults with a disk read.
+    pub major_faults: u64,
+    /// Samples (one per thread that used CPU time in the step) by the CPU it was last on.
+    pub seen_on_cpu: BTreeMap<u32, u64>,
+    /// Steps in which a thread was on another CPU than in the step before.
+    pub moves_seen: u64,
+}
+
+/// Microseconds in which some (or all) tasks waited for a resource, over all samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// At least one task waited.
+    pub some_us: u64,
+    /// All tasks waited.
+    pub full_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probes() -> Probes {
+        let series = CpuSeries {
+            usr_s: vec![0.05, 0.1, 0.0],
+            sys_s: vec![0.05, 0.0, 0.0],
+            idle_s: vec![0.0, 0.0, 0.1],
+            steal_s: vec![0.0, 0.0, 0.1],
+            ..CpuSeries::default()
+        };
+        let cpu = Some(CpuActivity { resolution_s: 0.01, cpus: vec![series] });
+        Probes { times_s: vec![0.0, 0.1, 0.2, 0.3], cpu, ..Probes::default() }
+    }
+
+    fn busy(start_s: f64, end_s: f64) -> Option<f64> {
+        probes().busy_cpu_s(Window { start_s, end_s }).map(|s| (s * 1e6).round() / 1e6)
+    }
+
+    #[test]
+    fn work_inside_a_window_counts_by_the_share_of_each_step() {
+        assert_eq!(busy(0.0, 0.3), Some(0.2));
+        assert_eq!(busy(0.05, 0.15), Some(0.1));
+        assert_eq!(busy(0.2, 0.3), Some(0.0));
+        assert_eq!(busy(1.0, 2.0), None);
+        assert_eq!(Probes::default().busy_cpu_s(Window { start_s: 0.0, end_s: 1.0 }), None);
+    }
+
+    #[test]
+    fn totals_are_by_short_name() {
+        let cpu = probes().cpu.unwrap();
+        assert!((cpu.cpus[0].total_s("usr") - 0.15).abs() < 1e-12);
+        assert_eq!(cpu.cpus[0].total_s("nonsense"), 0.0);
+    }
+}

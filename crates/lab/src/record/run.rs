@@ -1,0 +1,198 @@
+//! A run: one workload on one stack with one level of each factor, in a process of its own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Environment, FORMAT_VERSION, Probes, Timestamp};
+
+/// Everything that is kept of one finished run.
+///
+/// All times inside a run are seconds after `started_at`, in one clock for probes, intervals and
+/// the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`FORMAT_VERSION`] of the program that wrote it.
+    pub format: u32,
+    /// Unique in a store.
+    pub id: String,
+    /// Id of the experiment.
+    pub experiment_id: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Name of the workload: `tcp_stream`, `tcp_rr`.
+    pub workload: String,
+    /// `kernel`, `millstream`.
+    pub stack: String,
+    /// Level of every other factor.
+    #[serde(default)]
+    pub factors: BTreeMap<String, String>,
+    /// Seed of this run.
+    pub seed: u64,
+    /// Block (repeat), from 0.
+    pub block: u32,
+    /// Place in the order of execution over the experiment, from 0.
+    pub order: u32,
+    /// When set-up began; the zero of all times inside the run.
+    pub started_at: Timestamp,
+    /// From `started_at` to the end of the run, set-up and warm-up included.
+    pub duration_s: f64,
+    /// The part that the results describe.
+    #[serde(default)]
+    pub window: Window,
+    /// May the results be used?
+    pub validity: Validity,
+    /// The outcome in base units, the unit being the end of the key; see [`super::keys`].
+    #[serde(default)]
+    pub results: BTreeMap<String, f64>,
+    /// The evidence that the traffic took the path under test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathProof>,
+    /// The outcome over time. Intervals of a run depend on each other: they are for plots, not for n.
+    #[serde(default)]
+    pub intervals: IntervalSeries,
+    /// What the machine did meanwhile.
+    #[serde(default)]
+    pub probes: Probes,
+    /// The surroundings; empty facts mean "as recorded in the experiment".
+    #[serde(default)]
+    pub environment: Environment,
+    /// Remarks, for example fall-backs of a link's self-check.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// A stretch of a run, in seconds after its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// First second measured.
+    pub start_s: f64,
+    /// End of the measured part.
+    pub end_s: f64,
+}
+
+/// Whether a run counts, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validity {
+    /// False: the run is listed and drawn but enters no summary.
+    pub valid: bool,
+    /// One plain sentence each.
+    #[serde(default)]
+    pub reasons: Vec<String>,
+}
+
+impl Default for Validity {
+    fn default() -> Self {
+        Self { valid: true, reasons: Vec::new() }
+    }
+}
+
+impl Validity {
+    /// Marks the run invalid for one more reason.
+    pub fn reject(&mut self, reason: impl Into<String>) {
+        self.valid = false;
+        self.reasons.push(reason.into());
+    }
+}
+
+/// Bytes reported by the application beside bytes counted on the interface under test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathProof {
+    /// `HOST/INTERFACE` whose counters were read.
+    pub interface: String,
+    /// Payload bytes that the workload says it moved over the link.
+    pub reported_bytes: u64,
+    /// Bytes that the interface counted in the same stretch (headers included).
+    pub counted_bytes: u64,
+    /// Whether the two agree within the limits of the workload.
+    pub agrees: bool,
+}
+
+/// Outcomes per interval of equal width, each series under a key of the kind used in `results`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IntervalSeries {
+    /// Start of the first interval, seconds after the start of the run.
+    pub start_s: f64,
+    /// Width of an interval.
+    pub width_s: f64,
+    /// One value per interval.
+    #[serde(default)]
+    pub series: BTreeMap<String, Vec<f64>>,
+}
+
+/// `TCP_INFO` of one connection at the end of a run (or the stack's own equivalent).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpInfoRecord {
+    /// Which worker: `client`, `server`.
+    pub role: String,
+    /// Number of the connection in its worker.
+    pub connection: u32,
+    /// `kernel` or `millstream`: whose numbers they are.
+    #[serde(default)]
+    pub stack: String,
+    /// Congestion control, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// Names as in Linux's `tcp_info`, the unit at the end: `srtt_us`, `cwnd_bytes`, `retransmits`.
+    pub fields: BTreeMap<String, f64>,
+}
+
+impl RunRecord {
+    /// A run with the format filled in and everything else empty and valid.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { format: FORMAT_VERSION, id: id.into(), ..Self::default() }
+    }
+
+    /// A result, if the run has it and it is a finite number.
+    pub fn result(&self, key: &str) -> Option<f64> {
+        self.results.get(key).copied().filter(|value| value.is_finite())
+    }
+
+    /// Workload and factors, without the stack: what two stacks are compared in.
+    pub fn configuration(&self) -> String {
+        configuration_label(&self.workload, &self.factors)
+    }
+}
+
+/// `tcp_stream direction=up streams=4`: the name of a configuration in tables and plots.
+pub fn configuration_label(workload: &str, factors: &BTreeMap<String, String>) -> String {
+    let mut label = workload.to_owned();
+    for (name, level) in factors {
+        label.push_str(&format!(" {name}={level}"));
+    }
+    label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_comes_back_from_json() {
+        let mut run = RunRecord::new("a-r0001");
+        run.workload = "tcp_stream".into();
+        run.factors.insert("streams".into(), "4".into());
+        run.results.insert(crate::record::keys::THROUGHPUT.into(), 1.25e10);
+        run.validity.reject("the interface counted 3 % of the bytes");
+        let text = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<RunRecord>(&text).unwrap(), run);
+        assert_eq!(run.configuration(), "tcp_stream streams=4");
+    }
+
+    #[test]
+    fn the_smallest_record_of_the_documentation_loads() {
+        let text = r#"{"format":1,"id":"x","experiment_id":"e","experiment":"n","workload":"tcp_rr",
+            "stack":"kernel","seed":1,"block":0,"order":0,"started_at":"2026-11-20T22:24:19.123Z",
+            "duration_s":3.5,"validity":{"valid":true},"something_new":[1]}"#;
+        let run: RunRecord = serde_json::from_str(text).unwrap();
+        assert!(run.validity.valid && run.results.is_empty() && run.probes.cpu.is_none());
+    }
+
+    #[test]
+    fn a_result_that_is_no_number_is_no_result() {
+        let mut run = RunRecord::new("x");
+        run.results.insert("cpu_s_per_gb".into(), f64::INFINITY);
+        assert_eq!(run.result("cpu_s_per_gb"), None);
+        assert_eq!(run.result("latency_p50_us"), None);
+    }
+}
