@@ -1,1 +1,19 @@
-//! Skeleton.
+//! Where a packet goes next: routes, neighbours, and headers built ahead.
+//!
+//! - [`RouteTable`] and its reader [`Routes`]: longest-prefix match for both families through one
+//!   body; look-ups write nothing shared.
+//! - [`NeighborTable`]: ARP and neighbour discovery as one state machine (RFC 4861 section 7.3.2)
+//!   with bounded queues of waiting packets.
+//! - [`HeaderTemplate`]: the link, IP and transport headers of a flow, stamped with the generations
+//!   of both tables, so that one compare says whether they still hold.
+//! - [`address`]: addresses that follow from others.
+//!
+//! Nothing here does input or output or reads a clock: `now` is an argument.
+
+pub mod limits;
+mod prefix;
+mod table;
+mod trie;
+
+pub use prefix::{LinkId, NotAPrefix, Prefix};
+pub use table::{Route, RouteError, RouteTable, Routes};

@@ -1,0 +1,45 @@
+//! Every limit of this crate, in one place. Units are the last word of a name.
+
+/// Prefixes and alternatives a [`RouteTable`](crate::RouteTable) holds at most, unless told otherwise.
+pub const ROUTES_LIMIT: usize = 2 << 20;
+
+/// Neighbours a [`NeighborTable`](crate::NeighborTable) holds at most, unless told otherwise.
+pub const NEIGHBORS_LIMIT: usize = 4096;
+
+/// Slots looked at when a full neighbour table must find an entry that gives way.
+pub const EVICTION_SAMPLE_SLOTS: usize = 16;
+
+/// Packets one unresolved neighbour keeps at most.
+pub const PENDING_PER_ENTRY_PACKETS: usize = 32;
+
+/// Memory one unresolved neighbour keeps at most, in bytes really held.
+pub const PENDING_PER_ENTRY_BYTES: usize = 256 << 10;
+
+/// Packets all unresolved neighbours of a table keep together at most.
+pub const PENDING_PACKETS: usize = 1024;
+
+/// Memory all unresolved neighbours of a table keep together at most, in bytes really held.
+pub const PENDING_BYTES: usize = 4 << 20;
+
+/// `REACHABLE_TIME` of RFC 4861 section 10, before its random factor.
+pub const REACHABLE_TIME_MS: u64 = 30_000;
+
+/// `RETRANS_TIMER` of RFC 4861 section 10.
+pub const RETRANS_TIMER_MS: u64 = 1_000;
+
+/// `DELAY_FIRST_PROBE_TIME` of RFC 4861 section 10.
+pub const DELAY_FIRST_PROBE_MS: u64 = 5_000;
+
+/// `MAX_MULTICAST_SOLICIT` of RFC 4861 section 10: questions asked while INCOMPLETE.
+pub const MULTICAST_SOLICITS: u8 = 3;
+
+/// `MAX_UNICAST_SOLICIT` of RFC 4861 section 10: questions asked in PROBE.
+pub const UNICAST_SOLICITS: u8 = 3;
+
+/// How long an entry stays STALE without being used before it is forgotten (RFC 1122 section
+/// 2.3.2.1 asks for some such flush; RFC 4861 leaves the time open).
+pub const STALE_LIFETIME_MS: u64 = 20 * 60_000;
+
+/// Room for a prebuilt header: Ethernet with one tag (18), IPv4 with options (60), TCP with
+/// options (60) do not all come at once; this is two cache lines.
+pub const HEADER_TEMPLATE_BYTES: usize = 128;

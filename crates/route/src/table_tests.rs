@@ -1,0 +1,237 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn p(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn a(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn link(n: u16) -> Route {
+    Route::on_link(LinkId(n))
+}
+
+#[test]
+fn default_routes_of_both_families() {
+    let mut table = RouteTable::new();
+    assert_eq!(table.lookup(a("8.8.8.8")), None);
+    table.insert(Prefix::DEFAULT_V4, Route::via(LinkId(0), a("10.0.0.1"))).unwrap();
+    table.insert(p("10.0.0.0/24"), link(0)).unwrap();
+    let far = table.lookup(a("8.8.8.8")).unwrap();
+    assert_eq!(far.next_hop(a("8.8.8.8")), a("10.0.0.1"));
+    let near = table.lookup(a("10.0.0.9")).unwrap();
+    assert_eq!(near.next_hop(a("10.0.0.9")), a("10.0.0.9"));
+    assert_eq!(table.lookup(a("2001:db8::1")), None);
+    table.insert(Prefix::DEFAULT_V6, Route::via(LinkId(1), a("fe80::1"))).unwrap();
+    assert_eq!(table.lookup(a("2001:db8::1")).unwrap().link, LinkId(1));
+}
+
+#[test]
+fn the_lowest_metric_is_in_force_and_the_first_among_equals() {
+    let mut table = RouteTable::new();
+    let with = |n, metric| Route { metric, ..link(n) };
+    table.insert(p("10.0.0.0/8"), with(1, 20)).unwrap();
+    table.insert(p("10.0.0.0/8"), with(2, 10)).unwrap();
+    table.insert(p("10.1.1.1/8"), with(3, 10)).unwrap();
+    let found = |table: &RouteTable| table.lookup(a("10.1.1.1")).map(|r| r.link.0);
+    assert_eq!(found(&table), Some(2));
+    // The same link and gateway again is a change of metric, not another route.
+    assert_eq!(table.insert(p("10.0.0.0/8"), with(2, 30)), Ok(Some(with(2, 10))));
+    assert_eq!((found(&table), table.len()), (Some(3), 3));
+    assert_eq!(table.remove(p("10.0.0.0/8"), LinkId(3), None), Some(with(3, 10)));
+    assert_eq!(found(&table), Some(1));
+    assert_eq!(table.remove_link(LinkId(1)), 1);
+    assert_eq!(found(&table), Some(2));
+    assert_eq!(table.remove(p("10.0.0.0/8"), LinkId(2), Some(a("10.0.0.1"))), None);
+    assert_eq!(table.remove_link(LinkId(2)), 1);
+    assert_eq!((found(&table), table.is_empty()), (None, true));
+}
+
+#[test]
+fn a_full_table_refuses_and_stays_as_it_was() {
+    let mut table = RouteTable::with_limit(1);
+    table.insert(p("10.0.0.0/8"), link(1)).unwrap();
+    let generation = table.generation();
+    assert_eq!(table.insert(p("11.0.0.0/8"), link(1)), Err(RouteError::Full { limit: 1 }));
+    assert_eq!(table.insert(p("10.0.0.0/8"), link(2)), Err(RouteError::Full { limit: 1 }));
+    assert_eq!((table.generation(), table.iter().count()), (generation, 1));
+    // Replacing takes no room.
+    table.insert(p("10.0.0.0/8"), Route { metric: 7, ..link(1) }).unwrap();
+    assert_eq!(table.lookup(a("10.0.0.1")).unwrap().metric, 7);
+}
+
+#[test]
+fn refuses_what_cannot_be_a_route() {
+    let mut table = RouteTable::new();
+    let long = Prefix { addr: a("10.0.0.0"), len: 33 };
+    assert_eq!(table.insert(long, link(0)), Err(RouteError::PrefixLength(long)));
+    for gateway in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"] {
+        let route = Route::via(LinkId(0), a(gateway));
+        let error = Err(RouteError::Gateway(a(gateway)));
+        assert_eq!(table.insert(Prefix::DEFAULT_V4, route), error, "{gateway}");
+    }
+    let v4_for_v6 = Route::via(LinkId(0), a("10.0.0.1"));
+    assert!(table.insert(Prefix::DEFAULT_V6, v4_for_v6).is_err());
+    // RFC 8950.
+    assert!(table.insert(Prefix::DEFAULT_V4, Route::via(LinkId(0), a("fe80::1"))).is_ok());
+}
+
+#[test]
+fn a_reader_sees_one_state_until_it_refreshes() {
+    let mut table = RouteTable::new();
+    let mut reader = table.reader();
+    table.insert(p("10.0.0.0/8"), link(1)).unwrap();
+    assert_eq!(reader.lookup(a("10.0.0.1")), None);
+    assert!(reader.refresh());
+    assert!(!reader.refresh());
+    assert_eq!(reader.lookup(a("10.0.0.1")), Some(link(1)));
+    assert_eq!(reader.generation(), table.generation());
+}
+
+#[test]
+fn many_changes_are_published_once() {
+    let mut table = RouteTable::new();
+    let mut reader = table.reader();
+    table.change(|table| {
+        for n in 0..100 {
+            table.insert(p(&format!("10.{n}.0.0/16")), link(n)).unwrap();
+        }
+        assert_eq!(table.lookup(a("10.7.0.1")), None);
+    });
+    assert_eq!(table.generation(), 1);
+    reader.refresh();
+    assert_eq!(reader.lookup(a("10.7.0.1")), Some(link(7)));
+}
+
+#[test]
+fn a_large_table_agrees_with_a_search_by_length() {
+    // Enough to have the array in front; addresses from a fixed multiplicative sequence.
+    let mut table = RouteTable::new();
+    let mut model = BTreeMap::new();
+    let mut x = 1_u32;
+    let mut next = || {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        x
+    };
+    table.change(|table| {
+        for n in 0..5000_u32 {
+            let addr = IpAddr::V4((next() ^ next() >> 16).into());
+            let prefix = Prefix { addr, len: 8 + (next() >> 24) as u8 % 25 }.network();
+            table.insert(prefix, link(n as u16)).unwrap();
+            model.entry(prefix).or_insert(link(n as u16));
+        }
+    });
+    let probes: Vec<IpAddr> = (0..20_000).map(|_| IpAddr::V4(next().into())).collect();
+    for addr in probes {
+        let longest = (0..=32).rev().find_map(|len| model.get(&Prefix { addr, len }.network()));
+        assert_eq!(table.lookup(addr), longest.copied(), "{addr}");
+    }
+}
+
+#[test]
+fn readers_on_other_threads_follow_the_writer() {
+    let mut table = RouteTable::new();
+    table.insert(p("10.0.0.0/8"), link(0)).unwrap();
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let mut reader = table.reader();
+            std::thread::spawn(move || {
+                let mut last = 0;
+                while last < 500 {
+                    reader.refresh();
+                    let now = reader.lookup(a("10.0.0.1")).unwrap().metric;
+                    // Both families of one publication come together.
+                    let v6 = reader.lookup(a("::1")).map_or(0, |r| r.metric);
+                    assert!(v6 == now && now >= last);
+                    last = now;
+                }
+            })
+        })
+        .collect();
+    for metric in 1..=500 {
+        table.change(|table| {
+            table.insert(p("10.0.0.0/8"), Route { metric, ..link(0) }).unwrap();
+            table.insert(Prefix::DEFAULT_V6, Route { metric, ..link(0) }).unwrap();
+        });
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(Prefix, Route),
+    Remove(Prefix, LinkId),
+    RemoveLink(LinkId),
+}
+
+fn any_addr() -> impl Strategy<Value = IpAddr> {
+    // Few distinct high bits, so that prefixes nest and meet again.
+    prop_oneof![
+        (0_u32..4, 0_u32..4).prop_map(|(h, l)| IpAddr::V4((h << 24 | l).into())),
+        (0_u128..4, 0_u128..4).prop_map(|(h, l)| IpAddr::V6((h << 112 | l).into())),
+    ]
+}
+
+fn any_prefix() -> impl Strategy<Value = Prefix> {
+    (any_addr(), any::<u8>())
+        .prop_map(|(addr, len)| Prefix { addr, len: len % (Prefix::host(addr).len + 1) })
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (any_prefix(), 0_u16..3, 0_u32..3)
+            .prop_map(|(p, n, metric)| Op::Insert(p, Route { metric, ..link(n) })),
+        3 => (any_prefix(), 0_u16..3).prop_map(|(p, n)| Op::Remove(p, LinkId(n))),
+        1 => (0_u16..3).prop_map(|n| Op::RemoveLink(LinkId(n))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_of_changes_agrees_with_a_plain_list(
+        ops in prop::collection::vec(any_op(), 0..40),
+        probes in prop::collection::vec(any_addr(), 10),
+    ) {
+        let mut table = RouteTable::new();
+        let mut reader = table.reader();
+        let mut model: Vec<(Prefix, Route)> = Vec::new();
+        for op in ops {
+            match op {
+                Op::Insert(prefix, route) => {
+                    table.insert(prefix, route).unwrap();
+                    model.retain(|(p, r)| (*p, r.link) != (prefix.network(), route.link));
+                    model.push((prefix.network(), route));
+                }
+                Op::Remove(prefix, link) => {
+                    table.remove(prefix, link, None);
+                    model.retain(|(p, r)| (*p, r.link) != (prefix.network(), link));
+                }
+                Op::RemoveLink(link) => {
+                    table.remove_link(link);
+                    model.retain(|(_, r)| r.link != link);
+                }
+            }
+            prop_assert_eq!(table.len(), model.len());
+            reader.refresh();
+            for addr in &probes {
+                // The longest prefix, of those the lowest metric, of those the first.
+                let mut best: Option<&(Prefix, Route)> = None;
+                for candidate in model.iter().filter(|(p, _)| p.contains(*addr)) {
+                    let rank = |(p, r): &(Prefix, Route)| (p.len, u32::MAX - r.metric);
+                    if best.is_none_or(|b| rank(candidate) > rank(b)) {
+                        best = Some(candidate);
+                    }
+                }
+                prop_assert_eq!(table.lookup(*addr), best.map(|(_, r)| *r));
+                prop_assert_eq!(reader.lookup(*addr), best.map(|(_, r)| *r));
+            }
+        }
+    }
+}
