@@ -22,3 +22,6 @@ pub const IPV6_OPTIONS: usize = 8;
 
 /// Options walked in one neighbour discovery message.
 pub const NDP_OPTIONS: usize = 16;
+
+/// Prefixes kept of one router advertisement.
+pub const NDP_PREFIXES: usize = 8;

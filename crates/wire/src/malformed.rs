@@ -30,9 +30,11 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The bytes end before the link header, or the bytes at hand do not
-    /// hold the headers.
+    /// The packet is long enough, but its contiguous head does not hold the
+    /// headers: the caller may pull up more and ask again.
     Truncated = "truncated",
+    /// The bytes end before the Ethernet header.
+    EthernetTruncated = "ethernet_truncated",
     /// The bytes end inside an 802.1Q tag.
     VlanTruncated = "vlan_truncated",
     /// The Ethernet type field is a length (IEEE 802.3), not a type.
@@ -61,6 +63,8 @@ reasons! {
     Ipv4Checksum = "ipv4_checksum",
     /// An IPv4 option whose length is wrong.
     Ipv4Option = "ipv4_option",
+    /// A packet with an IPv4 source route.
+    Ipv4SourceRoute = "ipv4_source_route",
     /// A fragment that would end beyond the largest packet, is not the last
     /// and not a multiple of eight bytes long, or is empty.
     IpFragment = "ip_fragment",
