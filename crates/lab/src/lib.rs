@@ -1,3 +1,14 @@
 //! The laboratory: workloads on hosts in namespaces, probes, runs, records, statistics, reports.
 
 pub mod record;
+
+pub mod error;
+pub mod experiment;
+pub mod hosts;
+pub mod integrity;
+pub mod leftovers;
+mod limits;
+pub mod namespace;
+pub mod netlink;
+pub mod privilege;
+pub mod probe;

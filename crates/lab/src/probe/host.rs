@@ -1,0 +1,314 @@
+//! Network counters of a host, read inside its namespace: interfaces over time, protocols at the ends.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Absent, Host, NetSource, Probe, ProcFile, Turn, rise};
+use crate::record::{HostCounters, InterfaceCounters, Probes};
+
+/// Counters of one interface in the order of [`COLUMNS`].
+type Interface = [u64; 10];
+type Interfaces = BTreeMap<String, Interface>;
+type Protocols = BTreeMap<String, i64>;
+
+/// Columns of `/proc/net/dev` that are kept: bytes, packets, errors, drops, fifo, of receive and send.
+const COLUMNS: [usize; 10] = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12];
+const RX_BYTES: usize = 0;
+const TX_BYTES: usize = 5;
+
+/// All hosts of an experiment; one that cannot be read ends the probe, for a comparison with half
+/// of the counters misleads.
+pub(super) struct Hosts {
+    hosts: Vec<OneHost>,
+}
+
+struct OneHost {
+    name: String,
+    dev: ProcFile,
+    protocols: Vec<(ProcFile, fn(&str) -> Result<Protocols, String>)>,
+    first: Interfaces,
+    last: Interfaces,
+    series: BTreeMap<String, (Vec<u64>, Vec<u64>)>,
+    protocols_first: Protocols,
+    protocols_last: Protocols,
+}
+
+impl Hosts {
+    pub(super) fn open(hosts: &[Host]) -> Result<Self, Absent> {
+        if hosts.is_empty() {
+            return Err(Absent("no host was named".into()));
+        }
+        let hosts: Result<_, _> = hosts.iter().map(OneHost::open).collect();
+        Ok(Self { hosts: hosts? })
+    }
+}
+
+impl Probe for Hosts {
+    fn name(&self) -> &'static str {
+        "hosts"
+    }
+
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
+        self.hosts.iter_mut().try_for_each(|host| host.sample(turn))
+    }
+
+    fn finish(self: Box<Self>, into: &mut Probes) {
+        let hosts = self.hosts.into_iter().map(|host| (host.name.clone(), host.finish()));
+        into.hosts = Some(hosts.collect());
+    }
+}
+
+impl OneHost {
+    fn open(host: &Host) -> Result<Self, Absent> {
+        let at = |base: &str| Self::open_at(&host.name, Path::new(base));
+        match &host.net {
+            NetSource::Own => at("/proc/thread-self/net"),
+            NetSource::Process(pid) => at(&format!("/proc/{pid}/net")),
+            NetSource::Namespace(path) => in_namespace(path, || at("/proc/thread-self/net")),
+        }
+    }
+
+    fn open_at(name: &str, base: &Path) -> Result<Self, Absent> {
+        let mut protocols: Vec<(ProcFile, fn(&str) -> Result<Protocols, String>)> = Vec::new();
+        protocols.push((ProcFile::open(base.join("snmp"))?, parse_paired));
+        protocols.push((ProcFile::open(base.join("netstat"))?, parse_paired));
+        // Absent when IPv6 is switched off at boot; the other protocols still count.
+        if let Ok(file) = ProcFile::open(base.join("snmp6")) {
+            protocols.push((file, parse_listed));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            dev: ProcFile::open(base.join("dev"))?,
+            protocols,
+            first: Interfaces::new(),
+            last: Interfaces::new(),
+            series: BTreeMap::new(),
+            protocols_first: Protocols::new(),
+            protocols_last: Protocols::new(),
+        })
+    }
+
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
+        let now = self.dev.parse(parse_dev)?;
+        if turn == Turn::First {
+            self.series = now.keys().map(|name| (name.clone(), Default::default())).collect();
+            self.first = now.clone();
+        } else {
+            for (name, (rx, tx)) in &mut self.series {
+                // A removed interface has no line: nothing rises any more.
+                let before = self.last.get(name).copied().unwrap_or_default();
+                let now = now.get(name).copied().unwrap_or(before);
+                rx.push(rise(before[RX_BYTES], now[RX_BYTES]));
+                tx.push(rise(before[TX_BYTES], now[TX_BYTES]));
+            }
+        }
+        self.last.extend(now);
+        if turn != Turn::Middle {
+            let mut all = Protocols::new();
+            for (file, parser) in &mut self.protocols {
+                all.extend(file.parse(parser)?);
+            }
+            let place = if turn == Turn::First {
+                &mut self.protocols_first
+            } else {
+                &mut self.protocols_last
+            };
+            *place = all;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> HostCounters {
+        let Self {
+            name: _,
+            dev: _,
+            protocols: _,
+            first,
+            last,
+            mut series,
+            protocols_first,
+            protocols_last,
+        } = self;
+        let interfaces = last.into_iter().map(|(name, now)| {
+            let before = first.get(&name).copied().unwrap_or_default();
+            let risen: Interface = std::array::from_fn(|at| rise(before[at], now[at]));
+            let (rx_bytes_series, tx_bytes_series) = series.remove(&name).unwrap_or_default();
+            (name, interface(risen, rx_bytes_series, tx_bytes_series))
+        });
+        let changed = protocols_last.into_iter().filter_map(|(name, now)| {
+            let change = now.wrapping_sub(protocols_first.get(&name).copied().unwrap_or(0));
+            (change != 0).then_some((name, change))
+        });
+        HostCounters { interfaces: interfaces.collect(), protocols: changed.collect() }
+    }
+}
+
+fn interface(
+    risen: Interface,
+    rx_bytes_series: Vec<u64>,
+    tx_bytes_series: Vec<u64>,
+) -> InterfaceCounters {
+    let [
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        rx_fifo,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
+        tx_fifo,
+    ] = risen;
+    InterfaceCounters {
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        rx_fifo,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
+        tx_fifo,
+        rx_bytes_series,
+        tx_bytes_series,
+    }
+}
+
+/// Runs `work` in a thread of its own that has entered the namespace behind `path`; the caller's
+/// namespace stays as it is. What is opened there stays bound to that namespace.
+pub(crate) fn in_namespace<T: Send>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, Absent> + Send,
+) -> Result<T, Absent> {
+    let because = |what: &str| Absent(format!("{}: {what}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| because(&error.to_string()))?;
+    let enter = || {
+        nix::sched::setns(&file, nix::sched::CloneFlags::CLONE_NEWNET)
+            .map_err(|error| because(&format!("cannot enter: {}", error.desc())))?;
+        work()
+    };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(enter);
+        thread.join().unwrap_or_else(|_| Err(because("the thread inside it panicked")))
+    })
+}
+
+/// `/proc/net/dev`. A name may hold a colon (`eth0:1`), so the last one separates, and no blank need follow it.
+fn parse_dev(text: &str) -> Result<Interfaces, String> {
+    let mut interfaces = Interfaces::new();
+    for line in text.lines().filter(|line| !line.contains('|')) {
+        let (name, counters) = line.rsplit_once(':').ok_or_else(|| format!("odd line {line:?}"))?;
+        let counters: Result<Vec<u64>, _> =
+            counters.split_ascii_whitespace().map(str::parse).collect();
+        let counters = counters.map_err(|_| format!("odd line {line:?}"))?;
+        if counters.len() <= COLUMNS[COLUMNS.len() - 1] {
+            return Err(format!("too few columns in {line:?}"));
+        }
+        interfaces.insert(name.trim().to_owned(), COLUMNS.map(|column| counters[column]));
+    }
+    Ok(interfaces)
+}
+
+/// `/proc/net/snmp` and `netstat`: a line of names and a line of values, both after the protocol.
+/// A later kernel's longer line of names without values for all of them counts as far as it goes.
+fn parse_paired(text: &str) -> Result<Protocols, String> {
+    let mut counters = Protocols::new();
+    let mut lines = text.lines();
+    while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
+        let (protocol, names) =
+            names.split_once(':').ok_or_else(|| format!("odd line {names:?}"))?;
+        let values = values.strip_prefix(protocol).and_then(|rest| rest.strip_prefix(':'));
+        let values = values.ok_or_else(|| format!("no values for {protocol}"))?;
+        for (name, value) in names.split_ascii_whitespace().zip(values.split_ascii_whitespace()) {
+            // Values above the signed range occur in no counter that has been seen; keep the bits.
+            let number =
+                value.parse::<i64>().or_else(|_| value.parse::<u64>().map(|number| number as i64));
+            let number =
+                number.map_err(|_| format!("odd number {value:?} for {protocol}.{name}"))?;
+            counters.insert(format!("{protocol}.{name}"), number);
+        }
+    }
+    Ok(counters)
+}
+
+/// `/proc/net/snmp6`: `Ip6InReceives 1` becomes `Ip6.InReceives`.
+fn parse_listed(text: &str) -> Result<Protocols, String> {
+    let mut counters = Protocols::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(name), Some(value)) = (words.next(), words.next()) else {
+            return Err(format!("odd line {line:?}"));
+        };
+        let value = value.parse::<u64>().map_err(|_| format!("odd number {value:?} for {name}"))?;
+        let end = name.find('6').map_or(0, |at| at + 1);
+        let name =
+            if end == 0 { name.to_owned() } else { format!("{}.{}", &name[..end], &name[end..]) };
+        counters.insert(name, value as i64);
+    }
+    Ok(counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_parsed_whatever_the_spacing() {
+        let interfaces = parse_dev(include_str!("samples/dev.txt")).unwrap();
+        assert_eq!(interfaces.len(), 3);
+        assert_eq!(interfaces["eth0"], [257_913_760, 6643, 0, 7, 0, 343_004, 3971, 0, 0, 2]);
+        assert_eq!(interfaces["eth0:1"][RX_BYTES], 4_294_967_296);
+        assert!(parse_dev("eth0: 1 2 3\n").is_err());
+        assert!(parse_dev("eth0 1\n").is_err());
+        assert!(parse_dev("eth0: 1 x 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n").is_err());
+    }
+
+    #[test]
+    fn protocols_pair_names_with_values() {
+        let counters = parse_paired(include_str!("samples/snmp.txt")).unwrap();
+        assert_eq!(counters["Tcp.MaxConn"], -1);
+        assert_eq!(counters["Tcp.RetransSegs"], 12);
+        assert_eq!(counters["Ip.ForwDatagrams"], 0);
+        assert!(parse_paired("Tcp: A B\nUdp: 1 2\n").is_err());
+        assert!(parse_paired("Tcp: A\nTcp: x\n").is_err());
+        assert_eq!(parse_paired("Tcp: A B C\nTcp: 1 2\n").unwrap().len(), 2);
+        assert_eq!(parse_paired("").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn listed_counters_get_their_protocol() {
+        let text = "Ip6InReceives                   \t1\nIcmp6OutMsgs 7\nUdpLite6InErrors 0\n";
+        let counters = parse_listed(text).unwrap();
+        assert_eq!((counters["Ip6.InReceives"], counters["Icmp6.OutMsgs"]), (1, 7));
+        assert!(parse_listed("Ip6InReceives\n").is_err());
+    }
+
+    #[test]
+    fn bytes_over_the_loopback_are_seen_in_the_own_namespace() {
+        use std::net::UdpSocket;
+        let hosts = [Host { name: "here".into(), net: NetSource::Own }];
+        let mut probe = Box::new(Hosts::open(&hosts).unwrap());
+        probe.sample(Turn::First).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
+        probe.sample(Turn::Last).unwrap();
+        let mut probes = Probes::default();
+        probe.finish(&mut probes);
+        let here = &probes.hosts.unwrap()["here"];
+        assert!(here.interfaces["lo"].tx_bytes >= 1000);
+        assert!(here.interfaces["lo"].tx_bytes_series[0] >= 1000);
+        assert!(here.protocols["Udp.OutDatagrams"] >= 1);
+    }
+
+    #[test]
+    fn a_namespace_that_is_none_is_absent() {
+        let hosts =
+            [Host { name: "x".into(), net: NetSource::Namespace("/proc/self/status".into()) }];
+        assert!(Hosts::open(&hosts).err().unwrap().0.contains("cannot enter"));
+        let hosts = [Host { name: "x".into(), net: NetSource::Process(u32::MAX) }];
+        assert!(Hosts::open(&hosts).is_err());
+        assert!(Hosts::open(&[]).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! Interrupts by source and CPU, from `/proc/interrupts`.
+
+use std::collections::HashMap;
+
+use super::{Absent, Probe, ProcFile, Turn, rise32};
+use crate::record::{self, InterruptRow, Probes};
+
+/// Inter-processor rows, kept over time: rescheduling, function calls, TLB shootdowns.
+const SERIES: [&str; 3] = ["RES", "CAL", "TLB"];
+
+pub(super) struct Interrupts {
+    file: ProcFile,
+    cpus: Vec<u32>,
+    rows: Vec<Row>,
+    /// Place of a row by its id: lines come and go with devices.
+    places: HashMap<String, usize>,
+}
+
+struct Row {
+    id: String,
+    name: String,
+    last: Vec<u64>,
+    counts: Vec<u64>,
+    series: Vec<Vec<u64>>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Table<'a> {
+    cpus: Vec<u32>,
+    rows: Vec<(&'a str, Vec<u64>, String)>,
+}
+
+impl Interrupts {
+    pub(super) fn open() -> Result<Self, Absent> {
+        let file = ProcFile::open("/proc/interrupts")?;
+        Ok(Self { file, cpus: Vec::new(), rows: Vec::new(), places: HashMap::new() })
+    }
+
+    fn take(
+        &mut self,
+        turn: Turn,
+        table: (Vec<u32>, Vec<(String, Vec<u64>, String)>),
+    ) -> Result<(), Absent> {
+        let (cpus, rows) = table;
+        if turn == Turn::First {
+            self.cpus = cpus;
+        } else if self.cpus != cpus {
+            return Err(Absent("the CPUs that are online changed meanwhile".into()));
+        }
+        for (id, now, name) in rows {
+            let width = now.len();
+            let place = *self.places.entry(id.clone()).or_insert_with(|| {
+                // A row that appears later started at zero, unless this is the first look.
+                let last = if turn == Turn::First { now.clone() } else { vec![0; width] };
+                let series = if SERIES.contains(&id.as_str()) {
+                    vec![Vec::new(); width]
+                } else {
+                    Vec::new()
+                };
+                self.rows.push(Row { id, name, last, counts: vec![0; width], series });
+                self.rows.len() - 1
+            });
+            if turn == Turn::First {
+                continue;
+            }
+            let row = &mut self.rows[place];
+            for (at, &count) in now.iter().enumerate().take(row.last.len()) {
+                let risen = rise32(row.last[at], count);
+                row.counts[at] += risen;
+                if let Some(series) = row.series.get_mut(at) {
+                    series.push(risen);
+                }
+                row.last[at] = count;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Probe for Interrupts {
+    fn name(&self) -> &'static str {
+        "interrupts"
+    }
+
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
+        let table = self.file.parse(|text| {
+            let Table { cpus, rows } = parse(text)?;
+            let rows =
+                rows.into_iter().map(|(id, counts, name)| (id.to_owned(), counts, name)).collect();
+            Ok((cpus, rows))
+        })?;
+        self.take(turn, table)
+    }
+
+    fn finish(self: Box<Self>, into: &mut Probes) {
+        let Self { file: _, cpus, rows, places: _ } = *self;
+        let rows = rows
+            .into_iter()
+            .filter(|row| !row.series.is_empty() || row.counts.iter().any(|&n| n > 0));
+        let rows = rows.map(|Row { id, name, last: _, counts, series }| InterruptRow {
+            id,
+            name,
+            counts,
+            series,
+        });
+        into.interrupts = Some(record::Interrupts { cpus, rows: rows.collect() });
+    }
+}
+
+/// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left out.
+fn parse(text: &str) -> Result<Table<'_>, String> {
+    let mut lines = text.lines();
+    let head = lines.next().ok_or("empty")?;
+    let mut cpus = Vec::new();
+    for word in head.split_ascii_whitespace() {
+        let number = word.strip_prefix("CPU").and_then(|number| number.parse().ok());
+        cpus.push(number.ok_or_else(|| format!("odd head {word:?}"))?);
+    }
+    if cpus.is_empty() {
+        return Err("no CPU in the head".into());
+    }
+    let mut rows = Vec::new();
+    for line in lines {
+        let Some((id, rest)) = line.split_once(':') else { continue };
+        let mut words = rest.split_ascii_whitespace().peekable();
+        let mut counts = Vec::with_capacity(cpus.len());
+        while counts.len() < cpus.len() {
+            let Some(count) = words.peek().and_then(|word| word.parse().ok()) else { break };
+            counts.push(count);
+            words.next();
+        }
+        if counts.len() == cpus.len() {
+            let words: Vec<&str> = words.collect();
+            rows.push((id.trim(), counts, device(id.trim(), &words)));
+        }
+    }
+    Ok(Table { cpus, rows })
+}
+
+/// `PCI-MSIX-0000:00:04.0 1-edge virtio3-rx` is `virtio3-rx`; named rows keep their explanation.
+/// A line shared by several devices (`ehci, uhci`) keeps them all.
+fn device(id: &str, words: &[&str]) -> String {
+    if id.bytes().any(|byte| !byte.is_ascii_digit()) {
+        return words.join(" ");
+    }
+    let edge = words.iter().position(|word| {
+        ["-edge", "-fasteoi", "-level"].iter().any(|end| word.ends_with(end))
+            || *word == "Edge"
+            || *word == "Level"
+    });
+    let from = edge.map_or(words.len().saturating_sub(1), |at| at + 1);
+    let name = words[from.min(words.len())..].join(" ");
+    if name.is_empty() { words.join(" ") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_named_rows_are_told_apart() {
+        let table = parse(include_str!("samples/interrupts.txt")).unwrap();
+        assert_eq!(table.cpus, [0, 1]);
+        let row = |id: &str| table.rows.iter().find(|row| row.0 == id).unwrap();
+        assert_eq!((&row("42").1[..], row("42").2.as_str()), (&[0u64, 2862][..], "virtio3-tx"));
+        assert_eq!(row("26").2, "ttyS0");
+        assert_eq!(
+            (&row("RES").1[..], row("RES").2.as_str()),
+            (&[9125u64, 8450][..], "Rescheduling interrupts")
+        );
+        assert!(table.rows.iter().all(|row| row.0 != "ERR"), "one count for the machine is no row");
+    }
+
+    #[test]
+    fn arm_and_shared_lines_keep_a_name() {
+        let table = parse(include_str!("samples/interrupts-arm.txt")).unwrap();
+        assert_eq!(table.cpus, [0, 2, 3]);
+        let name = |id: &str| table.rows.iter().find(|row| row.0 == id).unwrap().2.clone();
+        assert_eq!(name("11"), "arch_timer");
+        assert_eq!(name("47"), "eth0, usb2");
+        assert_eq!(name("IPI0"), "Rescheduling interrupts");
+        assert_eq!(name("50"), "GICv2");
+    }
+
+    #[test]
+    fn odd_input_is_refused() {
+        assert!(parse("").is_err());
+        assert!(parse("\n").is_err());
+        assert!(parse("CPU0 CPUx\n").is_err());
+        assert_eq!(parse("CPU0\nno colon\n 1: x\n").unwrap().rows, []);
+    }
+
+    #[test]
+    fn counts_rise_by_row_and_new_rows_start_at_zero() {
+        let mut probe = Box::new(Interrupts::open().unwrap());
+        let row = |id: &str, counts: &[u64]| (id.to_owned(), counts.to_vec(), String::new());
+        probe
+            .take(Turn::First, (vec![0, 1], vec![row("RES", &[5, 5]), row("7", &[1, 1])]))
+            .unwrap();
+        probe
+            .take(Turn::Middle, (vec![0, 1], vec![row("RES", &[7, 5]), row("7", &[1, 1])]))
+            .unwrap();
+        let last = vec![row("8", &[0, 3]), row("RES", &[8, 9]), row("7", &[1, 1])];
+        probe.take(Turn::Last, (vec![0, 1], last)).unwrap();
+        let mut probes = Probes::default();
+        probe.finish(&mut probes);
+        let rows = probes.interrupts.unwrap().rows;
+        assert_eq!(rows.len(), 2, "a source that did not fire is left out");
+        assert_eq!((rows[0].id.as_str(), &rows[0].counts[..]), ("RES", &[3u64, 4][..]));
+        assert_eq!(rows[0].series, [[2, 1], [0, 4]]);
+        assert_eq!((rows[1].id.as_str(), &rows[1].counts[..]), ("8", &[0u64, 3][..]));
+    }
+
+    #[test]
+    fn a_change_of_cpus_ends_the_probe() {
+        let mut probe = Interrupts::open().unwrap();
+        probe.take(Turn::First, (vec![0, 1], vec![])).unwrap();
+        assert!(probe.take(Turn::Last, (vec![0], vec![])).is_err());
+    }
+}

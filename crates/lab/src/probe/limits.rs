@@ -1,0 +1,12 @@
+//! Limits of the probes.
+
+/// Usual distance of samples.
+pub(super) const INTERVAL_MS: u64 = 100;
+/// Shortest distance of samples: one tick of the kernel's CPU accounting.
+pub(super) const INTERVAL_MIN_MS: u64 = 10;
+/// Steps that a run keeps at most; later samples only lengthen the last one.
+pub(super) const STEPS: usize = 20_000;
+/// Largest text taken from one file.
+pub(super) const FILE_SIZE_BYTES: usize = 4 << 20;
+/// Threads of one worker that are looked at one by one.
+pub(super) const WORKER_THREADS: usize = 64;

@@ -1,0 +1,139 @@
+//! Looking at the machine while a run goes.
+//!
+//! A [`Sampler`] is a thread in the parent process that asks every [`Probe`] at each step. Probes
+//! keep their files open and read them again from the start; none of them needs a privilege, and
+//! one that cannot look is listed as absent with the reason. What sampling costs is measured and
+//! recorded with the rest.
+
+mod context;
+mod cpu;
+mod file;
+mod host;
+mod interrupts;
+mod limits;
+mod pressure;
+mod sampler;
+mod softirqs;
+mod softnet;
+mod worker;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+pub use file::ProcFile;
+pub use sampler::Sampler;
+
+use crate::record::Probes;
+
+/// How and where to look.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Distance of samples; 100 ms is the usual one, less than 10 ms is taken as 10 ms.
+    pub interval: Duration,
+    /// The zero of all times: the `started_at` of the run.
+    pub origin: Instant,
+    /// CPU to keep the sampler on, away from the workload if there is one to spare.
+    pub cpu: Option<usize>,
+    /// Hosts whose network counters are read.
+    pub hosts: Vec<Host>,
+}
+
+impl Config {
+    /// Every 100 ms, times from now, no pinning, no hosts.
+    pub fn new(origin: Instant) -> Self {
+        Self {
+            interval: Duration::from_millis(limits::INTERVAL_MS),
+            origin,
+            cpu: None,
+            hosts: Vec::new(),
+        }
+    }
+}
+
+/// A host of the experiment and the way into its network namespace.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Name in the records: `client`, `server`.
+    pub name: String,
+    /// Where its counters are.
+    pub net: NetSource,
+}
+
+/// The way into a network namespace.
+#[derive(Clone, Debug)]
+pub enum NetSource {
+    /// The namespace that the calling thread is in.
+    Own,
+    /// That of a living process.
+    Process(u32),
+    /// A file that stands for it, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    Namespace(PathBuf),
+}
+
+/// Why a probe sees nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent(pub String);
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Absent {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+/// Which sample it is. Probes without a series look only at the first and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The baseline.
+    First,
+    /// In between.
+    Middle,
+    /// The end; [`Probe::finish`] follows.
+    Last,
+}
+
+/// One way of looking.
+pub trait Probe: Send {
+    /// Key under which it is recorded or listed as absent.
+    fn name(&self) -> &'static str;
+
+    /// Takes a sample. After an error the probe is dropped and listed as absent for that reason.
+    fn sample(&mut self, turn: Turn) -> Result<(), Absent>;
+
+    /// Puts what was seen into the record.
+    fn finish(self: Box<Self>, into: &mut Probes);
+}
+
+/// What a counter rose by. One that fell started again or was corrected by the kernel: 0.
+fn rise(before: u64, now: u64) -> u64 {
+    now.saturating_sub(before)
+}
+
+/// The same for counters that the kernel keeps in 32 bits: falling from the upper half is a wrap.
+fn rise32(before: u64, now: u64) -> u64 {
+    const HALF: u64 = 1 << 31;
+    if now < before && (HALF..=u64::from(u32::MAX)).contains(&before) && now < HALF {
+        return now + (1 << 32) - before;
+    }
+    rise(before, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_32_bits_wrap_and_others_do_not() {
+        assert_eq!(rise(10, 7), 0);
+        assert_eq!(rise32(u64::from(u32::MAX), 4), 5);
+        assert_eq!(rise32(10, 7), 0);
+        assert_eq!(rise32(1 << 40, (1 << 40) + 2), 2);
+        assert_eq!(rise32(1 << 40, 3), 0);
+    }
+}

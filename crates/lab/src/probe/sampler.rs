@@ -1,0 +1,233 @@
+//! The thread that asks the probes.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use super::context::Context;
+use super::cpu::Cpu;
+use super::host::Hosts;
+use super::interrupts::Interrupts;
+use super::pressure::Pressure;
+use super::softirqs::Softirqs;
+use super::softnet::Softnet;
+use super::worker::Workers;
+use super::{Absent, Config, Probe, Turn, limits};
+use crate::record::Probes;
+
+/// Samples from `start` to `stop` in a thread of its own.
+///
+/// When it is dropped without `stop` the thread ends by itself and what it saw is lost.
+#[derive(Debug)]
+pub struct Sampler {
+    messages: Sender<Message>,
+    thread: JoinHandle<Probes>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Watch { role: String, pid: u32 },
+    Stop,
+}
+
+impl Sampler {
+    /// Starts all probes and returns after the baseline was taken: what happens from now on counts.
+    pub fn start(config: Config) -> Self {
+        let (messages, inbox) = mpsc::channel();
+        let (ready, baseline) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut sampling = Sampling::open(&config);
+            sampling.sample(Turn::First);
+            let _ = ready.send(());
+            sampling.run(&inbox);
+            sampling.finish()
+        });
+        // An error means that the thread panicked: `stop` will say so.
+        let _ = baseline.recv();
+        Self { messages, thread }
+    }
+
+    /// Looks at the process `pid` too, with all its threads, under the name of its role.
+    pub fn watch_worker(&self, role: &str, pid: u32) {
+        let _ = self.messages.send(Message::Watch { role: role.to_owned(), pid });
+    }
+
+    /// Takes the last sample and gives what was seen. Waits at most half an interval, for a step
+    /// that is too short says nothing.
+    pub fn stop(self) -> Probes {
+        let _ = self.messages.send(Message::Stop);
+        self.thread.join().unwrap_or_else(|_| {
+            let mut probes = Probes::default();
+            probes.absent.insert("all".into(), "the sampler panicked".into());
+            probes
+        })
+    }
+}
+
+struct Sampling {
+    origin: Instant,
+    interval: Duration,
+    probes: Vec<Box<dyn Probe>>,
+    workers: Box<Workers>,
+    record: Probes,
+    last: Instant,
+}
+
+impl Sampling {
+    fn open(config: &Config) -> Self {
+        let Config { interval, origin, cpu, hosts } = config;
+        let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
+        let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
+        if let Some(cpu) = cpu
+            && let Err(reason) = pin(*cpu)
+        {
+            record.absent.insert("sampler_placement".into(), reason.0);
+        }
+        let tick_s = tick_s();
+        let mut sampling = Self {
+            origin: *origin,
+            interval,
+            probes: Vec::new(),
+            workers: Box::new(Workers::new(tick_s)),
+            record,
+            last: Instant::now(),
+        };
+        sampling.add("cpu", Cpu::open(tick_s));
+        sampling.add("interrupts", Interrupts::open());
+        sampling.add("context_switches", Context::open());
+        sampling.add("softirqs", Softirqs::open());
+        sampling.add("softnet", Softnet::open());
+        sampling.add("hosts", Hosts::open(hosts));
+        sampling.add("pressure", Pressure::open());
+        sampling
+    }
+
+    fn add<P: Probe + 'static>(&mut self, name: &str, probe: Result<P, Absent>) {
+        match probe {
+            Ok(probe) => self.probes.push(Box::new(probe)),
+            Err(reason) => drop(self.record.absent.insert(name.to_owned(), reason.0)),
+        }
+    }
+
+    fn sample(&mut self, turn: Turn) {
+        if turn == Turn::Middle && self.record.times_s.len() >= limits::STEPS {
+            return;
+        }
+        self.last = Instant::now();
+        self.record.times_s.push(rounded(self.last.saturating_duration_since(self.origin)));
+        let absent = &mut self.record.absent;
+        self.probes.retain_mut(|probe| match probe.sample(turn) {
+            Ok(()) => true,
+            Err(reason) => {
+                absent.insert(probe.name().to_owned(), reason.0);
+                false
+            }
+        });
+        // Workers are never absent for an error: one that ended is the usual case.
+        let _ = self.workers.sample(turn);
+    }
+
+    /// Samples at multiples of the interval after the baseline until told to stop.
+    fn run(&mut self, inbox: &Receiver<Message>) {
+        let mut next = self.last + self.interval;
+        loop {
+            match inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Message::Watch { role, pid }) => self.workers.watch(&role, pid),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sample(Turn::Middle);
+                    // After a long delay samples are left out instead of being taken in a row.
+                    while next <= self.last {
+                        next += self.interval;
+                    }
+                }
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let rest = (self.last + self.interval / 2).saturating_duration_since(Instant::now());
+        std::thread::sleep(rest);
+        self.sample(Turn::Last);
+    }
+
+    fn finish(self) -> Probes {
+        let Self { origin: _, interval: _, probes, workers, mut record, last: _ } = self;
+        for probe in probes {
+            probe.finish(&mut record);
+        }
+        workers.finish(&mut record);
+        match clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
+            Ok(time) => record.own_cpu_s = rounded(Duration::from(time)),
+            Err(error) => drop(record.absent.insert("own_cpu_s".into(), error.desc().into())),
+        }
+        record
+    }
+}
+
+/// Seconds to the microsecond.
+fn rounded(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e6
+}
+
+/// Length of a tick of the kernel's CPU accounting (`USER_HZ`).
+fn tick_s() -> f64 {
+    match sysconf(SysconfVar::CLK_TCK) {
+        Ok(Some(hertz)) if hertz > 0 => 1.0 / hertz as f64,
+        _ => 0.01,
+    }
+}
+
+fn pin(cpu: usize) -> Result<(), Absent> {
+    let mut set = CpuSet::new();
+    let refused = |error: nix::errno::Errno| Absent(format!("CPU {cpu}: {}", error.desc()));
+    set.set(cpu).map_err(refused)?;
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Host, NetSource};
+    use super::*;
+
+    #[test]
+    fn series_have_one_value_per_step() {
+        let mut config = Config::new(Instant::now());
+        config.interval = Duration::from_millis(10);
+        config.hosts = vec![Host { name: "here".into(), net: NetSource::Own }];
+        let sampler = Sampler::start(config);
+        sampler.watch_worker("test", std::process::id());
+        std::thread::sleep(Duration::from_millis(60));
+        let probes = sampler.stop();
+        let steps = probes.times_s.len() - 1;
+        assert!(steps >= 1, "baseline and end at least");
+        assert!(probes.times_s.windows(2).all(|pair| pair[0] < pair[1]));
+        let cpu = probes.cpu.as_ref().unwrap();
+        assert!(
+            cpu.cpus.iter().all(|one| one.kinds().iter().all(|(_, series)| series.len() == steps))
+        );
+        assert_eq!(probes.context_switches.as_ref().unwrap().len(), steps);
+        assert_eq!(
+            probes.hosts.as_ref().unwrap()["here"].interfaces["lo"].rx_bytes_series.len(),
+            steps
+        );
+        for row in &probes.interrupts.as_ref().unwrap().rows {
+            assert!(row.series.iter().all(|series| series.len() == steps));
+        }
+        assert!(probes.workers.as_ref().unwrap().contains_key("test"));
+        assert!(probes.own_cpu_s > 0.0);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_absent_and_the_rest_goes_on() {
+        let mut config = Config::new(Instant::now());
+        config.cpu = Some(1_000_000);
+        config.hosts = vec![Host { name: "gone".into(), net: NetSource::Process(u32::MAX) }];
+        let probes = Sampler::start(config).stop();
+        assert!(probes.absent["hosts"].contains("/proc/4294967295/net"));
+        assert!(probes.absent.contains_key("sampler_placement"));
+        assert!(probes.absent.contains_key("workers"));
+        assert!(probes.cpu.is_some());
+    }
+}

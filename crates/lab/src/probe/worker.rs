@@ -1,0 +1,245 @@
+//! The worker processes: CPU time, context switches, faults, and the CPUs their threads were on.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::{Absent, Probe, ProcFile, Turn, limits, rise};
+use crate::record::{Probes, WorkerActivity};
+
+/// All workers; new ones may be added between samples. A worker that ended keeps what was seen last.
+pub(super) struct Workers {
+    tick_s: f64,
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    role: String,
+    process: Option<ProcFile>,
+    first: Option<Stat>,
+    last: Stat,
+    threads: BTreeMap<u32, Thread>,
+    seen: WorkerActivity,
+}
+
+struct Thread {
+    stat: ProcFile,
+    status: ProcFile,
+    last: Stat,
+    switches_first: Switches,
+    switches_last: Switches,
+}
+
+/// Fields of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Stat {
+    minor_faults: u64,
+    major_faults: u64,
+    usr_ticks: u64,
+    sys_ticks: u64,
+    cpu: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Switches {
+    voluntary: u64,
+    involuntary: u64,
+}
+
+impl Workers {
+    pub(super) fn new(tick_s: f64) -> Self {
+        Self { tick_s, workers: Vec::new() }
+    }
+
+    /// From the next sample on the process `pid` is looked at. A second worker of the same role
+    /// gets a number behind it.
+    pub(super) fn watch(&mut self, role: &str, pid: u32) {
+        let same = self
+            .workers
+            .iter()
+            .filter(|worker| worker.role.split('#').next() == Some(role))
+            .count();
+        let role = if same == 0 { role.to_owned() } else { format!("{role}#{}", same + 1) };
+        let mut worker = Worker {
+            role,
+            process: ProcFile::open(format!("/proc/{pid}/stat")).ok(),
+            first: None,
+            last: Stat::default(),
+            threads: BTreeMap::new(),
+            seen: WorkerActivity { pid, ..WorkerActivity::default() },
+        };
+        // What the process did before it was watched is not the run's.
+        worker.sample();
+        self.workers.push(worker);
+    }
+}
+
+impl Probe for Workers {
+    fn name(&self) -> &'static str {
+        "workers"
+    }
+
+    fn sample(&mut self, _turn: Turn) -> Result<(), Absent> {
+        self.workers.iter_mut().for_each(Worker::sample);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, into: &mut Probes) {
+        if self.workers.is_empty() {
+            into.absent.insert("workers".into(), "no worker process was named".into());
+            return;
+        }
+        let tick_s = self.tick_s;
+        let workers =
+            self.workers.into_iter().map(|worker| (worker.role.clone(), worker.finish(tick_s)));
+        into.workers = Some(workers.collect());
+    }
+}
+
+impl Worker {
+    fn sample(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        let Ok(now) = process.parse(parse_stat) else {
+            // It ended: what was seen stays.
+            self.process = None;
+            return;
+        };
+        self.first.get_or_insert(now);
+        self.last = now;
+        self.sample_threads();
+    }
+
+    fn sample_threads(&mut self) {
+        let pid = self.seen.pid;
+        let Ok(list) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+        let mut count = 0;
+        for entry in list.flatten() {
+            let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            count += 1;
+            if self.threads.contains_key(&tid) || self.threads.len() >= limits::WORKER_THREADS {
+                continue;
+            }
+            if let Ok(thread) = Thread::open(pid, tid) {
+                self.threads.insert(tid, thread);
+            }
+        }
+        self.seen.threads = self.seen.threads.max(count);
+        for thread in self.threads.values_mut() {
+            thread.sample(&mut self.seen);
+        }
+    }
+
+    fn finish(self, tick_s: f64) -> WorkerActivity {
+        let Self { role: _, process: _, first, last, threads, mut seen } = self;
+        let first = first.unwrap_or_default();
+        seen.usr_s = rise(first.usr_ticks, last.usr_ticks) as f64 * tick_s;
+        seen.sys_s = rise(first.sys_ticks, last.sys_ticks) as f64 * tick_s;
+        seen.minor_faults = rise(first.minor_faults, last.minor_faults);
+        seen.major_faults = rise(first.major_faults, last.major_faults);
+        for thread in threads.values() {
+            let (before, now) = (thread.switches_first, thread.switches_last);
+            seen.voluntary_switches += rise(before.voluntary, now.voluntary);
+            seen.involuntary_switches += rise(before.involuntary, now.involuntary);
+        }
+        seen
+    }
+}
+
+impl Thread {
+    fn open(pid: u32, tid: u32) -> Result<Self, Absent> {
+        let mut stat = ProcFile::open(format!("/proc/{pid}/task/{tid}/stat"))?;
+        let mut status = ProcFile::open(format!("/proc/{pid}/task/{tid}/status"))?;
+        let last = stat.parse(parse_stat)?;
+        let switches = status.parse(parse_switches)?;
+        Ok(Self { stat, status, last, switches_first: switches, switches_last: switches })
+    }
+
+    /// A thread that ended keeps what was seen last.
+    fn sample(&mut self, seen: &mut WorkerActivity) {
+        let Ok(now) = self.stat.parse(parse_stat) else { return };
+        let Ok(switches) = self.status.parse(parse_switches) else { return };
+        let ran = now.usr_ticks + now.sys_ticks > self.last.usr_ticks + self.last.sys_ticks;
+        if ran || switches != self.switches_last {
+            *seen.seen_on_cpu.entry(now.cpu).or_default() += 1;
+            seen.moves_seen += u64::from(now.cpu != self.last.cpu);
+        }
+        self.last = now;
+        self.switches_last = switches;
+    }
+}
+
+/// Fields by number as in proc(5): 10 minflt, 12 majflt, 14 utime, 15 stime, 39 processor. The
+/// second field, the name in parentheses, may hold blanks and parentheses itself.
+fn parse_stat(text: &str) -> Result<Stat, String> {
+    let (_, rest) = text.rsplit_once(')').ok_or("no name in parentheses")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| -> Result<u64, String> {
+        let word = fields.get(number - 3).ok_or_else(|| format!("no field {number}"))?;
+        word.parse().map_err(|_| format!("odd field {number}: {word:?}"))
+    };
+    Ok(Stat {
+        minor_faults: field(10)?,
+        major_faults: field(12)?,
+        usr_ticks: field(14)?,
+        sys_ticks: field(15)?,
+        cpu: field(39)? as u32,
+    })
+}
+
+fn parse_switches(text: &str) -> Result<Switches, String> {
+    let value = |key: &str| -> Result<u64, String> {
+        let value = text.lines().find_map(|line| line.strip_prefix(key));
+        let value = value.ok_or_else(|| format!("no line {key}"))?;
+        value.trim().parse().map_err(|_| format!("odd number in line {key}"))
+    };
+    Ok(Switches {
+        voluntary: value("voluntary_ctxt_switches:")?,
+        involuntary: value("nonvoluntary_ctxt_switches:")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
+        let stat = parse_stat(include_str!("samples/task-stat.txt")).unwrap();
+        let expected =
+            Stat { minor_faults: 99, major_faults: 2, usr_ticks: 17, sys_ticks: 5, cpu: 1 };
+        assert_eq!(stat, expected);
+    }
+
+    #[test]
+    fn odd_input_is_refused() {
+        assert!(parse_stat("").is_err());
+        assert!(parse_stat("1 (x) R 1 2 3").unwrap_err().contains("no field 10"));
+        assert!(parse_switches("voluntary_ctxt_switches:\t5\n").is_err());
+        assert!(
+            parse_switches("voluntary_ctxt_switches: a\nnonvoluntary_ctxt_switches: 1\n").is_err()
+        );
+    }
+
+    #[test]
+    fn voluntary_is_not_taken_from_nonvoluntary() {
+        let text = "Name:\tx\nnonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t5\n";
+        assert_eq!(parse_switches(text), Ok(Switches { voluntary: 5, involuntary: 7 }));
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_threads_and_a_gone_one_is_kept_empty() {
+        let mut workers = Box::new(Workers::new(0.01));
+        workers.watch("client", std::process::id());
+        workers.watch("client", u32::MAX);
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            workers.sample(Turn::Middle).unwrap();
+        }
+        let mut probes = Probes::default();
+        workers.finish(&mut probes);
+        let workers = probes.workers.unwrap();
+        assert!(workers["client"].threads >= 1 && workers["client"].voluntary_switches >= 1);
+        assert_eq!(workers["client#2"].threads, 0);
+    }
+}
