@@ -1,0 +1,70 @@
+//! What can go wrong in the laboratory, each as one line that says what was
+//! refused and what to do.
+
+use std::fmt;
+use std::io;
+
+/// An error of the laboratory; its `Display` form is a single line.
+#[derive(Debug)]
+pub enum Error {
+    /// An experiment, factor, level or option that is not accepted; the text
+    /// names the key, the value and what is allowed.
+    Refused(String),
+    /// A host, link or kernel setting could not be made.
+    Host {
+        /// What was being done.
+        doing: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A worker process failed, died, or did not answer in time.
+    Worker(String),
+    /// A file could not be read or written.
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kept runs could not be read or written.
+    Store(String),
+    /// The user interrupted; what was finished is kept.
+    Interrupted,
+}
+
+impl Error {
+    /// A closure for `map_err` that says what was being done.
+    pub fn host(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let doing = doing.into();
+        move |source| Error::Host { doing, source }
+    }
+
+    /// A closure for `map_err` that names the file.
+    pub fn file(path: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { path, source }
+    }
+
+    /// The exit code of the command for this error: 2 for what the user asked
+    /// wrongly, 130 for an interrupt, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Refused(_) => 2,
+            Error::Interrupted => 130,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Refused(text) | Error::Worker(text) | Error::Store(text) => f.write_str(text),
+            Error::Host { doing, source } => write!(f, "cannot {doing}: {source}"),
+            Error::File { path, source } => write!(f, "{path}: {source}"),
+            Error::Interrupted => f.write_str("interrupted; finished runs are kept"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

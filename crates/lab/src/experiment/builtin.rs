@@ -1,0 +1,38 @@
+//! Experiments compiled in.
+
+use super::definition::Definition;
+
+const FIRST_LOOK: &str = include_str!("first-look.toml");
+
+/// Name and definition text of every built-in experiment.
+pub fn builtins() -> &'static [(&'static str, &'static str)] {
+    &[("first-look", FIRST_LOOK)]
+}
+
+/// The built-in experiment of this name.
+pub fn builtin(name: &str) -> Option<Definition> {
+    let (_, text) = builtins().iter().find(|(known, _)| *known == name)?;
+    Some(Definition::parse(name, text).expect("built-in experiments are tested to parse"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan;
+
+    #[test]
+    fn every_builtin_parses_under_its_own_name() {
+        for (name, _) in builtins() {
+            assert_eq!(builtin(name).unwrap().name, *name);
+        }
+    }
+
+    #[test]
+    fn first_look_measures_for_less_than_four_minutes() {
+        let definition = builtin("first-look").unwrap();
+        let runs = plan(&definition, 1);
+        assert_eq!(runs.len(), 30);
+        let seconds = runs.len() as f64 * (definition.duration_s + definition.warmup_s);
+        assert!(seconds < 200.0, "{seconds} s, leaving no room for set-up");
+    }
+}

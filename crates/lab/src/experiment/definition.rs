@@ -1,0 +1,356 @@
+//! The definition of an experiment: TOML in, checked values out.
+//!
+//! ```toml
+//! name = "buffers"
+//! question = "Which socket buffer does the link need?"
+//! workload = "tcp_stream"            # or a list
+//! repeats = 5                        # blocks
+//! duration_s = 4                     # measured
+//! warmup_s = 1                       # before it
+//! seed = 7                           # optional: else drawn and recorded
+//!
+//! [factors]
+//! stack = ["kernel", "millstream"]
+//! socket_buffer_bytes = ["auto", 262144]
+//!
+//! [factors.tcp_stream]               # factors of one workload alone
+//! direction = ["send", "recv"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use toml::{Table, Value};
+
+use super::factor::{FACTORS, Factor, STACKS, Workload};
+use crate::error::Error;
+use crate::limits;
+
+/// Levels by the name of their factor.
+pub type Choices = BTreeMap<String, Vec<String>>;
+
+/// A checked definition: every key is known and every level is allowed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Short name, used in ids: letters, digits, `-`, `_`.
+    pub name: String,
+    /// The question in one sentence; may be empty.
+    pub question: String,
+    /// What runs, in order, each once.
+    pub workloads: Vec<Workload>,
+    /// Stacks in order; the first is the base of comparisons.
+    pub stacks: Vec<String>,
+    /// Factors of all workloads that know them.
+    pub factors: Choices,
+    /// Factors of one workload, going before `factors`.
+    pub own_factors: BTreeMap<Workload, Choices>,
+    /// Blocks.
+    pub repeats: u32,
+    /// Seed of order and ports, when given.
+    pub seed: Option<u64>,
+    /// Measured stretch of a run.
+    pub duration_s: f64,
+    /// What goes before it.
+    pub warmup_s: f64,
+}
+
+/// What the command line changes of a definition.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `--stack`.
+    pub stacks: Option<Vec<String>>,
+    /// `--repeats`.
+    pub repeats: Option<u32>,
+    /// `--duration`, seconds.
+    pub duration_s: Option<f64>,
+    /// `--warmup`, seconds.
+    pub warmup_s: Option<f64>,
+    /// `--seed`.
+    pub seed: Option<u64>,
+    /// `--set factor=a,b`, in order.
+    pub set: Vec<(String, Vec<String>)>,
+}
+
+const KEYS: &str =
+    "name, question, description, workload, repeats, seed, duration_s, warmup_s, factors";
+
+impl Definition {
+    /// Reads a definition; `source` names it in errors. The error is one line
+    /// with the key, the value and what is allowed.
+    pub fn parse(source: &str, text: &str) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Refused(format!("{source}: {why}"));
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count());
+            let message = error.message().replace('\n', " ");
+            refuse(format!("not TOML: {message} (line {})", line.unwrap_or(1).max(1)))
+        })?;
+        Self::read(&table).map_err(refuse)
+    }
+
+    fn read(table: &Table) -> Result<Self, String> {
+        let mut definition = Definition {
+            name: String::new(),
+            question: String::new(),
+            workloads: Vec::new(),
+            stacks: STACKS.iter().map(|&s| s.to_owned()).collect(),
+            factors: Choices::new(),
+            own_factors: BTreeMap::new(),
+            repeats: limits::DEFAULT_REPEATS,
+            seed: None,
+            duration_s: limits::DEFAULT_DURATION_S,
+            warmup_s: limits::DEFAULT_WARMUP_S,
+        };
+        for (key, value) in table {
+            match key.as_str() {
+                "name" => definition.name = name(value)?,
+                "question" | "description" => definition.question = words(key, value)?,
+                "workload" => definition.workloads = workloads(value)?,
+                "repeats" => {
+                    definition.repeats =
+                        whole(key, value, 1, u64::from(limits::REPEATS_LIMIT))? as u32;
+                }
+                "seed" => definition.seed = Some(whole(key, value, 0, i64::MAX as u64)?),
+                "duration_s" => definition.duration_s = duration(seconds(key, value)?)?,
+                "warmup_s" => definition.warmup_s = warmup(seconds(key, value)?)?,
+                "factors" => {}
+                _ => return Err(format!("unknown key '{key}'; allowed: {KEYS}")),
+            }
+        }
+        if definition.name.is_empty() {
+            return Err("key 'name' is missing; give the experiment a short name".into());
+        }
+        if definition.workloads.is_empty() {
+            return Err(format!("key 'workload' is missing; allowed: {}", workload_names()));
+        }
+        match table.get("factors") {
+            None => {}
+            Some(Value::Table(factors)) => definition.read_factors(factors)?,
+            Some(other) => return Err(format!("key 'factors' is {other}, not a table")),
+        }
+        Ok(definition)
+    }
+
+    fn read_factors(&mut self, table: &Table) -> Result<(), String> {
+        for (key, value) in table {
+            if let (Some(workload), Value::Table(own)) = (Workload::of(key), value) {
+                if !self.workloads.contains(&workload) {
+                    return Err(format!(
+                        "'factors.{key}' is for a workload that the experiment does not run"
+                    ));
+                }
+                for (name, value) in own {
+                    let full = format!("factors.{key}.{name}");
+                    let levels = levels(&full, name, &[workload], &texts(&full, value)?)?;
+                    self.own_factors.entry(workload).or_default().insert(name.clone(), levels);
+                }
+                continue;
+            }
+            let full = format!("factors.{key}");
+            let texts = texts(&full, value)?;
+            if key == "stack" {
+                self.stacks = stacks(&full, &texts)?;
+            } else {
+                let levels = levels(&full, key, &self.workloads, &texts)?;
+                self.factors.insert(key.clone(), levels);
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies what the command line says, with the same checks.
+    pub fn apply(&mut self, overrides: &Overrides) -> Result<(), Error> {
+        self.try_apply(overrides).map_err(Error::Refused)
+    }
+
+    fn try_apply(&mut self, overrides: &Overrides) -> Result<(), String> {
+        if let Some(repeats) = overrides.repeats {
+            if !(1..=limits::REPEATS_LIMIT).contains(&repeats) {
+                let limit = limits::REPEATS_LIMIT;
+                return Err(format!("--repeats {repeats}: allowed is 1 to {limit}"));
+            }
+            self.repeats = repeats;
+        }
+        if let Some(value) = overrides.duration_s {
+            self.duration_s = duration(value)?;
+        }
+        if let Some(value) = overrides.warmup_s {
+            self.warmup_s = warmup(value)?;
+        }
+        self.seed = overrides.seed.or(self.seed);
+        if let Some(texts) = &overrides.stacks {
+            self.stacks = stacks("--stack", texts)?;
+        }
+        for (name, texts) in &overrides.set {
+            let option = format!("--set {name}");
+            if name == "stack" {
+                self.stacks = stacks(&option, texts)?;
+                continue;
+            }
+            let levels = levels(&option, name, &self.workloads, texts)?;
+            self.own_factors.values_mut().for_each(|own| drop(own.remove(name)));
+            self.factors.insert(name.clone(), levels);
+        }
+        Ok(())
+    }
+
+    /// The levels of a factor for one workload: what is asked, else its default.
+    pub fn levels(&self, workload: Workload, factor: &Factor) -> Vec<String> {
+        let own = self.own_factors.get(&workload).and_then(|own| own.get(factor.name));
+        let asked = own.or_else(|| self.factors.get(factor.name));
+        asked.cloned().unwrap_or_else(|| vec![factor.default.to_owned()])
+    }
+
+    /// True when the experiment names this factor for the workload.
+    pub fn names(&self, workload: Workload, factor: &str) -> bool {
+        self.factors.contains_key(factor)
+            || self.own_factors.get(&workload).is_some_and(|own| own.contains_key(factor))
+    }
+
+    /// The definition as TOML that [`Definition::parse`] reads back.
+    pub fn to_toml(&self) -> String {
+        let Self { name, question, workloads, stacks, factors, own_factors, .. } = self;
+        let quoted = |text: &str| Value::from(text).to_string();
+        let list = |texts: &[String]| {
+            let items: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+            format!("[{}]", items.join(", "))
+        };
+        let names: Vec<String> = workloads.iter().map(|w| w.name().to_owned()).collect();
+        let mut text = format!("name = {}\nquestion = {}\n", quoted(name), quoted(question));
+        let _ = writeln!(text, "workload = {}\nrepeats = {}", list(&names), self.repeats);
+        if let Some(seed) = self.seed {
+            let _ = writeln!(text, "seed = {seed}");
+        }
+        let _ = writeln!(text, "warmup_s = {:?}", self.warmup_s);
+        let _ = writeln!(text, "duration_s = {:?}", self.duration_s);
+        let _ = writeln!(text, "\n[factors]\nstack = {}", list(stacks));
+        for (name, levels) in factors {
+            let _ = writeln!(text, "{name} = {}", list(levels));
+        }
+        for (workload, own) in own_factors.iter().filter(|(_, own)| !own.is_empty()) {
+            let _ = writeln!(text, "\n[factors.{}]", workload.name());
+            for (name, levels) in own {
+                let _ = writeln!(text, "{name} = {}", list(levels));
+            }
+        }
+        text
+    }
+}
+
+fn workload_names() -> String {
+    Workload::ALL.map(Workload::name).join(", ")
+}
+
+fn words(key: &str, value: &Value) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("key '{key}' is {value}, not a text"))
+}
+
+fn name(value: &Value) -> Result<String, String> {
+    let name = words("name", value)?;
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if name.is_empty() || name.len() > limits::NAME_LIMIT_BYTES || !plain {
+        return Err(format!(
+            "key 'name' is {value}; allowed: 1 to {} letters, digits, '-', '_'",
+            limits::NAME_LIMIT_BYTES
+        ));
+    }
+    Ok(name)
+}
+
+fn workloads(value: &Value) -> Result<Vec<Workload>, String> {
+    let texts = texts("workload", value)?;
+    each_once("workload", &texts)?;
+    let of = |text: &String| {
+        Workload::of(text)
+            .ok_or_else(|| format!("key 'workload' has '{text}'; allowed: {}", workload_names()))
+    };
+    texts.iter().map(of).collect()
+}
+
+fn whole(key: &str, value: &Value, low: u64, high: u64) -> Result<u64, String> {
+    let number = value.as_integer().and_then(|n| u64::try_from(n).ok());
+    number.filter(|n| (low..=high).contains(n)).ok_or_else(|| {
+        format!("key '{key}' is {value}; allowed: a whole number from {low} to {high}")
+    })
+}
+
+fn seconds(key: &str, value: &Value) -> Result<f64, String> {
+    let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    number.ok_or_else(|| format!("key '{key}' is {value}, not a number of seconds"))
+}
+
+fn duration(value: f64) -> Result<f64, String> {
+    in_seconds("duration_s", value, limits::DURATION_LEAST_S, limits::DURATION_LIMIT_S)
+}
+
+fn warmup(value: f64) -> Result<f64, String> {
+    in_seconds("warmup_s", value, 0.0, limits::DURATION_LIMIT_S)
+}
+
+fn in_seconds(key: &str, value: f64, low: f64, high: f64) -> Result<f64, String> {
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("key '{key}' is {value}; allowed: {low} to {high} seconds"))
+}
+
+/// A level or a list of levels, as texts.
+fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Boolean(on) => Ok(if *on { "on" } else { "off" }.to_owned()),
+        other => Err(format!("key '{key}' has {other}; levels are texts or whole numbers")),
+    };
+    match value {
+        Value::Array(list) if list.is_empty() => Err(format!("key '{key}' is an empty list")),
+        Value::Array(list) => list.iter().map(one).collect(),
+        single => Ok(vec![one(single)?]),
+    }
+}
+
+fn each_once(key: &str, texts: &[String]) -> Result<(), String> {
+    for (at, text) in texts.iter().enumerate() {
+        if texts[..at].contains(text) {
+            return Err(format!("'{key}' has '{text}' twice; give each level once"));
+        }
+    }
+    Ok(())
+}
+
+fn stacks(key: &str, texts: &[String]) -> Result<Vec<String>, String> {
+    each_once(key, texts)?;
+    match texts.iter().find(|text| !STACKS.contains(&text.as_str())) {
+        Some(text) => Err(format!("'{key}' has '{text}'; allowed: {}", STACKS.join(", "))),
+        None => Ok(texts.to_vec()),
+    }
+}
+
+/// Checks the levels of a factor that at least one of the workloads must know.
+fn levels(
+    key: &str,
+    name: &str,
+    workloads: &[Workload],
+    texts: &[String],
+) -> Result<Vec<String>, String> {
+    let known = |factor: &Factor| workloads.iter().any(|w| factor.workloads.contains(w));
+    let Some(factor) = Factor::of(name).filter(|factor| known(factor)) else {
+        let names: Vec<&str> = FACTORS.iter().filter(|f| known(f)).map(|f| f.name).collect();
+        let what = workloads.iter().map(|w| w.name()).collect::<Vec<_>>().join(", ");
+        return Err(format!(
+            "'{key}': no factor '{name}' for {what}; allowed: stack, {}",
+            names.join(", ")
+        ));
+    };
+    let level = |text: &String| {
+        factor
+            .level(text)
+            .ok_or_else(|| format!("'{key}' has '{text}'; allowed: {}", factor.levels))
+    };
+    let levels = texts.iter().map(level).collect::<Result<Vec<_>, _>>()?;
+    each_once(key, &levels)?;
+    Ok(levels)
+}
+
+#[cfg(test)]
+#[path = "definition_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+
+const GOOD: &str = r#"
+name = "buffers"
+question = "Which \"buffer\"?"
+workload = ["tcp_stream", "tcp_rr"]
+repeats = 3
+seed = 9
+duration_s = 2
+warmup_s = 0.5
+[factors]
+stack = "millstream"
+offload = [true, false]
+socket_buffer_bytes = ["auto", 65536]
+[factors.tcp_stream]
+direction = ["send", "recv"]
+streams = [1, 4]
+"#;
+
+fn refusal(text: &str) -> String {
+    let error = Definition::parse("x.toml", text).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "one line: {error}");
+    assert!(error.starts_with("x.toml: "), "{error}");
+    error
+}
+
+fn replaced(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from));
+    refusal(&GOOD.replace(from, to))
+}
+
+#[test]
+fn a_definition_is_read_and_comes_back_from_its_own_toml() {
+    let definition = Definition::parse("x.toml", GOOD).unwrap();
+    assert_eq!(definition.stacks, ["millstream"]);
+    assert_eq!(definition.factors["offload"], ["on", "off"]);
+    assert_eq!(definition.factors["socket_buffer_bytes"], ["auto", "65536"]);
+    assert_eq!(definition.own_factors[&Workload::TcpStream]["streams"], ["1", "4"]);
+    assert_eq!(Definition::parse("again", &definition.to_toml()).unwrap(), definition);
+}
+
+#[test]
+fn errors_name_the_key_the_value_and_what_is_allowed() {
+    let cases = [
+        (replaced("name = \"buffers\"", ""), vec!["'name'", "missing"]),
+        (replaced("\"buffers\"", "\"a b\""), vec!["'name'", "a b", "letters"]),
+        (replaced("[\"tcp_stream\", \"tcp_rr\"]", "\"udp\""), vec!["'udp'", "tcp_stream, tcp_rr"]),
+        (replaced("[\"tcp_stream\", \"tcp_rr\"]", "[]"), vec!["'workload'", "empty"]),
+        (replaced("repeats = 3", "repeats = 0"), vec!["'repeats'", "0", "from 1 to"]),
+        (replaced("repeats = 3", "repeats = \"x\""), vec!["'repeats'", "x", "from 1 to"]),
+        (replaced("repeats = 3", "repeat = 3"), vec!["'repeat'", "repeats"]),
+        (replaced("seed = 9", "seed = -1"), vec!["'seed'", "-1"]),
+        (replaced("duration_s = 2", "duration_s = 0"), vec!["'duration_s'", "0", "seconds"]),
+        (replaced("duration_s = 2", "duration_s = \"2\""), vec!["'duration_s'", "2"]),
+        (replaced("duration_s = 2", "duration_s = nan"), vec!["'duration_s'", "NaN"]),
+        (
+            replaced("\"recv\"", "\"sned\""),
+            vec!["factors.tcp_stream.direction", "'sned'", "send, recv, both"],
+        ),
+        (replaced("\"recv\"", "\"send\""), vec!["direction", "'send' twice"]),
+        (replaced("[1, 4]", "[1, 5000]"), vec!["streams", "'5000'", "from 1 to 1024"]),
+        (replaced("[1, 4]", "[1.5]"), vec!["streams", "1.5"]),
+        (replaced("offload =", "ofload ="), vec!["ofload", "offload"]),
+        (
+            replaced("\"millstream\"", "\"lwip\""),
+            vec!["factors.stack", "'lwip'", "kernel, millstream"],
+        ),
+        (replaced("[factors.tcp_stream]", "[factors.tcp_crr]"), vec!["factors.tcp_crr"]),
+        (replaced("seed = 9", "seed = = 9"), vec!["not TOML", "line 6"]),
+    ];
+    for (error, parts) in cases {
+        for part in parts {
+            assert!(error.contains(part), "'{part}' is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_factor_must_belong_to_a_workload_that_runs() {
+    let text = "name = \"x\"\nworkload = \"tcp_rr\"\n[factors]\ndirection = \"send\"\n";
+    let error = refusal(text);
+    assert!(error.contains("no factor 'direction' for tcp_rr"), "{error}");
+    assert!(error.contains("request_bytes") && !error.contains("streams"), "{error}");
+}
+
+#[test]
+fn the_command_line_goes_before_the_file() {
+    let mut definition = Definition::parse("x", GOOD).unwrap();
+    let overrides = Overrides {
+        stacks: Some(vec!["kernel".into()]),
+        repeats: Some(1),
+        duration_s: Some(0.5),
+        set: vec![("direction".into(), vec!["both".into()])],
+        ..Overrides::default()
+    };
+    definition.apply(&overrides).unwrap();
+    assert_eq!(definition.stacks, ["kernel"]);
+    assert_eq!((definition.repeats, definition.seed), (1, Some(9)));
+    let direction = Factor::of("direction").unwrap();
+    assert_eq!(definition.levels(Workload::TcpStream, direction), ["both"]);
+    let wrong = Overrides { set: vec![("mtu".into(), vec!["9".into()])], ..Overrides::default() };
+    let error = definition.apply(&wrong).unwrap_err().to_string();
+    assert!(error.contains("--set mtu") && error.contains("'9'") && error.contains("1280"));
+}

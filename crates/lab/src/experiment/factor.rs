@@ -1,0 +1,193 @@
+//! The factors an experiment can vary, with their allowed levels and defaults.
+
+use std::fmt;
+
+/// A kind of traffic; its name is the field's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Workload {
+    /// Bulk data over n connections, in one or both directions.
+    TcpStream,
+    /// Request and response on an open connection, one outstanding.
+    TcpRr,
+}
+
+impl Workload {
+    /// All workloads.
+    pub const ALL: [Workload; 2] = [Workload::TcpStream, Workload::TcpRr];
+
+    /// `tcp_stream`, `tcp_rr`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::TcpStream => "tcp_stream",
+            Workload::TcpRr => "tcp_rr",
+        }
+    }
+
+    /// The workload of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|workload| workload.name() == name)
+    }
+}
+
+/// What a level may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Levels {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A whole number in this range.
+    Number(u64, u64),
+    /// This word, or a whole number in this range.
+    WordOrNumber(&'static str, u64, u64),
+}
+
+impl fmt::Display for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Levels::Words(words) => f.write_str(&words.join(", ")),
+            Levels::Number(low, high) => write!(f, "a whole number from {low} to {high}"),
+            Levels::WordOrNumber(word, low, high) => {
+                write!(f, "{word} or a whole number from {low} to {high}")
+            }
+        }
+    }
+}
+
+/// One thing that an experiment can vary.
+#[derive(Debug)]
+pub struct Factor {
+    /// Its name in definitions and records.
+    pub name: &'static str,
+    /// Allowed levels.
+    pub levels: Levels,
+    /// The level when nothing is said; the first word of the list for `stack`.
+    pub default: &'static str,
+    /// Workloads that know it.
+    pub workloads: &'static [Workload],
+    /// True when it means something on Millstream alone.
+    pub millstream_only: bool,
+    /// One line for the help text.
+    pub help: &'static str,
+}
+
+const STREAM: &[Workload] = &[Workload::TcpStream];
+const RR: &[Workload] = &[Workload::TcpRr];
+const BOTH: &[Workload] = &Workload::ALL;
+const ON_OFF: Levels = Levels::Words(&["on", "off"]);
+
+const fn factor(
+    name: &'static str,
+    workloads: &'static [Workload],
+    levels: Levels,
+    default: &'static str,
+    help: &'static str,
+) -> Factor {
+    Factor { name, levels, default, workloads, millstream_only: false, help }
+}
+
+/// Every factor except `stack`, in the order in which configurations are named.
+pub const FACTORS: &[Factor] = &[
+    factor(
+        "direction",
+        STREAM,
+        Levels::Words(&["send", "recv", "both"]),
+        "send",
+        "which way the data goes, seen from the near host; both = as many streams each way",
+    ),
+    factor("streams", STREAM, Levels::Number(1, 1024), "1", "connections (per direction)"),
+    factor(
+        "message_bytes",
+        STREAM,
+        Levels::Number(1, 16 << 20),
+        "131072",
+        "bytes of one call to send or recv",
+    ),
+    factor("request_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a request"),
+    factor("response_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a response"),
+    factor("ip", BOTH, Levels::Words(&["v4", "v6"]), "v4", "version of IP"),
+    factor(
+        "mtu",
+        BOTH,
+        Levels::Number(1280, 65521),
+        "1500",
+        "largest IP packet of the link, bytes",
+    ),
+    factor("offload", BOTH, ON_OFF, "on", "checksum and segmentation offload of the link"),
+    factor(
+        "placement",
+        BOTH,
+        Levels::Words(&["split", "same", "free"]),
+        "split",
+        "near host on CPU 0 and far on CPU 1, both on CPU 0, or wherever the kernel puts them",
+    ),
+    factor(
+        "socket_buffer_bytes",
+        BOTH,
+        Levels::WordOrNumber("auto", 4096, 1 << 30),
+        "auto",
+        "send and receive buffer of the near host's sockets",
+    ),
+    Factor {
+        name: "engine",
+        levels: Levels::Words(&["local", "net"]),
+        default: "local",
+        workloads: BOTH,
+        millstream_only: true,
+        help: "Millstream inside the application's thread, or in a thread of its own",
+    },
+];
+
+/// The stacks that can be measured; the order is that of the default.
+pub const STACKS: &[&str] = &["kernel", "millstream"];
+
+impl Factor {
+    /// The factor of this name; `stack` is not one of them.
+    pub fn of(name: &str) -> Option<&'static Factor> {
+        FACTORS.iter().find(|factor| factor.name == name)
+    }
+
+    /// The level in its one way of writing, or `None` when it is not allowed.
+    pub fn level(&self, text: &str) -> Option<String> {
+        self.levels.level(text)
+    }
+}
+
+impl Levels {
+    /// The level in its one way of writing, or `None` when it is not allowed.
+    pub fn level(&self, text: &str) -> Option<String> {
+        let number = |low: u64, high: u64| {
+            let value: u64 = text.replace('_', "").parse().ok()?;
+            (low..=high).contains(&value).then(|| value.to_string())
+        };
+        match *self {
+            Levels::Words(words) => words.contains(&text).then(|| text.to_owned()),
+            Levels::Number(low, high) => number(low, high),
+            Levels::WordOrNumber(word, _, _) if word == text => Some(text.to_owned()),
+            Levels::WordOrNumber(_, low, high) => number(low, high),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_an_allowed_level() {
+        for factor in FACTORS {
+            assert_eq!(factor.level(factor.default).as_deref(), Some(factor.default));
+            assert!(!factor.workloads.is_empty());
+        }
+    }
+
+    #[test]
+    fn levels_have_one_way_of_writing() {
+        let streams = Factor::of("streams").unwrap();
+        assert_eq!(streams.level("0016").as_deref(), Some("16"));
+        assert_eq!(streams.level("1_000").as_deref(), Some("1000"));
+        for refused in ["0", "1025", "-1", "1.5", "many", ""] {
+            assert_eq!(streams.level(refused), None, "{refused}");
+        }
+        assert_eq!(Factor::of("socket_buffer_bytes").unwrap().level("auto").unwrap(), "auto");
+        assert!(Factor::of("stack").is_none());
+    }
+}

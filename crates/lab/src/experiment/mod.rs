@@ -1,0 +1,12 @@
+//! Experiments: what is asked (a TOML definition), and the runs that answer it
+//! (a plan with randomised order inside blocks).
+
+mod builtin;
+mod definition;
+mod factor;
+mod plan;
+
+pub use builtin::{builtin, builtins};
+pub use definition::{Definition, Overrides};
+pub use factor::{FACTORS, Factor, Levels, Workload};
+pub use plan::{Configuration, PlannedRun, plan, shuffle_seed};

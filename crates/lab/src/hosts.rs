@@ -1,0 +1,255 @@
+//! Two hosts on one machine: private network namespaces `near` (the system
+//! under test) and `far` (its peer, always the kernel), joined by a veth pair,
+//! and on request by a TAP device that a Millstream worker holds.
+//!
+//! ```text
+//!   near                          far
+//!   kernel  ms-near 10.70.0.1 ─── ms-far 10.70.0.2   kernel
+//!   Millstream      10.71.0.1 ─── ms-tap 10.71.0.2   kernel
+//! ```
+//!
+//! Everything is gone when [`Hosts`] is dropped or the process ends.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+
+use crate::error::Error;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::netlink::{Interface, Netlink, OFFLOAD_FEATURES, set_features};
+
+/// The kernel's interface in the near host.
+pub const NEAR_INTERFACE: &str = "ms-near";
+/// The kernel's interface towards the near kernel, in the far host.
+pub const FAR_INTERFACE: &str = "ms-far";
+/// The far host's interface towards Millstream.
+pub const TAP_INTERFACE: &str = "ms-tap";
+/// Length of every IPv4 prefix.
+pub const PREFIX_V4: u8 = 24;
+/// Length of every IPv6 prefix.
+pub const PREFIX_V6: u8 = 64;
+
+/// A link between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The veth pair between the two kernels.
+    Veth,
+    /// The TAP device between Millstream and the far kernel.
+    Tap,
+}
+
+impl Path {
+    /// Interface of the far host whose counters prove the path.
+    pub fn far_interface(self) -> &'static str {
+        match self {
+            Path::Veth => FAR_INTERFACE,
+            Path::Tap => TAP_INTERFACE,
+        }
+    }
+
+    /// Address of the near host on this link.
+    pub fn near_address(self, v6: bool) -> IpAddr {
+        self.address(v6, 1)
+    }
+
+    /// Address of the far host on this link.
+    pub fn far_address(self, v6: bool) -> IpAddr {
+        self.address(v6, 2)
+    }
+
+    fn address(self, v6: bool, host: u8) -> IpAddr {
+        let net = if self == Path::Veth { 0 } else { 1 };
+        if v6 {
+            Ipv6Addr::new(0xfd70, 0, 0, net, 0, 0, 0, u16::from(host)).into()
+        } else {
+            Ipv4Addr::new(10, 70 + net as u8, 0, host).into()
+        }
+    }
+}
+
+/// What the two hosts are to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct HostsConfig {
+    /// Largest IP packet of the links, bytes.
+    pub mtu: u32,
+    /// Checksum and segmentation offload of the veth pair.
+    pub offload: bool,
+}
+
+/// The interfaces of both hosts at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Of the near host.
+    pub near: Vec<Interface>,
+    /// Of the far host.
+    pub far: Vec<Interface>,
+}
+
+/// Two hosts; see the module's promise.
+pub struct Hosts {
+    near: Namespace,
+    far: Namespace,
+    config: HostsConfig,
+    settings: Vec<(String, String)>,
+}
+
+impl Hosts {
+    /// Makes both hosts and the veth pair. `label` starts the names of the
+    /// namespaces' threads.
+    pub fn set_up(label: &str, config: HostsConfig) -> Result<Self, Error> {
+        let near = Namespace::create(&format!("{label}-near"))?;
+        let far = Namespace::create(&format!("{label}-far"))?;
+        let mut settings = Vec::new();
+        for (host, namespace) in [("near", &near), ("far", &far)] {
+            let made = namespace.run(tune_kernel);
+            settings.extend(made.into_iter().map(|(key, value)| (format!("{host}.{key}"), value)));
+        }
+        let far_handle =
+            fs::File::open(far.path()).map_err(Error::host("open the far namespace"))?;
+        near.run(move || {
+            let mut netlink = Netlink::route()?;
+            netlink.add_veth(NEAR_INTERFACE, FAR_INTERFACE, far_handle.as_raw_fd())
+        })
+        .map_err(Error::host("make a veth pair"))?;
+        let hosts = Self { near, far, config, settings };
+        hosts.configure(&hosts.near, NEAR_INTERFACE, Path::Veth, 1)?;
+        hosts.configure(&hosts.far, FAR_INTERFACE, Path::Veth, 2)?;
+        Ok(hosts)
+    }
+
+    /// Addresses, MTU and state of the far end of a TAP device that a worker
+    /// has opened in the far namespace.
+    pub fn configure_tap(&self) -> Result<(), Error> {
+        self.configure(&self.far, TAP_INTERFACE, Path::Tap, 2)
+    }
+
+    fn configure(
+        &self,
+        host: &Namespace,
+        name: &'static str,
+        path: Path,
+        number: u8,
+    ) -> Result<(), Error> {
+        let config = self.config;
+        host.run(move || {
+            let mut netlink = Netlink::route()?;
+            if !config.offload && path == Path::Veth {
+                set_features(name, OFFLOAD_FEATURES, false)?;
+            }
+            // A host talks of itself to nobody: no router is asked for, nothing is announced.
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0");
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/router_solicitations"), "0");
+            netlink.set_up(name, Some(config.mtu))?;
+            netlink.add_address(name, path.address(false, number), PREFIX_V4)?;
+            if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+                netlink.add_address(name, path.address(true, number), PREFIX_V6)?;
+            }
+            Ok(())
+        })
+        .map_err(Error::host(format!("configure {name} in {}", host.name())))
+    }
+
+    /// The system under test.
+    pub fn near(&self) -> &Namespace {
+        &self.near
+    }
+
+    /// Its peer.
+    pub fn far(&self) -> &Namespace {
+        &self.far
+    }
+
+    /// The settings of the kernel that were made, as `far.sysctl...` facts.
+    pub fn settings(&self) -> &[(String, String)] {
+        &self.settings
+    }
+
+    /// The counters of every interface of both hosts.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let read = || Netlink::route()?.interfaces();
+        Ok(Counters {
+            near: self.near.run(read).map_err(Error::host("read the near interfaces"))?,
+            far: self.far.run(read).map_err(Error::host("read the far interfaces"))?,
+        })
+    }
+}
+
+/// Gives the kernel its best inside the current namespace and returns what it
+/// then says of itself. A setting that is refused keeps its value.
+fn tune_kernel() -> Vec<(String, String)> {
+    let lift = |name: &str| -> io::Result<()> {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        let now = fs::read_to_string(&path)?;
+        let mut fields: Vec<String> = now.split_whitespace().map(str::to_owned).collect();
+        let max = limits::TCP_MEMORY_MAX_BYTES;
+        if let Some(last) = fields.last_mut().filter(|l| l.parse().is_ok_and(|n: u64| n < max)) {
+            *last = max.to_string();
+        }
+        fs::write(&path, fields.join(" "))
+    };
+    let _ = lift("tcp_rmem");
+    let _ = lift("tcp_wmem");
+    let _ = fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
+    let _ = Netlink::route().and_then(|mut netlink| netlink.set_up("lo", None));
+    ["tcp_congestion_control", "tcp_rmem", "tcp_wmem"]
+        .into_iter()
+        .filter_map(|name| {
+            let value = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+            Some((format!("sysctl.net.ipv4.{name}"), value.trim().replace('\t', " ")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::privilege;
+    use std::net::{TcpListener, TcpStream};
+
+    fn hosts(offload: bool, mtu: u32) -> Option<Hosts> {
+        if !privilege::may_make_namespaces() {
+            eprintln!("skipped: network namespaces are not permitted here");
+            return None;
+        }
+        Some(Hosts::set_up("ms-test", HostsConfig { mtu, offload }).unwrap())
+    }
+
+    #[test]
+    fn the_kernels_reach_each_other_over_both_families_and_nothing_stays() {
+        let Some(hosts) = hosts(true, 1400) else { return };
+        for v6 in [false, true] {
+            let address = Path::Veth.far_address(v6);
+            let listener = hosts.far().run(move || TcpListener::bind((address, 0)).unwrap());
+            let to = listener.local_addr().unwrap();
+            let stream = hosts.near().run(move || TcpStream::connect(to).unwrap());
+            assert_eq!(listener.accept().unwrap().1, stream.local_addr().unwrap());
+            assert_eq!(stream.local_addr().unwrap().ip(), Path::Veth.near_address(v6));
+        }
+        let far = hosts.counters().unwrap().far;
+        let tested = far.iter().find(|i| i.name == FAR_INTERFACE).unwrap();
+        assert!(tested.rx_packets >= 4 && tested.up && tested.mtu == 1400, "{tested:?}");
+        let (near, far) = (hosts.near().path().to_owned(), hosts.far().path().to_owned());
+        drop(hosts);
+        assert!(!near.exists() && !far.exists());
+    }
+
+    #[test]
+    fn without_offload_no_packet_is_larger_than_the_mtu() {
+        use std::io::{Read, Write};
+        let Some(hosts) = hosts(false, 1500) else { return };
+        let address = Path::Veth.far_address(false);
+        let listener = hosts.far().run(move || TcpListener::bind((address, 0)).unwrap());
+        let to = listener.local_addr().unwrap();
+        let mut stream = hosts.near().run(move || TcpStream::connect(to).unwrap());
+        let (mut peer, _) = listener.accept().unwrap();
+        let writer = std::thread::spawn(move || stream.write_all(&vec![7; 4 << 20]).unwrap());
+        let mut data = Vec::new();
+        peer.read_to_end(&mut data).unwrap();
+        writer.join().unwrap();
+        let far = hosts.counters().unwrap().far;
+        let tested = far.iter().find(|i| i.name == FAR_INTERFACE).unwrap();
+        assert!(tested.rx_bytes / tested.rx_packets <= 1514, "{tested:?}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Limits and defaults of the laboratory, in one place.
+
+/// Most blocks of an experiment.
+pub const REPEATS_LIMIT: u32 = 10_000;
+/// Blocks when nothing is said.
+pub const DEFAULT_REPEATS: u32 = 5;
+/// Measured stretch of a run when nothing is said.
+pub const DEFAULT_DURATION_S: f64 = 4.0;
+/// Warm-up of a run when nothing is said.
+pub const DEFAULT_WARMUP_S: f64 = 1.0;
+/// Shortest measured stretch: below it the kernel's CPU accounting says little.
+pub const DURATION_LEAST_S: f64 = 0.1;
+/// Longest measured stretch and warm-up.
+pub const DURATION_LIMIT_S: f64 = 86_400.0;
+/// Longest name of an experiment.
+pub const NAME_LIMIT_BYTES: usize = 64;
+
+/// Width of an interval of the series that a worker keeps.
+pub const INTERVAL_MS: u64 = 100;
+/// Until a worker must have answered a step of the set-up.
+pub const STEP_TIMEOUT_MS: u64 = 15_000;
+/// Until a worker must have finished after the end of the measured window.
+pub const FINISH_TIMEOUT_MS: u64 = 20_000;
+/// Last words of a worker that are kept for an error.
+pub const STDERR_KEPT_BYTES: usize = 4096;
+/// Between the last connection and the beginning of the warm-up.
+pub const LEAD_MS: u64 = 20;
+
+/// Largest TCP receive and send buffer that auto-tuning may reach on the
+/// kernel's side: so large that it never binds between two hosts of a machine.
+pub const TCP_MEMORY_MAX_BYTES: u64 = 64 << 20;
+
+/// Headers that a packet can carry above its payload on the link.
+pub const HEADERS_PER_PACKET_BYTES: u64 = 14 + 40 + 60;
+/// Payload that may be sent more than once before the path is doubted.
+pub const REPEATED_PAYLOAD_SHARE: f64 = 0.05;
+/// What an idle interface may carry: neighbour discovery and its like.
+pub const CHATTER_BYTES: u64 = 16 * 1024;
