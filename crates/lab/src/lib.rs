@@ -12,3 +12,8 @@ pub mod namespace;
 pub mod netlink;
 pub mod privilege;
 pub mod probe;
+pub mod transport;
+pub mod workload;
+pub mod environment;
+pub mod store;
+pub mod stats;

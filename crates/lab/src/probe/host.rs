@@ -10,6 +10,7 @@ use crate::record::{HostCounters, InterfaceCounters, Probes};
 type Interface = [u64; 10];
 type Interfaces = BTreeMap<String, Interface>;
 type Protocols = BTreeMap<String, i64>;
+type ProtocolParser = fn(&str) -> Result<Protocols, String>;
 
 /// Columns of `/proc/net/dev` that are kept: bytes, packets, errors, drops, fifo, of receive and send.
 const COLUMNS: [usize; 10] = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12];
@@ -25,7 +26,7 @@ pub(super) struct Hosts {
 struct OneHost {
     name: String,
     dev: ProcFile,
-    protocols: Vec<(ProcFile, fn(&str) -> Result<Protocols, String>)>,
+    protocols: Vec<(ProcFile, ProtocolParser)>,
     first: Interfaces,
     last: Interfaces,
     series: BTreeMap<String, (Vec<u64>, Vec<u64>)>,
@@ -69,7 +70,7 @@ impl OneHost {
     }
 
     fn open_at(name: &str, base: &Path) -> Result<Self, Absent> {
-        let mut protocols: Vec<(ProcFile, fn(&str) -> Result<Protocols, String>)> = Vec::new();
+        let mut protocols: Vec<(ProcFile, ProtocolParser)> = Vec::new();
         protocols.push((ProcFile::open(base.join("snmp"))?, parse_paired));
         protocols.push((ProcFile::open(base.join("netstat"))?, parse_paired));
         // Absent when IPv6 is switched off at boot; the other protocols still count.

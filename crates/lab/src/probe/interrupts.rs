@@ -25,9 +25,10 @@ struct Row {
 }
 
 #[derive(Debug, PartialEq)]
-struct Table<'a> {
+struct Table {
     cpus: Vec<u32>,
-    rows: Vec<(&'a str, Vec<u64>, String)>,
+    /// Id, counts, name.
+    rows: Vec<(String, Vec<u64>, String)>,
 }
 
 impl Interrupts {
@@ -36,12 +37,8 @@ impl Interrupts {
         Ok(Self { file, cpus: Vec::new(), rows: Vec::new(), places: HashMap::new() })
     }
 
-    fn take(
-        &mut self,
-        turn: Turn,
-        table: (Vec<u32>, Vec<(String, Vec<u64>, String)>),
-    ) -> Result<(), Absent> {
-        let (cpus, rows) = table;
+    fn take(&mut self, turn: Turn, table: Table) -> Result<(), Absent> {
+        let Table { cpus, rows } = table;
         if turn == Turn::First {
             self.cpus = cpus;
         } else if self.cpus != cpus {
@@ -83,12 +80,7 @@ impl Probe for Interrupts {
     }
 
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        let table = self.file.parse(|text| {
-            let Table { cpus, rows } = parse(text)?;
-            let rows =
-                rows.into_iter().map(|(id, counts, name)| (id.to_owned(), counts, name)).collect();
-            Ok((cpus, rows))
-        })?;
+        let table = self.file.parse(parse)?;
         self.take(turn, table)
     }
 
@@ -108,7 +100,7 @@ impl Probe for Interrupts {
 }
 
 /// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left out.
-fn parse(text: &str) -> Result<Table<'_>, String> {
+fn parse(text: &str) -> Result<Table, String> {
     let mut lines = text.lines();
     let head = lines.next().ok_or("empty")?;
     let mut cpus = Vec::new();
@@ -131,7 +123,7 @@ fn parse(text: &str) -> Result<Table<'_>, String> {
         }
         if counts.len() == cpus.len() {
             let words: Vec<&str> = words.collect();
-            rows.push((id.trim(), counts, device(id.trim(), &words)));
+            rows.push((id.trim().to_owned(), counts, device(id.trim(), &words)));
         }
     }
     Ok(Table { cpus, rows })
@@ -194,14 +186,11 @@ mod tests {
     fn counts_rise_by_row_and_new_rows_start_at_zero() {
         let mut probe = Box::new(Interrupts::open().unwrap());
         let row = |id: &str, counts: &[u64]| (id.to_owned(), counts.to_vec(), String::new());
-        probe
-            .take(Turn::First, (vec![0, 1], vec![row("RES", &[5, 5]), row("7", &[1, 1])]))
-            .unwrap();
-        probe
-            .take(Turn::Middle, (vec![0, 1], vec![row("RES", &[7, 5]), row("7", &[1, 1])]))
-            .unwrap();
+        let table = |rows| Table { cpus: vec![0, 1], rows };
+        probe.take(Turn::First, table(vec![row("RES", &[5, 5]), row("7", &[1, 1])])).unwrap();
+        probe.take(Turn::Middle, table(vec![row("RES", &[7, 5]), row("7", &[1, 1])])).unwrap();
         let last = vec![row("8", &[0, 3]), row("RES", &[8, 9]), row("7", &[1, 1])];
-        probe.take(Turn::Last, (vec![0, 1], last)).unwrap();
+        probe.take(Turn::Last, table(last)).unwrap();
         let mut probes = Probes::default();
         probe.finish(&mut probes);
         let rows = probes.interrupts.unwrap().rows;
@@ -214,7 +203,7 @@ mod tests {
     #[test]
     fn a_change_of_cpus_ends_the_probe() {
         let mut probe = Interrupts::open().unwrap();
-        probe.take(Turn::First, (vec![0, 1], vec![])).unwrap();
-        assert!(probe.take(Turn::Last, (vec![0], vec![])).is_err());
+        probe.take(Turn::First, Table { cpus: vec![0, 1], rows: vec![] }).unwrap();
+        assert!(probe.take(Turn::Last, Table { cpus: vec![0], rows: vec![] }).is_err());
     }
 }

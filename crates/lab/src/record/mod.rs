@@ -31,8 +31,8 @@ pub mod keys {
     pub const THROUGHPUT: &str = "throughput_bits_per_s";
     /// CPU-seconds of the whole machine (both ends) per 10^9 payload bytes.
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
-    /// CPU-seconds of the whole machine (both ends) per 10^6 transactions.
-    pub const CPU_PER_MILLION: &str = "cpu_s_per_million_transactions";
+    /// CPU-microseconds of the whole machine (both ends) per transaction.
+    pub const CPU_PER_TRANSACTION: &str = "cpu_us_per_transaction";
     /// Finished request/response pairs per second.
     pub const TRANSACTIONS: &str = "transactions_per_s";
     /// Median latency of a transaction, microseconds.

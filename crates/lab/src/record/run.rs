@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Environment, FORMAT_VERSION, Probes, Timestamp};
 
@@ -43,7 +43,7 @@ pub struct RunRecord {
     /// May the results be used?
     pub validity: Validity,
     /// The outcome in base units, the unit being the end of the key; see [`super::keys`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "numbers")]
     pub results: BTreeMap<String, f64>,
     /// The evidence that the traffic took the path under test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,8 +115,8 @@ pub struct IntervalSeries {
     pub start_s: f64,
     /// Width of an interval.
     pub width_s: f64,
-    /// One value per interval.
-    #[serde(default)]
+    /// One value per interval; one that is unknown is NaN (`null` in JSON).
+    #[serde(default, deserialize_with = "number_lists")]
     pub series: BTreeMap<String, Vec<f64>>,
 }
 
@@ -134,6 +134,7 @@ pub struct TcpInfoRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
     /// Names as in Linux's `tcp_info`, the unit at the end: `srtt_us`, `cwnd_bytes`, `retransmits`.
+    #[serde(deserialize_with = "numbers")]
     pub fields: BTreeMap<String, f64>,
 }
 
@@ -152,6 +153,21 @@ impl RunRecord {
     pub fn configuration(&self) -> String {
         configuration_label(&self.workload, &self.factors)
     }
+}
+
+/// JSON knows no infinity: such a number was written as `null` and is no number on reading.
+fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let all = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
+    Ok(all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+}
+
+fn number_lists<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Vec<f64>>, D::Error> {
+    let all = BTreeMap::<String, Vec<Option<f64>>>::deserialize(deserializer)?;
+    let known =
+        |list: Vec<Option<f64>>| list.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect();
+    Ok(all.into_iter().map(|(key, list)| (key, known(list))).collect())
 }
 
 /// `tcp_stream direction=up streams=4`: the name of a configuration in tables and plots.
@@ -194,5 +210,9 @@ mod tests {
         run.results.insert("cpu_s_per_gb".into(), f64::INFINITY);
         assert_eq!(run.result("cpu_s_per_gb"), None);
         assert_eq!(run.result("latency_p50_us"), None);
+        run.intervals.series.insert("throughput_bits_per_s".into(), vec![1.0, f64::NAN]);
+        let back: RunRecord = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+        assert!(back.results.is_empty(), "a record with such a number can still be read");
+        assert!(back.intervals.series["throughput_bits_per_s"][1].is_nan());
     }
 }

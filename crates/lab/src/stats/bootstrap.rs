@@ -1,0 +1,162 @@
+//! Percentile bootstrap intervals (Efron and Tibshirani, 1993), seeded.
+
+use super::Rng;
+use super::quantile::quantile_sorted;
+
+/// An interval that holds the true value with the stated confidence, as far as the runs are
+/// independent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// How to resample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bootstrap {
+    /// Resamples taken.
+    pub resamples: usize,
+    /// Share of resamples inside the interval, 0 to 1.
+    pub confidence: f64,
+    /// Seed; the same one gives the same interval.
+    pub seed: u64,
+}
+
+impl Default for Bootstrap {
+    fn default() -> Self {
+        Self { resamples: 10_000, confidence: 0.95, seed: 0x006d_696c_6c73 }
+    }
+}
+
+impl Bootstrap {
+    /// Interval of a statistic of one sample. `None` for fewer than two values: one run says
+    /// nothing about how far apart two are.
+    pub fn interval(
+        &self,
+        values: &[f64],
+        statistic: impl Fn(&mut [f64]) -> f64,
+    ) -> Option<Interval> {
+        if values.len() < 2 {
+            return None;
+        }
+        let mut rng = Rng::new(self.seed);
+        let mut resample = vec![0.0; values.len()];
+        let drawn = (0..self.resamples).map(|_| {
+            draw(&mut rng, values, &mut resample);
+            statistic(&mut resample)
+        });
+        self.ends(drawn.collect())
+    }
+
+    /// Interval of the median.
+    pub fn median(&self, values: &[f64]) -> Option<Interval> {
+        self.interval(values, median_of)
+    }
+
+    /// Interval of the ratio median(`above`) / median(`below`), both sides resampled on their own.
+    /// `None` when a side has fewer than two values or a median that is not positive.
+    pub fn ratio_of_medians(&self, above: &[f64], below: &[f64]) -> Option<Interval> {
+        if above.len() < 2 || below.len() < 2 || below.iter().any(|&value| value <= 0.0) {
+            return None;
+        }
+        let mut rng = Rng::new(self.seed);
+        let (mut upper, mut lower) = (vec![0.0; above.len()], vec![0.0; below.len()]);
+        let drawn = (0..self.resamples).map(|_| {
+            draw(&mut rng, above, &mut upper);
+            draw(&mut rng, below, &mut lower);
+            median_of(&mut upper) / median_of(&mut lower)
+        });
+        self.ends(drawn.collect())
+    }
+
+    fn ends(&self, mut drawn: Vec<f64>) -> Option<Interval> {
+        drawn.retain(|value| value.is_finite());
+        drawn.sort_by(f64::total_cmp);
+        let tail = (1.0 - self.confidence.clamp(0.0, 1.0)) / 2.0;
+        Some(Interval {
+            low: quantile_sorted(&drawn, tail)?,
+            high: quantile_sorted(&drawn, 1.0 - tail)?,
+        })
+    }
+}
+
+fn draw(rng: &mut Rng, from: &[f64], into: &mut [f64]) {
+    for place in into {
+        *place = from[rng.below(from.len())];
+    }
+}
+
+fn median_of(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    quantile_sorted(values, 0.5).unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chance that the median of a resample of 5 distinct values is at most the k-th smallest:
+    /// at least 3 of 5 draws fall among the k smallest.
+    fn at_most(k: u32) -> f64 {
+        let p = f64::from(k) / 5.0;
+        let choose = [1.0, 5.0, 10.0, 10.0, 5.0, 1.0];
+        (3..=5).map(|n: i32| choose[n as usize] * p.powi(n) * (1.0 - p).powi(5 - n)).sum()
+    }
+
+    #[test]
+    fn the_interval_of_five_values_is_the_exact_one() {
+        // P(median <= smallest) = 0.058 > 2.5 %: the exact interval at 95 % is the whole range, and
+        // at 80 % it lies between the second and the fourth (0.058 < 10 % < 0.317).
+        assert!((at_most(1) - 0.057_92).abs() < 1e-9 && (at_most(2) - 0.317_44).abs() < 1e-9);
+        let values = [10.0, 30.0, 20.0, 50.0, 40.0];
+        let interval =
+            |confidence| Bootstrap { confidence, ..Bootstrap::default() }.median(&values).unwrap();
+        assert_eq!(interval(0.95), Interval { low: 10.0, high: 50.0 });
+        assert_eq!(interval(0.80), Interval { low: 20.0, high: 40.0 });
+    }
+
+    #[test]
+    fn equal_input_gives_equal_output() {
+        let values: Vec<f64> = (0..15).map(|n| f64::from(n * n)).collect();
+        let bootstrap = Bootstrap::default();
+        assert_eq!(bootstrap.median(&values), bootstrap.median(&values));
+        let other = Bootstrap { seed: 1, resamples: 500, ..bootstrap };
+        assert!(other.median(&values).is_some());
+    }
+
+    #[test]
+    fn a_ratio_without_spread_is_exact() {
+        let ratio = Bootstrap::default().ratio_of_medians(&[4.0; 5], &[8.0; 5]);
+        assert_eq!(ratio, Some(Interval { low: 0.5, high: 0.5 }));
+    }
+
+    #[test]
+    fn a_ratio_covers_the_true_one_about_as_often_as_it_says() {
+        // Two exponential-like samples of 15 with true ratio 1, 300 times; percentile intervals of
+        // medians are somewhat generous at this size.
+        let mut rng = Rng::new(42);
+        let mut sample = || -> Vec<f64> {
+            (0..15)
+                .map(|_| 1.0 - ((rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64).ln_1p() * 0.2)
+                .collect()
+        };
+        let bootstrap = Bootstrap { resamples: 400, ..Bootstrap::default() };
+        let covered = (0..300).filter(|_| {
+            let interval = bootstrap.ratio_of_medians(&sample(), &sample()).unwrap();
+            interval.low <= 1.0 && 1.0 <= interval.high
+        });
+        let covered = covered.count();
+        assert!((276..=300).contains(&covered), "{covered} of 300");
+    }
+
+    #[test]
+    fn too_little_gives_no_interval() {
+        let bootstrap = Bootstrap::default();
+        assert_eq!(bootstrap.median(&[1.0]), None);
+        assert_eq!(bootstrap.median(&[]), None);
+        assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[1.0]), None);
+        assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[0.0, 1.0]), None);
+    }
+}

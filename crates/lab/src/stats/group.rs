@@ -1,0 +1,237 @@
+//! Runs by configuration, summaries of groups, and comparison of stacks.
+
+use std::collections::BTreeMap;
+
+use super::{Bootstrap, Interval, mad, median, quantile};
+use crate::record::{RunRecord, configuration_label};
+
+/// What the runs of a group have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Workload.
+    pub workload: String,
+    /// Levels of the factors.
+    pub factors: BTreeMap<String, String>,
+    /// Stack.
+    pub stack: String,
+}
+
+impl Key {
+    /// That of a run.
+    pub fn of(run: &RunRecord) -> Self {
+        Self {
+            workload: run.workload.clone(),
+            factors: run.factors.clone(),
+            stack: run.stack.clone(),
+        }
+    }
+
+    /// Workload and factors: what is compared between stacks.
+    pub fn configuration(&self) -> String {
+        configuration_label(&self.workload, &self.factors)
+    }
+}
+
+/// Runs of one configuration on one stack.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// What they have in common.
+    pub key: Key,
+    /// Those that count, in the order of execution.
+    pub valid: Vec<&'a RunRecord>,
+    /// Those that do not.
+    pub invalid: Vec<&'a RunRecord>,
+}
+
+/// One value with the run it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The run.
+    pub run: &'a RunRecord,
+    /// Its value.
+    pub value: f64,
+}
+
+/// Summary of one result over the valid runs of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Runs that have the result.
+    pub n: usize,
+    /// Median.
+    pub median: f64,
+    /// Interval of the median; `None` for one run.
+    pub interval: Option<Interval>,
+    /// Median absolute deviation.
+    pub mad: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Quartiles.
+    pub quartiles: (f64, f64),
+    /// Largest.
+    pub max: f64,
+}
+
+/// Ratio of the medians of one result between two groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// median(other) / median(base).
+    pub ratio: f64,
+    /// Its interval; `None` when a side has one run.
+    pub interval: Option<Interval>,
+}
+
+impl Comparison {
+    /// Whether the interval excludes 1.
+    pub fn differs(&self) -> bool {
+        self.interval.is_some_and(|Interval { low, high }| high < 1.0 || low > 1.0)
+    }
+}
+
+/// Runs by configuration and stack: workloads in the order of `workloads`, then by factors, then
+/// stacks in the order of `stacks`; names that are not in a list come behind, by name.
+pub fn groups<'a>(
+    runs: &'a [RunRecord],
+    workloads: &[String],
+    stacks: &[String],
+) -> Vec<Group<'a>> {
+    let mut by_key: BTreeMap<Key, Group<'a>> = BTreeMap::new();
+    for run in runs {
+        let key = Key::of(run);
+        let group = by_key.entry(key.clone()).or_insert_with(|| Group {
+            key,
+            valid: vec![],
+            invalid: vec![],
+        });
+        if run.validity.valid { group.valid.push(run) } else { group.invalid.push(run) }
+    }
+    let place =
+        |list: &[String], name: &str| list.iter().position(|one| one == name).unwrap_or(list.len());
+    let mut groups: Vec<_> = by_key.into_values().collect();
+    groups.sort_by_key(|group| {
+        let Key { workload, factors, stack } = &group.key;
+        let (workload_place, stack_place) = (place(workloads, workload), place(stacks, stack));
+        (workload_place, workload.clone(), factors.clone(), stack_place, stack.clone())
+    });
+    for group in &mut groups {
+        group.valid.sort_by_key(|run| run.order);
+        group.invalid.sort_by_key(|run| run.order);
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// Values of a result in the valid runs.
+    pub fn values(&self, result: &str) -> Vec<f64> {
+        self.valid.iter().filter_map(|run| run.result(result)).collect()
+    }
+
+    /// Every value of a result, of invalid runs too.
+    pub fn samples(&self, result: &str) -> Vec<Sample<'a>> {
+        let all = self.valid.iter().chain(&self.invalid);
+        let mut samples: Vec<_> =
+            all.filter_map(|run| run.result(result).map(|value| Sample { run, value })).collect();
+        samples.sort_by_key(|sample| sample.run.order);
+        samples
+    }
+
+    /// Summary of a result; `None` when no valid run has it.
+    pub fn summary(&self, result: &str, bootstrap: &Bootstrap) -> Option<Summary> {
+        let values = self.values(result);
+        let at = |p| quantile(&values, p);
+        Some(Summary {
+            n: values.len(),
+            median: median(&values)?,
+            interval: bootstrap.median(&values),
+            mad: mad(&values)?,
+            min: at(0.0)?,
+            quartiles: (at(0.25)?, at(0.75)?),
+            max: at(1.0)?,
+        })
+    }
+}
+
+/// The ratio of a result between a group and its base; `None` when either has no valid value or
+/// the base's median is not positive.
+pub fn compare(
+    other: &Group<'_>,
+    base: &Group<'_>,
+    result: &str,
+    bootstrap: &Bootstrap,
+) -> Option<Comparison> {
+    let (above, below) = (other.values(result), base.values(result));
+    let base_median = median(&below).filter(|&value| value > 0.0)?;
+    let ratio = median(&above)? / base_median;
+    Some(Comparison { ratio, interval: bootstrap.ratio_of_medians(&above, &below) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(workload: &str, stack: &str, order: u32, value: f64) -> RunRecord {
+        let mut run = RunRecord::new(format!("r{order}"));
+        run.workload = workload.into();
+        run.stack = stack.into();
+        run.order = order;
+        run.results.insert("x_bytes".into(), value);
+        run
+    }
+
+    fn runs() -> Vec<RunRecord> {
+        let mut runs = vec![
+            run("tcp_stream", "millstream", 3, 6.0),
+            run("tcp_stream", "kernel", 1, 2.0),
+            run("tcp_stream", "kernel", 0, 4.0),
+            run("tcp_stream", "kernel", 2, 3.0),
+            run("tcp_rr", "kernel", 4, 1.0),
+            run("tcp_stream", "kernel", 5, 1000.0),
+        ];
+        runs[5].validity.reject("test");
+        runs
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn groups_follow_the_order_of_the_design() {
+        let runs = runs();
+        let groups =
+            groups(&runs, &names(&["tcp_stream", "tcp_rr"]), &names(&["kernel", "millstream"]));
+        let keys: Vec<_> =
+            groups.iter().map(|g| (g.key.workload.as_str(), g.key.stack.as_str())).collect();
+        assert_eq!(
+            keys,
+            [("tcp_stream", "kernel"), ("tcp_stream", "millstream"), ("tcp_rr", "kernel")]
+        );
+        assert_eq!(groups[0].valid.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn invalid_runs_are_drawn_but_not_summarised() {
+        let runs = runs();
+        let groups = groups(&runs, &[], &[]);
+        let stream = groups
+            .iter()
+            .find(|g| g.key.workload == "tcp_stream" && g.key.stack == "kernel")
+            .unwrap();
+        let summary = stream.summary("x_bytes", &Bootstrap::default()).unwrap();
+        assert_eq!((summary.n, summary.median, summary.max, summary.mad), (3, 3.0, 4.0, 1.0));
+        assert_eq!(stream.samples("x_bytes").len(), 4);
+        assert!(stream.summary("y_bytes", &Bootstrap::default()).is_none());
+    }
+
+    #[test]
+    fn a_ratio_is_of_medians_and_needs_two_runs_for_an_interval() {
+        let runs = runs();
+        let groups = groups(&runs, &[], &[]);
+        let find = |stack| {
+            groups.iter().find(|g| g.key.workload == "tcp_stream" && g.key.stack == stack).unwrap()
+        };
+        let comparison =
+            compare(find("millstream"), find("kernel"), "x_bytes", &Bootstrap::default()).unwrap();
+        assert_eq!((comparison.ratio, comparison.interval), (2.0, None));
+        assert!(!comparison.differs());
+    }
+}

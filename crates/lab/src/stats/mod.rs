@@ -1,0 +1,14 @@
+//! Statistics of runs: robust, distribution-free, and the same on every machine.
+//!
+//! The unit is one run; intervals inside a run depend on each other and are never counted as n.
+//! Everything random is seeded: equal input gives equal output.
+
+mod bootstrap;
+mod group;
+mod quantile;
+mod rng;
+
+pub use bootstrap::{Bootstrap, Interval};
+pub use group::{Comparison, Group, Key, Sample, Summary, compare, groups};
+pub use quantile::{mad, median, quantile};
+pub use rng::Rng;

@@ -1,0 +1,79 @@
+//! The tables and how older files come up to date.
+//!
+//! `application_id` marks the file as a store, `user_version` counts the migrations it has had.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::StoreError;
+
+/// "MSTR" in ASCII.
+const APPLICATION_ID: u32 = 0x4d53_5452;
+
+/// One step each; the schema's version is the number of steps applied. Never change a step that
+/// was released, add one.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE experiment (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        planned_runs INTEGER NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE run (
+        id TEXT PRIMARY KEY,
+        experiment_id TEXT NOT NULL REFERENCES experiment (id) ON DELETE CASCADE,
+        workload TEXT NOT NULL,
+        stack TEXT NOT NULL,
+        block INTEGER NOT NULL,
+        ordinal INTEGER NOT NULL,
+        started_at TEXT NOT NULL,
+        valid INTEGER NOT NULL,
+        record TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX run_by_experiment ON run (experiment_id, ordinal);
+    CREATE INDEX experiment_by_time ON experiment (started_at);
+"];
+
+/// Version of the schema that this program writes.
+pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// Refuses files of other programs and of newer versions of this one; changes nothing.
+pub(super) fn check_version(path: &Path, connection: &Connection) -> Result<u32, StoreError> {
+    let failed = |error| StoreError::from_sqlite(path, error);
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+    let application = pragma("application_id").map_err(failed)?;
+    let version = pragma("user_version").map_err(failed)?;
+    let tables = connection
+        .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get::<_, u32>(0))
+        .map_err(failed)?;
+    let fresh = application == 0 && version == 0 && tables == 0;
+    if !fresh && application != APPLICATION_ID {
+        let why = "a SQLite database of another program".into();
+        return Err(StoreError::NotAStore { path: path.to_owned(), why });
+    }
+    if version > VERSION {
+        return Err(StoreError::Newer { path: path.to_owned(), found: version, known: VERSION });
+    }
+    Ok(version)
+}
+
+/// Applies the missing steps, all or none, while other writers wait.
+pub(super) fn migrate(path: &Path, connection: &mut Connection) -> Result<(), StoreError> {
+    if check_version(path, connection)? == VERSION {
+        return Ok(());
+    }
+    let failed = |error| StoreError::from_sqlite(path, error);
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    // Another process may have done it while this one waited for the lock.
+    let version = check_version(path, &transaction)?;
+    for step in &MIGRATIONS[version as usize..] {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    transaction.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}

@@ -1,0 +1,184 @@
+//! Tests of the store against real files.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+/// A folder that is gone at the end of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("millstream-store-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("lab.db")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn experiment(name: &str, second: u64) -> ExperimentRecord {
+    ExperimentRecord::new(
+        name,
+        7 + second,
+        Timestamp::from_unix_ms(1_700_000_000_000 + second * 1000),
+    )
+}
+
+fn run(of: &ExperimentRecord, order: u32) -> RunRecord {
+    let mut run = RunRecord::new(of.run_id(order));
+    run.experiment_id = of.id.clone();
+    run.order = order;
+    run.results.insert("throughput_bits_per_s".into(), f64::from(order) * 1e9 + 0.1);
+    run
+}
+
+#[test]
+fn what_was_saved_comes_back_in_order() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let mut first = experiment("first-look", 0);
+    store.save_experiment(&first).unwrap();
+    for order in [2, 0, 1] {
+        store.save_run(&run(&first, order)).unwrap();
+    }
+    let mut invalid = run(&first, 3);
+    invalid.validity.reject("lost its way");
+    store.save_run(&invalid).unwrap();
+    first.finished_at = Some(Timestamp::from_unix_ms(1_700_000_009_000));
+    store.save_experiment(&first).unwrap();
+
+    let again = Store::open_existing(&folder.file()).unwrap();
+    assert_eq!(again.experiment(&first.id).unwrap().unwrap(), first);
+    let runs = again.runs(&first.id).unwrap();
+    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(runs[3], invalid);
+    let list = again.experiments().unwrap();
+    assert_eq!((list[0].runs, list[0].valid_runs, list[0].finished_at), (4, 3, first.finished_at));
+}
+
+#[test]
+fn an_experiment_is_found_by_id_name_and_beginning() {
+    let folder = Folder::new();
+    let store = Store::open(&folder.file()).unwrap();
+    assert!(store.latest(None).unwrap().is_none());
+    let (old, new, other) = (experiment("look", 0), experiment("look", 5), experiment("sweep", 3));
+    for one in [&old, &new, &other] {
+        store.save_experiment(one).unwrap();
+    }
+    assert_eq!(store.latest(None).unwrap().unwrap(), new);
+    assert_eq!(store.find("look").unwrap(), new);
+    assert_eq!(store.find(&old.id).unwrap(), old);
+    assert_eq!(store.find("sw").unwrap(), other);
+    assert!(matches!(store.find("loo"), Err(StoreError::Ambiguous { .. })));
+    assert!(matches!(store.find("x"), Err(StoreError::NoExperiment { kept: 3, .. })));
+    assert!(matches!(store.find(""), Err(StoreError::NoExperiment { .. })));
+}
+
+#[test]
+fn a_run_is_kept_once_and_only_with_its_experiment() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let one = experiment("look", 0);
+    assert!(store.save_run(&run(&one, 0)).is_err());
+    store.save_experiment(&one).unwrap();
+    store.save_run(&run(&one, 0)).unwrap();
+    assert!(store.save_run(&run(&one, 0)).is_err());
+    assert_eq!(store.runs(&one.id).unwrap().len(), 1);
+}
+
+#[test]
+fn other_files_are_refused_in_one_line_and_left_alone() {
+    let folder = Folder::new();
+    let file = folder.file();
+    assert!(matches!(Store::open_existing(&file), Err(StoreError::Missing { .. })));
+    assert!(!file.exists());
+
+    let text = "hello, I am no database at all. ".repeat(40);
+    fs::write(&file, &text).unwrap();
+    let error = Store::open(&file).unwrap_err();
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{error:?}");
+    assert_eq!(error.to_string().lines().count(), 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+
+    fs::remove_file(&file).unwrap();
+    let foreign = Connection::open(&file).unwrap();
+    foreign.execute_batch("CREATE TABLE t (a)").unwrap();
+    drop(foreign);
+    assert!(matches!(Store::open(&file), Err(StoreError::NotAStore { .. })));
+
+    let nowhere = folder.0.join("no/such/folder/lab.db");
+    assert!(matches!(Store::open(&nowhere), Err(StoreError::Io { .. })));
+}
+
+#[test]
+fn a_newer_store_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new();
+    drop(Store::open(&folder.file()).unwrap());
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.pragma_update(None, "user_version", 99).unwrap();
+    drop(raw);
+    let error = Store::open(&folder.file()).unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error:?}");
+    assert!(error.to_string().contains("newer millstream"));
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_named() {
+    let folder = Folder::new();
+    let store = Store::open(&folder.file()).unwrap();
+    let mut one = experiment("look", 0);
+    one.format = FORMAT_VERSION + 1;
+    store.save_experiment(&one).unwrap();
+    let error = store.experiment(&one.id).unwrap_err().to_string();
+    assert!(error.contains(&one.id) && error.contains("run format"), "{error}");
+}
+
+/// The child of the next test: saves runs until it is killed.
+#[test]
+fn child_that_saves_until_killed() {
+    let Some(path) = std::env::var_os("MILLSTREAM_TEST_STORE") else { return };
+    let mut store = Store::open(&PathBuf::from(path)).unwrap();
+    let one = experiment("killed", 0);
+    store.save_experiment(&one).unwrap();
+    for order in 0.. {
+        store.save_run(&run(&one, order)).unwrap();
+        println!("saved {order}");
+    }
+}
+
+#[test]
+fn a_killed_writer_leaves_the_finished_runs() {
+    use std::io::{BufRead, BufReader};
+    let folder = Folder::new();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["store::tests::child_that_saves_until_killed", "--exact", "--nocapture"])
+        .env("MILLSTREAM_TEST_STORE", folder.file())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let told = lines.filter(|line| line.contains("saved ")).take(5).count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(told, 5);
+    let store = Store::open(&folder.file()).unwrap();
+    let list = store.experiments().unwrap();
+    assert!(list[0].runs >= 5 && list[0].finished_at.is_none());
+    let runs = store.runs(&list[0].id).unwrap();
+    assert!(runs.iter().enumerate().all(|(at, run)| run.order == at as u32));
+}
