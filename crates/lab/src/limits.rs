@@ -36,3 +36,5 @@ pub const HEADERS_PER_PACKET_BYTES: u64 = 14 + 40 + 60;
 pub const REPEATED_PAYLOAD_SHARE: f64 = 0.05;
 /// What an idle interface may carry: neighbour discovery and its like.
 pub const CHATTER_BYTES: u64 = 16 * 1024;
+/// Connections of a worker whose state is kept; the first ones stand for the others.
+pub const TCP_INFO_CONNECTIONS: usize = 16;

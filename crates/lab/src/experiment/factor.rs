@@ -124,7 +124,7 @@ pub const FACTORS: &[Factor] = &[
         BOTH,
         Levels::WordOrNumber("auto", 4096, 1 << 30),
         "auto",
-        "send and receive buffer of the near host's sockets",
+        "send and receive buffer of the sockets of both hosts",
     ),
     Factor {
         name: "engine",

@@ -93,7 +93,7 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The value of the first attribute of this kind.
-fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(super) fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?) as usize;
         let found = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?);

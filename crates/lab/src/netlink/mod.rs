@@ -5,6 +5,7 @@
 //! is used from a thread that has moved on.
 
 mod ethtool;
+mod sock_diag;
 
 use std::io;
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
 pub use ethtool::{OFFLOAD_FEATURES, set_features};
+pub use sock_diag::{TcpSocket, tcp_sockets};
 
 /// Counters and state of one interface at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

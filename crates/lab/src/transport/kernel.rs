@@ -1,0 +1,164 @@
+//! The kernel's sockets as a [`Network`]: blocking calls for one connection,
+//! level-triggered epoll for several.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt,
+    socket, sockopt,
+};
+
+use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use crate::netlink;
+
+/// Events taken from epoll in one call.
+const EVENTS: usize = 64;
+
+/// See the module's promise.
+pub struct KernelNetwork {
+    listeners: Vec<TcpListener>,
+    connections: Vec<Option<Connection>>,
+    epoll: Epoll,
+    buffers: Option<usize>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    watched: bool,
+}
+
+impl KernelNetwork {
+    /// In the network namespace of the calling thread.
+    pub fn new() -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Self { listeners: Vec::new(), connections: Vec::new(), epoll, buffers: None })
+    }
+
+    fn socket(&self, address: &SocketAddr) -> io::Result<OwnedFd> {
+        let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        if let Some(bytes) = self.buffers {
+            // The forced variant passes the system's limit where that is permitted.
+            if setsockopt(&socket, sockopt::SndBufForce, &bytes).is_err() {
+                setsockopt(&socket, sockopt::SndBuf, &bytes)?;
+            }
+            if setsockopt(&socket, sockopt::RcvBufForce, &bytes).is_err() {
+                setsockopt(&socket, sockopt::RcvBuf, &bytes)?;
+            }
+        }
+        Ok(socket)
+    }
+
+    fn add(&mut self, stream: TcpStream) -> ConnId {
+        self.connections.push(Some(Connection { stream, watched: false }));
+        self.connections.len() - 1
+    }
+
+    fn connection(&mut self, conn: ConnId) -> io::Result<&mut Connection> {
+        let slot = self.connections.get_mut(conn).and_then(Option::as_mut);
+        slot.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Network for KernelNetwork {
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let socket = self.socket(&address)?;
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        listen(&socket, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
+        let listener = TcpListener::from(socket);
+        let taken = listener.local_addr()?;
+        self.listeners.push(listener);
+        Ok((self.listeners.len() - 1, taken))
+    }
+
+    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId> {
+        let (stream, _) = self.listeners[listener].accept()?;
+        Ok(self.add(stream))
+    }
+
+    fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
+        let socket = self.socket(&address)?;
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        Ok(self.add(TcpStream::from(socket)))
+    }
+
+    fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connection(conn)?.stream.read(buffer)
+    }
+
+    fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        self.connection(conn)?.stream.write(data)
+    }
+
+    fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {
+        let mut flags = EpollFlags::empty();
+        flags.set(EpollFlags::EPOLLIN, readable);
+        flags.set(EpollFlags::EPOLLOUT, writable);
+        let mut event = EpollEvent::new(flags, conn as u64);
+        let slot = self.connections.get_mut(conn).and_then(Option::as_mut);
+        let connection = slot.ok_or(io::ErrorKind::NotConnected)?;
+        if connection.watched {
+            self.epoll.modify(&connection.stream, &mut event)?;
+        } else {
+            connection.stream.set_nonblocking(true)?;
+            self.epoll.add(&connection.stream, event)?;
+            connection.watched = true;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let timeout = EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::NONE);
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Err(nix::errno::Errno::EINTR) => 0,
+            other => other?,
+        };
+        let ended = EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        ready.extend(events[..count].iter().map(|event| Ready {
+            conn: event.data() as ConnId,
+            readable: event.events().intersects(EpollFlags::EPOLLIN | ended),
+            writable: event.events().intersects(EpollFlags::EPOLLOUT | ended),
+        }));
+        Ok(())
+    }
+
+    fn shutdown_write(&mut self, conn: ConnId) -> io::Result<()> {
+        self.connection(conn)?.stream.shutdown(Shutdown::Write)
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(slot) = self.connections.get_mut(conn) {
+            *slot = None;
+        }
+    }
+
+    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo> {
+        let stream = &self.connection(conn).ok()?.stream;
+        let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+        let sockets = netlink::tcp_sockets(local.is_ipv6()).ok()?;
+        let ports = (local.port(), remote.port());
+        let found = sockets.into_iter().find(|s| (s.local_port, s.remote_port) == ports)?;
+        Some(ConnInfo { congestion: found.congestion, fields: found.fields })
+    }
+
+    fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {
+        self.connection(conn)?.stream.set_nodelay(on)
+    }
+
+    fn set_buffers(&mut self, bytes: Option<usize>) {
+        self.buffers = bytes;
+    }
+
+    fn finish(&mut self, _timeout: Duration) {}
+}

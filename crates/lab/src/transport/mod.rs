@@ -1,0 +1,88 @@
+//! One face over the kernel's sockets and over Millstream, so that both are
+//! measured by the same code.
+
+mod kernel;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use kernel::KernelNetwork;
+
+/// A connection of a [`Network`].
+pub type ConnId = usize;
+/// A listener of a [`Network`].
+pub type ListenerId = usize;
+
+/// What a connection is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The connection.
+    pub conn: ConnId,
+    /// A read would not block (data, end of stream or an error).
+    pub readable: bool,
+    /// A write would not block.
+    pub writable: bool,
+}
+
+/// State of a connection: names as in Linux's `tcp_info`, the unit at the end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnInfo {
+    /// Congestion control, when known.
+    pub congestion: Option<String>,
+    /// The numbers.
+    pub fields: BTreeMap<String, f64>,
+}
+
+/// A TCP/IP stack as a workload sees it: one per thread, no locks.
+///
+/// Connections block until [`Network::watch`] is called for them; from then on
+/// their reads and writes give `WouldBlock`, and [`Network::wait`] tells when
+/// they are ready.
+pub trait Network {
+    /// Listens on `address` (port 0: any) and gives the address really taken.
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+    ) -> io::Result<(ListenerId, SocketAddr)>;
+
+    /// The next connection of a listener; blocks.
+    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId>;
+
+    /// Connects; blocks until the handshake is over.
+    fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId>;
+
+    /// Reads some bytes; 0 is the orderly end of the stream.
+    fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some bytes, at least one.
+    fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize>;
+
+    /// Makes the connection non-blocking and says what `wait` is to report.
+    fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()>;
+
+    /// Sleeps until a watched connection is ready or the time is over, and
+    /// replaces `ready` by those that are.
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
+
+    /// Ends the sending direction after what was written.
+    fn shutdown_write(&mut self, conn: ConnId) -> io::Result<()>;
+
+    /// Closes the connection; what was written is still delivered.
+    fn close(&mut self, conn: ConnId);
+
+    /// Its state, as far as the stack tells.
+    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo>;
+
+    /// Sends small writes at once (no Nagle).
+    fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()>;
+
+    /// Buffers of listeners and connections made from now on, bytes; `None`
+    /// leaves them to the stack.
+    fn set_buffers(&mut self, bytes: Option<usize>);
+
+    /// Gives the stack time for what it still has to say after the last close.
+    fn finish(&mut self, timeout: Duration);
+}

@@ -1,0 +1,266 @@
+//! Workloads: what the two workers do over a [`crate::transport::Network`].
+
+mod rr;
+mod stream;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::record::TcpInfoRecord;
+use crate::transport::{ConnId, ListenerId, Network};
+
+/// What is to be done, seen from the near host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Bulk data.
+    Stream {
+        /// Connections on which the near host sends.
+        near_sends: usize,
+        /// Connections on which the far host sends.
+        far_sends: usize,
+        /// Bytes of one call.
+        message_bytes: usize,
+    },
+    /// Request and response, one outstanding; the near host asks.
+    RequestResponse {
+        /// Bytes of a request.
+        request_bytes: usize,
+        /// Bytes of a response.
+        response_bytes: usize,
+    },
+}
+
+/// Which end of the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// Connects; the system under test.
+    Near,
+    /// Listens; the peer.
+    Far,
+}
+
+/// Ports the far end listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Connections on which the near host sends; also request/response.
+    pub near_sends: u16,
+    /// Connections on which the far host sends.
+    pub far_sends: u16,
+}
+
+/// What the data thread tells while it works. It alone writes the counters;
+/// the control thread reads them and writes the rest.
+#[derive(Debug)]
+pub struct Progress {
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    transactions: AtomicU64,
+    window_begin_ns: AtomicU64,
+    window_end_ns: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// The counters at one moment, since the beginning of the connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Payload given to the stack.
+    pub sent_bytes: u64,
+    /// Payload taken from the stack.
+    pub received_bytes: u64,
+    /// Finished request/response pairs.
+    pub transactions: u64,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
+            window_begin_ns: AtomicU64::new(u64::MAX),
+            window_end_ns: AtomicU64::new(u64::MAX),
+            stop: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Progress {
+    /// The counters now.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+            transactions: self.transactions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The measured stretch in nanoseconds of CLOCK_MONOTONIC: latencies
+    /// outside it are not kept.
+    pub fn set_window(&self, begin_ns: u64, end_ns: u64) {
+        self.window_end_ns.store(end_ns, Ordering::Relaxed);
+        self.window_begin_ns.store(begin_ns, Ordering::Release);
+    }
+
+    /// Tells the data thread to bring the workload to its orderly end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn in_window(&self, from_ns: u64, to_ns: u64) -> bool {
+        from_ns >= self.window_begin_ns.load(Ordering::Acquire)
+            && to_ns <= self.window_end_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// What a data thread has when it is done.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Latencies of transactions inside the window, nanoseconds.
+    pub latency_ns: Option<Histogram<u64>>,
+    /// State of the connections when the end of the window was seen.
+    pub tcp_info: Vec<TcpInfoRecord>,
+}
+
+/// A connection and what this end does on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lane {
+    conn: ConnId,
+    sends: bool,
+}
+
+/// The connections of one end, ready to run.
+#[derive(Debug)]
+pub struct Session {
+    task: Task,
+    end: End,
+    lanes: Vec<Lane>,
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, the same for all processes of the machine.
+pub fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}
+
+/// The listeners of the far end, before anybody has connected.
+#[derive(Debug)]
+pub struct Listening {
+    task: Task,
+    near_sends: ListenerId,
+    far_sends: ListenerId,
+    /// Where they listen.
+    pub ports: Ports,
+}
+
+impl Task {
+    fn lanes(self) -> (usize, usize) {
+        match self {
+            Task::Stream { near_sends, far_sends, .. } => (near_sends, far_sends),
+            Task::RequestResponse { .. } => (1, 0),
+        }
+    }
+
+    /// Starts to listen on fresh ports.
+    pub fn listen(self, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
+        let (near, far) = self.lanes();
+        let (near_sends, first) = network.listen((address, 0).into(), near.max(1))?;
+        let (far_sends, second) = network.listen((address, 0).into(), far.max(1))?;
+        let ports = Ports { near_sends: first.port(), far_sends: second.port() };
+        Ok(Listening { task: self, near_sends, far_sends, ports })
+    }
+
+    /// Opens all connections, one after the other.
+    pub fn connect(
+        self,
+        network: &mut dyn Network,
+        address: IpAddr,
+        ports: Ports,
+    ) -> io::Result<Session> {
+        let (near, far) = self.lanes();
+        let mut lanes = Vec::with_capacity(near + far);
+        for _ in 0..near {
+            let conn = network.connect((address, ports.near_sends).into())?;
+            lanes.push(Lane { conn, sends: true });
+        }
+        for _ in 0..far {
+            let conn = network.connect((address, ports.far_sends).into())?;
+            lanes.push(Lane { conn, sends: false });
+        }
+        Session::new(self, End::Near, lanes, network)
+    }
+}
+
+impl Listening {
+    /// Takes all connections.
+    pub fn accept(self, network: &mut dyn Network) -> io::Result<Session> {
+        let (near, far) = self.task.lanes();
+        let mut lanes = Vec::with_capacity(near + far);
+        for _ in 0..near {
+            lanes.push(Lane { conn: network.accept(self.near_sends)?, sends: false });
+        }
+        for _ in 0..far {
+            lanes.push(Lane { conn: network.accept(self.far_sends)?, sends: true });
+        }
+        Session::new(self.task, End::Far, lanes, network)
+    }
+}
+
+impl Session {
+    fn new(task: Task, end: End, lanes: Vec<Lane>, network: &mut dyn Network) -> io::Result<Self> {
+        if let Task::RequestResponse { .. } = task {
+            for lane in &lanes {
+                network.set_nodelay(lane.conn, true)?;
+            }
+        }
+        Ok(Self { task, end, lanes })
+    }
+
+    /// Works until `progress` says stop, then ends every connection in order:
+    /// all that was sent is received before this returns.
+    pub fn run(self, network: &mut dyn Network, progress: &Progress) -> io::Result<Outcome> {
+        let Session { task, end, lanes } = self;
+        match task {
+            Task::Stream { message_bytes, .. } => {
+                stream::run(network, end, &lanes, message_bytes, progress)
+            }
+            Task::RequestResponse { request_bytes, response_bytes } => {
+                let conn = lanes[0].conn;
+                match end {
+                    End::Near => rr::ask(network, conn, request_bytes, response_bytes, progress),
+                    End::Far => rr::answer(network, conn, request_bytes, response_bytes, progress),
+                }
+            }
+        }
+    }
+}
+
+/// The state of the connections, for the record.
+fn describe(network: &mut dyn Network, end: End, lanes: &[Lane]) -> Vec<TcpInfoRecord> {
+    let role = if end == End::Near { "near" } else { "far" };
+    let mut records = Vec::new();
+    for (number, lane) in lanes.iter().enumerate().take(limits::TCP_INFO_CONNECTIONS) {
+        if let Some(info) = network.tcp_info(lane.conn) {
+            records.push(TcpInfoRecord {
+                role: role.to_owned(),
+                connection: number as u32,
+                stack: String::new(),
+                congestion: info.congestion,
+                fields: info.fields,
+            });
+        }
+    }
+    records
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,195 @@
+//! Bulk data: one connection with plain blocking calls, several through
+//! [`Network::wait`].
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{End, Lane, Outcome, Progress, describe};
+use crate::record::TcpInfoRecord;
+use crate::transport::Network;
+
+/// Calls on one connection before the next has its turn.
+const CALLS_PER_TURN: usize = 4;
+/// How often a thread without anything ready looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) fn run(
+    network: &mut dyn Network,
+    end: End,
+    lanes: &[Lane],
+    message_bytes: usize,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    match lanes {
+        [lane] if lane.sends => send(network, end, *lane, message_bytes, progress),
+        [lane] => receive(network, end, *lane, message_bytes, progress),
+        _ => several(network, end, lanes, message_bytes, progress),
+    }
+}
+
+/// Something to send: not zeros, so that nothing on the way finds it too easy.
+fn message(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+fn send(
+    network: &mut dyn Network,
+    end: End,
+    lane: Lane,
+    message_bytes: usize,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let message = message(message_bytes);
+    let mut sent = 0;
+    while !progress.stopping() {
+        sent += network.write(lane.conn, &message)? as u64;
+        progress.sent_bytes.store(sent, Ordering::Relaxed);
+    }
+    let tcp_info = describe(network, end, &[lane]);
+    network.shutdown_write(lane.conn)?;
+    // The peer closes when it has read everything: then all has arrived.
+    let mut rest = [0; 64];
+    while network.read(lane.conn, &mut rest)? > 0 {}
+    network.close(lane.conn);
+    Ok(Outcome { latency_ns: None, tcp_info })
+}
+
+fn receive(
+    network: &mut dyn Network,
+    end: End,
+    lane: Lane,
+    message_bytes: usize,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let mut buffer = vec![0; message_bytes];
+    let mut received = 0;
+    let mut tcp_info = Vec::new();
+    loop {
+        let taken = network.read(lane.conn, &mut buffer)?;
+        if taken == 0 {
+            break;
+        }
+        received += taken as u64;
+        progress.received_bytes.store(received, Ordering::Relaxed);
+        if tcp_info.is_empty() && progress.stopping() {
+            tcp_info = describe(network, end, &[lane]);
+        }
+    }
+    if tcp_info.is_empty() {
+        tcp_info = describe(network, end, &[lane]);
+    }
+    network.close(lane.conn);
+    Ok(Outcome { latency_ns: None, tcp_info })
+}
+
+/// State of the loop over several connections.
+struct Several<'a> {
+    network: &'a mut dyn Network,
+    progress: &'a Progress,
+    lanes: &'a [Lane],
+    message: Vec<u8>,
+    buffer: Vec<u8>,
+    sent: u64,
+    received: u64,
+    open: usize,
+    ended: Vec<bool>,
+    stopped: bool,
+    tcp_info: Vec<TcpInfoRecord>,
+}
+
+fn several(
+    network: &mut dyn Network,
+    end: End,
+    lanes: &[Lane],
+    message_bytes: usize,
+    progress: &Progress,
+) -> io::Result<Outcome> {
+    let mut by_conn = Vec::new();
+    for (at, lane) in lanes.iter().enumerate() {
+        network.watch(lane.conn, !lane.sends, lane.sends)?;
+        by_conn.resize(by_conn.len().max(lane.conn + 1), usize::MAX);
+        by_conn[lane.conn] = at;
+    }
+    let mut state = Several {
+        network,
+        progress,
+        lanes,
+        message: message(message_bytes),
+        buffer: vec![0; message_bytes],
+        sent: 0,
+        received: 0,
+        open: lanes.len(),
+        ended: vec![false; lanes.len()],
+        stopped: false,
+        tcp_info: Vec::new(),
+    };
+    let mut ready = Vec::new();
+    while state.open > 0 {
+        if !state.stopped && progress.stopping() {
+            state.describe_once(end);
+            state.stop_sending()?;
+        }
+        state.network.wait(LOOK, &mut ready)?;
+        for one in &ready {
+            let at = by_conn.get(one.conn).copied().unwrap_or(usize::MAX);
+            if at != usize::MAX && !state.ended[at] {
+                state.serve(end, at)?;
+            }
+        }
+    }
+    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info })
+}
+
+impl Several<'_> {
+    /// Keeps the state of the connections while all of them are open.
+    fn describe_once(&mut self, end: End) {
+        if self.tcp_info.is_empty() {
+            self.tcp_info = describe(self.network, end, self.lanes);
+        }
+    }
+
+    /// Ends the sending direction; from now on senders wait for the peer's end.
+    fn stop_sending(&mut self) -> io::Result<()> {
+        self.stopped = true;
+        for (lane, ended) in self.lanes.iter().zip(&self.ended) {
+            if lane.sends && !ended {
+                self.network.shutdown_write(lane.conn)?;
+                self.network.watch(lane.conn, true, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, end: End, at: usize) -> io::Result<()> {
+        let Lane { conn, sends } = self.lanes[at];
+        let sending = sends && !self.stopped;
+        for _ in 0..CALLS_PER_TURN {
+            let result = if sending {
+                self.network.write(conn, &self.message)
+            } else {
+                self.network.read(conn, &mut self.buffer)
+            };
+            match result {
+                Ok(0) if !sending => {
+                    self.describe_once(end);
+                    self.ended[at] = true;
+                    self.open -= 1;
+                    self.network.close(conn);
+                    return Ok(());
+                }
+                Ok(bytes) if sending => {
+                    self.sent += bytes as u64;
+                    self.progress.sent_bytes.store(self.sent, Ordering::Relaxed);
+                }
+                Ok(bytes) => {
+                    self.received += bytes as u64;
+                    self.progress.received_bytes.store(self.received, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
