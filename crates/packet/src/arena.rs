@@ -1,0 +1,300 @@
+//! The arena: extents of frames, the depots they rest in, and when all of it may go.
+//!
+//! An extent is a mapping of whole chunks. In a chunk of frames the first 1/32 is taken by the
+//! descriptors, in the place of the frames that would stand there:
+//!
+//! ```text
+//! chunk (2 MiB, aligned)
+//! 0      64           2048              65536        65536 + 2048
+//! ├──────┼────────────┼─────────────────┼────────────┼─────── ─ ─ ──────┤
+//! │header│ unused     │ descriptor 32 … │ frame 32   │ frame 33 …       │
+//! │      │            │ descriptor 1023 │            │       frame 1023 │
+//! └──────┴────────────┴─────────────────┴────────────┴─────── ─ ─ ──────┘
+//! ```
+//!
+//! So an extent given to an AF_XDP socket as its memory, with a chunk size of 2,048 bytes, has
+//! each frame at a multiple of that from its start. A chunk of views is header and descriptors
+//! only.
+//!
+//! Who keeps an arena alive: every pool handle and every thread's cache has a strong count; when
+//! neither is left but packets are still out, the arena holds one on itself, given up when the
+//! last descriptor has come home.
+
+use crate::depot::Depot;
+use crate::desc::{Descriptor, Entry, KIND_MASK};
+use crate::limits::{
+    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES,
+    MAGAZINE_LIMIT, MAGAZINE_SHARE,
+};
+use crate::magazine::Cache;
+use crate::mapping::Mapping;
+use crate::pool::{PoolConfig, PoolError};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Written at the start of each chunk by the arena that made it, never after.
+#[repr(C)]
+struct ChunkHeader {
+    arena: *const Arena,
+}
+
+/// Free descriptors of one kind, and counts about them.
+pub(crate) struct Stock {
+    pub(crate) depot: Depot<Entry>,
+    /// Carved so far.
+    pub(crate) total: AtomicUsize,
+    /// Times that somebody came and nothing was there.
+    pub(crate) exhausted: AtomicU64,
+}
+
+impl Stock {
+    fn new(limit: usize) -> Self {
+        let half = (limit / MAGAZINE_SHARE).clamp(1, MAGAZINE_LIMIT / 2);
+        Self {
+            depot: Depot::new(limit, half),
+            total: AtomicUsize::new(0),
+            exhausted: AtomicU64::new(0),
+        }
+    }
+
+    fn all_home(&self) -> bool {
+        self.depot.len() == self.total.load(Ordering::Acquire)
+    }
+}
+
+/// What the control path changes, under a lock that the data path never takes while the pool has
+/// handles.
+struct Control {
+    extents: Vec<(Mapping, usize)>,
+    caches: Vec<*const Cache>,
+    closed: bool,
+    /// The arena holds a strong count on itself for the packets still out.
+    holds_itself: bool,
+}
+
+// SAFETY: the pointers are only read from, and only while the cache is on the list: it leaves,
+// under the lock, before it is freed.
+unsafe impl Send for Control {}
+
+pub(crate) struct Arena {
+    /// The pool's number, shifted past the kind bits.
+    pub(crate) tag: u32,
+    pub(crate) frames: Stock,
+    pub(crate) views: Stock,
+    pub(crate) config: PoolConfig,
+    pub(crate) growth_wanted: AtomicBool,
+    pub(crate) handles: AtomicUsize,
+    closed: AtomicBool,
+    control: Mutex<Control>,
+}
+
+/// Numbers of pools, never used twice in a process.
+static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
+
+fn next_tag() -> Result<u32, PoolError> {
+    let shift = KIND_MASK.count_ones();
+    NEXT_POOL
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (n + 1 < u32::MAX >> shift).then_some(n + 1)
+        })
+        .map(|n| n << shift)
+        .map_err(|_| PoolError::TooManyPools)
+}
+
+impl Arena {
+    /// An arena with its initial frames and views, and one handle counted.
+    pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
+        let arena = Arc::new(Self {
+            tag: next_tag()?,
+            frames: Stock::new(config.limit_frames),
+            views: Stock::new(config.views),
+            growth_wanted: AtomicBool::new(false),
+            handles: AtomicUsize::new(1),
+            closed: AtomicBool::new(false),
+            control: Mutex::new(Control {
+                extents: Vec::new(),
+                caches: Vec::new(),
+                closed: false,
+                holds_itself: false,
+            }),
+            config,
+        });
+        arena.add_frames(arena.config.initial_frames)?;
+        arena.add_views(arena.config.views)?;
+        Ok(arena)
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        // Nothing under the lock panics half-way.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps an extent and carves up to `frames` frames within the limit. Returns how many.
+    pub(crate) fn add_frames(&self, frames: usize) -> Result<usize, PoolError> {
+        let mut control = self.control();
+        let total = self.frames.total.load(Ordering::Acquire);
+        let frames = frames.min(self.config.limit_frames - total);
+        if frames != 0 {
+            let extent = self.map(frames.div_ceil(CHUNK_FRAMES), frames > CHUNK_FRAMES / 2)?;
+            let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
+            self.carve(&extent, &self.frames, first, CHUNK_FRAMES, frames);
+            control.extents.push((extent, frames));
+        }
+        Ok(frames)
+    }
+
+    fn add_views(&self, views: usize) -> Result<(), PoolError> {
+        let mut control = self.control();
+        if views != 0 {
+            let extent = self.map(views.div_ceil(CHUNK_VIEWS), views > CHUNK_VIEWS / 2)?;
+            self.carve(&extent, &self.views, 1, CHUNK_VIEWS, views);
+            control.extents.push((extent, 0));
+        }
+        Ok(())
+    }
+
+    fn map(&self, chunks: usize, large: bool) -> Result<Mapping, PoolError> {
+        let huge = if large { self.config.huge_pages } else { Default::default() };
+        let len = chunks * CHUNK_SIZE_BYTES;
+        Mapping::new(len, huge, large && self.config.prefault).map_err(PoolError::Map)
+    }
+
+    /// Writes the headers and the descriptors `first..first + each` of every chunk, `count` in
+    /// all, and puts them into the stock.
+    fn carve(&self, extent: &Mapping, stock: &Stock, first: usize, each: usize, count: usize) {
+        // Counted before they are there: the sum at home never exceeds the total.
+        stock.total.fetch_add(count, Ordering::AcqRel);
+        let base = extent.base();
+        for chunk in 0..extent.len() / CHUNK_SIZE_BYTES {
+            // SAFETY: inside the extent, which is new and has no other user; aligned to a chunk.
+            let start = unsafe { base.add(chunk * CHUNK_SIZE_BYTES) };
+            let header = ChunkHeader { arena: self };
+            // SAFETY: as above; slot 0 is nobody's descriptor.
+            unsafe { start.cast::<ChunkHeader>().write(header) };
+            let here = each.min(count - count.min(chunk * each));
+            let entries = (first..first + here).map(|slot| {
+                // SAFETY: inside the chunk; the descriptor is nobody's until it is in the stock.
+                let entry = unsafe {
+                    Entry::from_raw(start.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>())
+                };
+                entry.carve(self.tag);
+                entry
+            });
+            stock.depot.put(entries);
+        }
+    }
+
+    /// The arena that a descriptor belongs to.
+    ///
+    /// # Safety
+    /// The entry is owned and not at home: so the arena is kept alive by a handle, a cache, or
+    /// itself.
+    pub(crate) unsafe fn of(entry: Entry) -> Arc<Self> {
+        // SAFETY: each chunk starts with its header; the arena lives, by the promise.
+        unsafe {
+            let arena = (*entry.chunk().cast::<ChunkHeader>()).arena;
+            Arc::increment_strong_count(arena);
+            Arc::from_raw(arena)
+        }
+    }
+
+    /// One item past the magazines: for a thread that is ending.
+    pub(crate) fn take_one(&self, stock: &Stock) -> Option<Entry> {
+        let mut one = None;
+        let mut rest = Vec::new();
+        stock.depot.take(|entry| match one {
+            None => one = Some(entry),
+            Some(_) => rest.push(entry),
+        });
+        stock.depot.put(rest.into_iter());
+        self.after_take(stock, one.is_none());
+        one
+    }
+
+    /// The same way back; the last one home of a closed pool ends it.
+    pub(crate) fn give_one(self: &Arc<Self>, stock: &Stock, entry: Entry) {
+        let mut control = self.control();
+        stock.depot.put(std::iter::once(entry));
+        let ended = control.holds_itself && self.all_home();
+        if ended {
+            control.holds_itself = false;
+        }
+        drop(control);
+        if ended {
+            // SAFETY: the count was taken in `settle` and is given up once.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
+        }
+    }
+
+    /// Books an exchange with the depot: exhaustion, and the wish to grow before it comes.
+    pub(crate) fn after_take(&self, stock: &Stock, empty: bool) {
+        if empty {
+            stock.exhausted.fetch_add(1, Ordering::Relaxed);
+        }
+        if std::ptr::eq(stock, &self.frames)
+            && stock.depot.len() < self.config.extent_frames / 4
+            && stock.total.load(Ordering::Relaxed) < self.config.limit_frames
+        {
+            self.growth_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Puts a thread's cache on the books; false if the pool is closed.
+    pub(crate) fn cache_joined(&self, cache: &Cache) -> bool {
+        let mut control = self.control();
+        if control.closed {
+            return false;
+        }
+        control.caches.push(cache);
+        true
+    }
+
+    /// Takes an emptied cache off the books.
+    pub(crate) fn cache_left(self: &Arc<Self>, cache: &Cache) {
+        let mut control = self.control();
+        control.caches.retain(|&other| !std::ptr::eq(other, cache));
+        self.settle(&mut control);
+    }
+
+    /// The last handle is gone: no thread may join any more.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.closed.store(true, Ordering::Release);
+        let mut control = self.control();
+        control.closed = true;
+        self.settle(&mut control);
+    }
+
+    /// With neither handle nor cache left, holds the arena for the packets that are out.
+    fn settle(self: &Arc<Self>, control: &mut Control) {
+        if control.closed && control.caches.is_empty() && !control.holds_itself && !self.all_home()
+        {
+            control.holds_itself = true;
+            std::mem::forget(Arc::clone(self));
+        }
+    }
+
+    fn all_home(&self) -> bool {
+        self.frames.all_home() && self.views.all_home()
+    }
+
+    /// Calls `f` with each thread's (frames, views) cached.
+    pub(crate) fn for_each_cache(&self, mut f: impl FnMut(usize, usize)) {
+        for &cache in &self.control().caches {
+            // SAFETY: on the list, so not freed; only the atomic counts are read.
+            let (frames, views) = unsafe { ((*cache).frames.count(), (*cache).views.count()) };
+            f(frames, views);
+        }
+    }
+
+    /// Calls `f` with each extent's base, length and frames.
+    pub(crate) fn for_each_extent(&self, mut f: impl FnMut(NonNull<u8>, usize, usize)) {
+        for (extent, frames) in &self.control().extents {
+            f(extent.base(), extent.len(), *frames);
+        }
+    }
+}

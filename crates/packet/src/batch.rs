@@ -1,0 +1,171 @@
+//! Batches: what passes from stage to stage.
+
+use crate::limits::BATCH_LIMIT;
+use crate::packet::Packet;
+use std::fmt;
+
+/// Up to [`BATCH_LIMIT`] packets, first in, first out, in place: no heap.
+pub struct PacketBatch {
+    slots: [Option<Packet>; BATCH_LIMIT],
+    first: usize,
+    len: usize,
+}
+
+const _: () = assert!(BATCH_LIMIT.is_power_of_two());
+
+impl PacketBatch {
+    /// An empty batch.
+    pub const fn new() -> Self {
+        Self { slots: [const { None }; BATCH_LIMIT], first: 0, len: 0 }
+    }
+
+    #[inline]
+    fn slot(&self, i: usize) -> usize {
+        (self.first + i) % BATCH_LIMIT
+    }
+
+    /// Puts a packet at the end.
+    ///
+    /// # Errors
+    /// Gives it back when the batch is full.
+    #[inline]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.is_full() {
+            return Err(packet);
+        }
+        self.slots[self.slot(self.len)] = Some(packet);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Puts a packet at the front: what was taken and could not be used.
+    ///
+    /// # Errors
+    /// Gives it back when the batch is full.
+    #[inline]
+    pub fn push_front(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.is_full() {
+            return Err(packet);
+        }
+        self.first = (self.first + BATCH_LIMIT - 1) % BATCH_LIMIT;
+        self.slots[self.first] = Some(packet);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the packet at the front.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.len = self.len.checked_sub(1)?;
+        let packet = self.slots[self.first % BATCH_LIMIT].take();
+        self.first = (self.first + 1) % BATCH_LIMIT;
+        packet
+    }
+
+    /// Moves packets from the front of `other` to the end, as far as there is room.
+    pub fn append(&mut self, other: &mut PacketBatch) {
+        while !self.is_full() {
+            let Some(packet) = other.pop() else { return };
+            let pushed = self.push(packet);
+            debug_assert!(pushed.is_ok());
+        }
+    }
+
+    /// Packets inside.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Packets that it would take yet.
+    #[inline]
+    pub fn room(&self) -> usize {
+        BATCH_LIMIT - self.len
+    }
+
+    /// True without a packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True without room.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.len == BATCH_LIMIT
+    }
+
+    /// The packets from the front.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        (0..self.len).filter_map(|i| self.slots[self.slot(i)].as_ref())
+    }
+
+    /// The packets from the front, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Packet> {
+        let (first, len) = (self.first, self.len);
+        let (front, back) = self.slots.split_at_mut(first);
+        back.iter_mut().chain(front).take(len).filter_map(Option::as_mut)
+    }
+
+    /// Takes all packets from the front; those that the iterator does not come to stay.
+    pub fn drain(&mut self) -> impl Iterator<Item = Packet> {
+        std::iter::from_fn(|| self.pop())
+    }
+
+    /// Drops all packets.
+    pub fn clear(&mut self) {
+        self.drain().for_each(drop);
+    }
+}
+
+impl Default for PacketBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Extend<Packet> for PacketBatch {
+    /// Packets for which there is no room are dropped.
+    fn extend<I: IntoIterator<Item = Packet>>(&mut self, packets: I) {
+        for packet in packets {
+            drop(self.push(packet));
+        }
+    }
+}
+
+impl fmt::Debug for PacketBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Pool, PoolConfig};
+
+    #[test]
+    fn keeps_order_at_both_ends_and_gives_back_when_full() {
+        let pool = Pool::new(PoolConfig::fixed(100)).unwrap();
+        let packet = |n: u8| Packet::from_slice(&pool, 0, &[n]).unwrap();
+        let mut batch = PacketBatch::new();
+        for n in 10..BATCH_LIMIT as u8 {
+            batch.push(packet(n)).unwrap();
+        }
+        for n in (0..10).rev() {
+            batch.push_front(packet(n)).unwrap();
+        }
+        assert_eq!(batch.push(packet(99)).unwrap_err().head(), [99]);
+        assert_eq!(batch.push_front(packet(98)).unwrap_err().head(), [98]);
+        batch.iter_mut().for_each(|p| p.head_mut().unwrap()[0] += 1);
+        let expected: Vec<u8> = (1..=BATCH_LIMIT as u8).collect();
+        assert_eq!(batch.iter().map(|p| p.head()[0]).collect::<Vec<_>>(), expected);
+        let mut other = PacketBatch::new();
+        other.push(packet(0)).unwrap();
+        other.append(&mut batch);
+        assert_eq!((other.len(), batch.len()), (BATCH_LIMIT, 1));
+        assert_eq!(batch.drain().map(|p| p.head()[0]).collect::<Vec<_>>(), [64]);
+        drop(other);
+        assert_eq!(pool.stats().used_frames, 0);
+    }
+}

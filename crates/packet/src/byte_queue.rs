@@ -1,0 +1,522 @@
+//! A queue of bytes: a TCP stream's data, before it is sent or after it came.
+
+use crate::chain::ViewBuilder;
+use crate::desc::{Entry, Kind};
+use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
+use crate::limits::{
+    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, PACKET_LIMIT_BYTES,
+};
+use crate::magazine;
+use crate::meta::Meta;
+use crate::packet::Packet;
+use crate::pool::{Exhausted, Pool};
+use crate::slices::Slices;
+use crate::sum;
+use std::fmt;
+
+/// Bytes in order, in the frames they came in; bounded in memory held.
+///
+/// Append, put back and concatenate take constant time, however much is queued; `take`, `discard`
+/// and `read` are linear in what they take. Small segments are copied into the last frame's free
+/// room, so that a flood of them does not hold a frame each.
+///
+/// ```text
+///   last ─next─► first ─next─► … ─next─► last        (a ring, as in a packet)
+///                  ▲ front                 ▲ end
+/// ```
+pub struct ByteQueue {
+    last: Option<Entry>,
+    len: usize,
+    gauge: Gauge,
+    /// Bytes that were copied into a last frame's room instead of holding a frame.
+    coalesced: u64,
+    /// Position in the stream of the first byte inside. Wraps; put backs go behind the start.
+    front: u64,
+    cursor: Cursor,
+}
+
+/// An entry, and the position in the stream of its first byte: where a sequential reader of the
+/// queue left off.
+#[derive(Clone, Copy)]
+struct Cursor(Option<(Entry, u64)>);
+
+// SAFETY: owns its ring as a packet does; the cursor points into it.
+unsafe impl Send for ByteQueue {}
+
+/// How much was written, and whether the queue was empty before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes taken over; fewer than given when the limit or the pool was reached.
+    pub bytes: usize,
+    /// The queue was empty before, and is not now.
+    pub was_empty: bool,
+}
+
+impl ByteQueue {
+    /// An empty queue.
+    pub const fn new(limits: QueueLimits) -> Self {
+        Self {
+            last: None,
+            len: 0,
+            gauge: Gauge::new(limits),
+            coalesced: 0,
+            front: 0,
+            cursor: Cursor(None),
+        }
+    }
+
+    /// Sets other limits. What is inside stays, also if it is over them.
+    pub fn set_limits(&mut self, limits: QueueLimits) {
+        self.gauge.set_limits(limits);
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> QueueLimits {
+        self.gauge.limits
+    }
+
+    /// Bytes of data inside.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without a byte of data.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of memory held by what is inside.
+    #[inline]
+    pub fn held_bytes(&self) -> usize {
+        self.gauge.held
+    }
+
+    /// The most memory held since the start, in bytes.
+    pub fn high_water(&self) -> usize {
+        self.gauge.high_water
+    }
+
+    /// Bytes copied into free room instead of holding a frame of their own, since the start.
+    pub fn coalesced_bytes(&self) -> u64 {
+        self.coalesced
+    }
+
+    /// Insertions refused since the start.
+    pub fn refused(&self) -> u64 {
+        self.gauge.refused()
+    }
+
+    /// True once after the queue was full and has come down to its low mark.
+    pub fn take_drained(&mut self) -> bool {
+        self.gauge.take_drained()
+    }
+
+    /// A witness of room for a packet that holds `bytes` of memory; none at the limit.
+    pub fn room(&self, bytes: usize) -> Option<Room> {
+        self.gauge.room(bytes)
+    }
+
+    /// Puts a packet's bytes at the end; its metadata goes. Constant time: at most
+    /// [`COALESCE_LIMIT_BYTES`] are copied (a frame's room at the limit of the queue).
+    ///
+    /// # Errors
+    /// Gives the packet back when it would exceed the limit.
+    #[inline]
+    pub fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
+        let fits = self.gauge.has_room(packet.held_bytes());
+        self.append_checked(packet, fits)
+    }
+
+    /// The same, with a witness: accepted for certain if nothing was put in since
+    /// [`room`](Self::room) and the packet holds no more than asked for.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), otherwise.
+    #[inline]
+    pub fn append_with(&mut self, room: Room, packet: Packet) -> Result<Appended, Full> {
+        let fits = self.gauge.admits(&room, packet.held_bytes());
+        self.append_checked(packet, fits)
+    }
+
+    fn append_checked(&mut self, packet: Packet, fits: bool) -> Result<Appended, Full> {
+        let was_empty = self.is_empty();
+        let len = packet.len();
+        if len == 0 {
+            return Ok(Appended { was_empty: false, crossed_high: false });
+        }
+        if (len <= COALESCE_LIMIT_BYTES || !fits) && self.coalesce(&packet) {
+            return Ok(Appended { was_empty, crossed_high: self.gauge.add(0) });
+        }
+        if !fits {
+            self.gauge.refuse();
+            return Err(Full(packet));
+        }
+        let held = packet.held_bytes();
+        self.link_behind(packet);
+        Ok(Appended { was_empty, crossed_high: self.gauge.add(held) })
+    }
+
+    /// Copies the whole packet into the last entry's room, if it fits.
+    fn coalesce(&mut self, packet: &Packet) -> bool {
+        let Some(last) = self.last else { return false };
+        let len = packet.len();
+        if len > last.tailroom() {
+            return false;
+        }
+        let end = last.offset() + last.len();
+        // SAFETY: tailroom may be written.
+        packet.copy_to(0, unsafe { last.frame_mut(end, len) });
+        last.set_range(last.offset(), last.len() + len);
+        self.len += len;
+        self.coalesced += len as u64;
+        true
+    }
+
+    fn link_behind(&mut self, packet: Packet) {
+        self.len += packet.len();
+        let new_last = packet.into_ring();
+        if let Some(last) = self.last {
+            let first = last.next();
+            last.set_next(new_last.next());
+            new_last.set_next(first);
+        }
+        self.last = Some(new_last);
+    }
+
+    /// Copies bytes to the end: into the last frame's room, then into fresh frames, as far as
+    /// limit and pool allow.
+    pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Written {
+        let was_empty = self.is_empty();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = self.last.map_or(0, Entry::tailroom);
+            if let (Some(last), 1..) = (self.last, room) {
+                let (now, later) = rest.split_at(rest.len().min(room));
+                let end = last.offset() + last.len();
+                // SAFETY: tailroom may be written.
+                unsafe { last.frame_mut(end, now.len()) }.copy_from_slice(now);
+                last.set_range(last.offset(), last.len() + now.len());
+                self.len += now.len();
+                rest = later;
+                continue;
+            }
+            if !self.gauge.has_room(FRAME_HELD_BYTES) {
+                self.gauge.refuse();
+                break;
+            }
+            let Some(packet) = pool.alloc(0) else { break };
+            self.link_behind(packet);
+            self.gauge.add(FRAME_HELD_BYTES);
+        }
+        let bytes = bytes.len() - rest.len();
+        Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Puts a packet's bytes before the first: what was taken and not used. Never refused, since
+    /// it was inside before; constant time.
+    pub fn put_back(&mut self, packet: Packet) {
+        let (len, held) = (packet.len(), packet.held_bytes());
+        if len == 0 {
+            return;
+        }
+        let packet_last = packet.into_ring();
+        match self.last {
+            None => self.last = Some(packet_last),
+            Some(last) => {
+                let first = last.next();
+                last.set_next(packet_last.next());
+                packet_last.set_next(first);
+            }
+        }
+        self.len += len;
+        self.front = self.front.wrapping_sub(len as u64);
+        self.gauge.add(held);
+    }
+
+    /// Moves everything in `other` to the end. Never refused: the memory is held already;
+    /// constant time.
+    pub fn concat(&mut self, other: &mut ByteQueue) {
+        let Some(new_last) = other.last.take() else { return };
+        if let Some(last) = self.last {
+            let first = last.next();
+            last.set_next(new_last.next());
+            new_last.set_next(first);
+        }
+        self.last = Some(new_last);
+        let (len, held) = (other.len, other.gauge.held);
+        other.front = other.front.wrapping_add(len as u64);
+        other.len = 0;
+        other.cursor = Cursor(None);
+        other.gauge.sub(held);
+        self.len += len;
+        self.gauge.add(held);
+    }
+
+    /// Takes `n` bytes from the front, or as many as there are: `None` from an empty queue. The
+    /// frame across the cut is shared by a view (copied when no view is free); fewer bytes come
+    /// when neither is to be had.
+    pub fn take(&mut self, n: usize, pool: &Pool) -> Option<Packet> {
+        let n = n.min(self.len).min(PACKET_LIMIT_BYTES);
+        let last = self.last.filter(|_| n != 0)?;
+        let (mut bytes, mut units) = (0, 0);
+        // The whole entries of the first n bytes leave the ring as they stand.
+        let mut taken: Option<Entry> = None;
+        let mut next = last.next();
+        while bytes + next.len() <= n {
+            bytes += next.len();
+            units += next.units();
+            self.forget_cursor(next);
+            taken = Some(next);
+            if next == last {
+                break;
+            }
+            next = next.next();
+        }
+        let mut packet = taken.map(|end| {
+            let first = last.next();
+            if end == last {
+                self.last = None;
+            } else {
+                last.set_next(end.next());
+            }
+            end.set_next(first);
+            end.set_totals(bytes, units);
+            end.set_meta(Meta::default());
+            Packet::from_ring(end)
+        });
+        self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
+        if let (Some(last), 1..) = (self.last, n - bytes)
+            && let Some(part) = self.take_part(last.next(), n - bytes, pool)
+        {
+            match &mut packet {
+                Some(packet) => packet.concat(part),
+                None => packet = Some(part),
+            }
+        }
+        packet
+    }
+
+    /// Takes the first `n` bytes of the first entry, which has more.
+    fn take_part(&mut self, first: Entry, n: usize, pool: &Pool) -> Option<Packet> {
+        let part = match pool.take_view() {
+            Some(view) => {
+                view.reset_view(Kind::Part, first, first.offset(), n);
+                view.set_totals(n, view.units());
+                view.set_meta(Meta::default());
+                Packet::from_ring(view)
+            }
+            // SAFETY: the entry is the queue's, and stays during the copy.
+            None => Packet::from_slice(pool, 0, unsafe { &first.bytes()[..n] }).ok()?,
+        };
+        first.set_range(first.offset() + n, first.len() - n);
+        self.trim_cursor(first, n);
+        self.took(n, 0);
+        Some(part)
+    }
+
+    #[inline]
+    fn took(&mut self, bytes: usize, held: usize) {
+        self.len -= bytes;
+        self.front = self.front.wrapping_add(bytes as u64);
+        self.gauge.sub(held);
+    }
+
+    /// Drops `n` bytes from the front, or all. Returns how many.
+    pub fn discard(&mut self, n: usize) -> usize {
+        let n = n.min(self.len);
+        let mut left = n;
+        // With the last byte go frames that were appended without data.
+        while let Some(last) = self.last
+            && (left != 0 || self.len == 0)
+        {
+            let first = last.next();
+            let step = first.len().min(left);
+            left -= step;
+            self.drop_front(last, first, step);
+        }
+        n
+    }
+
+    /// Drops the first `n` bytes of the first entry, and the entry when that is all of it.
+    fn drop_front(&mut self, last: Entry, first: Entry, n: usize) {
+        if n < first.len() {
+            first.set_range(first.offset() + n, first.len() - n);
+            self.trim_cursor(first, n);
+            return self.took(n, 0);
+        }
+        if first == last {
+            self.last = None;
+        } else {
+            last.set_next(first.next());
+        }
+        self.forget_cursor(first);
+        self.took(n, first.units() as usize * DESCRIPTOR_SIZE_BYTES);
+        magazine::release(first);
+    }
+
+    /// Copies bytes from the front into `out` and drops them. Returns how many.
+    pub fn read(&mut self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        while let (Some(last), true) = (self.last, done < out.len()) {
+            let first = last.next();
+            let n = first.len().min(out.len() - done);
+            // SAFETY: the entry is the queue's.
+            out[done..done + n].copy_from_slice(unsafe { &first.bytes()[..n] });
+            self.drop_front(last, first, n);
+            done += n;
+        }
+        self.discard(0);
+        done
+    }
+
+    /// Copies bytes from `offset` on into `out`, as far as there are any; nothing is dropped.
+    /// Returns how many.
+    pub fn peek(&self, offset: usize, out: &mut [u8]) -> usize {
+        let n = out.len().min(self.len.saturating_sub(offset));
+        let mut done = 0;
+        self.walk(offset, n, |entry, from, len| {
+            // SAFETY: the entry is the queue's.
+            out[done..done + len].copy_from_slice(unsafe { &entry.bytes()[from..from + len] });
+            done += len;
+            Ok(())
+        })
+        .map_or(0, |_| n)
+    }
+
+    /// References to `len` bytes from `offset` (as many as there are), which stay. Going on where
+    /// the last `view` or `copy_packet` ended takes no time to find the place, nor does the
+    /// front.
+    ///
+    /// # Errors
+    /// When not enough views are free.
+    pub fn view(&mut self, pool: &Pool, offset: usize, len: usize) -> Result<Packet, Exhausted> {
+        let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
+        let mut builder = ViewBuilder::new();
+        let cursor =
+            self.walk(offset, len, |entry, from, len| builder.push(pool, entry, from, len))?;
+        self.cursor = cursor;
+        builder.finish(pool)
+    }
+
+    /// A copy of `len` bytes from `offset` (as many as there are) in fresh frames behind
+    /// `headroom`, its partial checksum in [`Meta::payload_sum`]: one pass over the bytes. Finds
+    /// its place as [`view`](Self::view) does.
+    ///
+    /// # Errors
+    /// When not enough frames are free.
+    pub fn copy_packet(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
+        let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
+        let mut packet = pool.alloc_chain(headroom, len).ok_or(Exhausted)?;
+        let mut total = 0;
+        let mut done = 0;
+        let mut slices = packet.spare_slices();
+        let mut to: &mut [u8] = &mut [];
+        let cursor = self.walk(offset, len, |entry, from, len| {
+            // SAFETY: the entry is the queue's.
+            let mut bytes = unsafe { &entry.bytes()[from..from + len] };
+            while !bytes.is_empty() {
+                if to.is_empty() {
+                    to = slices.next().ok_or(Exhausted)?;
+                }
+                let n = bytes.len().min(to.len());
+                let (now, later) = std::mem::take(&mut to).split_at_mut(n);
+                let part = sum::copy_and_sum(&bytes[..n], now);
+                total = sum::combine(total, part, done % 2 == 1);
+                (bytes, to) = (&bytes[n..], later);
+                done += n;
+            }
+            Ok(())
+        })?;
+        drop(slices);
+        self.cursor = cursor;
+        packet.commit(len);
+        packet.meta_mut().payload_sum = Some(total as u16);
+        Ok(packet)
+    }
+
+    /// Calls `f` with (entry, from, len) for each piece of `len` bytes from `offset`, all of which
+    /// are inside. Returns a cursor to where that ended.
+    fn walk(
+        &self,
+        offset: usize,
+        len: usize,
+        mut f: impl FnMut(Entry, usize, usize) -> Result<(), Exhausted>,
+    ) -> Result<Cursor, Exhausted> {
+        let (Some(last), 1..) = (self.last, len) else { return Ok(self.cursor) };
+        let (mut entry, mut skip) = match self.cursor.0 {
+            Some((entry, at)) if offset >= self.offset_of(at) => {
+                (entry, offset - self.offset_of(at))
+            }
+            _ => (last.next(), offset),
+        };
+        let mut left = len;
+        loop {
+            let here = entry.len().saturating_sub(skip).min(left);
+            if here != 0 {
+                f(entry, skip, here)?;
+                left -= here;
+            }
+            if left == 0 {
+                let start = offset + len - (skip + here);
+                return Ok(Cursor(Some((entry, self.front.wrapping_add(start as u64)))));
+            }
+            skip = skip.saturating_sub(entry.len());
+            entry = entry.next();
+        }
+    }
+
+    /// How far a position in the stream is from the front. Cursors are never before it.
+    fn offset_of(&self, at: u64) -> usize {
+        at.wrapping_sub(self.front) as usize
+    }
+
+    /// The entry leaves the queue.
+    #[inline]
+    fn forget_cursor(&mut self, entry: Entry) {
+        if self.cursor.0.is_some_and(|(at, _)| at == entry) {
+            self.cursor = Cursor(None);
+        }
+    }
+
+    /// The entry, the first one, has lost its first `n` bytes.
+    #[inline]
+    fn trim_cursor(&mut self, first: Entry, n: usize) {
+        if let Some((entry, at)) = &mut self.cursor.0
+            && *entry == first
+        {
+            *at = at.wrapping_add(n as u64);
+        }
+    }
+
+    /// The data, frame by frame, from the front.
+    pub fn slices(&self) -> Slices<'_> {
+        self.last.map_or(Slices::none(), |last| Slices::new(last.next(), last))
+    }
+}
+
+impl Drop for ByteQueue {
+    fn drop(&mut self) {
+        if let Some(last) = self.last.take() {
+            drop(Packet::from_ring(last));
+        }
+    }
+}
+
+impl fmt::Debug for ByteQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { last: _, len, gauge, coalesced, front: _, cursor: _ } = self;
+        f.debug_struct("ByteQueue")
+            .field("len", len)
+            .field("coalesced", coalesced)
+            .field("gauge", gauge)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,197 @@
+//! The depot: what threads exchange half-magazines through.
+//!
+//! Lock-free. A bundle is an array of up to `half` items; bundles are numbered, and their numbers
+//! are kept on three stacks (full, partial, empty). Whoever pops a number owns that bundle's
+//! array until it pushes the number again:
+//!
+//! ```text
+//!            pop (acquire)                  push (release)
+//!   stack ─────────────────► one thread ─────────────────────► stack
+//!                            reads and writes slots, count
+//! ```
+//!
+//! A stack's top is (version, number) in one 64-bit word; the version rises with every change, so
+//! a pop that slept cannot succeed on a top that was away in the meantime.
+
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Padded, UnsafeCell};
+
+const NONE: u32 = u32::MAX;
+
+/// Bundles beyond what the items need: one for each thread that may hold one while it moves items,
+/// or may have left one partly filled.
+const SPARE_BUNDLES: usize = if cfg!(loom) { 2 } else { 64 };
+
+struct Bundle {
+    /// The number below on the stack; written only while this bundle is owned, but read by late
+    /// poppers too.
+    below: AtomicU32,
+    count: UnsafeCell<u32>,
+}
+
+struct Stack(Padded<AtomicU64>);
+
+impl Stack {
+    fn new() -> Self {
+        Self(Padded(AtomicU64::new(u64::from(NONE))))
+    }
+
+    fn push(&self, bundles: &[Bundle], number: u32) {
+        let mut top = self.0.load(Ordering::Relaxed);
+        loop {
+            bundles[number as usize].below.store(top as u32, Ordering::Relaxed);
+            let new = next_version(top) | u64::from(number);
+            match self.0.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    fn pop(&self, bundles: &[Bundle]) -> Option<u32> {
+        let mut top = self.0.load(Ordering::Acquire);
+        loop {
+            let number = top as u32;
+            if number == NONE {
+                return None;
+            }
+            let below = bundles[number as usize].below.load(Ordering::Relaxed);
+            let new = next_version(top) | u64::from(below);
+            match self.0.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(number),
+                Err(now) => top = now,
+            }
+        }
+    }
+}
+
+fn next_version(top: u64) -> u64 {
+    (top & !u64::from(u32::MAX)).wrapping_add(1 << 32)
+}
+
+/// A bag of up to `limit` items of a small type, exchanged in arrays of `half`.
+pub(crate) struct Depot<T> {
+    full: Stack,
+    partial: Stack,
+    empty: Stack,
+    /// Items inside; moves with each exchange, exact when no exchange is under way.
+    items: Padded<AtomicUsize>,
+    bundles: Box<[Bundle]>,
+    slots: Box<[UnsafeCell<Option<T>>]>,
+    half: usize,
+}
+
+// SAFETY: the cells are reached only by the thread that popped their bundle (see the module); the
+// items themselves go from thread to thread, hence `T: Send`.
+unsafe impl<T: Send> Sync for Depot<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Depot<T> {}
+
+impl<T: Copy> Depot<T> {
+    /// An empty depot with room for `limit` items, exchanged by `half`.
+    pub(crate) fn new(limit: usize, half: usize) -> Self {
+        let half = half.max(1);
+        let count = limit.div_ceil(half) + SPARE_BUNDLES;
+        assert!(count < NONE as usize, "too many bundles");
+        let bundles: Box<[Bundle]> = (0..count)
+            .map(|_| Bundle { below: AtomicU32::new(NONE), count: UnsafeCell::new(0) })
+            .collect();
+        let slots = (0..count * half).map(|_| UnsafeCell::new(None)).collect();
+        let depot = Self {
+            full: Stack::new(),
+            partial: Stack::new(),
+            empty: Stack::new(),
+            items: Padded(AtomicUsize::new(0)),
+            bundles,
+            slots,
+            half,
+        };
+        for number in (0..count as u32).rev() {
+            depot.empty.push(&depot.bundles, number);
+        }
+        depot
+    }
+
+    /// How many items an exchange moves.
+    pub(crate) fn half(&self) -> usize {
+        self.half
+    }
+
+    /// Items inside; a gauge while exchanges are under way, exact otherwise.
+    pub(crate) fn len(&self) -> usize {
+        self.items.load(Ordering::Acquire)
+    }
+
+    /// Moves up to `half` items into `out` and returns how many; 0 when nothing was to be had.
+    pub(crate) fn take(&self, mut out: impl FnMut(T)) -> usize {
+        let Some(number) = self.full.pop(&self.bundles).or_else(|| self.partial.pop(&self.bundles))
+        else {
+            return 0;
+        };
+        let taken = self.count(number);
+        for slot in &self.slots_of(number)[..taken] {
+            // SAFETY: the bundle is this thread's since the pop.
+            if let Some(item) = slot.with(|p| unsafe { *p }) {
+                out(item);
+            }
+        }
+        self.set_count(number, 0);
+        self.empty.push(&self.bundles, number);
+        self.items.fetch_sub(taken, Ordering::AcqRel);
+        taken
+    }
+
+    /// Takes all `items`. At most `limit` may be inside at any time.
+    pub(crate) fn put(&self, mut items: impl ExactSizeIterator<Item = T>) {
+        while items.len() != 0 {
+            let number = self.bundle_for(items.len());
+            let before = self.count(number);
+            let mut count = before;
+            for slot in &self.slots_of(number)[before..] {
+                let Some(item) = items.next() else { break };
+                // SAFETY: the bundle is this thread's since the pop.
+                slot.with_mut(|p| unsafe { *p = Some(item) });
+                count += 1;
+            }
+            self.set_count(number, count);
+            self.items.fetch_add(count - before, Ordering::AcqRel);
+            let stack = if count == self.half { &self.full } else { &self.partial };
+            stack.push(&self.bundles, number);
+        }
+    }
+
+    /// A bundle with room, popped. Whole halves go into empty ones; odd lots fill up a partial one
+    /// first, so that there are never more partial ones than threads that put at once.
+    fn bundle_for(&self, items: usize) -> u32 {
+        let (first, second) = if items >= self.half {
+            (&self.empty, &self.partial)
+        } else {
+            (&self.partial, &self.empty)
+        };
+        loop {
+            let found = first.pop(&self.bundles).or_else(|| second.pop(&self.bundles));
+            if let Some(number) = found {
+                return number;
+            }
+            // More threads hold bundles at this moment than there are spare ones.
+            #[cfg(loom)]
+            loom::thread::yield_now();
+            #[cfg(not(loom))]
+            std::thread::yield_now();
+        }
+    }
+
+    fn slots_of(&self, number: u32) -> &[UnsafeCell<Option<T>>] {
+        let start = number as usize * self.half;
+        &self.slots[start..start + self.half]
+    }
+
+    fn count(&self, number: u32) -> usize {
+        // SAFETY: called only by the thread that popped the bundle.
+        self.bundles[number as usize].count.with(|p| unsafe { *p }) as usize
+    }
+
+    fn set_count(&self, number: u32, count: usize) {
+        // SAFETY: called only by the thread that popped the bundle.
+        self.bundles[number as usize].count.with_mut(|p| unsafe { *p = count as u32 });
+    }
+}

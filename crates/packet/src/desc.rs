@@ -1,0 +1,384 @@
+//! The descriptor of a frame or a view: one cache line, laid out by who needs what when.
+//!
+//! ```text
+//! byte  0        8                16      20     22    24         28         32             64
+//!       next     frame: refs,     tag     offset len   total_len  held_units meta
+//!                 shared range
+//!                view: owner
+//!       └──────────── every descriptor ────────────┘   └──── valid in a packet's last one ────┘
+//! ```
+//!
+//! Who may touch what:
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | `next`, `offset`, `len`, `total_len`, `held_units`, `meta` | the packet or queue that owns the descriptor | the same |
+//! | `frame.shared_from`, `shared_to` | the owner of the frame's own descriptor | the same |
+//! | `frame.refs` | whoever holds the frame's descriptor or a view of it, atomically | the same |
+//! | `owner`, `tag` | the arena when it carves; `owner` and the tag's kind: who makes the view | the owner |
+//! | the frame's bytes | the owner of its descriptor: outside the shared range, or anywhere while `refs` is 1; a view: only while `refs` is 1 | all that hold it, within their range |
+//!
+//! A packet is a ring of descriptors through `next`; the packet points to the last one, whose
+//! `next` is the first. So first and last are both at hand with one pointer, and two rings are
+//! joined by exchanging two `next`s.
+//!
+//! Descriptor number *i* of a chunk belongs to the frame number *i*: the address of one follows
+//! from that of the other by arithmetic, without a load.
+
+use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
+use crate::meta::Meta;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[repr(C, align(64))]
+pub(crate) struct Descriptor {
+    next: *mut Descriptor,
+    link: Link,
+    tag: u32,
+    offset: u16,
+    len: u16,
+    total_len: u32,
+    held_units: u32,
+    meta: Meta,
+}
+
+#[repr(C)]
+union Link {
+    owner: *mut Descriptor,
+    frame: ManuallyDrop<FrameLink>,
+}
+
+#[repr(C)]
+struct FrameLink {
+    refs: AtomicU32,
+    shared_from: u16,
+    shared_to: u16,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR_SIZE_BYTES);
+const _: () = assert!(std::mem::offset_of!(Descriptor, meta) == 32);
+const _: () = assert!(FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES == 32);
+const _: () = assert!(FRAME_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
+
+/// Held memory is counted in descriptors' sizes.
+pub(crate) const FRAME_UNITS: u32 = (FRAME_HELD_BYTES / DESCRIPTOR_SIZE_BYTES) as u32;
+const VIEW_UNITS: u32 = 1;
+
+/// Marks the end of a packet in a queue; no packet holds so many units.
+const QUEUED: u32 = 1 << 31;
+
+/// What a descriptor stands for; the low bits of its tag, the pool's number being the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// A frame of its own.
+    Frame = 0,
+    /// A reference to bytes of a frame that another packet is charged for.
+    View = 1,
+    /// The same, cut off from the rest of its frame and charged as if it held the frame alone.
+    Part = 2,
+}
+
+pub(crate) const KIND_MASK: u32 = 3;
+
+/// A descriptor in the hands of its owner (a packet, a queue, a magazine).
+///
+/// The methods trust that: the one who calls owns the descriptor, or (for `refs`, `bytes`) a view
+/// of its frame. Only `from_raw` makes one, and is unsafe for this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub(crate) struct Entry(NonNull<Descriptor>);
+
+// SAFETY: an entry is a pointer; its owner moves as a whole, and views of its frame on other
+// threads touch only the atomic count and bytes that nobody writes.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    /// # Safety
+    /// The pointer is to a descriptor in a chunk, its provenance is the whole extent, and the
+    /// caller owns the descriptor.
+    pub(crate) unsafe fn from_raw(at: NonNull<Descriptor>) -> Self {
+        Self(at)
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(self) -> *mut Descriptor {
+        self.0.as_ptr()
+    }
+
+    /// Writes a descriptor for the first time: free, referred to once.
+    pub(crate) fn carve(self, tag: u32) {
+        let frame = FrameLink { refs: AtomicU32::new(1), shared_from: 0, shared_to: 0 };
+        let fresh = Descriptor {
+            next: self.as_ptr(),
+            link: Link { frame: ManuallyDrop::new(frame) },
+            tag,
+            offset: 0,
+            len: 0,
+            total_len: 0,
+            held_units: 0,
+            meta: Meta::default(),
+        };
+        // SAFETY: owned by the caller, who carves it out of the chunk.
+        unsafe { self.as_ptr().write(fresh) };
+    }
+
+    /// Makes a frame an empty packet of its own.
+    #[inline]
+    pub(crate) fn reset_frame(self, headroom: usize) {
+        let at = self.as_ptr();
+        // SAFETY: owned; field by field, since a reference to the whole would claim `refs` too.
+        unsafe {
+            (*at).next = at;
+            (*at).offset = headroom.min(FRAME_SIZE_BYTES) as u16;
+            (*at).len = 0;
+            (*at).total_len = 0;
+            (*at).held_units = FRAME_UNITS;
+            (*at).meta = Meta::default();
+        }
+    }
+
+    /// Makes a view descriptor refer to `len` bytes from `offset` of `frame`, and counts it there.
+    /// `of` is the entry that the bytes are taken from.
+    pub(crate) fn reset_view(self, kind: Kind, of: Entry, offset: usize, len: usize) {
+        debug_assert!(kind != Kind::Frame && offset + len <= FRAME_SIZE_BYTES);
+        of.share(offset, len);
+        let at = self.as_ptr();
+        let owner = of.frame();
+        // SAFETY: owned; field by field as above.
+        unsafe {
+            (*at).next = at;
+            (*at).link = Link { owner: owner.as_ptr() };
+            (*at).tag = ((*at).tag & !KIND_MASK) | kind as u32;
+            (*at).offset = offset as u16;
+            (*at).len = len as u16;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next(self) -> Entry {
+        // SAFETY: owned, and always part of a ring or list of owned descriptors.
+        unsafe { Entry(NonNull::new_unchecked((*self.as_ptr()).next)) }
+    }
+
+    #[inline]
+    pub(crate) fn set_next(self, next: Entry) {
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).next = next.as_ptr() };
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u32 {
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).tag }
+    }
+
+    #[inline]
+    pub(crate) fn is_frame(self) -> bool {
+        self.tag() & KIND_MASK == Kind::Frame as u32
+    }
+
+    /// What this entry counts in a packet's memory held.
+    #[inline]
+    pub(crate) fn units(self) -> u32 {
+        match self.tag() & KIND_MASK {
+            0 => FRAME_UNITS,
+            1 => VIEW_UNITS,
+            _ => FRAME_UNITS + VIEW_UNITS,
+        }
+    }
+
+    /// The descriptor of the frame that the bytes are in: itself, or a view's owner.
+    #[inline]
+    pub(crate) fn frame(self) -> Entry {
+        if self.is_frame() {
+            self
+        } else {
+            // SAFETY: owned, and a view: its owner is counted, so it is not free.
+            unsafe { Entry(NonNull::new_unchecked((*self.as_ptr()).link.owner)) }
+        }
+    }
+
+    /// The count of references to a frame; `self` is a frame's descriptor.
+    #[inline]
+    pub(crate) fn refs<'a>(self) -> &'a AtomicU32 {
+        debug_assert!(self.is_frame());
+        // SAFETY: a frame's descriptor holds a count for as long as the pool exists, and nobody
+        // reaches it but through this.
+        unsafe { &*(&raw const (*self.as_ptr()).link.frame).cast::<AtomicU32>() }
+    }
+
+    /// True while nobody else refers to the frame: all of it may be written.
+    #[inline]
+    pub(crate) fn is_unique(self) -> bool {
+        self.frame().refs().load(Ordering::Acquire) == 1
+    }
+
+    /// Counts one more reference to the frame, for bytes of this entry.
+    fn share(self, offset: usize, len: usize) {
+        let frame = self.frame();
+        let refs = frame.refs();
+        // A count of 1 is ours alone: nobody can change it meanwhile (packets are not shared
+        // between threads), so a plain store does.
+        let first = refs.load(Ordering::Acquire) == 1;
+        if self.is_frame() {
+            let (from, to) = (offset as u16, (offset + len) as u16);
+            // SAFETY: the owner of the frame's descriptor is the only one to touch its range.
+            unsafe {
+                let range = (&raw mut (*self.as_ptr()).link.frame).cast::<FrameLink>();
+                (*range).shared_from = if first { from } else { from.min((*range).shared_from) };
+                (*range).shared_to = if first { to } else { to.max((*range).shared_to) };
+            }
+        }
+        if first {
+            refs.store(2, Ordering::Relaxed);
+        } else {
+            refs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        // SAFETY: owned.
+        unsafe { usize::from((*self.as_ptr()).len) }
+    }
+
+    #[inline]
+    pub(crate) fn offset(self) -> usize {
+        // SAFETY: owned.
+        unsafe { usize::from((*self.as_ptr()).offset) }
+    }
+
+    #[inline]
+    pub(crate) fn set_range(self, offset: usize, len: usize) {
+        debug_assert!(offset + len <= FRAME_SIZE_BYTES);
+        // SAFETY: owned.
+        unsafe {
+            (*self.as_ptr()).offset = offset as u16;
+            (*self.as_ptr()).len = len as u16;
+        }
+    }
+
+    /// The first byte of the frame.
+    #[inline]
+    fn base(self) -> *mut u8 {
+        let factor = FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES;
+        self.frame().as_ptr().cast::<u8>().map_addr(|at| {
+            let inside = at & (CHUNK_SIZE_BYTES - 1);
+            at - inside + inside * factor
+        })
+    }
+
+    /// The start of this entry's chunk, where its arena is named.
+    pub(crate) fn chunk(self) -> *mut u8 {
+        self.as_ptr().cast::<u8>().map_addr(|at| at & !(CHUNK_SIZE_BYTES - 1))
+    }
+
+    /// The bytes of this entry. The caller bounds `'a` by its hold on the entry.
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: offset + len is inside the frame; nobody writes within a range that is held.
+        unsafe { slice::from_raw_parts(self.base().add(self.offset()), self.len()) }
+    }
+
+    /// Bytes `from..from + len` of the frame, to be written.
+    ///
+    /// # Safety
+    /// The caller may write them: the entry is unique, or they are its room. It bounds `'a`.
+    #[inline]
+    pub(crate) unsafe fn frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
+        debug_assert!(from + len <= FRAME_SIZE_BYTES);
+        // SAFETY: inside the frame; exclusive by the caller's promise.
+        unsafe { slice::from_raw_parts_mut(self.base().add(from), len) }
+    }
+
+    /// Moves this entry's bytes within their frame. The entry must be unique.
+    pub(crate) fn slide(self, to: usize) {
+        debug_assert!(self.is_unique() && to + self.len() <= FRAME_SIZE_BYTES);
+        // SAFETY: unique, and both ranges are inside the frame.
+        unsafe { ptr::copy(self.base().add(self.offset()), self.base().add(to), self.len()) };
+        self.set_range(to, self.len());
+    }
+
+    /// Free bytes before the data that may be written.
+    #[inline]
+    pub(crate) fn headroom(self) -> usize {
+        let offset = self.offset();
+        if self.is_unique() || (self.is_frame() && offset <= self.shared().0) { offset } else { 0 }
+    }
+
+    /// Free bytes after the data that may be written.
+    #[inline]
+    pub(crate) fn tailroom(self) -> usize {
+        let end = self.offset() + self.len();
+        if self.is_unique() || (self.is_frame() && end >= self.shared().1) {
+            FRAME_SIZE_BYTES - end
+        } else {
+            0
+        }
+    }
+
+    /// The range of bytes that views were given of.
+    fn shared(self) -> (usize, usize) {
+        // SAFETY: a frame's descriptor in its owner's hands.
+        unsafe {
+            let range = (&raw const (*self.as_ptr()).link.frame).cast::<FrameLink>();
+            (usize::from((*range).shared_from), usize::from((*range).shared_to))
+        }
+    }
+
+    #[inline]
+    pub(crate) fn total_len(self) -> usize {
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).total_len as usize }
+    }
+
+    #[inline]
+    pub(crate) fn held_units(self) -> u32 {
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).held_units }
+    }
+
+    /// The mark of a packet's last descriptor in a queue of packets. Set nowhere else.
+    #[inline]
+    pub(crate) fn is_queued(self) -> bool {
+        self.held_units() & QUEUED != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_queued(self, queued: bool) {
+        let units = self.held_units() & !QUEUED;
+        // SAFETY: owned.
+        unsafe { (*self.as_ptr()).held_units = if queued { units | QUEUED } else { units } };
+    }
+
+    #[inline]
+    pub(crate) fn set_totals(self, total_len: usize, held_units: u32) {
+        debug_assert!(total_len <= u32::MAX as usize);
+        // SAFETY: owned.
+        unsafe {
+            (*self.as_ptr()).total_len = total_len as u32;
+            (*self.as_ptr()).held_units = held_units;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn meta_ptr(self) -> *mut Meta {
+        // SAFETY: owned; only a place is formed.
+        unsafe { &raw mut (*self.as_ptr()).meta }
+    }
+
+    #[inline]
+    pub(crate) fn meta(self) -> Meta {
+        // SAFETY: owned.
+        unsafe { *self.meta_ptr() }
+    }
+
+    #[inline]
+    pub(crate) fn set_meta(self, meta: Meta) {
+        // SAFETY: owned.
+        unsafe { *self.meta_ptr() = meta };
+    }
+}

@@ -1,0 +1,49 @@
+//! Every limit of this crate, with its unit last in the name.
+
+/// Bytes of one frame. Every buffer has this size; what is larger is a chain.
+pub const FRAME_SIZE_BYTES: usize = 2048;
+
+/// Bytes of one descriptor: one cache line per frame, and one per view.
+pub const DESCRIPTOR_SIZE_BYTES: usize = 64;
+
+/// Bytes of memory that a packet of one frame holds: the frame and its descriptor.
+pub const FRAME_HELD_BYTES: usize = FRAME_SIZE_BYTES + DESCRIPTOR_SIZE_BYTES;
+
+/// Packets in one [`PacketBatch`](crate::PacketBatch).
+pub const BATCH_LIMIT: usize = 64;
+
+/// Most bytes that [`Packet::pull_up`](crate::Packet::pull_up) makes contiguous: headers only.
+pub const PULL_UP_LIMIT_BYTES: usize = 256;
+
+/// Room kept before the bytes when a pull-up has to take a fresh frame.
+pub(crate) const PULL_UP_HEADROOM_BYTES: usize = 128;
+
+/// A segment of at most this many bytes is copied into the free room of a queue's last frame
+/// instead of holding a frame of its own.
+pub const COALESCE_LIMIT_BYTES: usize = 512;
+
+/// Most descriptors in one thread's magazine; half of them move at once.
+pub const MAGAZINE_LIMIT: usize = 512;
+
+/// Least share of the pool that one exchange may move: small pools have small magazines, so that
+/// idle threads cannot hold most of the frames.
+pub(crate) const MAGAZINE_SHARE: usize = 32;
+
+/// Bytes, and alignment, of the unit in which memory is mapped: one huge page.
+pub const CHUNK_SIZE_BYTES: usize = if cfg!(miri) { 1 << 17 } else { 1 << 21 };
+
+/// Frames in one chunk: the descriptors take the place of the first ones.
+pub const CHUNK_FRAMES: usize =
+    CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES / 32;
+
+/// Views in one chunk that holds nothing else.
+pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
+
+/// Most frames that one pool may be configured to hold: 32 GiB.
+pub const POOL_FRAMES_LIMIT: usize = 1 << 24;
+
+/// Most views that one pool may be configured to hold.
+pub const POOL_VIEWS_LIMIT: usize = 1 << 24;
+
+/// Most bytes in one packet.
+pub const PACKET_LIMIT_BYTES: usize = u32::MAX as usize;

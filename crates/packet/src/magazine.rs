@@ -1,0 +1,360 @@
+//! Magazines: each thread's own stock of free descriptors.
+//!
+//! Taking and giving back touch only the running thread's magazine. An empty one takes half a
+//! magazine from the depot, a full one gives half of itself: after either it is half full, so no
+//! burst shorter than half a magazine can make it go to the depot twice.
+//!
+//! ```text
+//!   thread A             depot              thread B
+//!   ┌ magazine ┐  half ┌────────┐  half   ┌ magazine ┐
+//!   │ take ◄───┼◄──────┤ arrays │◄────────┼◄── give  │
+//!   └──────────┘       └────────┘         └──────────┘
+//! ```
+//!
+//! The thread finds its magazine through a small table indexed by the pool's number; the table has
+//! no destructor, so that looking in it is a plain load. A thread's end empties the magazines into
+//! their depots.
+
+use crate::arena::{Arena, Stock};
+use crate::desc::{Entry, KIND_MASK};
+use crate::limits::MAGAZINE_LIMIT;
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A stock of free descriptors of one kind.
+///
+/// `count` is written by the thread alone and read by whoever asks for statistics.
+pub(crate) struct Magazine {
+    count: AtomicU32,
+    half: u32,
+    items: [Cell<Option<Entry>>; MAGAZINE_LIMIT],
+}
+
+impl Magazine {
+    fn new(half: usize) -> Self {
+        debug_assert!(half != 0 && 2 * half <= MAGAZINE_LIMIT);
+        let items = [const { Cell::new(None) }; MAGAZINE_LIMIT];
+        Self { count: AtomicU32::new(0), half: half as u32, items }
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Entry> {
+        let count = self.count.load(Ordering::Relaxed).checked_sub(1)?;
+        self.count.store(count, Ordering::Relaxed);
+        self.items[count as usize % MAGAZINE_LIMIT].get()
+    }
+
+    #[inline]
+    fn push(&self, entry: Entry) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        if count >= 2 * self.half {
+            return false;
+        }
+        self.items[count as usize % MAGAZINE_LIMIT].set(Some(entry));
+        self.count.store(count + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes up to half a magazine from the stock; false if there was nothing.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, arena: &Arena, stock: &Stock) -> bool {
+        let mut count = self.count.load(Ordering::Relaxed);
+        stock.depot.take(|entry| {
+            self.items[count as usize].set(Some(entry));
+            count += 1;
+        });
+        self.count.store(count, Ordering::Relaxed);
+        arena.after_take(stock, count == 0);
+        count != 0
+    }
+
+    /// Gives the lower half, which has lain longest and is coldest, to the stock.
+    #[cold]
+    #[inline(never)]
+    fn give_half(&self, stock: &Stock) {
+        let (half, count) = (self.half as usize, self.count());
+        stock.depot.put(self.items[..half].iter().filter_map(Cell::get).collect_len(half));
+        for i in half..count {
+            self.items[i - half].set(self.items[i].get());
+        }
+        self.count.store((count - half) as u32, Ordering::Relaxed);
+    }
+
+    fn give_all(&self, stock: &Stock) {
+        let count = self.count();
+        stock.depot.put(self.items[..count].iter().filter_map(Cell::get).collect_len(count));
+        self.count.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Tells an iterator's length, known to the caller.
+struct Counted<I>(I, usize);
+
+trait CollectLen: Iterator + Sized {
+    fn collect_len(self, len: usize) -> Counted<Self> {
+        Counted(self, len)
+    }
+}
+
+impl<I: Iterator> CollectLen for I {}
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+    fn next(&mut self) -> Option<I::Item> {
+        self.1 = self.1.saturating_sub(1);
+        self.0.next()
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1, Some(self.1))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
+
+/// One thread's magazines for one pool.
+pub(crate) struct Cache {
+    pub(crate) frames: Magazine,
+    pub(crate) views: Magazine,
+    arena: Arc<Arena>,
+}
+
+impl Cache {
+    fn give_all(&self) {
+        self.frames.give_all(&self.arena.frames);
+        self.views.give_all(&self.arena.views);
+    }
+}
+
+struct Slot {
+    /// The pool's tag (kind bits clear), or `NO_POOL`.
+    tag: Cell<u32>,
+    cache: Cell<*const Cache>,
+}
+
+const SLOTS: usize = 8;
+const NO_POOL: u32 = u32::MAX;
+
+struct Caches(RefCell<Vec<Box<Cache>>>);
+
+thread_local! {
+    static TABLE: [Slot; SLOTS] = const {
+        [const { Slot { tag: Cell::new(NO_POOL), cache: Cell::new(ptr::null()) } }; SLOTS]
+    };
+    static CACHES: Caches = const { Caches(RefCell::new(Vec::new())) };
+}
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        for cache in self.0.get_mut().drain(..) {
+            retire(cache);
+        }
+    }
+}
+
+/// Empties a cache and takes it off its pool's books.
+fn retire(cache: Box<Cache>) {
+    forget_slot(cache.arena.tag);
+    cache.give_all();
+    cache.arena.cache_left(&cache);
+}
+
+fn slot_index(tag: u32) -> usize {
+    (tag >> KIND_MASK.count_ones()) as usize % SLOTS
+}
+
+fn forget_slot(tag: u32) {
+    TABLE.with(|table| {
+        let slot = &table[slot_index(tag)];
+        if slot.tag.get() == tag {
+            slot.tag.set(NO_POOL);
+        }
+    });
+}
+
+/// The running thread's cache for the pool with this tag, if the table has it.
+#[inline]
+fn cached(tag: u32) -> *const Cache {
+    TABLE.with(|table| {
+        let slot = &table[slot_index(tag)];
+        if slot.tag.get() == tag { slot.cache.get() } else { ptr::null() }
+    })
+}
+
+/// Finds or makes the running thread's cache; null when the pool is closed, or the thread ends.
+#[cold]
+#[inline(never)]
+fn find(arena: &Arc<Arena>) -> *const Cache {
+    CACHES
+        .try_with(|caches| {
+            let Ok(mut caches) = caches.0.try_borrow_mut() else { return ptr::null() };
+            let found = caches.iter().find(|cache| cache.arena.tag == arena.tag);
+            let cache: *const Cache = match found {
+                Some(cache) => &raw const **cache,
+                None => {
+                    // A good moment to let go of pools that are no more.
+                    for i in (0..caches.len()).rev() {
+                        if caches[i].arena.is_closed() {
+                            retire(caches.swap_remove(i));
+                        }
+                    }
+                    let cache = Box::new(Cache {
+                        frames: Magazine::new(arena.frames.depot.half()),
+                        views: Magazine::new(arena.views.depot.half()),
+                        arena: Arc::clone(arena),
+                    });
+                    if !arena.cache_joined(&cache) {
+                        return ptr::null();
+                    }
+                    caches.push(cache);
+                    &raw const **caches.last().expect("just pushed")
+                }
+            };
+            TABLE.with(|table| {
+                let slot = &table[slot_index(arena.tag)];
+                slot.tag.set(arena.tag);
+                slot.cache.set(cache);
+            });
+            cache
+        })
+        .unwrap_or(ptr::null())
+}
+
+/// Empties the running thread's magazines for this pool, if it has any.
+pub(crate) fn leave(arena: &Arena) {
+    let cache = CACHES.try_with(|caches| {
+        let mut caches = caches.0.try_borrow_mut().ok()?;
+        let at = caches.iter().position(|cache| cache.arena.tag == arena.tag)?;
+        Some(caches.swap_remove(at))
+    });
+    if let Ok(Some(cache)) = cache {
+        retire(cache);
+    }
+}
+
+/// The two kinds of descriptors, as they are taken.
+#[derive(Clone, Copy)]
+enum What {
+    Frame,
+    View,
+}
+
+impl What {
+    #[inline]
+    fn of(self, cache: &Cache) -> &Magazine {
+        match self {
+            What::Frame => &cache.frames,
+            What::View => &cache.views,
+        }
+    }
+
+    fn stock(self, arena: &Arena) -> &Stock {
+        match self {
+            What::Frame => &arena.frames,
+            What::View => &arena.views,
+        }
+    }
+}
+
+#[inline]
+fn take(arena: &Arc<Arena>, what: What) -> Option<Entry> {
+    let cache = cached(arena.tag);
+    if !cache.is_null() {
+        // SAFETY: the table holds caches of this thread that are alive.
+        if let Some(entry) = what.of(unsafe { &*cache }).pop() {
+            return Some(entry);
+        }
+    }
+    take_slow(arena, what)
+}
+
+#[cold]
+#[inline(never)]
+fn take_slow(arena: &Arc<Arena>, what: What) -> Option<Entry> {
+    let cache = find(arena);
+    let stock = what.stock(arena);
+    if cache.is_null() {
+        return arena.take_one(stock);
+    }
+    // SAFETY: as above.
+    let magazine = what.of(unsafe { &*cache });
+    if magazine.count() == 0 && !magazine.refill(arena, stock) {
+        return None;
+    }
+    magazine.pop()
+}
+
+/// A free frame of the pool. Its contents and all fields but the tag and the count are stale.
+#[inline]
+pub(crate) fn take_frame(arena: &Arc<Arena>) -> Option<Entry> {
+    take(arena, What::Frame)
+}
+
+/// A free view descriptor of the pool.
+#[inline]
+pub(crate) fn take_view(arena: &Arc<Arena>) -> Option<Entry> {
+    take(arena, What::View)
+}
+
+/// Gives up an owned descriptor: the frame goes home when nobody else refers to it.
+#[inline]
+pub(crate) fn release(entry: Entry) {
+    if entry.is_frame() {
+        release_frame(entry);
+    } else {
+        release_view(entry);
+    }
+}
+
+#[inline]
+fn release_frame(frame: Entry) {
+    let refs = frame.refs();
+    // With one owner there is nobody to race with: no atomic exchange.
+    if refs.load(Ordering::Acquire) != 1 {
+        if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        refs.store(1, Ordering::Relaxed);
+    }
+    let cache = cached(frame.tag());
+    // SAFETY: the table holds caches of this thread that are alive.
+    if cache.is_null() || !unsafe { &*cache }.frames.push(frame) {
+        give_slow(frame, frame.tag(), What::Frame);
+    }
+}
+
+#[inline(never)]
+fn release_view(view: Entry) {
+    let tag = view.tag() & !KIND_MASK;
+    release_frame(view.frame());
+    let cache = cached(tag);
+    // SAFETY: as above.
+    if cache.is_null() || !unsafe { &*cache }.views.push(view) {
+        give_slow(view, tag, What::View);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_slow(entry: Entry, tag: u32, what: What) {
+    // SAFETY: the entry is owned and not at home yet.
+    let arena = unsafe { Arena::of(entry) };
+    debug_assert_eq!(arena.tag, tag);
+    let cache = find(&arena);
+    if cache.is_null() {
+        return arena.give_one(what.stock(&arena), entry);
+    }
+    // SAFETY: the cache is this thread's and alive.
+    let magazine = what.of(unsafe { &*cache });
+    if !magazine.push(entry) {
+        magazine.give_half(what.stock(&arena));
+        magazine.push(entry);
+    }
+}

@@ -1,0 +1,320 @@
+//! Pools: where packets come from.
+
+use crate::arena::Arena;
+use crate::batch::PacketBatch;
+use crate::desc::Entry;
+use crate::limits::{
+    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
+    POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT,
+};
+use crate::magazine;
+use crate::packet::Packet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::{fmt, io};
+
+/// Which pages carry the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// The system's ordinary pages.
+    #[default]
+    Never,
+    /// Huge pages if the system makes them by itself when asked.
+    Transparent,
+    /// Huge pages set aside by the administrator; transparent ones if there are not enough.
+    Explicit,
+}
+
+/// The size of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Frames mapped and ready at the start.
+    pub initial_frames: usize,
+    /// Frames that it may grow to; exactly this many packets of one frame can be out at once.
+    pub limit_frames: usize,
+    /// Frames that one growth adds.
+    pub extent_frames: usize,
+    /// Descriptors for views, all there from the start.
+    pub views: usize,
+    /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones.
+    pub huge_pages: HugePages,
+    /// Have the system provide the memory at once, so that the data path takes no page faults.
+    /// Small pools do not.
+    pub prefault: bool,
+}
+
+impl Default for PoolConfig {
+    /// 16 Ki frames (33 MiB) that may become 256 Ki (528 MiB) in steps of 16 Ki.
+    fn default() -> Self {
+        Self {
+            initial_frames: 16 << 10,
+            limit_frames: 256 << 10,
+            extent_frames: 16 << 10,
+            views: CHUNK_VIEWS,
+            huge_pages: HugePages::Transparent,
+            prefault: true,
+        }
+    }
+}
+
+impl PoolConfig {
+    /// A pool of exactly `frames` frames and as many views, that does not grow.
+    pub fn fixed(frames: usize) -> Self {
+        Self {
+            initial_frames: frames,
+            limit_frames: frames,
+            extent_frames: frames,
+            views: frames,
+            ..Self::default()
+        }
+    }
+
+    fn check(mut self) -> Result<Self, PoolError> {
+        let refuse = |field| Err(PoolError::Config { field });
+        if self.limit_frames > POOL_FRAMES_LIMIT {
+            return refuse("limit_frames");
+        }
+        if self.initial_frames > self.limit_frames {
+            return refuse("initial_frames");
+        }
+        if self.views > POOL_VIEWS_LIMIT {
+            return refuse("views");
+        }
+        self.extent_frames = self.extent_frames.clamp(1, POOL_FRAMES_LIMIT);
+        Ok(self)
+    }
+}
+
+/// A pool could not be made or grown.
+#[derive(Debug)]
+pub enum PoolError {
+    /// A size is over its limit, or the initial size over the final one.
+    Config {
+        /// The field of [`PoolConfig`].
+        field: &'static str,
+    },
+    /// The system gave no memory.
+    Map(io::Error),
+    /// The numbers for pools in this process are used up.
+    TooManyPools,
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { field } => write!(f, "pool configuration: {field} is out of range"),
+            Self::Map(error) => write!(f, "no memory for packets: {error}"),
+            Self::TooManyPools => write!(f, "too many pools made in this process"),
+        }
+    }
+}
+
+impl std::error::Error for PoolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Map(error) => Some(error),
+            Self::Config { .. } | Self::TooManyPools => None,
+        }
+    }
+}
+
+/// No frame or view is free at the moment; nothing was changed, the same can be tried later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the packet pool is exhausted")
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+/// One mapping of frames, as an AF_XDP socket would take it: chunks of 2,048 bytes, each frame at
+/// a multiple of 2,048 from the base.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// First byte; aligned to a huge page.
+    pub base: NonNull<u8>,
+    /// Bytes mapped, descriptors included.
+    pub len: usize,
+    /// Frames in it; none in an extent of views.
+    pub frames: usize,
+}
+
+/// What a pool has and where it is. Gauges: other threads move on while it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Frames that exist.
+    pub frames: usize,
+    /// Frames that may come to exist.
+    pub limit_frames: usize,
+    /// Free frames in the depot, for whoever comes.
+    pub depot_frames: usize,
+    /// Free frames in each thread's magazine, in the order in which the threads came.
+    pub cached_frames: Vec<usize>,
+    /// Frames in packets, or kept by views.
+    pub used_frames: usize,
+    /// Views that exist.
+    pub views: usize,
+    /// Views that are free, in the depot or in magazines.
+    pub free_views: usize,
+    /// Times that a thread found no frame.
+    pub frames_exhausted: u64,
+    /// Times that a thread found no view.
+    pub views_exhausted: u64,
+    /// Bytes mapped.
+    pub mapped_bytes: usize,
+}
+
+/// A handle to an arena of frames; clones are handles to the same.
+///
+/// Allocation touches the running thread's magazine only; the depot behind it is lock-free and
+/// visited once for every half magazine. Packets may be dropped on any thread, and may outlive
+/// every handle: the memory goes back to the system when the last of them is dropped and the
+/// threads that kept free frames have ended or used another pool.
+///
+/// A pool does not grow on the data path. When it runs low it raises a flag,
+/// [`growth_wanted`](Self::growth_wanted), and whoever drives the data path calls
+/// [`grow`](Self::grow) at a moment that suits it.
+pub struct Pool {
+    arena: Arc<Arena>,
+}
+
+impl Pool {
+    /// Maps the initial frames.
+    ///
+    /// # Errors
+    /// When a size is out of range or the system gives no memory.
+    pub fn new(config: PoolConfig) -> Result<Self, PoolError> {
+        Ok(Self { arena: Arena::new(config.check()?)? })
+    }
+
+    /// One empty frame, its data starting after `headroom` bytes (at most 2,048).
+    #[inline]
+    pub fn alloc(&self, headroom: usize) -> Option<Packet> {
+        let entry = self.take_frame()?;
+        entry.reset_frame(headroom);
+        Some(Packet::from_ring(entry))
+    }
+
+    /// An empty packet with spare room for at least `capacity` bytes, over as many frames as that
+    /// takes, `headroom` bytes free before the first. All or nothing.
+    pub fn alloc_chain(&self, headroom: usize, capacity: usize) -> Option<Packet> {
+        if capacity > PACKET_LIMIT_BYTES {
+            return None;
+        }
+        let mut packet = self.alloc(headroom)?;
+        let mut room = FRAME_SIZE_BYTES - headroom.min(FRAME_SIZE_BYTES);
+        while room < capacity {
+            // What was taken so far goes back by itself.
+            packet.concat(self.alloc(0)?);
+            room += FRAME_SIZE_BYTES;
+        }
+        Some(packet)
+    }
+
+    /// Up to `n` packets as of [`alloc`](Self::alloc) at the end of `batch`, as far as it has room
+    /// and the pool frames. Returns how many.
+    pub fn alloc_bulk(&self, headroom: usize, n: usize, batch: &mut PacketBatch) -> usize {
+        let n = n.min(batch.room());
+        for done in 0..n {
+            let Some(packet) = self.alloc(headroom) else { return done };
+            let pushed = batch.push(packet);
+            debug_assert!(pushed.is_ok());
+        }
+        n
+    }
+
+    #[inline]
+    pub(crate) fn take_frame(&self) -> Option<Entry> {
+        magazine::take_frame(&self.arena)
+    }
+
+    #[inline]
+    pub(crate) fn take_view(&self) -> Option<Entry> {
+        magazine::take_view(&self.arena)
+    }
+
+    /// True once the pool has run low and could grow. One relaxed load.
+    #[inline]
+    pub fn growth_wanted(&self) -> bool {
+        self.arena.growth_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Maps one more extent, within the limit, and returns the frames added: 0 at the limit. A
+    /// control call: it asks the system for memory and writes all of its descriptors.
+    ///
+    /// # Errors
+    /// When the system gives no memory; the pool goes on as it is.
+    pub fn grow(&self) -> Result<usize, PoolError> {
+        let added = self.arena.add_frames(self.arena.config.extent_frames);
+        self.arena.growth_wanted.store(false, Ordering::Relaxed);
+        added
+    }
+
+    /// The mappings that carry the frames, for links that hand them to a device.
+    pub fn extents(&self) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        self.arena.for_each_extent(|base, len, frames| {
+            if frames != 0 {
+                extents.push(Extent { base, len, frames });
+            }
+        });
+        extents
+    }
+
+    /// Reads every gauge. A control call: it takes the pool's lock, which the data path does not.
+    pub fn stats(&self) -> PoolStats {
+        let Arena { frames, views, config, .. } = &*self.arena;
+        let mut stats = PoolStats {
+            frames: frames.total.load(Ordering::Relaxed),
+            limit_frames: config.limit_frames,
+            depot_frames: frames.depot.len(),
+            views: views.total.load(Ordering::Relaxed),
+            free_views: views.depot.len(),
+            frames_exhausted: frames.exhausted.load(Ordering::Relaxed),
+            views_exhausted: views.exhausted.load(Ordering::Relaxed),
+            ..PoolStats::default()
+        };
+        self.arena.for_each_cache(|frames, views| {
+            stats.cached_frames.push(frames);
+            stats.free_views += views;
+        });
+        self.arena.for_each_extent(|_, len, _| stats.mapped_bytes += len);
+        let free = stats.depot_frames + stats.cached_frames.iter().sum::<usize>();
+        stats.used_frames = stats.frames.saturating_sub(free);
+        stats
+    }
+}
+
+/// Frames come from the arena of a packet that is out.
+pub(crate) fn frame_beside(entry: Entry) -> Option<Entry> {
+    // SAFETY: the entry is owned and out.
+    magazine::take_frame(&unsafe { Arena::of(entry) })
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Self {
+        self.arena.handles.fetch_add(1, Ordering::Relaxed);
+        Self { arena: Arc::clone(&self.arena) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.arena.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.arena.close();
+            magazine::leave(&self.arena);
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("frames", &self.arena.frames.total).finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(CHUNK_FRAMES * FRAME_SIZE_BYTES < CHUNK_SIZE_BYTES);

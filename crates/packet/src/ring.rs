@@ -1,0 +1,276 @@
+//! A ring between two threads: one puts, one takes.
+//!
+//! Each side keeps its own index on its own cache line, and the last it saw of the other's, so
+//! that the other's line is read only when the ring looks full (or empty).
+//!
+//! ```text
+//!              written by        read by
+//!   tail       producer          consumer, when `seen tail` is used up
+//!   head       consumer          producer, when `seen head` leaves no room, and for the edge
+//!   slots      producer, from head + capacity … ; consumer, up to tail
+//! ```
+
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, Padded, UnsafeCell, fence};
+use std::fmt;
+use std::mem::MaybeUninit;
+
+struct Shared<T> {
+    /// Items ever put, wrapping; written by the producer.
+    tail: Padded<AtomicUsize>,
+    /// Items ever taken, wrapping; written by the consumer.
+    head: Padded<AtomicUsize>,
+    /// One of the sides is gone.
+    closed: Padded<AtomicBool>,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: a slot is reached by one side at a time: by the producer between reading `head` past it
+// and writing `tail` past it, by the consumer between reading `tail` and writing `head`.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: owns items of T.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn mask(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        let tail = self.tail.load(Ordering::Acquire);
+        tail.wrapping_sub(head).min(self.slots.len())
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let head = self.head.load(Ordering::Relaxed);
+        let tail = self.tail.load(Ordering::Relaxed);
+        for i in 0..tail.wrapping_sub(head) {
+            let slot = &self.slots[head.wrapping_add(i) & self.mask()];
+            // SAFETY: put and not taken; both sides are gone.
+            slot.with_mut(|p| unsafe { (*p).assume_init_drop() });
+        }
+    }
+}
+
+/// The side that puts. Dropping it closes the ring; what is inside can still be taken.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    tail: usize,
+    seen_head: usize,
+}
+
+/// The side that takes. Dropping it closes the ring.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    head: usize,
+    seen_tail: usize,
+}
+
+/// A ring for at least `capacity` items (the next power of two).
+pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let slots = (0..capacity.max(1).next_power_of_two())
+        .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
+        .collect();
+    let shared = Arc::new(Shared {
+        tail: Padded(AtomicUsize::new(0)),
+        head: Padded(AtomicUsize::new(0)),
+        closed: Padded(AtomicBool::new(false)),
+        slots,
+    });
+    let producer = Producer { shared: Arc::clone(&shared), tail: 0, seen_head: 0 };
+    (producer, Consumer { shared, head: 0, seen_tail: 0 })
+}
+
+impl<T> Producer<T> {
+    /// Room for at least this many items, up to `wanted`.
+    #[inline]
+    fn room(&mut self, wanted: usize) -> usize {
+        let capacity = self.shared.slots.len();
+        let mut room = capacity - self.tail.wrapping_sub(self.seen_head);
+        if room < wanted {
+            self.seen_head = self.shared.head.load(Ordering::Acquire);
+            room = capacity - self.tail.wrapping_sub(self.seen_head);
+        }
+        room
+    }
+
+    /// Shows the consumer what was put up to `tail`; true if it had taken all before.
+    #[inline]
+    fn publish(&mut self, tail: usize) -> bool {
+        let before = std::mem::replace(&mut self.tail, tail);
+        self.shared.tail.store(tail, Ordering::Release);
+        // Pairs with the fence in `Consumer::available`: either that sees the new tail, or this
+        // sees that everything had been taken.
+        fence(Ordering::SeqCst);
+        self.seen_head = self.shared.head.load(Ordering::Acquire);
+        self.seen_head == before
+    }
+
+    /// Puts one item. `Ok(true)`: the ring was empty, and a consumer whose last
+    /// [`pop`](Consumer::pop) found nothing has to be woken.
+    ///
+    /// # Errors
+    /// Gives the item back when the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<bool, T> {
+        if self.room(1) == 0 {
+            return Err(item);
+        }
+        self.write(self.tail, item);
+        Ok(self.publish(self.tail.wrapping_add(1)))
+    }
+
+    /// Puts items as long as there is room, and shows them to the consumer at once. Returns how
+    /// many, and whether the ring was empty.
+    #[inline]
+    pub fn push_bulk(&mut self, items: &mut impl Iterator<Item = T>) -> (usize, bool) {
+        let room = self.room(self.shared.slots.len().min(items.size_hint().0.max(1)));
+        let mut tail = self.tail;
+        while tail.wrapping_sub(self.tail) < room {
+            let Some(item) = items.next() else { break };
+            self.write(tail, item);
+            tail = tail.wrapping_add(1);
+        }
+        match tail.wrapping_sub(self.tail) {
+            0 => (0, false),
+            n => (n, self.publish(tail)),
+        }
+    }
+
+    #[inline]
+    fn write(&self, at: usize, item: T) {
+        let slot = &self.shared.slots[at & self.shared.mask()];
+        // SAFETY: behind the tail and within the room: the consumer is done with it.
+        slot.with_mut(|p| unsafe { (*p).write(item) });
+    }
+
+    /// Items inside; the consumer may have taken some by now.
+    pub fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// True if nothing was inside at this moment.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items that fit.
+    pub fn capacity(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// True once the consumer is gone: nobody will take what is put.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+}
+
+impl<T> Consumer<T> {
+    /// Items that can be taken; looks at the producer's side only when it knows of none.
+    #[inline]
+    fn available(&mut self) -> usize {
+        if self.seen_tail == self.head {
+            self.seen_tail = self.shared.tail.load(Ordering::Acquire);
+            if self.seen_tail == self.head {
+                // Pairs with the fence in `Producer::publish`.
+                fence(Ordering::SeqCst);
+                self.seen_tail = self.shared.tail.load(Ordering::Acquire);
+            }
+        }
+        self.seen_tail.wrapping_sub(self.head)
+    }
+
+    /// Takes the oldest item. After `None`, the next [`push`](Producer::push) returns `true`: the
+    /// consumer may go to sleep until it is woken.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.available() == 0 {
+            return None;
+        }
+        let item = self.read(self.head);
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.store(self.head, Ordering::Release);
+        Some(item)
+    }
+
+    /// Takes up to `limit` items, oldest first, and gives their room back at once. Returns how
+    /// many; 0 means the same as `None` from [`pop`](Self::pop).
+    #[inline]
+    pub fn pop_bulk(&mut self, limit: usize, mut out: impl FnMut(T)) -> usize {
+        let n = self.available().min(limit);
+        if n == 0 {
+            return 0;
+        }
+        let end = self.head.wrapping_add(n);
+        // On the way out, also by a panic of `out`: what was read is gone from the ring.
+        struct Done<'a, T>(&'a mut Consumer<T>);
+        impl<T> Drop for Done<'_, T> {
+            fn drop(&mut self) {
+                self.0.shared.head.store(self.0.head, Ordering::Release);
+            }
+        }
+        let done = Done(self);
+        while done.0.head != end {
+            let item = done.0.read(done.0.head);
+            done.0.head = done.0.head.wrapping_add(1);
+            out(item);
+        }
+        n
+    }
+
+    #[inline]
+    fn read(&self, at: usize) -> T {
+        let slot = &self.shared.slots[at & self.shared.mask()];
+        // SAFETY: before the tail seen: put, and not taken yet.
+        slot.with(|p| unsafe { (*p).assume_init_read() })
+    }
+
+    /// Items inside; the producer may have put more by now.
+    pub fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// True if nothing was inside at this moment.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items that fit.
+    pub fn capacity(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// True once the producer is gone. What is inside can still be taken: closed, then empty, is
+    /// the end.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+}
+
+impl<T> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
