@@ -1,1 +1,35 @@
-//! Skeleton.
+//! Where frames enter and leave: the [`Link`] trait and the links themselves.
+//!
+//! A link moves whole [`Packet`](millstream_packet::Packet)s in batches. What the other side can do for the stack
+//! (checksums, cutting and merging of super-segments) is told by [`Capabilities`], yet every link takes every
+//! packet: what it cannot offload it completes or cuts in software ([`offload`]) at the edge.
+//!
+//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices). Wrappers, links themselves: [`Fault`]
+//! (seeded damage) and [`Trace`] (pcap-ng). [`netdev`] sets up interfaces without other programs.
+//!
+//! Nothing here owns a thread or reads a clock; time is an argument.
+
+mod doorbell;
+mod error;
+mod fault;
+mod iov;
+pub mod limits;
+mod link;
+pub mod netdev;
+pub mod offload;
+pub mod pair;
+mod stats;
+pub mod sys;
+mod tap;
+#[cfg(test)]
+mod testing;
+mod trace;
+mod vnet;
+
+pub use error::LinkError;
+pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
+pub use link::{Capabilities, Link, Medium, TransmitChecksum};
+pub use pair::{PairConfig, PairEnd, pair};
+pub use stats::{DropCause, LinkStats};
+pub use tap::{Tap, TapConfig, TapKind};
+pub use trace::{Direction, Trace, TraceConfig};

@@ -1,0 +1,210 @@
+//! Waking the other thread once, and only when it sleeps.
+//!
+//! Every end of a [`pair`](crate::pair()) owns one doorbell; only its peer rings it.
+//!
+//! ```text
+//!            sleeper (owner of the bell)            ringer (its only peer)
+//!  writes    armed: reasons (arm), 0 (disarm)       armed: 0 (swap, before it rings)
+//!  reads     the queue, after arming                armed, after changing the queue
+//! ```
+//!
+//! No wake-up is lost. The sleeper does: store `armed`, fence, look at the queue, sleep if it shows nothing. The
+//! ringer does: change the queue, fence, load `armed`. Both fences are sequentially consistent, so one of them comes
+//! first in their single order. If the sleeper's is first, the ringer's load sees `armed` and rings. If the ringer's is
+//! first, the sleeper's look sees the changed queue and does not sleep.
+//!
+//! No wake-up is doubled: whoever swaps a set `armed` to 0 owns the announcement. The ringer that took it rings exactly
+//! once; the sleeper that finds it taken knows that one ring is owed, and drains it when it lands, however late.
+
+#[cfg(all(loom, test))]
+use loom::sync::atomic::{AtomicU8, Ordering, fence};
+#[cfg(not(all(loom, test)))]
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+/// Reason to wake: packets arrived.
+pub(crate) const FRAMES: u8 = 1;
+/// Reason to wake: a full ring has room again.
+pub(crate) const ROOM: u8 = 2;
+
+/// What a bell rings: an eventfd, or a model of one in tests.
+pub(crate) trait Event {
+    /// Adds one to the event's count, waking who sleeps on it.
+    fn ring(&self);
+    /// Returns the count and sets it to zero, without waiting.
+    fn drain(&self) -> u64;
+}
+
+impl Event for crate::sys::EventFd {
+    fn ring(&self) {
+        self.signal();
+    }
+
+    fn drain(&self) -> u64 {
+        self.clear()
+    }
+}
+
+/// The part both sides share.
+#[derive(Debug)]
+pub(crate) struct Doorbell<E> {
+    armed: AtomicU8,
+    event: E,
+}
+
+impl<E: Event> Doorbell<E> {
+    /// A bell nobody listens to yet.
+    pub fn new(event: E) -> Self {
+        Self { armed: AtomicU8::new(0), event }
+    }
+
+    /// What the sleeper sleeps on.
+    pub fn event(&self) -> &E {
+        &self.event
+    }
+
+    /// The ringer's half: call after changing the queue. Rings, and returns true, when the sleeper has announced
+    /// that it sleeps for `reason`.
+    pub fn notify(&self, reason: u8) -> bool {
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) & reason == 0 {
+            return false;
+        }
+        // Between load and swap the sleeper may have announced itself anew for another reason: any announcement
+        // taken must be rung.
+        if self.armed.swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        self.event.ring();
+        true
+    }
+}
+
+/// The sleeper's own account of its bell. Lives beside the shared part, on the sleeper's side.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    announced: bool,
+    /// Rings taken on but not yet drained.
+    owed: u64,
+}
+
+impl Sleeper {
+    /// Announces sleep for `reasons`. The caller looks at its queue after this and, should it show something, calls
+    /// [`wake`](Self::wake) instead of sleeping.
+    pub fn announce<E: Event>(&mut self, bell: &Doorbell<E>, reasons: u8) {
+        self.wake(bell);
+        bell.armed.store(reasons, Ordering::Relaxed);
+        self.announced = true;
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends the announcement, and drains the ring that answered it if it has landed. Free when there is neither.
+    pub fn wake<E: Event>(&mut self, bell: &Doorbell<E>) {
+        if self.announced {
+            self.announced = false;
+            if bell.armed.swap(0, Ordering::AcqRel) == 0 {
+                self.owed += 1;
+            }
+        }
+        if self.owed > 0 {
+            self.owed -= bell.event.drain().min(self.owed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sys::EventFd;
+
+    #[test]
+    fn rings_only_when_announced_and_only_once() {
+        let bell = Doorbell::new(EventFd::new().unwrap());
+        let mut sleeper = Sleeper::default();
+        assert!(!bell.notify(FRAMES));
+        sleeper.announce(&bell, FRAMES);
+        assert!(!bell.notify(ROOM));
+        assert!(bell.notify(FRAMES));
+        assert!(!bell.notify(FRAMES));
+        sleeper.wake(&bell);
+        assert_eq!(bell.event().clear(), 0);
+        assert_eq!(sleeper.owed, 0);
+    }
+
+    #[test]
+    fn an_announcement_taken_back_leaves_no_ring() {
+        let bell = Doorbell::new(EventFd::new().unwrap());
+        let mut sleeper = Sleeper::default();
+        sleeper.announce(&bell, FRAMES | ROOM);
+        sleeper.wake(&bell);
+        assert!(!bell.notify(FRAMES));
+        assert_eq!(bell.event().clear(), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    /// An eventfd whose reader can block: a sleeper nobody wakes is a deadlock, which loom reports.
+    struct Model {
+        count: Mutex<u64>,
+        rung: Condvar,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            Self { count: Mutex::new(0), rung: Condvar::new() }
+        }
+
+        fn sleep(&self) {
+            let mut count = self.count.lock().unwrap();
+            while *count == 0 {
+                count = self.rung.wait(count).unwrap();
+            }
+        }
+    }
+
+    impl Event for Model {
+        fn ring(&self) {
+            *self.count.lock().unwrap() += 1;
+            self.rung.notify_one();
+        }
+
+        fn drain(&self) -> u64 {
+            std::mem::take(&mut *self.count.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_and_none_is_left_over() {
+        loom::model(|| {
+            let bell = Arc::new(Doorbell::new(Model::new()));
+            let queue = Arc::new(AtomicUsize::new(0));
+            let ringer = {
+                let (bell, queue) = (Arc::clone(&bell), Arc::clone(&queue));
+                loom::thread::spawn(move || {
+                    for item in 1..=2 {
+                        queue.store(item, Ordering::Release);
+                        bell.notify(FRAMES);
+                    }
+                })
+            };
+            let mut sleeper = Sleeper::default();
+            let mut seen = 0;
+            while seen < 2 {
+                sleeper.announce(&bell, FRAMES);
+                if queue.load(Ordering::Acquire) == seen {
+                    bell.event().sleep();
+                }
+                sleeper.wake(&bell);
+                seen = queue.load(Ordering::Acquire);
+            }
+            ringer.join().unwrap();
+            sleeper.wake(&bell);
+            assert_eq!(sleeper.owed, 0);
+            assert_eq!(bell.event().drain(), 0);
+        });
+    }
+}

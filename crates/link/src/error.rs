@@ -1,0 +1,71 @@
+//! Why a link could not be opened, set up or used.
+
+use std::fmt;
+use std::io;
+
+/// A refusal by a link: what was tried and what the system said about it.
+///
+/// Damaged, surplus or oversized packets are never errors: links count them by
+/// [`DropCause`](crate::DropCause) and go on.
+#[derive(Debug)]
+pub enum LinkError {
+    /// A system call failed; `what` names the attempted step and its object.
+    System {
+        /// The step, for people: `open /dev/net/tun`, `set MTU of ms0`.
+        what: String,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// The caller asked for something no such link can be.
+    Invalid(String),
+}
+
+impl LinkError {
+    /// The last operating system error, as the failure of `what`.
+    pub(crate) fn last(what: impl Into<String>) -> Self {
+        Self::System { what: what.into(), error: io::Error::last_os_error() }
+    }
+
+    /// `error` as the failure of `what`.
+    pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> Self {
+        Self::System { what: what.into(), error }
+    }
+
+    /// True when the system refused for want of privilege or of the device: a test may skip, a program may fall
+    /// back to another link.
+    pub fn is_not_permitted(&self) -> bool {
+        let Self::System { error, .. } = self else { return false };
+        matches!(
+            error.raw_os_error(),
+            Some(libc::EPERM | libc::EACCES | libc::ENOENT | libc::ENODEV | libc::ENXIO)
+        )
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { what, error } => write!(f, "{what}: {error}"),
+            Self::Invalid(what) => write!(f, "{what}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { error, .. } => Some(error),
+            Self::Invalid(_) => None,
+        }
+    }
+}
+
+impl From<LinkError> for io::Error {
+    fn from(error: LinkError) -> Self {
+        let kind = match &error {
+            LinkError::System { error, .. } => error.kind(),
+            LinkError::Invalid(_) => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}

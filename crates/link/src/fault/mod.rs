@@ -1,0 +1,288 @@
+//! Seeded damage: loss, bursts, delay, jitter, reordering, duplication, corruption, and a rate limit, in each
+//! direction of any link.
+//!
+//! Given the same seed and the same calls with the same times, the same packets meet the same fate. Each kind of fault
+//! draws from a generator of its own, so that switching one on leaves the others where they were.
+//!
+//! A packet passes the rate limit (or is dropped because its queue is full), then may be lost, damaged, copied, and
+//! delayed. A lost packet has used its share of the rate, as on a wire.
+
+mod dice;
+mod lane;
+
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use millstream_packet::{Instant, PacketBatch, Pool};
+
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats};
+use lane::Lane;
+
+/// Losses that come in bursts: Gilbert's and Elliott's chain of two states, stepped once per packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Burst {
+    /// Chance that a burst starts.
+    pub enter: f64,
+    /// Chance that it ends; its mean length is 1 / `leave` packets.
+    pub leave: f64,
+    /// Chance of loss during a burst.
+    pub loss_inside: f64,
+    /// Chance of loss otherwise.
+    pub loss_outside: f64,
+}
+
+/// Packets that are overtaken by later ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reorder {
+    /// Chance that a packet is held back.
+    pub probability: f64,
+    /// For how long, beside its ordinary delay.
+    pub delay: Duration,
+}
+
+/// What happens to packets in one direction. The default is nothing. Chances are from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// Chance that a packet is lost.
+    pub loss: f64,
+    /// Losses in bursts, beside those.
+    pub burst: Option<Burst>,
+    /// Chance that a packet arrives twice.
+    pub duplicate: f64,
+    /// Chance that one bit after the link header is flipped.
+    pub corrupt: f64,
+    /// Packets held back beyond their delay.
+    pub reorder: Option<Reorder>,
+    /// Time every packet takes.
+    pub delay: Duration,
+    /// Uniformly up to this much is added to the delay of each packet; alone it does not reorder.
+    pub jitter: Duration,
+    /// Bits per second that pass, link header included; `None` or 0: no limit.
+    pub rate_bits_per_s: Option<u64>,
+    /// Memory held by the packets that wait for the rate limit, in bytes; one packet always fits.
+    pub queue_bytes: usize,
+    /// Treat a super-segment as one packet. Otherwise (and always when `corrupt` is set) it is cut first, so that
+    /// chances are those of packets on a wire.
+    pub whole_super_segments: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            burst: None,
+            duplicate: 0.0,
+            corrupt: 0.0,
+            reorder: None,
+            delay: Duration::ZERO,
+            jitter: Duration::ZERO,
+            rate_bits_per_s: None,
+            queue_bytes: 1 << 20,
+            whole_super_segments: false,
+        }
+    }
+}
+
+impl Faults {
+    /// True when nothing ever happens to a packet.
+    fn is_nothing(&self) -> bool {
+        let Self {
+            loss, burst, duplicate, corrupt, reorder, delay, jitter, rate_bits_per_s, ..
+        } = *self;
+        loss <= 0.0
+            && burst.is_none()
+            && duplicate <= 0.0
+            && corrupt <= 0.0
+            && reorder.is_none()
+            && delay.is_zero()
+            && jitter.is_zero()
+            && rate_bits_per_s.unwrap_or(0) == 0
+    }
+}
+
+/// The faults of both directions, and the seed of all chance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FaultConfig {
+    /// Same seed, same faults.
+    pub seed: u64,
+    /// What happens to packets on the way out.
+    pub transmit: Faults,
+    /// What happens to packets on the way in.
+    pub receive: Faults,
+}
+
+/// What one direction of a [`Fault`] did. Drops are in [`LinkStats::drops`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultStats {
+    /// Packets that came in, segments of super-segments counted singly.
+    pub entered: u64,
+    /// Packets that went out, copies included.
+    pub left: u64,
+    /// Packets lost at random.
+    pub lost: u64,
+    /// Packets lost in bursts (or outside one, at the burst model's own rate).
+    pub burst_lost: u64,
+    /// Packets dropped because the rate limit's queue was full.
+    pub queue_dropped: u64,
+    /// Copies made.
+    pub duplicated: u64,
+    /// Packets damaged.
+    pub corrupted: u64,
+    /// Packets held back for others to overtake.
+    pub reordered: u64,
+}
+
+/// A link whose packets meet faults.
+pub struct Fault<L> {
+    inner: L,
+    transmit: Option<Lane>,
+    receive: Option<Lane>,
+    /// Due packets on the way out that the inner link has not taken yet.
+    out: PacketBatch,
+    scratch: PacketBatch,
+}
+
+impl<L: Link> Fault<L> {
+    /// Wraps `inner`. A direction without faults costs nothing.
+    pub fn new(inner: L, config: FaultConfig) -> Self {
+        let FaultConfig { seed, transmit, receive } = config;
+        let medium = inner.capabilities().medium;
+        let lane = |faults: Faults, direction| {
+            (!faults.is_nothing()).then(|| Lane::new(faults, medium, seed, direction))
+        };
+        Self {
+            transmit: lane(transmit, 0),
+            receive: lane(receive, 1),
+            inner,
+            out: PacketBatch::new(),
+            scratch: PacketBatch::new(),
+        }
+    }
+
+    /// What was done to packets on the way out and on the way in.
+    pub fn fault_stats(&self) -> (FaultStats, FaultStats) {
+        let of = |lane: &Option<Lane>| match lane {
+            None => FaultStats::default(),
+            Some(lane) => FaultStats {
+                lost: lane.drops.dropped(DropCause::FaultLoss),
+                burst_lost: lane.drops.dropped(DropCause::FaultBurst),
+                queue_dropped: lane.drops.dropped(DropCause::FaultQueue),
+                ..lane.stats
+            },
+        };
+        (of(&self.transmit), of(&self.receive))
+    }
+
+    /// Packets on their way, out and in.
+    pub fn held_packets(&self) -> (usize, usize) {
+        let of = |lane: &Option<Lane>| lane.as_ref().map_or(0, Lane::held_packets);
+        (of(&self.transmit) + self.out.len(), of(&self.receive))
+    }
+
+    /// The wrapped link.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// Hands what is due on the way out to the inner link, until it takes no more.
+    fn flush(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
+        let Some(lane) = &mut self.transmit else { return Ok(()) };
+        loop {
+            lane.leave(now, &mut self.out);
+            if self.out.is_empty() {
+                return Ok(());
+            }
+            self.inner.transmit(now, pool, &mut self.out)?;
+            if !self.out.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<L: Link> Link for Fault<L> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.flush(now, pool)?;
+        let Some(lane) = &mut self.receive else { return self.inner.receive(now, pool, batch) };
+        let mut count = lane.leave(now, batch);
+        if !batch.is_full() && !lane.is_full() {
+            let received = self.inner.receive(now, pool, &mut self.scratch);
+            while let Some(mut packet) = self.scratch.pop() {
+                // The sender's own sum of the payload does not pass a wire.
+                packet.meta_mut().payload_sum = None;
+                lane.enter(now, packet, pool);
+            }
+            received?;
+            count += lane.leave(now, batch);
+        }
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.flush(now, pool)?;
+        let Some(lane) = &mut self.transmit else { return self.inner.transmit(now, pool, batch) };
+        let mut count = 0;
+        // What the inner link refuses holds up the caller, as without the wrapper.
+        while self.out.is_empty() && !lane.is_full() {
+            let Some(packet) = batch.pop() else { break };
+            lane.enter(now, packet, pool);
+            count += 1;
+        }
+        self.flush(now, pool)?;
+        Ok(count)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.inner.wait_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.inner.wants_write()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        // What is due but blocked waits for the inner link's room, not for time.
+        let transmit = if self.out.is_empty() {
+            self.transmit.as_ref().and_then(Lane::next_release)
+        } else {
+            None
+        };
+        let receive = self.receive.as_ref().and_then(Lane::next_release);
+        [transmit, receive, self.inner.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner.prepare_sleep()
+    }
+
+    fn stats(&self) -> LinkStats {
+        let mut stats = self.inner.stats();
+        for lane in [&self.transmit, &self.receive].into_iter().flatten() {
+            for (total, drops) in stats.drops.iter_mut().zip(lane.drops.drops) {
+                *total += drops;
+            }
+        }
+        stats
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+}

@@ -1,0 +1,223 @@
+//! Lists of memory for scattered reads and gathered writes, kept between calls so that none is built twice.
+
+use millstream_packet::{FRAME_SIZE_BYTES, Packet, Pool};
+
+use crate::limits::{RECEIVE_HEADROOM_BYTES, SPARE_FRAMES, WRITE_SLICES};
+
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// Bytes a received packet finds in each spare frame.
+const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
+
+/// Empty frames that wait for the next read, with the list of their memory.
+///
+/// ```text
+///   iov     [ . . h 0 1 2 3 . . ]     h: the header's slot, in front of the first frame's
+///   frames  [ . . . 0 1 2 3 . . ]     the window slides right as frames are used up and new ones added,
+///                                     and goes back to the left when it reaches the end
+/// ```
+///
+/// A small packet takes one frame out and puts one in, however many wait for a large one.
+pub(crate) struct SpareFrames {
+    frames: [Option<Packet>; 2 * SPARE_FRAMES],
+    iov: [libc::iovec; 2 * SPARE_FRAMES + 1],
+    first: usize,
+    count: usize,
+    wanted: usize,
+}
+
+// SAFETY: the pointers in `iov` lead only into the frames owned by `frames` (and, during a call, to the caller's
+// header); a `Packet` is `Send` and its memory does not move.
+unsafe impl Send for SpareFrames {}
+
+impl SpareFrames {
+    /// No frames yet; wants enough for packets of `packet_bytes`, which is at most [`SPARE_FRAMES`] frames full.
+    pub fn new(packet_bytes: usize) -> Self {
+        let wanted = packet_bytes.div_ceil(FRAME_ROOM_BYTES);
+        assert!(
+            (1..=SPARE_FRAMES).contains(&wanted),
+            "packets of {packet_bytes} bytes are beyond this link"
+        );
+        Self {
+            frames: [const { None }; 2 * SPARE_FRAMES],
+            iov: [NOTHING; 2 * SPARE_FRAMES + 1],
+            first: 0,
+            count: 0,
+            wanted,
+        }
+    }
+
+    /// Bytes of packet that fit when all frames are there.
+    pub fn room(&self) -> usize {
+        self.wanted * FRAME_ROOM_BYTES
+    }
+
+    /// Adds frames up to the wanted number; false when `pool` has too few.
+    pub fn fill(&mut self, pool: &Pool) -> bool {
+        while self.count < self.wanted {
+            let Some(mut frame) = pool.alloc(RECEIVE_HEADROOM_BYTES) else { return false };
+            if self.first + self.count == self.frames.len() {
+                self.rewind();
+            }
+            let at = self.first + self.count;
+            let Some(room) = frame.spare_slices().next() else { return false };
+            self.iov[at + 1] =
+                libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+            self.frames[at] = Some(frame);
+            self.count += 1;
+        }
+        true
+    }
+
+    /// The list to read into: `header` first unless it is empty, then the frames. Valid until the next call here
+    /// and while `header` is.
+    pub fn slices(&mut self, header: &mut [u8]) -> &[libc::iovec] {
+        let end = self.first + 1 + self.count;
+        if header.is_empty() {
+            return &self.iov[self.first + 1..end];
+        }
+        self.iov[self.first] =
+            libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() };
+        &self.iov[self.first..end]
+    }
+
+    /// Takes the `len` bytes just read, which must fit the frames, as a packet.
+    pub fn take(&mut self, len: usize) -> Option<Packet> {
+        let mut packet = self.take_frame(len.min(FRAME_ROOM_BYTES))?;
+        let mut left = len.saturating_sub(FRAME_ROOM_BYTES);
+        while left > 0 {
+            let n = left.min(FRAME_ROOM_BYTES);
+            packet.concat(self.take_frame(n)?);
+            left -= n;
+        }
+        Some(packet)
+    }
+
+    fn take_frame(&mut self, len: usize) -> Option<Packet> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut frame = self.frames[self.first].take()?;
+        self.first += 1;
+        self.count -= 1;
+        frame.append(len)?;
+        Some(frame)
+    }
+
+    /// Moves the window back to the left end.
+    fn rewind(&mut self) {
+        for i in 0..self.count {
+            self.frames[i] = self.frames[self.first + i].take();
+        }
+        self.iov.copy_within(self.first + 1..=self.first + self.count, 1);
+        self.first = 0;
+    }
+}
+
+/// The list of a packet's slices for a gathered write.
+pub(crate) struct GatherList {
+    iov: [libc::iovec; WRITE_SLICES],
+}
+
+// SAFETY: the pointers are only read during the call that `of` prepares, in the thread that made them.
+unsafe impl Send for GatherList {}
+
+impl GatherList {
+    pub fn new() -> Self {
+        Self { iov: [NOTHING; WRITE_SLICES] }
+    }
+
+    /// `header`, unless empty, and the slices of `packet` after it; `None` when there are more than
+    /// [`WRITE_SLICES`]. Valid while both live and until the next call here.
+    pub fn of(&mut self, header: &[u8], packet: &Packet) -> Option<&[libc::iovec]> {
+        let mut len = 0;
+        let header = (!header.is_empty()).then_some(header);
+        for slice in header.into_iter().chain(packet.slices()) {
+            // A write only reads through the pointer.
+            let entry =
+                libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: slice.len() };
+            *self.iov.get_mut(len)? = entry;
+            len += 1;
+        }
+        Some(&self.iov[..len])
+    }
+}
+
+/// A copy of `packet` in as few frames as it fits, with its meta data: for chains of too many small pieces.
+pub(crate) fn compact(packet: &Packet, pool: &Pool) -> Option<Packet> {
+    let mut copy = pool.alloc_chain(0, packet.len())?;
+    for slice in packet.slices() {
+        copy.extend_from_slice(pool, slice).ok()?;
+    }
+    *copy.meta_mut() = *packet.meta();
+    Some(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_packet::PoolConfig;
+
+    fn fill_memory(slices: &[libc::iovec], bytes: &[u8]) {
+        let mut left = bytes;
+        for slice in slices {
+            let n = left.len().min(slice.iov_len);
+            // SAFETY: each entry is writable memory of that length, as for readv.
+            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), slice.iov_base.cast(), n) };
+            left = &left[n..];
+        }
+        assert!(left.is_empty());
+    }
+
+    #[test]
+    fn packets_of_every_size_come_out_as_read() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let mut spares = SpareFrames::new(65_553);
+        let mut kept = Vec::new();
+        for round in 0..400_usize {
+            let len = if round % 7 == 0 { 65_553 - round } else { round };
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + round) as u8).collect();
+            assert!(spares.fill(&pool));
+            fill_memory(spares.slices(&mut []), &bytes);
+            let packet = spares.take(len).unwrap();
+            assert_eq!(packet.len(), len);
+            assert_eq!(packet.headroom(), RECEIVE_HEADROOM_BYTES);
+            assert_eq!(packet.frame_count(), len.div_ceil(FRAME_ROOM_BYTES).max(1));
+            let mut copy = vec![0; len];
+            packet.copy_to(0, &mut copy);
+            assert_eq!(copy, bytes);
+            if round % 50 == 0 {
+                kept.push(packet);
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_goes_before_the_frames() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let mut spares = SpareFrames::new(3000);
+        let mut header = [0; 10];
+        for _ in 0..200 {
+            assert!(spares.fill(&pool));
+            let slices = spares.slices(&mut header);
+            assert_eq!(slices.len(), 3);
+            assert_eq!(slices[0].iov_len, 10);
+            assert_eq!(slices[1].iov_len, FRAME_ROOM_BYTES);
+            spares.take(100).unwrap();
+        }
+    }
+
+    #[test]
+    fn too_many_slices_are_refused_and_compacted() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let mut packet = Packet::from_slice(&pool, 0, b"x").unwrap();
+        for _ in 0..WRITE_SLICES {
+            packet.concat(Packet::from_slice(&pool, 0, b"y").unwrap());
+        }
+        let mut list = GatherList::new();
+        assert!(list.of(&[], &packet).is_none());
+        let compacted = compact(&packet, &pool).unwrap();
+        assert_eq!(compacted.len(), packet.len());
+        assert_eq!(list.of(&[1, 2], &compacted).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,40 @@
+//! Every limit of this crate, in one place.
+
+/// Largest link header any link here puts before the IP header: Ethernet with one VLAN tag.
+pub const LINK_HEADER_BYTES: usize = 18;
+
+/// Ethernet header without a tag.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// Smallest MTU a link accepts: what IPv4 obliges every link to carry (RFC 791 section 3.1).
+pub const MTU_MIN_BYTES: usize = 68;
+
+/// Largest MTU: the largest IPv4 packet.
+pub const MTU_MAX_BYTES: usize = 65_535;
+
+/// Largest super-segment a link with segmentation offload takes or gives, counted as an IP packet.
+pub const SUPER_SEGMENT_BYTES: u32 = 65_535;
+
+/// Room left before a received frame's first byte, so that a forwarder can put a longer link header before it.
+pub const RECEIVE_HEADROOM_BYTES: usize = 64;
+
+/// Default number of packets one direction of a [`pair`](crate::pair()) holds.
+pub const PAIR_CAPACITY: usize = 512;
+
+/// Most headers (link, network, transport) that software segmentation copies before each segment.
+pub const SEGMENT_HEADER_BYTES: usize = 256;
+
+/// Most frames that wait for one read: a super-segment with its link header, each frame less its headroom.
+pub const SPARE_FRAMES: usize = 36;
+
+/// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted first.
+pub const WRITE_SLICES: usize = 128;
+
+/// Most packets a delay or rate queue of a fault wrapper holds, whatever its limit in bytes.
+pub const FAULT_QUEUE_PACKETS: usize = 16_384;
+
+/// How often an opened TAP looks for each packet of its self-check.
+pub const PROBE_ATTEMPTS: usize = 50;
+
+/// How long it waits between two looks when there is nothing to read, in milliseconds.
+pub const PROBE_WAIT_MS: u64 = 2;

@@ -1,0 +1,195 @@
+//! The trait every link and every wrapper around one implements.
+
+use std::os::fd::RawFd;
+
+use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
+
+use crate::limits;
+use crate::{LinkError, LinkStats};
+
+/// What a packet on the link starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Medium {
+    /// An Ethernet header.
+    Ethernet,
+    /// The IP header itself; there are no link addresses and nothing to resolve.
+    Ip,
+}
+
+impl Medium {
+    /// Bytes of link header before the IP header when the stack writes one (no VLAN tag).
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Ethernet => limits::ETHERNET_HEADER_BYTES,
+            Self::Ip => 0,
+        }
+    }
+}
+
+/// Which transport checksums (TCP and UDP) the link completes on transmit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitChecksum {
+    /// Over IPv4.
+    pub v4: bool,
+    /// Over IPv6.
+    pub v6: bool,
+}
+
+/// What a link is and what it can take off the stack's hands. Fixed while the link is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// What its packets start with.
+    pub medium: Medium,
+    /// Largest IP packet on the wire, in bytes.
+    pub mtu: usize,
+    /// This side's link address; zero on [`Medium::Ip`].
+    pub mac: MacAddr,
+    /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`: not to be
+    /// summed again.
+    pub rx_checksum: bool,
+    /// Which `Checksum::Partial` packets leave without software.
+    pub tx_checksum: TransmitChecksum,
+    /// Largest TCP super-segment, counted as an IP packet in bytes; `None`: cut in software.
+    pub tso_bytes: Option<u32>,
+    /// The same for UDP (segments of equal size, each a datagram).
+    pub uso_bytes: Option<u32>,
+    /// Received bursts may come merged into one packet, with `meta.segmentation` set.
+    pub rx_merge: bool,
+    /// Packets the receive side can hold before it drops; 0 when unknown.
+    pub rx_ring: usize,
+    /// Packets the transmit side can hold before it is full; 0 when unknown.
+    pub tx_ring: usize,
+}
+
+impl Capabilities {
+    /// The capabilities of a plain link that can do nothing but carry frames.
+    pub fn plain(medium: Medium, mtu: usize, mac: MacAddr) -> Self {
+        Self {
+            medium,
+            mtu,
+            mac,
+            rx_checksum: false,
+            tx_checksum: TransmitChecksum::default(),
+            tso_bytes: None,
+            uso_bytes: None,
+            rx_merge: false,
+            rx_ring: 0,
+            tx_ring: 0,
+        }
+    }
+}
+
+/// A place where packets enter and leave. Never blocks.
+///
+/// One thread uses a link at a time. A link takes any packet, whatever it can offload: what it cannot is completed
+/// or cut in software. Packets that cannot be delivered for good are dropped and counted by cause.
+pub trait Link: Send {
+    /// What this link is and can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Moves received packets into `batch`, at most its free room, and returns how many.
+    ///
+    /// A packet starts at the link header ([`Medium`]); its checksum and segmentation state are in its meta data,
+    /// `arrival` is `now`. On receive `Checksum::Partial` means: good data whose transport checksum field is not
+    /// summed yet. Frames come from `pool`; without any, packets are dropped (counted) or left where they are.
+    ///
+    /// # Errors
+    /// When the link is broken for good. What was moved before stays in `batch` and the error comes next time.
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError>;
+
+    /// Sends from the front of `batch` in order and returns how many packets left it. What the link cannot take now
+    /// stays in `batch`; dropped packets count as taken.
+    ///
+    /// # Errors
+    /// When the link is broken for good.
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError>;
+
+    /// A descriptor to sleep on, after [`prepare_sleep`](Self::prepare_sleep): readable when
+    /// [`receive`](Self::receive) has something, or when there is room again for what
+    /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)). `None`: only
+    /// [`next_deadline`](Self::next_deadline) tells.
+    fn wait_fd(&self) -> Option<RawFd>;
+
+    /// True after a transmit that left packets behind for want of room, on links whose [`wait_fd`](Self::wait_fd)
+    /// must then be polled for writing, too. Links that tell of room by readability keep it false.
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    /// When the link itself has something to do next: call `receive` and `transmit` (an empty batch will do) then.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Announces that the caller is about to sleep on [`wait_fd`](Self::wait_fd). True: nothing is waiting, and
+    /// whatever arrives from now on makes the descriptor readable. False: something arrived meanwhile; do not sleep.
+    /// The next `receive` ends the announcement.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// Counters so far.
+    fn stats(&self) -> LinkStats;
+
+    /// The link's name for people: the interface name, or what it was called when made.
+    fn name(&self) -> &str;
+}
+
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        (**self).receive(now, pool, batch)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        (**self).transmit(now, pool, batch)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        (**self).wait_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        (**self).wants_write()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        (**self).next_deadline()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        (**self).prepare_sleep()
+    }
+
+    fn stats(&self) -> LinkStats {
+        (**self).stats()
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+}

@@ -1,0 +1,273 @@
+//! Setting interfaces up without other programs: state, MTU, addresses, routes, in this network namespace or another.
+//!
+//! All of it is control path and blocks for the time of a system call. Everything here acts in the calling thread's
+//! namespace; [`run_in`] and [`Namespace::run`] take it to another.
+
+mod namespace;
+mod netlink;
+
+pub use namespace::{Namespace, run_in};
+
+use std::ffi::CString;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use millstream_wire::ethernet::MacAddr;
+
+use crate::LinkError;
+use crate::sys::check;
+use netlink::Request;
+
+/// The index of interface `name`.
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn index(name: &str) -> Result<u32, LinkError> {
+    let text = CString::new(name)
+        .map_err(|_| LinkError::Invalid(format!("{name:?} is no interface name")))?;
+    // SAFETY: the pointer is to a string that ends in zero and lives through the call.
+    let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+    if index == 0 { Err(LinkError::last(format!("find interface {name}"))) } else { Ok(index) }
+}
+
+/// Brings interface `name` up.
+///
+/// # Errors
+/// When there is no such interface, or for want of privilege.
+pub fn set_up(name: &str) -> Result<(), LinkError> {
+    let up = libc::IFF_UP.cast_unsigned();
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, up, up));
+    request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
+}
+
+/// Sets the MTU of interface `name`, in bytes of IP packet.
+///
+/// # Errors
+/// When the device does not take that MTU, or for want of privilege.
+pub fn set_mtu(name: &str, mtu: usize) -> Result<(), LinkError> {
+    let value = u32::try_from(mtu).unwrap_or(u32::MAX).to_ne_bytes();
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(libc::IFLA_MTU, &value).send();
+    sent.map_err(|e| LinkError::from_io(format!("set the MTU of {name} to {mtu}"), e))
+}
+
+/// Sets the number of packets the kernel queues towards the user on interface `name`. A TAP takes it for its ring.
+///
+/// # Errors
+/// For want of privilege.
+pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
+    let value = u32::try_from(packets).unwrap_or(u32::MAX).to_ne_bytes();
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(libc::IFLA_TXQLEN, &value).send();
+    sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
+}
+
+/// Sets the link address of interface `name`.
+///
+/// # Errors
+/// When the device takes no such address, or for want of privilege.
+pub fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(libc::IFLA_ADDRESS, &mac.0).send();
+    sent.map_err(|e| LinkError::from_io(format!("set the address of {name}"), e))
+}
+
+/// Gives interface `name` an address with its prefix. IPv6 addresses are usable at once: they skip duplicate address
+/// detection (RFC 4862 section 5.4 allows that by setting DupAddrDetectTransmits to zero). An address that is there
+/// already stays.
+///
+/// # Errors
+/// For want of privilege, or when IPv6 is off.
+pub fn set_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), LinkError> {
+    let (family, flags) = match address {
+        IpAddr::V4(_) => (libc::AF_INET, 0),
+        IpAddr::V6(_) => (libc::AF_INET6, libc::IFA_F_NODAD as u8),
+    };
+    // struct ifaddrmsg: family, prefix length, flags, scope, index.
+    let mut body = [family as u8, prefix_len, flags, 0, 0, 0, 0, 0];
+    body[4..].copy_from_slice(&index(name)?.to_ne_bytes());
+    let bytes = Octets::of(address);
+    let request = Request::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
+        .attribute(libc::IFA_LOCAL, bytes.get())
+        .attribute(libc::IFA_ADDRESS, bytes.get());
+    request.send().map_err(|e| {
+        LinkError::from_io(format!("give {name} the address {address}/{prefix_len}"), e)
+    })
+}
+
+/// Adds a route to `destination/prefix_len` by `gateway`, or straight onto interface `name` without one.
+///
+/// # Errors
+/// When the gateway cannot be reached, or for want of privilege.
+pub fn add_route(
+    name: &str,
+    destination: IpAddr,
+    prefix_len: u8,
+    gateway: Option<IpAddr>,
+) -> Result<(), LinkError> {
+    let family = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let scope = if gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
+    // struct rtmsg: family, destination and source length, TOS, table, protocol, scope, type, flags.
+    let head = [
+        family as u8,
+        prefix_len,
+        0,
+        0,
+        libc::RT_TABLE_MAIN,
+        libc::RTPROT_STATIC,
+        scope,
+        libc::RTN_UNICAST,
+    ];
+    let mut body = [0; 12];
+    body[..8].copy_from_slice(&head);
+    let mut request =
+        Request::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
+            .attribute(libc::RTA_OIF, &index(name)?.to_ne_bytes());
+    if prefix_len > 0 {
+        request = request.attribute(libc::RTA_DST, Octets::of(destination).get());
+    }
+    if let Some(gateway) = gateway {
+        request = request.attribute(libc::RTA_GATEWAY, Octets::of(gateway).get());
+    }
+    request
+        .send()
+        .map_err(|e| LinkError::from_io(format!("add the route to {destination}/{prefix_len}"), e))
+}
+
+/// The MTU of interface `name`.
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn mtu(name: &str) -> Result<usize, LinkError> {
+    let request = query(name, libc::SIOCGIFMTU as libc::Ioctl)
+        .map_err(|e| LinkError::from_io(format!("read the MTU of {name}"), e))?;
+    // SAFETY: SIOCGIFMTU filled in this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// The link address of interface `name`.
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn mac(name: &str) -> Result<MacAddr, LinkError> {
+    let request = query(name, libc::SIOCGIFHWADDR as libc::Ioctl)
+        .map_err(|e| LinkError::from_io(format!("read the address of {name}"), e))?;
+    // SAFETY: SIOCGIFHWADDR filled in this member of the union.
+    let data = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(data) {
+        *to = from.cast_unsigned();
+    }
+    Ok(MacAddr(mac))
+}
+
+/// True when interface `name` is up.
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn is_up(name: &str) -> Result<bool, LinkError> {
+    let request = query(name, libc::SIOCGIFFLAGS as libc::Ioctl)
+        .map_err(|e| LinkError::from_io(format!("read the state of {name}"), e))?;
+    // SAFETY: SIOCGIFFLAGS filled in this member of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(i32::from(flags) & libc::IFF_UP != 0)
+}
+
+/// An interface request with `name` filled in.
+pub(crate) fn interface_request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is plain data, for which all zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= libc::IFNAMSIZ || name.bytes().any(|b| b == 0) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} is no interface name"),
+        ));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
+}
+
+/// One `SIOCGIF*` question about interface `name`.
+fn query(name: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
+    let mut request = interface_request(name)?;
+    // SAFETY: socket takes no pointers.
+    let fd =
+        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: `request` is a live ifreq, which is what these questions read and write.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
+    Ok(request)
+}
+
+/// struct ifinfomsg: family, pad, type, index, flags, change.
+fn interface_message(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut body = [0; 16];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    body[8..12].copy_from_slice(&flags.to_ne_bytes());
+    body[12..].copy_from_slice(&change.to_ne_bytes());
+    body
+}
+
+/// An address's bytes in network order, without heap.
+struct Octets {
+    bytes: [u8; 16],
+    len: usize,
+}
+
+impl Octets {
+    fn of(address: IpAddr) -> Self {
+        let mut bytes = [0; 16];
+        let len = match address {
+            IpAddr::V4(v4) => {
+                bytes[..4].copy_from_slice(&v4.octets());
+                4
+            }
+            IpAddr::V6(v6) => {
+                bytes = v6.octets();
+                16
+            }
+        };
+        Self { bytes, len }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+
+    #[test]
+    fn addresses_of_both_families_are_usable_at_once() {
+        let namespace = match Namespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) if error.is_not_permitted() => {
+                println!("skipped: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let v6: Ipv6Addr = "fd70::9".parse().unwrap();
+        namespace
+            .run(|| {
+                assert!(is_up("lo").unwrap());
+                set_mtu("lo", 9000).unwrap();
+                assert_eq!(mtu("lo").unwrap(), 9000);
+                set_address("lo", IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), 24).unwrap();
+                set_address("lo", IpAddr::V6(v6), 64).unwrap();
+                TcpListener::bind(("10.9.9.9", 0)).unwrap();
+                UdpSocket::bind((v6, 0)).unwrap();
+                add_route("lo", IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0)), 24, None).unwrap();
+                assert!(matches!(set_up("nosuchdev0"), Err(LinkError::System { .. })));
+            })
+            .unwrap();
+    }
+}

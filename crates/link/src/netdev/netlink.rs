@@ -1,0 +1,89 @@
+//! Just enough rtnetlink to set an interface up: one request, one acknowledgement.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::sys::check;
+
+/// Longest request built here: the headers and a handful of small attributes.
+const REQUEST_BYTES: usize = 256;
+const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
+
+/// A request under construction: header, family message, attributes.
+pub(super) struct Request {
+    bytes: [u8; REQUEST_BYTES],
+    len: usize,
+}
+
+impl Request {
+    /// A request of `kind` (`RTM_*`) with `flags` beside `NLM_F_REQUEST | NLM_F_ACK`, and the family's fixed part.
+    pub fn new(kind: u16, flags: i32, body: &[u8]) -> Self {
+        let mut request = Self { bytes: [0; REQUEST_BYTES], len: HEADER_BYTES };
+        let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;
+        request.bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        request.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        request.put(body);
+        request
+    }
+
+    /// Adds an attribute.
+    pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        let len = (4 + value.len()) as u16;
+        self.put(&len.to_ne_bytes());
+        self.len -= 2;
+        self.put_raw(&kind.to_ne_bytes());
+        self.put(value);
+        self
+    }
+
+    /// Appends `bytes` and pads to four.
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_raw(bytes);
+        self.len = self.len.next_multiple_of(4);
+    }
+
+    fn put_raw(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Sends the request and waits for the kernel's verdict.
+    pub fn send(mut self) -> io::Result<()> {
+        let len = self.len as u32;
+        self.bytes[..4].copy_from_slice(&len.to_ne_bytes());
+        // SAFETY: socket takes no pointers.
+        let fd = check(unsafe {
+            libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
+        })?;
+        // SAFETY: `fd` was just opened and is owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the pointer is to `self.len` readable bytes.
+        let sent = unsafe { libc::send(fd.as_raw_fd(), self.bytes.as_ptr().cast(), self.len, 0) };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut answer = [0_u8; 1024];
+        // SAFETY: the pointer is to that many writable bytes.
+        let got =
+            unsafe { libc::recv(fd.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
+        if got < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        verdict(&answer[..got.cast_unsigned()])
+    }
+}
+
+/// The error number of an NLMSG_ERROR answer; zero is success.
+fn verdict(answer: &[u8]) -> io::Result<()> {
+    let kind = answer.get(4..6).map(|b| u16::from_ne_bytes([b[0], b[1]]));
+    let code = answer
+        .get(HEADER_BYTES..HEADER_BYTES + 4)
+        .map(|b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+    match (kind, code) {
+        (Some(kind), Some(0)) if i32::from(kind) == libc::NLMSG_ERROR => Ok(()),
+        (Some(kind), Some(code)) if i32::from(kind) == libc::NLMSG_ERROR => {
+            Err(io::Error::from_raw_os_error(-code))
+        }
+        _ => Err(io::Error::from_raw_os_error(libc::EBADMSG)),
+    }
+}

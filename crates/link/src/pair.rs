@@ -1,0 +1,319 @@
+//! A link in memory with two ends: what one end sends, the other receives.
+//!
+//! ```text
+//!   end A                                        end B
+//!   tx  Producer ──── ring of packets (SPSC) ────▶ rx Consumer      A writes tail, B writes head
+//!   rx  Consumer ◀─── ring of packets (SPSC) ──── tx  Producer      B writes tail, A writes head
+//!   own bell  ◀── rung by B alone                 own bell ◀── rung by A alone
+//! ```
+//!
+//! The ends may live in different threads. A bell (eventfd) is rung only when its owner said that it sleeps, once per
+//! sleep; see the doorbell module for why no wake-up is lost. What does not fit the ring stays with the sender.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use millstream_packet::ring::{Consumer, Producer, spsc};
+use millstream_packet::{Checksum, Instant, Meta, Packet, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
+
+use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
+use crate::limits;
+use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::sys::EventFd;
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
+
+/// How to make a [`pair()`].
+#[derive(Clone, Debug)]
+pub struct PairConfig {
+    /// Largest IP packet, in bytes; super-segments apart.
+    pub mtu: usize,
+    /// What packets start with.
+    pub medium: Medium,
+    /// True: super-segments and partial checksums pass whole, nothing is summed. False: every packet fits the MTU and
+    /// carries its checksums, as on a wire.
+    pub offload: bool,
+    /// Packets each direction holds.
+    pub capacity: usize,
+    /// Link addresses of the two ends.
+    pub macs: [MacAddr; 2],
+}
+
+impl Default for PairConfig {
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            medium: Medium::Ethernet,
+            offload: true,
+            capacity: limits::PAIR_CAPACITY,
+            macs: [MacAddr([0x02, 0, 0, 0, 0, 0x0a]), MacAddr([0x02, 0, 0, 0, 0, 0x0b])],
+        }
+    }
+}
+
+/// Makes a link in memory and returns its two ends.
+///
+/// # Errors
+/// When the system has no more file descriptors, or the MTU is out of range.
+pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
+    let PairConfig { mtu, medium, offload, capacity, macs } = config;
+    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&mtu) {
+        return Err(LinkError::Invalid(format!("MTU {mtu} is out of range")));
+    }
+    let bell = || match EventFd::new() {
+        Ok(event) => Ok(Arc::new(Doorbell::new(event))),
+        Err(error) => Err(LinkError::from_io("make an eventfd", error)),
+    };
+    let bells = [bell()?, bell()?];
+    let (a_tx, b_rx) = spsc(capacity.max(1));
+    let (b_tx, a_rx) = spsc(capacity.max(1));
+    let end = |name, mac, tx, rx, own: usize| PairEnd {
+        tx,
+        rx,
+        capabilities: Capabilities {
+            rx_checksum: offload,
+            tx_checksum: TransmitChecksum { v4: offload, v6: offload },
+            tso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
+            uso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
+            rx_merge: offload,
+            rx_ring: capacity,
+            tx_ring: capacity,
+            ..Capabilities::plain(medium, mtu, mac)
+        },
+        offload,
+        cutting: None,
+        blocked: false,
+        sleeper: Sleeper::default(),
+        stats: LinkStats::default(),
+        name,
+        own: Arc::clone(&bells[own]),
+        peer: Hangup(Arc::clone(&bells[1 - own])),
+    };
+    Ok((end("pair0", macs[0], a_tx, a_rx, 0), end("pair1", macs[1], b_tx, b_rx, 1)))
+}
+
+/// One end of a [`pair()`].
+#[derive(Debug)]
+pub struct PairEnd {
+    // Dropped in this order: the rings close before `peer` wakes the other side.
+    tx: Producer<Packet>,
+    rx: Consumer<Packet>,
+    capabilities: Capabilities,
+    offload: bool,
+    /// A super-segment being cut, its next segments not yet in the ring.
+    cutting: Option<Segmenter>,
+    /// The last transmit left packets behind.
+    blocked: bool,
+    sleeper: Sleeper,
+    stats: LinkStats,
+    name: &'static str,
+    own: Arc<Doorbell<EventFd>>,
+    peer: Hangup,
+}
+
+/// The peer's bell; rings when this end goes, so that a sleeper sees the closed ring.
+#[derive(Debug)]
+struct Hangup(Arc<Doorbell<EventFd>>);
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        self.0.notify(FRAMES | ROOM);
+    }
+}
+
+impl PairEnd {
+    /// True once the other end was dropped. What it sent before can still be received; what is sent is dropped.
+    pub fn is_closed(&self) -> bool {
+        self.tx.is_closed()
+    }
+
+    /// Drops everything there is to send.
+    fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
+        self.cutting = None;
+        let count = batch.len();
+        self.stats.drops[DropCause::Closed.index()] += count as u64;
+        batch.clear();
+        count
+    }
+}
+
+/// What is to be sent, made ready for the wire one packet at a time, and only when the ring has room for it.
+struct Outgoing<'a> {
+    batch: &'a mut PacketBatch,
+    cutting: &'a mut Option<Segmenter>,
+    capabilities: &'a Capabilities,
+    offload: bool,
+    pool: &'a Pool,
+    stats: &'a mut LinkStats,
+}
+
+impl Outgoing<'_> {
+    fn is_finished(&self) -> bool {
+        self.batch.is_empty() && self.cutting.is_none()
+    }
+
+    /// The next segment of a super-segment in cutting.
+    fn next_segment(&mut self) -> Option<Packet> {
+        match self.cutting.as_mut()?.next(self.pool) {
+            Ok(Some(segment)) => return Some(segment),
+            Ok(None) => {}
+            Err(error) => self.stats.count_drop(error.cause()),
+        }
+        *self.cutting = None;
+        None
+    }
+
+    /// `packet` as it goes into the ring; `None` when it was dropped, or is being cut.
+    fn prepare(&mut self, mut packet: Packet) -> Option<Packet> {
+        let is_super = packet.meta().segmentation.is_some();
+        if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
+            self.stats.count_drop(DropCause::TooLong);
+            return None;
+        }
+        if self.offload {
+            return Some(packet);
+        }
+        if is_super {
+            match Segmenter::new(packet, self.capabilities.medium, SegmentChecksum::Complete) {
+                Ok(cutting) => {
+                    *self.cutting = Some(cutting);
+                    self.stats.tx_software_segmented += 1;
+                }
+                Err(_) => self.stats.count_drop(DropCause::BadOffload),
+            }
+            return None;
+        }
+        match complete_checksum(&mut packet, self.pool) {
+            Ok(done) => {
+                self.stats.tx_software_checksums += u64::from(done);
+                Some(packet)
+            }
+            Err(error) => {
+                self.stats.count_drop(error.cause());
+                None
+            }
+        }
+    }
+}
+
+impl Iterator for Outgoing<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        loop {
+            if let Some(segment) = self.next_segment() {
+                return Some(self.count(segment));
+            }
+            let packet = self.batch.pop()?;
+            if let Some(packet) = self.prepare(packet) {
+                return Some(self.count(packet));
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.batch.len() + self.cutting.as_ref().map_or(0, Segmenter::remaining), None)
+    }
+}
+
+impl Outgoing<'_> {
+    /// Counts a packet that goes into the ring.
+    fn count(&mut self, packet: Packet) -> Packet {
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.len() as u64;
+        self.stats.tx_super_segments += u64::from(packet.meta().segmentation.is_some());
+        packet
+    }
+}
+
+impl Link for PairEnd {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        _pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.sleeper.wake(&self.own);
+        let mut count = 0;
+        while !batch.is_full() {
+            let Some(mut packet) = self.rx.pop() else { break };
+            let meta = packet.meta_mut();
+            // What the sender knew about the packet stays with the sender.
+            *meta = Meta {
+                arrival: now,
+                checksum: std::mem::replace(&mut meta.checksum, Checksum::Unverified),
+                segmentation: meta.segmentation.take(),
+                ..Meta::default()
+            };
+            self.stats.rx_packets += 1;
+            self.stats.rx_bytes += packet.len() as u64;
+            self.stats.rx_super_segments += u64::from(packet.meta().segmentation.is_some());
+            count += 1;
+            if batch.push(packet).is_err() {
+                break;
+            }
+        }
+        if count > 0 && self.peer.0.notify(ROOM) {
+            self.stats.wakeups += 1;
+        }
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.blocked = false;
+        if self.tx.is_closed() {
+            return Ok(self.drop_all(batch));
+        }
+        let before = batch.len();
+        let mut pushed = false;
+        let Self { tx, cutting, capabilities, offload, stats, .. } = self;
+        let mut outgoing =
+            Outgoing { batch, cutting, capabilities, offload: *offload, pool, stats };
+        while !outgoing.is_finished() {
+            let (count, _) = tx.push_bulk(&mut outgoing);
+            pushed |= count > 0;
+            if count == 0 && !outgoing.is_finished() {
+                outgoing.stats.tx_full += 1;
+                self.blocked = true;
+                break;
+            }
+        }
+        if pushed && self.peer.0.notify(FRAMES) {
+            self.stats.wakeups += 1;
+        }
+        Ok(before - batch.len())
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.own.event().as_raw_fd())
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let reasons = if self.blocked { FRAMES | ROOM } else { FRAMES };
+        self.sleeper.announce(&self.own, reasons);
+        let has_room =
+            self.blocked && (self.tx.len() < self.capabilities.tx_ring || self.tx.is_closed());
+        if !self.rx.is_empty() || has_room {
+            self.sleeper.wake(&self.own);
+            return false;
+        }
+        true
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}

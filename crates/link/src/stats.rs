@@ -1,0 +1,150 @@
+//! What a link counted.
+
+/// Why a link dropped a packet. Indexes [`LinkStats::drops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DropCause {
+    /// The pool had no frame for a received packet or for a segment to cut.
+    PoolExhausted,
+    /// Longer than the link's MTU and not a super-segment that could be cut.
+    TooLong,
+    /// Shorter than the link header.
+    TooShort,
+    /// A read returned fewer bytes than a virtio-net header has.
+    VirtioTruncated,
+    /// The virtio-net header names an unknown kind of segmentation.
+    VirtioUnknownSegmentation,
+    /// The virtio-net header says super-segment, but with a segment size of nothing.
+    VirtioZeroSegment,
+    /// The virtio-net header puts the checksum outside the packet.
+    VirtioChecksumRange,
+    /// A packet's own offload request (meta data) does not fit its bytes: headers missing or checksum outside.
+    BadOffload,
+    /// The receiving side cut the packet short.
+    Truncated,
+    /// The other side refused this packet for good (not for want of room).
+    Refused,
+    /// The other end of a pair is gone.
+    Closed,
+    /// Lost at random by a fault wrapper.
+    FaultLoss,
+    /// Lost in a burst by a fault wrapper.
+    FaultBurst,
+    /// The fault wrapper's rate queue was full.
+    FaultQueue,
+}
+
+impl DropCause {
+    /// Number of causes.
+    pub const COUNT: usize = 14;
+
+    /// Every cause, in index order.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::PoolExhausted,
+        Self::TooLong,
+        Self::TooShort,
+        Self::VirtioTruncated,
+        Self::VirtioUnknownSegmentation,
+        Self::VirtioZeroSegment,
+        Self::VirtioChecksumRange,
+        Self::BadOffload,
+        Self::Truncated,
+        Self::Refused,
+        Self::Closed,
+        Self::FaultLoss,
+        Self::FaultBurst,
+        Self::FaultQueue,
+    ];
+
+    /// This cause's place in [`LinkStats::drops`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// A short stable name, for tables and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PoolExhausted => "pool_exhausted",
+            Self::TooLong => "too_long",
+            Self::TooShort => "too_short",
+            Self::VirtioTruncated => "virtio_truncated",
+            Self::VirtioUnknownSegmentation => "virtio_unknown_segmentation",
+            Self::VirtioZeroSegment => "virtio_zero_segment",
+            Self::VirtioChecksumRange => "virtio_checksum_range",
+            Self::BadOffload => "bad_offload",
+            Self::Truncated => "truncated",
+            Self::Refused => "refused",
+            Self::Closed => "closed",
+            Self::FaultLoss => "fault_loss",
+            Self::FaultBurst => "fault_burst",
+            Self::FaultQueue => "fault_queue",
+        }
+    }
+}
+
+/// Counters of one link since it was opened. They only grow.
+///
+/// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link header included; a
+/// super-segment counts as one packet. Wrappers report their inner link's counters with their own drops added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Received packets that were merged super-segments.
+    pub rx_super_segments: u64,
+    /// Sent packets that left whole as super-segments.
+    pub tx_super_segments: u64,
+    /// Sent packets that had to be cut in software.
+    pub tx_software_segmented: u64,
+    /// Sent packets whose checksum had to be completed in software.
+    pub tx_software_checksums: u64,
+    /// System calls made to receive.
+    pub rx_syscalls: u64,
+    /// System calls made to send.
+    pub tx_syscalls: u64,
+    /// Times the other side was woken (pair).
+    pub wakeups: u64,
+    /// Times the link took nothing more for want of room; the packets stayed with the caller.
+    pub tx_full: u64,
+    /// Packets dropped, by [`DropCause::index`].
+    pub drops: [u64; DropCause::COUNT],
+}
+
+impl LinkStats {
+    /// Adds one to the counter of `cause`.
+    pub fn count_drop(&mut self, cause: DropCause) {
+        self.drops[cause.index()] += 1;
+    }
+
+    /// Drops counted under `cause`.
+    pub fn dropped(&self, cause: DropCause) -> u64 {
+        self.drops[cause.index()]
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_in_index_order_with_distinct_names() {
+        for (i, cause) in DropCause::ALL.iter().enumerate() {
+            assert_eq!(cause.index(), i);
+        }
+        let mut names: Vec<_> = DropCause::ALL.iter().map(|c| c.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropCause::COUNT);
+    }
+}

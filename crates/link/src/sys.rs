@@ -1,0 +1,146 @@
+//! The few system calls that links and the stack above share, wrapped once and safely.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// Most descriptors one [`poll`] takes.
+pub const POLL_LIMIT: usize = 64;
+
+/// `result` of a system call that returns a negative number on failure, as an `io::Result`.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// An event counter of the kernel: readable while its count is not zero. Never blocks; closes with its owner.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new counter at zero.
+    ///
+    /// # Errors
+    /// When the process has no free descriptor.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: eventfd takes no pointers.
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: `fd` was just opened and is owned by nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Adds one to the count, waking who sleeps on it.
+    pub fn signal(&self) {
+        let one = 1_u64;
+        // SAFETY: the pointer is to eight readable bytes. The call fails only at a count near 2^64, when the
+        // descriptor is readable anyway.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Returns the count and sets it to zero; zero when it was zero.
+    pub fn clear(&self) -> u64 {
+        let mut count = 0_u64;
+        // SAFETY: the pointer is to eight writable bytes.
+        let n = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        if n == 8 { count } else { 0 }
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// One descriptor to [`poll`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollEntry {
+    /// The descriptor.
+    pub fd: RawFd,
+    /// Also return when it can be written.
+    pub wants_write: bool,
+    /// Set by [`poll`]: something can be read, written (if wanted), or has failed.
+    pub ready: bool,
+}
+
+impl PollEntry {
+    /// An entry that waits for reading.
+    pub fn readable(fd: RawFd) -> Self {
+        Self { fd, wants_write: false, ready: false }
+    }
+}
+
+/// Sleeps until one of `entries` is ready or `timeout` has passed (`None`: for ever) and returns how many are ready.
+/// A signal ends the sleep early with 0. Entries after the first [`POLL_LIMIT`] are refused.
+///
+/// # Errors
+/// `InvalidInput` for too many entries; otherwise what ppoll says.
+pub fn poll(entries: &mut [PollEntry], timeout: Option<Duration>) -> io::Result<usize> {
+    let mut fds = [libc::pollfd { fd: -1, events: 0, revents: 0 }; POLL_LIMIT];
+    let Some(fds) = fds.get_mut(..entries.len()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors to poll"));
+    };
+    for (slot, entry) in fds.iter_mut().zip(entries.iter_mut()) {
+        slot.fd = entry.fd;
+        slot.events = if entry.wants_write { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        entry.ready = false;
+    }
+    let time = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(t.subsec_nanos().cast_signed()),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `fds` is a live array of that many entries; `time` is null or points at a live timespec.
+    let n =
+        unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, std::ptr::null()) };
+    match check(n) {
+        Ok(n) => {
+            for (slot, entry) in fds.iter().zip(entries.iter_mut()) {
+                entry.ready = slot.revents != 0;
+            }
+            Ok(n.cast_unsigned() as usize)
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps the calling thread on `cpu` from now on.
+///
+/// # Errors
+/// When there is no such CPU, or it is not among those the process may use.
+pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE.cast_unsigned() as usize {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such CPU"));
+    }
+    // SAFETY: a cpu_set_t is plain bits, for which all zero is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` is below CPU_SETSIZE, so the bit is inside the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is a live set of the given size; 0 is the calling thread.
+    check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_readable_until_cleared() {
+        let event = EventFd::new().unwrap();
+        let mut entries = [PollEntry::readable(event.as_raw_fd())];
+        assert_eq!(poll(&mut entries, Some(Duration::ZERO)).unwrap(), 0);
+        event.signal();
+        event.signal();
+        assert_eq!(poll(&mut entries, None).unwrap(), 1);
+        assert!(entries[0].ready);
+        assert_eq!(event.clear(), 2);
+        assert_eq!(poll(&mut entries, Some(Duration::ZERO)).unwrap(), 0);
+        assert!(!entries[0].ready);
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        assert!(pin_current_thread(usize::MAX).is_err());
+    }
+}

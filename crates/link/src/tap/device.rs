@@ -1,0 +1,165 @@
+//! Opening `/dev/net/tun`: the descriptor, its name and what the kernel accepted.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::{TapConfig, TapKind};
+use crate::LinkError;
+use crate::netdev::{self, interface_request};
+use crate::sys::check;
+use crate::vnet::HEADER_BYTES;
+
+const TUN_F_CSUM: libc::c_ulong = 0x01;
+const TUN_F_TSO4: libc::c_ulong = 0x02;
+const TUN_F_TSO6: libc::c_ulong = 0x04;
+const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
+const TUN_F_USO4: libc::c_ulong = 0x20;
+const TUN_F_USO6: libc::c_ulong = 0x40;
+
+const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
+
+/// An opened device.
+pub(super) struct Device {
+    pub fd: OwnedFd,
+    pub name: String,
+    /// Packets carry virtio-net headers.
+    pub vnet: bool,
+    /// The kernel agreed to send checksums unsummed and super-segments whole.
+    pub offload: bool,
+    /// The kernel agreed to the same for UDP.
+    pub udp_offload: bool,
+    /// What was asked for and not had, for people.
+    pub notes: Vec<String>,
+}
+
+impl Device {
+    /// Opens the device of `config` in the calling thread's namespace and negotiates.
+    pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
+        let mut notes = Vec::new();
+        let fd = open_clone()?;
+        let mut vnet = config.vnet_hdr;
+        let mut features: libc::c_uint = 0;
+        // SAFETY: TUNGETFEATURES writes one unsigned int.
+        let known =
+            check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETFEATURES, &raw mut features) });
+        if vnet && (known.is_err() || features & libc::IFF_VNET_HDR.cast_unsigned() == 0) {
+            notes
+                .push("the kernel's TUN driver has no virtio-net headers: plain frames".to_owned());
+            vnet = false;
+        }
+        let name = attach(fd.as_raw_fd(), config, vnet)?;
+        let mut device = Self { fd, name, vnet, offload: false, udp_offload: false, notes };
+        if vnet {
+            device.negotiate(config.offload)?;
+        }
+        Ok(device)
+    }
+
+    /// Agrees on the header's size and on what the kernel may leave undone in it.
+    fn negotiate(&mut self, offload: bool) -> Result<(), LinkError> {
+        let fd = self.fd.as_raw_fd();
+        let size = HEADER_BYTES as libc::c_int;
+        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &raw const size) }).map_err(|e| {
+            LinkError::from_io(format!("set the virtio-net header size of {}", self.name), e)
+        })?;
+        if !offload {
+            // A device that outlives its users keeps the last one's agreement.
+            let _ = set_offload(fd, 0);
+            return Ok(());
+        }
+        if set_offload(fd, OFFLOADS | UDP_OFFLOADS).is_ok() {
+            self.udp_offload = true;
+        } else if let Err(error) = set_offload(fd, OFFLOADS) {
+            self.notes.push(format!(
+                "{} refused checksum and segmentation offload ({error}): plain frames",
+                self.name
+            ));
+            return Ok(());
+        } else {
+            self.notes
+                .push(format!("{} has no UDP segmentation offload: cut in software", self.name));
+        }
+        self.offload = true;
+        Ok(())
+    }
+
+    /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and cuts everything.
+    pub fn withdraw_offload(&mut self) {
+        let _ = set_offload(self.fd.as_raw_fd(), 0);
+        self.offload = false;
+        self.udp_offload = false;
+    }
+
+    /// Sets MTU, queue and addresses of the kernel's side and brings it up. Returns the MTU in force.
+    ///
+    /// An unprivileged user of a device that an administrator made may do none of it: then the device is used as it
+    /// is, if it is up.
+    pub fn configure(&mut self, config: &TapConfig) -> Result<usize, LinkError> {
+        let name = self.name.as_str();
+        let refused = match configure(name, config) {
+            Ok(()) => return Ok(config.mtu),
+            Err(error) if error.is_not_permitted() && netdev::is_up(name)? => error,
+            Err(error) => return Err(error),
+        };
+        let mtu = netdev::mtu(name)?;
+        self.notes.push(format!("{refused}: used as it is, MTU {mtu}"));
+        Ok(mtu)
+    }
+}
+
+fn configure(name: &str, config: &TapConfig) -> Result<(), LinkError> {
+    if netdev::mtu(name)? != config.mtu {
+        netdev::set_mtu(name, config.mtu)?;
+    }
+    if let Some(packets) = config.queue_packets {
+        netdev::set_queue_len(name, packets)?;
+    }
+    netdev::set_up(name)?;
+    for &(address, prefix_len) in &config.host_addresses {
+        netdev::set_address(name, address, prefix_len)?;
+    }
+    Ok(())
+}
+
+fn open_clone() -> Result<OwnedFd, LinkError> {
+    let path = c"/dev/net/tun";
+    // SAFETY: the path ends in zero and is static.
+    let fd =
+        unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(LinkError::last("open /dev/net/tun"));
+    }
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Attaches `fd` to a new device, or to the existing one of that name, and returns the name.
+fn attach(fd: RawFd, config: &TapConfig, vnet: bool) -> Result<String, LinkError> {
+    let wanted = config.name.as_deref().unwrap_or(match config.kind {
+        TapKind::Tap => "mstap%d",
+        TapKind::Tun => "mstun%d",
+    });
+    let what = || format!("make or open the device {wanted}");
+    let mut request = interface_request(wanted).map_err(|e| LinkError::from_io(what(), e))?;
+    let mut flags = libc::IFF_NO_PI;
+    flags |= match config.kind {
+        TapKind::Tap => libc::IFF_TAP,
+        TapKind::Tun => libc::IFF_TUN,
+    };
+    if vnet {
+        flags |= libc::IFF_VNET_HDR;
+    }
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq.
+    check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
+        .map_err(|e| LinkError::from_io(what(), e))?;
+    let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|&b| b != 0);
+    Ok(name.map(char::from).collect())
+}
+
+fn set_offload(fd: RawFd, flags: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, flags) }).map(|_| ())
+}

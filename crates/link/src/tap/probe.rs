@@ -1,0 +1,193 @@
+//! The self-check at opening: does a super-segment with a partial checksum pass whole, both ways?
+//!
+//! A packet socket on the kernel's side of the device sends one and looks for the one we send, for IPv4 and IPv6. The
+//! packets are addressed to nobody: on Ethernet to a link address that no interface has, and on IP to the loopback
+//! address, which no outside packet may use (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3); every host drops them.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
+
+use super::device::Device;
+use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
+use crate::sys::{PollEntry, check, poll};
+use crate::{LinkError, Medium, netdev, vnet};
+
+const SEGMENT_BYTES: u16 = 1000;
+const PAYLOAD_BYTES: usize = 3000;
+const TCP_HEADER_BYTES: usize = 20;
+
+/// What the self-check found.
+pub(super) struct Checked {
+    /// The kernel took our super-segments whole.
+    pub sends_whole: bool,
+    /// The kernel gave its super-segments whole.
+    pub receives_whole: bool,
+    pub notes: Vec<String>,
+}
+
+/// Sends the probes through `device`, which is up. Control path: takes a few system calls, and a tenth
+/// of a second for each probe that does not arrive.
+pub(super) fn run(device: &Device, medium: Medium) -> Checked {
+    let name = &device.name;
+    let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };
+    let socket = match open_packet_socket(name) {
+        Ok(socket) => socket,
+        Err(error) => {
+            checked.notes.push(format!("offloads of {name} accepted but not checked: {error}"));
+            return checked;
+        }
+    };
+    let (tap, kernel) = (device.fd.as_raw_fd(), socket.as_raw_fd());
+    for (family, is_v6) in [("IPv4", false), ("IPv6", true)] {
+        let probe = Probe::new(medium, is_v6);
+        if !probe.passes(tap, kernel) {
+            checked.sends_whole = false;
+            checked.notes.push(format!(
+                "{name}: the kernel did not take an {family} super-segment: cut in software"
+            ));
+        }
+        if !probe.passes(kernel, tap) {
+            checked.receives_whole = false;
+            checked.notes.push(format!(
+                "{name}: the kernel did not give an {family} super-segment whole: plain frames"
+            ));
+        }
+    }
+    checked
+}
+
+/// A super-segment to look for.
+struct Probe {
+    /// The virtio-net header and the packet.
+    bytes: Vec<u8>,
+    header: vnet::Header,
+}
+
+impl Probe {
+    fn new(medium: Medium, is_v6: bool) -> Self {
+        let l3 = medium.header_len();
+        let l4 = l3 + if is_v6 { 40 } else { 20 };
+        let header_len = l4 + TCP_HEADER_BYTES;
+        let mut packet = vec![0; header_len + PAYLOAD_BYTES];
+        if medium == Medium::Ethernet {
+            packet[..12].copy_from_slice(b"\x02MSprb\x02MSprc");
+            packet[12..14].copy_from_slice(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
+        }
+        let transport_len = (TCP_HEADER_BYTES + PAYLOAD_BYTES) as u16;
+        let addresses = if is_v6 {
+            packet[l3] = 0x60;
+            packet[l3 + 4..l3 + 6].copy_from_slice(&transport_len.to_be_bytes());
+            packet[l3 + 6..l3 + 8].copy_from_slice(&[6, 1]);
+            // 2001:db8::2 (RFC 3849) to ::1.
+            packet[l3 + 8..l3 + 12].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+            packet[l3 + 23] = 2;
+            packet[l3 + 39] = 1;
+            l3 + 8..l3 + 40
+        } else {
+            packet[l3] = 0x45;
+            packet[l3 + 2..l3 + 4].copy_from_slice(&(transport_len + 20).to_be_bytes());
+            packet[l3 + 8..l3 + 10].copy_from_slice(&[1, 6]);
+            // 192.0.2.2 (RFC 5737) to 127.0.0.1.
+            packet[l3 + 12..l3 + 20].copy_from_slice(&[192, 0, 2, 2, 127, 0, 0, 1]);
+            let value = sum::finish(sum::sum(&packet[l3..l4]));
+            packet[l3 + 10..l3 + 12].copy_from_slice(&value);
+            l3 + 12..l3 + 20
+        };
+        let [length_high, length_low] = transport_len.to_be_bytes();
+        let tail = sum::sum(&[0, 6, length_high, length_low]);
+        let [high, low] = sum::finish(sum::combine(sum::sum(&packet[addresses]), tail, false));
+        packet[l4..l4 + 4].copy_from_slice(&[0, 9, 0, 9]);
+        packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]);
+        packet[l4 + 16..l4 + 18].copy_from_slice(&[!high, !low]);
+        packet[header_len..].fill(0x5a);
+
+        let meta = Meta {
+            checksum: Checksum::Partial { start: l4 as u16, offset: 16 },
+            segmentation: Some(Segmentation {
+                kind: if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 },
+                ecn: false,
+                size: SEGMENT_BYTES,
+                header_len: header_len as u16,
+            }),
+            ..Meta::default()
+        };
+        let header = vnet::encode(&meta);
+        let mut bytes = header.to_vec();
+        bytes.extend_from_slice(&packet);
+        Self { bytes, header }
+    }
+
+    /// Sends the probe into `from` and waits until it comes out of `to` as it was.
+    fn passes(&self, from: RawFd, to: RawFd) -> bool {
+        // SAFETY: the pointer is to that many readable bytes.
+        let n = unsafe { libc::write(from, self.bytes.as_ptr().cast(), self.bytes.len()) };
+        if n != self.bytes.len().cast_signed() {
+            return false;
+        }
+        let mut buffer = vec![0; vnet::HEADER_BYTES + 66_000];
+        for _ in 0..PROBE_ATTEMPTS {
+            // SAFETY: the pointer is to that many writable bytes.
+            let n = unsafe { libc::read(to, buffer.as_mut_ptr().cast(), buffer.len()) };
+            if n > 0 {
+                if self.is_in(&buffer[..n.cast_unsigned()]) {
+                    return true;
+                }
+            } else if poll(
+                &mut [PollEntry::readable(to)],
+                Some(Duration::from_millis(PROBE_WAIT_MS)),
+            )
+            .is_err()
+            {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether `got` is this probe, still a super-segment. Other traffic may be about.
+    fn is_in(&self, got: &[u8]) -> bool {
+        let at = vnet::HEADER_BYTES;
+        got.len() == self.bytes.len()
+            && got[1] == self.header[1]
+            && got[4..6] == self.header[4..6]
+            && got[at..] == self.bytes[at..]
+    }
+}
+
+/// A non-blocking packet socket with virtio-net headers on interface `name`.
+fn open_packet_socket(name: &str) -> Result<OwnedFd, LinkError> {
+    let index = netdev::index(name)?;
+    let protocol = (libc::ETH_P_ALL as u16).to_be();
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let open = || -> io::Result<OwnedFd> {
+        // SAFETY: socket takes no pointers. With protocol 0 it receives nothing until it is bound.
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+        // SAFETY: `fd` was just opened and is owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let on: libc::c_int = 1;
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the option is one int, and `size` its size.
+        check(unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_VNET_HDR,
+                (&raw const on).cast(),
+                size,
+            )
+        })?;
+        // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = index.cast_signed();
+        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the pointer is to a live address of that size.
+        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) })?;
+        Ok(fd)
+    };
+    open().map_err(|e| LinkError::from_io(format!("open a packet socket on {name}"), e))
+}

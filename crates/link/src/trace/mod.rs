@@ -1,0 +1,180 @@
+//! A capture of everything that passes a link, as pcap-ng.
+//!
+//! The captured copies carry complete checksums, also those that the link is still to complete, so that a reader sees
+//! no bad one. Super-segments are captured whole. Packets themselves are not touched.
+
+mod pcapng;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::os::fd::RawFd;
+
+use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, sum};
+
+use crate::offload::transport_sum;
+use crate::{Capabilities, Link, LinkError, LinkStats};
+pub use pcapng::Direction;
+
+/// How to capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// Most bytes kept of each packet.
+    pub snap_bytes: usize,
+    /// Wall-clock time, in nanoseconds since 1970, at `Instant::ZERO` of the caller's clock.
+    pub epoch_ns: u64,
+}
+
+impl Default for TraceConfig {
+    fn default() -> Self {
+        Self { snap_bytes: 262_144, epoch_ns: 0 }
+    }
+}
+
+/// A link whose packets are captured as they pass.
+///
+/// Sent packets are captured when the inner link has taken them (or dropped them), received ones as they are handed
+/// over. A failed write ends the capture and is kept ([`error`](Self::error)); the traffic goes on.
+pub struct Trace<L, W: Write> {
+    inner: L,
+    out: W,
+    config: TraceConfig,
+    /// Blocks not yet written.
+    blocks: Vec<u8>,
+    error: Option<io::Error>,
+    captured: u64,
+}
+
+impl<L: Link, W: Write + Send> Trace<L, W> {
+    /// Wraps `inner` and starts a capture into `out`, which had better be buffered.
+    ///
+    /// # Errors
+    /// When the file's start cannot be written.
+    pub fn new(inner: L, mut out: W, config: TraceConfig) -> io::Result<Self> {
+        let snap = u32::try_from(config.snap_bytes).unwrap_or(u32::MAX);
+        pcapng::write_start(&mut out, inner.capabilities().medium, inner.name(), snap)?;
+        Ok(Self { inner, out, config, blocks: Vec::new(), error: None, captured: 0 })
+    }
+
+    /// Packets captured so far.
+    pub fn captured(&self) -> u64 {
+        self.captured
+    }
+
+    /// Why the capture ended early, if it did.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
+    }
+
+    /// The wrapped link.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// Writes everything captured so far through.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Appends `packet` to the blocks to be written.
+    fn capture(&mut self, now: Instant, direction: Direction, packet: &Packet) {
+        let nanos = self.config.epoch_ns.saturating_add(now.as_nanos());
+        let len = packet.len().min(self.config.snap_bytes);
+        pcapng::put_packet(&mut self.blocks, nanos, direction, len, packet.len(), |bytes| {
+            packet.copy_to(0, bytes);
+            if let Checksum::Partial { start, offset } = packet.meta().checksum {
+                let at = usize::from(start) + usize::from(offset);
+                if let Some(field) = bytes.get_mut(at..at + 2) {
+                    let value = sum::finish(transport_sum(packet, start.into()));
+                    // Zero would say "no checksum" (RFC 768).
+                    field.copy_from_slice(if value == [0, 0] { &[0xff, 0xff] } else { &value });
+                }
+            }
+        });
+    }
+
+    /// Writes the first `len` bytes of the blocks and forgets the rest.
+    fn write(&mut self, len: usize, packets: usize) {
+        match self.out.write_all(&self.blocks[..len]) {
+            Ok(()) => self.captured += packets as u64,
+            Err(error) => self.error = Some(error),
+        }
+        self.blocks.clear();
+    }
+}
+
+impl<L: Link, W: Write + Send> Link for Trace<L, W> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let before = batch.len();
+        let result = self.inner.receive(now, pool, batch);
+        if self.error.is_none() && batch.len() > before {
+            for packet in batch.iter().skip(before) {
+                self.capture(now, Direction::In, packet);
+            }
+            self.write(self.blocks.len(), batch.len() - before);
+        }
+        result
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        if self.error.is_some() {
+            return self.inner.transmit(now, pool, batch);
+        }
+        // The link takes packets away and changes them: note all before, keep those it took.
+        let mut ends = [0; BATCH_LIMIT];
+        for (packet, end) in batch.iter().zip(&mut ends) {
+            self.capture(now, Direction::Out, packet);
+            *end = self.blocks.len();
+        }
+        let before = batch.len();
+        let result = self.inner.transmit(now, pool, batch);
+        let taken = before - batch.len();
+        if taken > 0 {
+            self.write(ends[taken - 1], taken);
+        }
+        self.blocks.clear();
+        result
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.inner.wait_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        self.inner.wants_write()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.inner.next_deadline()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner.prepare_sleep()
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.inner.stats()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+}
