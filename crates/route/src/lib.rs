@@ -10,10 +10,18 @@
 //!
 //! Nothing here does input or output or reads a clock: `now` is an argument.
 
+pub mod address;
 pub mod limits;
+mod neighbor;
 mod prefix;
 mod table;
+mod template;
 mod trie;
 
+pub use neighbor::{
+    Action, Change, Evidence, Heard, Neighbor, NeighborConfig, NeighborStats, NeighborTable,
+    Refusal, Resolved, State,
+};
 pub use prefix::{LinkId, NotAPrefix, Prefix};
 pub use table::{Route, RouteError, RouteTable, Routes};
+pub use template::{ApplyError, Generations, HeaderTemplate, Stamp, TransportChecksum};

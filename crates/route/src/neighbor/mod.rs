@@ -1,0 +1,439 @@
+//! The neighbour table: which Ethernet address an IP address on a link has.
+//!
+//! ARP (RFC 826, RFC 1122 section 2.3.2) and neighbour discovery (RFC 4861 section 7.3) are one
+//! machine here, with the latter's states:
+//!
+//! ```text
+//!             resolve                     answer                       REACHABLE_TIME over
+//!  (nothing) ─────────► INCOMPLETE ───────────────► REACHABLE ───────────────────► STALE
+//!                           │ 3 questions               ▲  ▲                         │ used
+//!                           ▼ unanswered         answer │  │ answer, or the peer's   ▼
+//!                    Unreachable, packets               │  │ TCP gets on           DELAY
+//!                    given back ◄──────────────────── PROBE ◄────────────────────────┘
+//!                                 3 unanswered                 5 s without a sign
+//! ```
+//!
+//! The table sends nothing itself: it says whom to ask, and the caller builds the question.
+
+mod deadlines;
+mod hear;
+mod pending;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod types;
+
+use core::hash::BuildHasher;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
+use millstream_wire::ethernet::MacAddr;
+use siphasher::sip::SipHasher13;
+
+use crate::limits;
+use crate::prefix::LinkId;
+use deadlines::Deadlines;
+use pending::{List, PendingStore};
+
+pub use hear::{Change, Evidence, Heard};
+pub use timer::Action;
+pub use types::{Neighbor, NeighborConfig, NeighborStats, Refusal, Resolved, State};
+
+struct Entry {
+    link: LinkId,
+    ip: IpAddr,
+    mac: MacAddr,
+    state: State,
+    router: bool,
+    /// Questions asked in this state.
+    solicits: u8,
+    /// When this state ends, or its next question is due. Never before the armed deadline.
+    until: Instant,
+    used: Instant,
+    heard: Instant,
+    ever_used: bool,
+    pending: List,
+}
+
+/// Keyed hashing, so that who does not know the key cannot aim at a bucket.
+#[derive(Clone, Copy)]
+struct Keyed([u64; 2]);
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+/// Neighbours of all links of an engine, both families.
+///
+/// Every queue and the table itself are bounded. When an entry's queue is full, its oldest packets
+/// give way (RFC 4861 section 7.2.2); when all of them together are, the oldest of all. When the
+/// table is full, one of a sample of
+/// [`EVICTION_SAMPLE_SLOTS`](limits::EVICTION_SAMPLE_SLOTS) entries gives way: first those never
+/// used and INCOMPLETE ones, then STALE ones, then the others; the longest unused first; static
+/// ones never. So who scans or floods displaces his own entries before anybody else's.
+///
+/// Owned and written by one engine. The hit path allocates nothing.
+pub struct NeighborTable {
+    index: HashMap<(LinkId, IpAddr), u32, Keyed>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    pending: PendingStore,
+    deadlines: Deadlines,
+    config: NeighborConfig,
+    generation: u32,
+    /// State of [`Self::draw`].
+    random: u64,
+    stats: NeighborStats,
+}
+
+impl NeighborTable {
+    /// An empty table. The key must be secret and random: strangers choose what is hashed.
+    pub fn new(config: NeighborConfig, key: [u64; 2]) -> Self {
+        let config = NeighborConfig {
+            pending_per_entry_packets: config.pending_per_entry_packets.clamp(1, BATCH_LIMIT),
+            pending_packets: config.pending_packets.clamp(1, u32::MAX as usize - 1),
+            limit: config.limit.clamp(1, u32::MAX as usize - 1),
+            ..config
+        };
+        Self {
+            index: HashMap::with_hasher(Keyed(key)),
+            entries: Vec::new(),
+            free: Vec::new(),
+            pending: PendingStore::new(config.pending_packets, config.pending_bytes),
+            deadlines: Deadlines::default(),
+            config,
+            generation: 0,
+            random: key[0] ^ key[1].rotate_left(32),
+            stats: NeighborStats::default(),
+        }
+    }
+
+    /// Finds the address for a packet to `ip`, which is on the link, or keeps the packet until it is
+    /// known. Group addresses are mapped without asking.
+    ///
+    /// A STALE neighbour is used as it is and, unless a sign of life comes, asked later (RFC 4861
+    /// section 7.3.3).
+    pub fn resolve(&mut self, now: Instant, link: LinkId, ip: IpAddr, packet: Packet) -> Resolved {
+        if let Some(mac) = self.usable(now, link, ip) {
+            return Resolved::Ready(mac, packet);
+        }
+        self.enqueue(now, link, ip, packet)
+    }
+
+    /// The address of a neighbour that something is about to be sent to, if it is known. Counts as
+    /// a use of it, like [`resolve`](Self::resolve): what a header template is made from.
+    #[inline]
+    pub fn usable(&mut self, now: Instant, link: LinkId, ip: IpAddr) -> Option<MacAddr> {
+        if let Some(mac) = MacAddr::for_multicast(ip) {
+            return Some(mac);
+        }
+        let slot = *self.index.get(&(link, ip))?;
+        let entry = self.entries[slot as usize].as_mut()?;
+        entry.used = now;
+        entry.ever_used = true;
+        let mac = entry.mac;
+        match entry.state {
+            State::Incomplete => return None,
+            State::Static | State::Delay | State::Probe => {}
+            State::Reachable if now < entry.until => {}
+            State::Reachable => {
+                self.set_stale(slot, now);
+                self.start_delay(slot, now);
+            }
+            State::Stale => self.start_delay(slot, now),
+        }
+        Some(mac)
+    }
+
+    /// The address of a neighbour, without counting as a use.
+    pub fn lookup(&self, link: LinkId, ip: IpAddr) -> Option<MacAddr> {
+        let slot = *self.index.get(&(link, ip))?;
+        let entry = self.entries[slot as usize].as_ref()?;
+        (entry.state != State::Incomplete).then_some(entry.mac)
+    }
+
+    /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
+    /// reachable (RFC 4861 section 7.3.1). Cheap when it was so already.
+    pub fn confirm(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
+        let Some(&slot) = self.index.get(&(link, ip)) else { return };
+        match self.entry(slot).state {
+            State::Incomplete | State::Static => {}
+            State::Reachable | State::Stale | State::Delay | State::Probe => {
+                self.set_reachable(slot, now);
+            }
+        }
+    }
+
+    /// Sets an entry by hand and gives back the packets that waited for it. When the table is full
+    /// of such entries, it says so.
+    pub fn set_static(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        ip: IpAddr,
+        mac: MacAddr,
+    ) -> Result<PacketBatch, Refusal> {
+        let slot = match self.index.get(&(link, ip)) {
+            Some(&slot) => slot,
+            None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
+        };
+        self.deadlines.clear(slot);
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.entry(slot);
+        entry.mac = mac;
+        entry.state = State::Static;
+        entry.heard = now;
+        Ok(self.drain(slot))
+    }
+
+    /// Removes an entry, static or not, and gives back the packets that waited for it.
+    pub fn remove(&mut self, link: LinkId, ip: IpAddr) -> Option<PacketBatch> {
+        let slot = *self.index.get(&(link, ip))?;
+        Some(self.take_out(slot))
+    }
+
+    /// Removes all entries of a link, as when it goes away, and drops what waited for them; how
+    /// many those were.
+    pub fn remove_link(&mut self, link: LinkId) -> usize {
+        let slots: Vec<u32> =
+            self.index.iter().filter(|((l, _), _)| *l == link).map(|(_, slot)| *slot).collect();
+        for &slot in &slots {
+            let dropped = self.take_out(slot);
+            self.stats.pending_dropped += dropped.len() as u64;
+        }
+        slots.len()
+    }
+
+    /// Changes whenever an address that was given out may no longer be used without asking here
+    /// again: it changed, the neighbour went, or it became STALE.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Neighbor> + '_ {
+        self.entries.iter().flatten().map(|entry| Neighbor {
+            link: entry.link,
+            ip: entry.ip,
+            mac: (entry.state != State::Incomplete).then_some(entry.mac),
+            state: entry.state,
+            router: entry.router,
+            used: entry.used,
+            heard: entry.heard,
+            pending_packets: entry.pending.packets as usize,
+            pending_bytes: entry.pending.bytes,
+        })
+    }
+
+    /// Entries held.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// What happened so far, and what waits now.
+    pub fn stats(&self) -> NeighborStats {
+        NeighborStats {
+            pending_packets: self.pending.packets(),
+            pending_bytes: self.pending.bytes(),
+            ..self.stats
+        }
+    }
+
+    /// Keeps a packet for a neighbour that is not known.
+    fn enqueue(&mut self, now: Instant, link: LinkId, ip: IpAddr, packet: Packet) -> Resolved {
+        let NeighborConfig { pending_per_entry_packets, pending_per_entry_bytes, .. } = self.config;
+        let held = packet.held_bytes();
+        if held > pending_per_entry_bytes.min(self.config.pending_bytes) {
+            return self.refuse(packet, Refusal::TooLarge);
+        }
+        let (slot, solicit) = match self.index.get(&(link, ip)) {
+            Some(&slot) => (slot, false),
+            None => match self.create(now, link, ip, true) {
+                Some(slot) => (slot, true),
+                None => return self.refuse(packet, Refusal::TableFull),
+            },
+        };
+        let mut displaced = 0;
+        // RFC 4861 section 7.2.2: "the new arrival SHOULD replace the oldest entry"; RFC 1122
+        // section 2.3.2.2: at least the latest packet is saved.
+        loop {
+            let List { packets, bytes, .. } = self.entry(slot).pending;
+            let full = packets as usize >= pending_per_entry_packets
+                || bytes + held > pending_per_entry_bytes;
+            let owner = match full {
+                true => slot,
+                false if self.pending.has_room(held) => break,
+                false => self.pending.oldest_owner().unwrap_or(slot),
+            };
+            drop(self.pop_pending(owner));
+            displaced += 1;
+        }
+        self.stats.pending_dropped += u64::from(displaced);
+        if solicit {
+            self.entry(slot).solicits = 1;
+            self.arm(slot, now + Duration::from_millis(self.config.retrans_timer_ms));
+        }
+        let entry = self.entries[slot as usize].as_mut().expect("just found or made");
+        match self.pending.push(slot, &mut entry.pending, packet) {
+            Ok(()) => Resolved::Pending { solicit, displaced },
+            // Unreachable: room was made.
+            Err(packet) => self.refuse(packet, Refusal::TooLarge),
+        }
+    }
+
+    fn pop_pending(&mut self, slot: u32) -> Option<Packet> {
+        let entry = self.entries[slot as usize].as_mut()?;
+        self.pending.pop(&mut entry.pending)
+    }
+
+    fn refuse(&mut self, packet: Packet, why: Refusal) -> Resolved {
+        self.stats.refused += 1;
+        Resolved::Refused(packet, why)
+    }
+
+    /// A new INCOMPLETE entry without deadline, if need be in another's place; `wanted` when
+    /// something is to be sent to it.
+    fn create(&mut self, now: Instant, link: LinkId, ip: IpAddr, wanted: bool) -> Option<u32> {
+        if self.index.len() >= self.config.limit {
+            let slot = self.find_giving_way(wanted)?;
+            let dropped = self.take_out(slot);
+            self.stats.evicted += 1;
+            self.stats.pending_dropped += dropped.len() as u64;
+        }
+        let entry = Entry {
+            link,
+            ip,
+            mac: MacAddr([0; 6]),
+            state: State::Incomplete,
+            router: false,
+            solicits: 0,
+            until: now,
+            used: now,
+            heard: now,
+            ever_used: wanted,
+            pending: List::EMPTY,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = Some(entry);
+                slot
+            }
+            None => {
+                self.entries.push(Some(entry));
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.index.insert((link, ip), slot);
+        Some(slot)
+    }
+
+    /// The entry of a sample that gives way in a full table. An entry nobody has asked for
+    /// (`wanted` false) displaces only its like and INCOMPLETE ones.
+    fn find_giving_way(&mut self, wanted: bool) -> Option<u32> {
+        let slots = self.entries.len();
+        let all = slots <= limits::EVICTION_SAMPLE_SLOTS;
+        let mut found = None;
+        for i in 0..slots.min(limits::EVICTION_SAMPLE_SLOTS) {
+            let slot = if all { i } else { (self.draw() % slots as u64) as usize };
+            let Some(entry) = &self.entries[slot] else { continue };
+            let rank = match entry.state {
+                State::Static => continue,
+                State::Incomplete => 0,
+                _ if !entry.ever_used => 0,
+                State::Stale => 1,
+                State::Reachable | State::Delay | State::Probe => 2,
+            };
+            let candidate = (rank, entry.used, slot as u32);
+            if (wanted || rank == 0) && found.is_none_or(|best| candidate < best) {
+                found = Some(candidate);
+            }
+        }
+        found.map(|(_, _, slot)| slot)
+    }
+
+    /// Removes an entry and gives back the packets that waited.
+    fn take_out(&mut self, slot: u32) -> PacketBatch {
+        let packets = self.drain(slot);
+        self.deadlines.clear(slot);
+        if let Some(entry) = self.entries[slot as usize].take() {
+            self.index.remove(&(entry.link, entry.ip));
+            self.free.push(slot);
+            self.generation = self.generation.wrapping_add(1);
+        }
+        packets
+    }
+
+    /// Takes out all packets that wait for an entry; no more than a batch holds.
+    fn drain(&mut self, slot: u32) -> PacketBatch {
+        let mut batch = PacketBatch::new();
+        while let Some(packet) = self.pop_pending(slot) {
+            let pushed = batch.push(packet);
+            debug_assert!(pushed.is_ok(), "a list is no longer than a batch");
+        }
+        batch
+    }
+
+    /// The entry of a slot that the index or a deadline names, which is therefore taken.
+    fn entry(&mut self, slot: u32) -> &mut Entry {
+        self.entries[slot as usize].as_mut().expect("a named slot is taken")
+    }
+
+    fn set_reachable(&mut self, slot: u32, now: Instant) {
+        let time = self.draw_reachable_time();
+        let entry = self.entry(slot);
+        entry.state = State::Reachable;
+        entry.heard = now;
+        self.arm(slot, now + time);
+    }
+
+    /// Makes an entry STALE; flows that hold its address must ask again, which is its first use.
+    fn set_stale(&mut self, slot: u32, now: Instant) {
+        let lifetime = Duration::from_millis(self.config.stale_lifetime_ms);
+        self.generation = self.generation.wrapping_add(1);
+        self.entry(slot).state = State::Stale;
+        self.arm(slot, now + lifetime);
+    }
+
+    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay.
+    fn start_delay(&mut self, slot: u32, now: Instant) {
+        let delay = Duration::from_millis(self.config.delay_first_probe_ms);
+        self.entry(slot).state = State::Delay;
+        self.arm(slot, now + delay);
+    }
+
+    /// Sets when the state ends. A deadline armed for earlier stays: it will be found early and
+    /// armed again, so that being confirmed often costs no reordering of deadlines.
+    fn arm(&mut self, slot: u32, until: Instant) {
+        self.entry(slot).until = until;
+        if self.deadlines.get(slot).is_none_or(|armed| until < armed) {
+            self.deadlines.set(slot, until);
+        }
+    }
+
+    /// REACHABLE_TIME with its random factor between 0.5 and 1.5 (RFC 4861 section 6.3.2).
+    fn draw_reachable_time(&mut self) -> Duration {
+        let base = Duration::from_millis(self.config.reachable_time_ms);
+        base / 2 + base.mul_f64((self.draw() >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+
+    /// The next of a sequence that follows from the key, so that a seed repeats it (SplitMix64,
+    /// Steele, Lea and Flood, OOPSLA 2014).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
