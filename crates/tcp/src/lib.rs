@@ -1,1 +1,50 @@
-//! Skeleton.
+//! TCP as a machine without input, output, clock or threads.
+//!
+//! Segments, calls of the application and the time go into a [`Connection`]; segments to send, data, and the next
+//! deadline come out. IPv4 and IPv6 differ here in nothing but the addresses of the [`FourTuple`]. Listeners
+//! belong to the owner: it makes a connection from a SYN with [`Connection::accept`], and answers what belongs to
+//! no connection with [`reset_for`].
+//!
+//! ```text
+//!            on_segment  on_timer                 poll_transmit  next_deadline
+//!                 |         |                            ^             ^
+//!                 v         v                            |             |
+//!   handshake  receive   timers ---> recovery ---> transmit      timers
+//!                 |  \      |      (RACK, PRR)       ^
+//!                 |   ack --+--> scoreboard ---------+
+//!            reassembly          congestion
+//! ```
+
+mod ack;
+mod config;
+pub mod congestion;
+mod connection;
+mod error;
+mod handshake;
+mod info;
+pub mod isn;
+pub mod limits;
+mod ordered;
+mod ranges;
+mod reassembly;
+mod receive;
+mod recovery;
+mod reset;
+mod rtt;
+mod scoreboard;
+mod socket;
+mod state;
+mod timers;
+mod transmit;
+mod window;
+
+pub use config::{Config, FourTuple, Keepalive};
+pub use congestion::CongestionKind;
+pub use connection::Connection;
+pub use error::{ConnError, Refused};
+pub use info::TcpInfo;
+pub use isn::IsnGenerator;
+pub use reset::reset_for;
+pub use rtt::RttEstimator;
+pub use state::{Events, State};
+pub use transmit::{PayloadMode, Segment, TransmitLimits};

@@ -1,0 +1,202 @@
+//! What an acknowledgement does (RFC 9293 3.10.7.4, fifth; RFC 5681; RFC 2018).
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+use millstream_wire::tcp::TcpHeader;
+
+use crate::connection::Connection;
+use crate::recovery::Acked;
+use crate::scoreboard::Delivery;
+use crate::state::State;
+
+impl Connection {
+    /// Offset that an acknowledgement number stands for; negative when it lies before our first.
+    #[inline]
+    pub(crate) fn ack_offset(&self, header: &TcpHeader) -> i64 {
+        let distance = header.ack.0.wrapping_sub(self.snd_seq(self.snd.una).0) as i32;
+        self.snd.una as i64 + i64::from(distance)
+    }
+
+    /// Takes the acknowledgement of an acceptable segment. False: the segment is to be dropped.
+    pub(crate) fn process_ack(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        seg_start: u64,
+        has_data: bool,
+    ) -> bool {
+        let offset = self.ack_offset(header);
+        if offset > self.snd.nxt as i64
+            || offset < self.snd.una as i64 - self.snd.max_wnd.max(65_535) as i64
+        {
+            // RFC 9293 3.10.7.4 and RFC 5961 5.2: what was never sent, or long ago, is acknowledged
+            self.challenge(now);
+            return false;
+        }
+        let una = self.snd.una;
+        let ack = (offset.max(una as i64)) as u64;
+        let old = offset < una as i64;
+        let window = u64::from(header.window) << self.negotiated.snd_shift;
+        let same_window = self.snd.edge == ack + window;
+        self.update_window(now, seg_start, ack, window, old);
+        let in_flight = self.board.pipe(una, self.snd.nxt);
+        let mut delivery = Delivery::default();
+        let mut dsack_bytes = 0;
+        if self.negotiated.sack && !header.options.sack.is_empty() {
+            dsack_bytes = self.take_sack(header, ack, &mut delivery);
+        }
+        let acked = ack - una;
+        if acked > 0 {
+            self.take_cumulative(now, header, ack, &mut delivery);
+        } else if una == self.snd.nxt {
+            return true;
+        }
+        let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
+        if duplicate {
+            self.counters.duplicate_acks_in += 1;
+        }
+        if acked == 0 && !duplicate && delivery.bytes == 0 && dsack_bytes == 0 {
+            return true;
+        }
+        let echo = self.echo_of(header);
+        if acked > 0 {
+            self.arm_loss_timers(now);
+        }
+        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo };
+        self.on_delivery(now, &event);
+        if acked > 0 && self.state.is_synchronized() {
+            self.after_advance(now);
+        }
+        true
+    }
+
+    fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
+        match self.negotiated.timestamps {
+            true => header.options.timestamps.map(|t| t.echo),
+            false => None,
+        }
+    }
+
+    /// RFC 9293 3.10.7.4: SND.WND, SND.WL1, SND.WL2.
+    fn update_window(&mut self, now: Instant, seg_start: u64, ack: u64, window: u64, old: bool) {
+        let snd = &mut self.snd;
+        if old || snd.wl1 > seg_start || snd.wl1 == seg_start && snd.wl2 > ack {
+            return;
+        }
+        snd.wl1 = seg_start;
+        snd.wl2 = ack;
+        snd.wnd = window;
+        snd.max_wnd = snd.max_wnd.max(window);
+        let had_room = snd.edge > snd.nxt;
+        snd.edge = ack + window;
+        snd.probes_unanswered = 0;
+        if snd.una == snd.nxt && snd.edge > snd.nxt && !had_room {
+            // the window opened: leave the persist state
+            self.rtt.reset_backoff();
+            self.timers.stop_retransmit();
+            self.snd.waiting_since = None;
+            let _ = now;
+        }
+    }
+
+    /// Everything below `ack` has arrived.
+    fn take_cumulative(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        ack: u64,
+        delivery: &mut Delivery,
+    ) {
+        let una = self.snd.una;
+        self.board.on_cumulative(una, ack, delivery);
+        let data_end = self.data_end();
+        let data = ack.min(data_end).saturating_sub(self.snd.queue_base);
+        if data > 0 {
+            self.snd.queue.discard(data as usize);
+            self.snd.queue_base += data;
+            self.counters.bytes_acked += data;
+        }
+        self.snd.una = ack;
+        self.snd.waiting_since = (ack < self.snd.nxt).then_some(now);
+        self.sample_rtt(now, header, delivery);
+        // RFC 6298 section 5: new data acknowledged ends the back-off
+        self.rtt.reset_backoff();
+        if self.snd.starved && self.has_room() {
+            self.snd.starved = false;
+            self.events.writable = true;
+        }
+    }
+
+    /// RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from the
+    /// timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds.
+    fn sample_rtt(&mut self, now: Instant, header: &TcpHeader, delivery: &Delivery) {
+        let expected =
+            (self.window.cwnd_bytes / (2 * u64::from(self.snd.mss)).max(1)).clamp(1, 64) as u32;
+        if let Some(at) = delivery.sent_once_at {
+            self.rtt.sample(now, now.saturating_duration_since(at), expected);
+        } else if let Some(echo) = self.echo_of(header).filter(|&echo| echo != 0) {
+            let passed_ms = self.ts_now(now).wrapping_sub(echo);
+            if passed_ms < 1 << 20 {
+                self.rtt.sample(now, Duration::from_millis(u64::from(passed_ms.max(1))), expected);
+            }
+        }
+    }
+
+    /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK.
+    fn take_sack(&mut self, header: &TcpHeader, ack: u64, delivery: &mut Delivery) -> u64 {
+        let base = self.snd_seq(self.snd.una).0;
+        let una = self.snd.una as i64;
+        let offset = |seq: u32| una + i64::from(seq.wrapping_sub(base) as i32);
+        let mut dsack_bytes = 0;
+        let blocks = header.options.sack;
+        for (index, (left, right)) in blocks.iter().enumerate() {
+            let (start, end) = (offset(left.0), offset(right.0));
+            if start >= end || end > self.snd.nxt as i64 {
+                continue;
+            }
+            let inside_second =
+                || blocks.get(1).is_some_and(|(l, r)| offset(l.0) <= start && end <= offset(r.0));
+            if index == 0 && (start < ack as i64 || inside_second()) {
+                // RFC 2883 section 4: the first block, below the ACK or inside the second, is a duplicate
+                dsack_bytes = (end - start) as u64;
+                continue;
+            }
+            if start < ack as i64 {
+                continue;
+            }
+            self.board.on_sack(self.snd.una, start as u64, end as u64, delivery);
+        }
+        dsack_bytes
+    }
+
+    /// `una` moved: what waits for that.
+    fn after_advance(&mut self, now: Instant) {
+        self.tune_send_buffer();
+        if self.snd.una == self.snd.nxt {
+            self.board.shrink_idle();
+        }
+        let fin_acked = self.snd.fin_queued && self.snd.una > self.data_end();
+        if !fin_acked {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => {
+                // RFC 9293 3.10.7.4, FIN-WAIT-1
+                self.state = State::FinWait2;
+                self.arm_fin_wait_2(now);
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => self.finish(None),
+            _ => {}
+        }
+    }
+
+    /// A connection closed both ways does not wait for the peer's FIN for ever.
+    pub(crate) fn arm_fin_wait_2(&mut self, now: Instant) {
+        if self.orphaned && self.state == State::FinWait2 && self.timers.close.is_none() {
+            self.timers.close =
+                Some(now + Duration::from_millis(u64::from(self.config.fin_wait_2_ms)));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the owner of a connection decides before it begins.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crate::congestion::CongestionKind;
+use crate::limits;
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FourTuple {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+}
+
+/// When an idle connection is asked whether its peer still lives (RFC 9293 3.8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Idle time before the first probe (default two hours, the least that RFC 9293 allows as default).
+    pub idle_s: u32,
+    /// Time between probes without an answer.
+    pub interval_s: u32,
+    /// Unanswered probes that end the connection.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Keepalive { idle_s: 7200, interval_s: 75, probes: 9 }
+    }
+}
+
+/// Parameters of a connection. `Default` suits a host on a 1,500-byte link.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest payload of a segment without options, from the link's MTU: offered to the peer and bounding what is sent.
+    pub mss: u16,
+    /// Upper bound of the receive queue, in bytes of memory held. The window grows up to it as needed.
+    pub recv_buffer_bytes: usize,
+    /// Upper bound of the send queue, in bytes of memory held.
+    pub send_buffer_bytes: usize,
+    /// Buffers start small and grow with the path (else they have their upper bound from the start).
+    pub auto_tune: bool,
+    /// Small segments wait for outstanding small ones (RFC 9293 3.7.4, with Minshall's change).
+    pub nagle: bool,
+    /// Longest time an ACK is held back; 0 acknowledges every segment (RFC 9293 3.8.6.3: less than 500).
+    pub delayed_ack_ms: u32,
+    /// Probes for an idle connection; off by default (RFC 9293 MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// Offer and accept window scaling (RFC 7323).
+    pub window_scale: bool,
+    /// Offer and accept timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offer and accept selective acknowledgement (RFC 2018).
+    pub sack: bool,
+    /// Congestion control.
+    pub congestion: CongestionKind,
+    /// Initial congestion window in segments (RFC 6928).
+    pub initial_window_segments: u32,
+    /// How long TIME-WAIT lasts: two maximum segment lifetimes.
+    pub time_wait_ms: u32,
+    /// How long FIN-WAIT-2 lasts once the application has closed both ways.
+    pub fin_wait_2_ms: u32,
+    /// Retransmissions of a SYN or SYN-ACK before the connection fails.
+    pub syn_retries: u8,
+    /// Time-outs in a row, or unanswered window probes, before an established connection fails.
+    pub retries: u8,
+    /// Data unacknowledged this long ends the connection (RFC 5482); none: `retries` alone decides.
+    pub user_timeout_ms: Option<u32>,
+    /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
+    pub min_rto_ms: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mss: 1460,
+            recv_buffer_bytes: limits::BUFFER_MAX_BYTES,
+            send_buffer_bytes: limits::BUFFER_MAX_BYTES,
+            auto_tune: true,
+            nagle: true,
+            delayed_ack_ms: 40,
+            keepalive: None,
+            window_scale: true,
+            timestamps: true,
+            sack: true,
+            congestion: CongestionKind::Cubic,
+            initial_window_segments: 10,
+            time_wait_ms: 60_000,
+            fin_wait_2_ms: 60_000,
+            syn_retries: 6,
+            retries: 15,
+            user_timeout_ms: None,
+            min_rto_ms: 200,
+        }
+    }
+}
+
+impl Config {
+    /// The shift offered to the peer: the least that lets the window field name the whole receive buffer.
+    pub(crate) fn window_shift(&self) -> u8 {
+        let mut shift = 0;
+        while shift < limits::MAX_WINDOW_SCALE && (65_535usize << shift) < self.recv_buffer_bytes {
+            shift += 1;
+        }
+        shift
+    }
+
+    pub(crate) fn time_wait(&self) -> Duration {
+        Duration::from_millis(u64::from(self.time_wait_ms))
+    }
+
+    pub(crate) fn delayed_ack(&self) -> Duration {
+        Duration::from_millis(u64::from(self.delayed_ack_ms.min(500)))
+    }
+}

@@ -1,0 +1,174 @@
+//! CUBIC (RFC 9438). Windows inside are in segments, as in the RFC.
+
+use millstream_packet::Instant;
+
+use super::{AckSample, Controller, Window};
+
+/// RFC 9438 4.1.2: multiplicative decrease.
+const BETA: f64 = 0.7;
+/// RFC 9438 5: aggressiveness, segments/s³.
+const C: f64 = 0.4;
+/// RFC 9438 4.3: additive increase of the Reno-friendly estimate until it reaches the window before the loss.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// A cubic function of the time since the last congestion, with its plateau where that congestion was.
+#[derive(Debug, Default)]
+pub struct Cubic {
+    /// Window just before the last reduction, in segments.
+    w_max: f64,
+    /// Window at the last reduction, before it; where the Reno estimate speeds up.
+    cwnd_prior: f64,
+    /// Start of the present stage of growth.
+    epoch: Option<Instant>,
+    /// Window at the start of the epoch.
+    cwnd_epoch: f64,
+    /// Seconds from the epoch to the plateau.
+    k_s: f64,
+    /// Estimate of what Reno would have.
+    w_est: f64,
+    /// Part of a byte not yet added.
+    fraction: f64,
+    /// State before the last reduction.
+    undo: Option<(f64, f64)>,
+}
+
+impl Cubic {
+    fn begin_epoch(&mut self, now: Instant, cwnd: f64) {
+        self.epoch = Some(now);
+        self.cwnd_epoch = cwnd;
+        self.w_est = cwnd;
+        if self.w_max <= cwnd {
+            // RFC 9438 4.8: no plateau ahead
+            self.k_s = 0.0;
+            self.w_max = cwnd;
+        } else {
+            // RFC 9438 equation 2
+            self.k_s = ((self.w_max - cwnd) / C).cbrt();
+        }
+    }
+
+    fn avoid(&mut self, window: &mut Window, ack: &AckSample, acked_bytes: u64) {
+        let mss = f64::from(window.mss_bytes);
+        let cwnd = window.cwnd_bytes as f64 / mss;
+        let acked = acked_bytes as f64 / mss;
+        if self.epoch.is_none() {
+            self.begin_epoch(ack.now, cwnd);
+        }
+        let epoch = self.epoch.unwrap_or(ack.now);
+        let t = ack.now.saturating_duration_since(epoch).as_secs_f64();
+        // RFC 9438 4.2: the value one round trip ahead, between cwnd and 1.5 cwnd
+        let at = t + ack.srtt.as_secs_f64() - self.k_s;
+        let target = (C * at * at * at + self.w_max).clamp(cwnd, 1.5 * cwnd);
+        // RFC 9438 4.3
+        let alpha = if self.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
+        self.w_est += alpha * acked / cwnd;
+        let now_at = t - self.k_s;
+        let w_cubic = C * now_at * now_at * now_at + self.w_max;
+        let grown = if w_cubic < self.w_est {
+            self.w_est.max(cwnd)
+        } else {
+            // RFC 9438 4.4 and 4.5
+            cwnd + (target - cwnd) / cwnd * acked
+        };
+        // Never more than half of what was acknowledged: the bound of 1.5 windows a round trip.
+        let step = ((grown - cwnd) * mss).min(acked_bytes as f64 / 2.0).max(0.0) + self.fraction;
+        window.cwnd_bytes += step as u64;
+        self.fraction = step - step.trunc();
+    }
+
+    fn reduce(&mut self, window: &mut Window, in_flight_bytes: u64) {
+        let mss = f64::from(window.mss_bytes);
+        let cwnd = window.cwnd_bytes as f64 / mss;
+        self.undo = Some((self.w_max, self.cwnd_prior));
+        self.epoch = None;
+        self.cwnd_prior = cwnd;
+        // RFC 9438 4.7, fast convergence
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        // RFC 9438 4.6: from the window, but a window that was not used counts only as far as it was
+        let used = window.cwnd_bytes.min(in_flight_bytes.max(window.cwnd_bytes / 2));
+        window.ssthresh_bytes = ((used as f64 * BETA) as u64).max(window.minimum());
+    }
+}
+
+impl Controller for Cubic {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
+        if !ack.cwnd_limited {
+            return;
+        }
+        let mut acked = ack.acked_bytes;
+        if window.in_slow_start() {
+            let grown = (window.cwnd_bytes + acked).min(window.ssthresh_bytes);
+            acked -= grown - window.cwnd_bytes;
+            window.cwnd_bytes = grown;
+        }
+        if acked > 0 {
+            self.avoid(window, ack, acked);
+        }
+    }
+
+    fn on_congestion(&mut self, window: &mut Window, _now: Instant, in_flight_bytes: u64) {
+        self.reduce(window, in_flight_bytes);
+    }
+
+    fn on_timeout(&mut self, window: &mut Window, _now: Instant, in_flight_bytes: u64) {
+        self.reduce(window, in_flight_bytes);
+    }
+
+    fn on_undo(&mut self) {
+        if let Some((w_max, cwnd_prior)) = self.undo.take() {
+            self.w_max = w_max;
+            self.cwnd_prior = cwnd_prior;
+        }
+        self.epoch = None;
+    }
+
+    fn on_idle(&mut self, _now: Instant) {
+        // RFC 9438 4.2: time without sending is not time of growth
+        self.epoch = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::newreno::tests::sample;
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn returns_to_the_plateau_in_k_seconds() {
+        let mut cubic = Cubic::default();
+        let mut window =
+            Window { cwnd_bytes: 1_000_000, ssthresh_bytes: 1_000_000, mss_bytes: 1000 };
+        cubic.on_congestion(&mut window, Instant::ZERO, 1_000_000);
+        assert_eq!(window.ssthresh_bytes, 700_000);
+        window.cwnd_bytes = window.ssthresh_bytes;
+        let k_s = (300.0f64 / 0.4).cbrt();
+        let mut now = Instant::ZERO;
+        // a full window acknowledged in every round trip of 10 ms
+        while now < Instant::ZERO + Duration::from_secs_f64(k_s) {
+            let per_ack = window.cwnd_bytes / 20;
+            for _ in 0..20 {
+                cubic.on_ack(&mut window, &sample(now, per_ack));
+            }
+            now = now + Duration::from_millis(10);
+        }
+        let cwnd = window.cwnd_bytes as f64 / 1_000_000.0;
+        assert!((0.97..1.03).contains(&cwnd), "{cwnd}");
+    }
+
+    #[test]
+    fn is_at_least_as_fast_as_reno_on_a_small_window() {
+        let mut cubic = Cubic::default();
+        let mut window = Window { cwnd_bytes: 10_000, ssthresh_bytes: 10_000, mss_bytes: 1000 };
+        cubic.on_congestion(&mut window, Instant::ZERO, 10_000);
+        window.cwnd_bytes = window.ssthresh_bytes;
+        let mut now = Instant::ZERO;
+        for _ in 0..60 {
+            let cwnd = window.cwnd_bytes;
+            cubic.on_ack(&mut window, &sample(now, cwnd));
+            now = now + Duration::from_millis(10);
+        }
+        // 60 round trips at 0.53, later 1 segment each
+        assert!(window.cwnd_bytes > 7_000 + 30_000, "{}", window.cwnd_bytes);
+    }
+}

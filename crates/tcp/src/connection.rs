@@ -1,0 +1,429 @@
+//! The connection: its parts, how it begins, and how a segment finds the code for its state.
+
+use core::time::Duration;
+
+use millstream_packet::{ByteQueue, Instant, Packet, Pool, QueueLimits};
+use millstream_wire::tcp::{SeqNumber, TcpHeader};
+
+use crate::config::{Config, FourTuple};
+use crate::congestion::{Congestion, Window};
+use crate::error::ConnError;
+use crate::info::Counters;
+use crate::limits;
+use crate::reassembly::Reassembly;
+use crate::recovery::Recovery;
+use crate::rtt::RttEstimator;
+use crate::scoreboard::Scoreboard;
+use crate::state::{Events, State};
+use crate::timers::Timers;
+
+/// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
+/// deadline come out. It has no clock, performs no input or output, and sees time only through `now` arguments,
+/// which must not go backwards.
+///
+/// After [`on_segment`](Self::on_segment), [`on_timer`](Self::on_timer) and every call of the application, call
+/// [`poll_transmit`](Self::poll_transmit) until it answers `None`, then arm a timer for
+/// [`next_deadline`](Self::next_deadline).
+pub struct Connection {
+    pub(crate) tuple: FourTuple,
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
+    pub(crate) orphaned: bool,
+    /// Begun by a SYN from the peer.
+    pub(crate) passive: bool,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) snd: SendSide,
+    pub(crate) rcv: ReceiveSide,
+    pub(crate) rtt: RttEstimator,
+    pub(crate) window: Window,
+    pub(crate) congestion: Congestion,
+    pub(crate) recovery: Recovery,
+    pub(crate) board: Scoreboard,
+    pub(crate) timers: Timers,
+    pub(crate) events: Events,
+    pub(crate) error: Option<ConnError>,
+    pub(crate) counters: Counters,
+    /// A reset to be sent: sequence number, and acknowledgement if it has one.
+    pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
+    /// Latest `now` seen, for calls of the application that carry none.
+    pub(crate) clock: Instant,
+}
+
+/// What both SYNs agreed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Negotiated {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    /// Shift of the peer's window field.
+    pub(crate) snd_shift: u8,
+    /// Shift of ours.
+    pub(crate) rcv_shift: u8,
+    /// Both SYNs carry a shift.
+    pub(crate) scaling: bool,
+}
+
+/// The sending direction. Offsets count from our initial sequence number: the SYN is at 0, data begins at 1.
+///
+/// ```text
+///   queue_base          una            nxt          data_end   (then FIN)
+///       |  acknowledged  |  in flight   |   unsent     |
+///       +----------------+--------------+--------------+
+///       ^ front of `queue`: equals una while data is sent
+/// ```
+pub(crate) struct SendSide {
+    pub(crate) iss: SeqNumber,
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
+    /// Right edge of the peer's window, as an offset.
+    pub(crate) edge: u64,
+    /// Window the peer last advertised, and the largest ever.
+    pub(crate) wnd: u64,
+    pub(crate) max_wnd: u64,
+    /// Sequence and acknowledgement of the last window update (RFC 9293: SND.WL1, SND.WL2).
+    pub(crate) wl1: u64,
+    pub(crate) wl2: u64,
+    pub(crate) queue: ByteQueue,
+    pub(crate) queue_base: u64,
+    /// The FIN follows the last byte of the queue.
+    pub(crate) fin_queued: bool,
+    /// A SYN or SYN-ACK is to be sent.
+    pub(crate) syn_due: bool,
+    pub(crate) syn_sent_at: Instant,
+    pub(crate) syn_retransmits: u8,
+    /// End of the last segment sent that was not full (Minshall).
+    pub(crate) small_end: u64,
+    /// Payload bytes of a full segment, timestamps taken off.
+    pub(crate) mss: u32,
+    /// What the peer's SYN allows, options not taken off.
+    pub(crate) peer_mss: u16,
+    pub(crate) limit_bytes: usize,
+    /// The application was refused, or served short, for want of room.
+    pub(crate) starved: bool,
+    pub(crate) last_sent_at: Instant,
+    pub(crate) ts_offset: u32,
+    pub(crate) probe: Probe,
+    /// Window probes or keep-alive probes without an answer.
+    pub(crate) probes_unanswered: u8,
+    /// When the oldest outstanding byte began to wait, for the user timeout.
+    pub(crate) waiting_since: Option<Instant>,
+    pub(crate) cwnd_limited: bool,
+    pub(crate) nagle_held: bool,
+}
+
+/// A segment without data that asks for an ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Probe {
+    None,
+    /// At `una - 1`, for keep-alive and for a window of zero.
+    Old,
+}
+
+/// The receiving direction. Offsets count from the peer's initial sequence number.
+pub(crate) struct ReceiveSide {
+    pub(crate) irs: SeqNumber,
+    pub(crate) nxt: u64,
+    /// Right edge advertised; never moves left.
+    pub(crate) edge: u64,
+    pub(crate) queue: ByteQueue,
+    pub(crate) reassembly: Option<Box<Reassembly>>,
+    /// Offset of the peer's FIN, once seen.
+    pub(crate) fin: Option<u64>,
+    pub(crate) shut: bool,
+    pub(crate) limit_bytes: usize,
+    /// Payload per 256 bytes of memory held, as observed.
+    pub(crate) density: u32,
+    pub(crate) ts_recent: u32,
+    pub(crate) ts_recent_at: Instant,
+    /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
+    pub(crate) acked: u64,
+    pub(crate) ack: AckState,
+    pub(crate) dsack: Option<(u64, u64)>,
+    /// Largest segment payload seen: what "full-sized" means for the ACK policy.
+    pub(crate) mss_estimate: u32,
+    pub(crate) tune: crate::window::AutoTune,
+    pub(crate) challenge_second: u32,
+    pub(crate) challenges: u8,
+}
+
+/// What is owed to the peer in ACKs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckState {
+    /// Send one at once.
+    pub(crate) now: bool,
+    /// Full-sized segments not acknowledged yet, in bytes.
+    pub(crate) pending_bytes: u32,
+    /// Segments still acknowledged at once (start of the connection, after loss).
+    pub(crate) quick: u8,
+}
+
+impl Connection {
+    /// Opens a connection: SYN-SENT, the SYN is due. `isn` must be hard to guess (see [`crate::isn`]);
+    /// `ts_offset` is added to the timestamp clock.
+    pub fn connect(
+        config: Config,
+        tuple: FourTuple,
+        isn: SeqNumber,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let mut connection = Connection::new(config, tuple, isn, ts_offset, now);
+        connection.state = State::SynSent;
+        connection.snd.syn_due = true;
+        connection
+    }
+
+    /// Answers a SYN that a listener accepts: SYN-RECEIVED, the SYN-ACK is due.
+    pub fn accept(
+        config: Config,
+        tuple: FourTuple,
+        isn: SeqNumber,
+        ts_offset: u32,
+        syn: &TcpHeader,
+        now: Instant,
+    ) -> Connection {
+        let mut connection = Connection::new(config, tuple, isn, ts_offset, now);
+        connection.state = State::SynReceived;
+        connection.passive = true;
+        connection.take_syn(now, syn);
+        connection.snd.syn_due = true;
+        connection
+    }
+
+    fn new(
+        config: Config,
+        tuple: FourTuple,
+        isn: SeqNumber,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let recv_max = config.recv_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
+        let send_max = config.send_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
+        let (recv, send) = match config.auto_tune {
+            true => {
+                (recv_max.min(limits::BUFFER_START_BYTES), send_max.min(limits::BUFFER_START_BYTES))
+            }
+            false => (recv_max, send_max),
+        };
+        let default_mss = match tuple.remote.is_ipv6() {
+            true => limits::DEFAULT_MSS_V6_BYTES,
+            false => limits::DEFAULT_MSS_V4_BYTES,
+        };
+        let mss = u32::from(config.mss.min(default_mss));
+        Connection {
+            tuple,
+            state: State::Closed,
+            orphaned: false,
+            passive: false,
+            negotiated: Negotiated::default(),
+            snd: SendSide {
+                iss: isn,
+                una: 0,
+                nxt: 0,
+                edge: 1,
+                wnd: 0,
+                max_wnd: 0,
+                wl1: 0,
+                wl2: 0,
+                queue: ByteQueue::new(queue_limits(send)),
+                queue_base: 1,
+                fin_queued: false,
+                syn_due: false,
+                syn_sent_at: now,
+                syn_retransmits: 0,
+                small_end: 0,
+                mss,
+                peer_mss: default_mss,
+                limit_bytes: send,
+                starved: false,
+                last_sent_at: now,
+                ts_offset,
+                probe: Probe::None,
+                probes_unanswered: 0,
+                waiting_since: None,
+                cwnd_limited: false,
+                nagle_held: false,
+            },
+            rcv: ReceiveSide {
+                irs: SeqNumber(0),
+                nxt: 0,
+                edge: 0,
+                // The machine decides what is taken; the queue's own limit is a last line.
+                queue: ByteQueue::new(queue_limits(2 * recv_max)),
+                reassembly: None,
+                fin: None,
+                shut: false,
+                limit_bytes: recv,
+                density: 160,
+                ts_recent: 0,
+                ts_recent_at: now,
+                acked: 0,
+                ack: AckState { now: false, pending_bytes: 0, quick: limits::QUICK_ACK_SEGMENTS },
+                dsack: None,
+                mss_estimate: mss,
+                tune: crate::window::AutoTune::new(now),
+                challenge_second: 0,
+                challenges: 0,
+            },
+            rtt: RttEstimator::new(config.min_rto_ms),
+            window: Window {
+                cwnd_bytes: u64::from(config.initial_window_segments) * u64::from(mss),
+                ssthresh_bytes: u64::MAX,
+                mss_bytes: mss,
+            },
+            congestion: Congestion::new(config.congestion),
+            recovery: Recovery::new(),
+            board: Scoreboard::new(isn.0 ^ ts_offset),
+            timers: Timers::default(),
+            events: Events::default(),
+            error: None,
+            counters: Counters::default(),
+            reset_due: None,
+            clock: now,
+            config,
+        }
+    }
+
+    /// Takes a segment of this connection. `payload` may be a merged burst, up to 64 KB, and may lie anywhere;
+    /// `ecn` is the ECN field of its IP header. The header's checksum was verified by the caller.
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+        ecn: u8,
+        pool: &Pool,
+    ) {
+        self.set_clock(now);
+        let _ = ecn;
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.on_segment_syn_sent(now, header, payload, pool),
+            State::TimeWait => self.on_segment_time_wait(now, header, payload),
+            _ => self.on_segment_synchronized(now, header, payload, pool),
+        }
+        self.check();
+    }
+
+    pub(crate) fn set_clock(&mut self, now: Instant) {
+        debug_assert!(now >= self.clock, "time goes backwards");
+        self.clock = now;
+    }
+
+    /// The state, as RFC 9293 names it.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The two ends.
+    pub fn tuple(&self) -> FourTuple {
+        self.tuple
+    }
+
+    /// Why the connection ended, if not in order.
+    pub fn error(&self) -> Option<ConnError> {
+        self.error
+    }
+
+    /// Offset `offset` of our sequence space as it stands on the wire.
+    #[inline]
+    pub(crate) fn snd_seq(&self, offset: u64) -> SeqNumber {
+        SeqNumber(self.snd.iss.0.wrapping_add(offset as u32))
+    }
+
+    /// Offset `offset` of the peer's sequence space as it stands on the wire.
+    #[inline]
+    pub(crate) fn rcv_seq(&self, offset: u64) -> SeqNumber {
+        SeqNumber(self.rcv.irs.0.wrapping_add(offset as u32))
+    }
+
+    /// End of the data that the application wrote; the FIN, if queued, is at this offset.
+    #[inline]
+    pub(crate) fn data_end(&self) -> u64 {
+        self.snd.queue_base + self.snd.queue.len() as u64
+    }
+
+    /// The FIN was sent at least once.
+    pub(crate) fn fin_sent(&self) -> bool {
+        self.snd.fin_queued && self.snd.nxt > self.data_end()
+    }
+
+    /// The timestamp clock: milliseconds plus a secret offset (RFC 7323 5.4).
+    #[inline]
+    pub(crate) fn ts_now(&self, now: Instant) -> u32 {
+        ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.snd.ts_offset)
+    }
+
+    /// Ends the connection without a word to the peer.
+    pub(crate) fn finish(&mut self, error: Option<ConnError>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.timers = Timers::default();
+        self.snd.syn_due = false;
+        self.snd.probe = Probe::None;
+        self.rcv.ack.now = false;
+        self.rcv.reassembly = None;
+        self.snd.queue = ByteQueue::new(queue_limits(limits::BUFFER_MIN_BYTES));
+        self.snd.queue_base = self.snd.nxt.max(1);
+        self.snd.una = self.snd.nxt;
+        self.snd.fin_queued = false;
+        self.board = Scoreboard::new(1);
+        self.events.closed = true;
+        self.events.readable = true;
+        self.events.writable = true;
+        if error.is_some() && self.error.is_none() {
+            self.error = error;
+            self.events.error = true;
+        }
+    }
+
+    /// Ends the connection and tells the peer by RST.
+    pub(crate) fn finish_with_reset(&mut self, error: ConnError) {
+        let reset = (self.snd_seq(self.snd.nxt), Some(self.rcv_seq(self.rcv.nxt)));
+        let tell = self.state.is_synchronized() && self.state != State::TimeWait
+            || self.state == State::SynReceived;
+        self.finish(Some(error));
+        if tell {
+            self.reset_due = Some(reset);
+        }
+    }
+
+    /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
+    pub(crate) fn enter_time_wait(&mut self, now: Instant) {
+        self.state = State::TimeWait;
+        self.timers.stop_retransmit();
+        self.timers.keepalive = None;
+        self.timers.close = Some(now + self.config.time_wait());
+        self.rcv.reassembly = None;
+    }
+
+    /// Invariants that hold between calls.
+    pub(crate) fn check(&self) {
+        debug_assert!(self.snd.una <= self.snd.nxt);
+        debug_assert!(self.snd.nxt <= self.data_end() + u64::from(self.snd.fin_queued));
+        debug_assert!(
+            self.rcv.nxt <= self.rcv.edge + 2,
+            "FIN and SYN aside, nothing beyond the window is taken"
+        );
+        debug_assert!(
+            self.state == State::Closed
+                || self.state == State::TimeWait
+                || self.snd.una == self.snd.nxt
+                || self.timers.retransmit_armed(),
+            "no timer while data is outstanding in {}",
+            self.state
+        );
+    }
+
+    /// Time for which something has been outstanding.
+    pub(crate) fn waited(&self, now: Instant) -> Duration {
+        self.snd.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+/// Limits of a queue that becomes writable again at half.
+pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
+    QueueLimits { low_bytes: high_bytes / 2, high_bytes }
+}

@@ -1,0 +1,158 @@
+//! The SYNs: what they negotiate, SYN-SENT, and the step from SYN-RECEIVED to ESTABLISHED.
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::TcpHeader;
+
+use crate::connection::{Connection, Negotiated};
+use crate::error::ConnError;
+use crate::limits::MIN_MSS_BYTES;
+use crate::state::State;
+
+impl Connection {
+    /// Learns the peer's sequence number and options from its SYN.
+    pub(crate) fn take_syn(&mut self, now: Instant, syn: &TcpHeader) {
+        let options = &syn.options;
+        let Self { config, snd, rcv, negotiated, .. } = self;
+        rcv.irs = syn.seq;
+        rcv.nxt = 1;
+        rcv.acked = 1;
+        *negotiated = Negotiated {
+            timestamps: config.timestamps && options.timestamps.is_some(),
+            sack: config.sack && options.sack_permitted,
+            ..Negotiated::default()
+        };
+        if let Some(shift) = options.window_scale.filter(|_| config.window_scale) {
+            // RFC 7323 2.2: both or none
+            negotiated.snd_shift = shift.min(crate::limits::MAX_WINDOW_SCALE);
+            negotiated.rcv_shift = config.window_shift();
+            negotiated.scaling = true;
+        }
+        if let Some(timestamps) = options.timestamps.filter(|_| negotiated.timestamps) {
+            rcv.ts_recent = timestamps.value;
+            rcv.ts_recent_at = now;
+        }
+        if let Some(mss) = options.mss {
+            snd.peer_mss = mss.max(MIN_MSS_BYTES);
+        }
+        // RFC 7323 2.2: the window of a SYN is never scaled
+        snd.wnd = u64::from(syn.window);
+        snd.max_wnd = snd.wnd;
+        snd.edge = 1 + snd.wnd;
+        snd.wl1 = 0;
+        snd.wl2 = 0;
+        self.set_mss();
+        let mss = u64::from(self.snd.mss);
+        // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
+        let segments = u64::from(self.config.initial_window_segments);
+        self.window.cwnd_bytes = (segments * mss).min((segments * 1460).max(2 * mss));
+        self.initial_window();
+    }
+
+    /// Recomputes the payload of a full segment from what both sides allow (RFC 9293 3.7.1: options taken off).
+    pub(crate) fn set_mss(&mut self) {
+        let options = if self.negotiated.timestamps { 12 } else { 0 };
+        let mss = self.config.mss.min(self.snd.peer_mss).max(MIN_MSS_BYTES);
+        self.snd.mss = u32::from(mss - options);
+        self.window.mss_bytes = self.snd.mss;
+        self.rcv.mss_estimate = self.snd.mss;
+    }
+
+    /// RFC 9293 3.10.7.3.
+    pub(crate) fn on_segment_syn_sent(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+        pool: &Pool,
+    ) {
+        self.counters.segments_in += 1;
+        let flags = header.flags;
+        if flags.ack() {
+            let offset = self.ack_offset(header);
+            if offset <= 0 || offset > self.snd.nxt as i64 {
+                // first: an ACK of something else
+                if !flags.rst() {
+                    self.reset_due = Some((header.ack, None));
+                }
+                return;
+            }
+        }
+        if flags.rst() {
+            // second: with an acceptable ACK the peer refuses, without it nobody knows who sent it
+            if flags.ack() {
+                self.finish(Some(ConnError::Refused));
+            }
+            return;
+        }
+        if !flags.syn() {
+            return;
+        }
+        self.take_syn(now, header);
+        if !flags.ack() {
+            // RFC 9293 3.5 figure 7: simultaneous open
+            self.state = State::SynReceived;
+            self.snd.syn_due = true;
+            return;
+        }
+        self.snd.una = 1;
+        self.snd.wl2 = 1;
+        self.establish(now);
+        self.rcv.ack.now = true;
+        if let Some(packet) = payload
+            && !packet.is_empty()
+        {
+            self.take_data(now, 1, packet, pool);
+        }
+        if flags.fin() {
+            // rare, and legal: the peer sends it again once it is established
+            self.rcv.ack.now = true;
+        }
+    }
+
+    /// RFC 9293 3.10.7.4, fifth, SYN-RECEIVED. False: not acceptable, the segment is dropped.
+    pub(crate) fn complete_handshake(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        start: i64,
+    ) -> bool {
+        let offset = self.ack_offset(header);
+        if offset <= 0 || offset > self.snd.nxt as i64 {
+            // <SEQ=SEG.ACK><CTL=RST>
+            self.reset_due = Some((header.ack, None));
+            return false;
+        }
+        self.snd.una = 1;
+        self.snd.wnd = u64::from(header.window) << self.negotiated.snd_shift;
+        self.snd.max_wnd = self.snd.wnd;
+        self.snd.edge = 1 + self.snd.wnd;
+        self.snd.wl1 = start.max(0) as u64;
+        self.snd.wl2 = 1;
+        self.establish(now);
+        true
+    }
+
+    fn establish(&mut self, now: Instant) {
+        self.state = State::Established;
+        self.snd.syn_due = false;
+        self.timers.stop_retransmit();
+        self.snd.waiting_since = None;
+        if self.snd.syn_retransmits == 0 {
+            self.rtt.sample(now, now.saturating_duration_since(self.snd.syn_sent_at), 1);
+        } else {
+            // RFC 6298 5.7, RFC 5681 3.1: a lost SYN makes the first window one segment
+            self.rtt.syn_was_lost();
+            if self.snd.syn_retransmits > 1 {
+                self.window.cwnd_bytes = u64::from(self.snd.mss);
+            }
+        }
+        self.rtt.reset_backoff();
+        self.events.connected = true;
+        self.events.writable = true;
+        self.touch_keepalive(now);
+        if self.snd.fin_queued {
+            // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)
+            self.state = State::FinWait1;
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Statistics of a connection, in the spirit and with the names of Linux's `tcp_info`, units added.
+
+use core::time::Duration;
+
+use crate::connection::Connection;
+use crate::recovery::Phase;
+use crate::state::State;
+
+/// Counters that only grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) delivered_bytes: u64,
+    pub(crate) segments_out: u64,
+    pub(crate) segments_in: u64,
+    pub(crate) data_segments_out: u64,
+    pub(crate) data_segments_in: u64,
+    pub(crate) retransmits: u32,
+    pub(crate) timeouts: u32,
+    pub(crate) fast_recoveries: u32,
+    pub(crate) loss_probes: u32,
+    pub(crate) spurious_recoveries: u32,
+    pub(crate) window_probes: u32,
+    pub(crate) keepalives: u32,
+    pub(crate) delayed_acks: u32,
+    pub(crate) duplicate_acks_in: u32,
+    pub(crate) dsacks_in: u32,
+    pub(crate) dsacks_out: u32,
+    pub(crate) out_of_order_segments: u32,
+    pub(crate) challenge_acks: u32,
+    pub(crate) paws_rejected: u32,
+    pub(crate) out_of_window: u32,
+    pub(crate) memory_drops: u32,
+    pub(crate) reorderings: u32,
+    pub(crate) limited: Limited,
+}
+
+/// Time spent with data to send, by what held it back. Nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limited {
+    pub(crate) since_ns: u64,
+    pub(crate) by: LimitedBy,
+    pub(crate) busy_ns: u64,
+    pub(crate) rwnd_ns: u64,
+    pub(crate) sndbuf_ns: u64,
+}
+
+/// What holds the sender back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LimitedBy {
+    #[default]
+    Idle,
+    Busy,
+    PeerWindow,
+    SendBuffer,
+}
+
+impl Limited {
+    /// From `now_ns` on the sender is held back by `by`.
+    #[inline]
+    pub(crate) fn set(&mut self, by: LimitedBy, now_ns: u64) {
+        if self.by != by {
+            let passed = now_ns.saturating_sub(self.since_ns);
+            self.add(passed);
+            self.by = by;
+            self.since_ns = now_ns;
+        }
+    }
+
+    fn add(&mut self, passed: u64) {
+        match self.by {
+            LimitedBy::Idle => return,
+            LimitedBy::Busy => {}
+            LimitedBy::PeerWindow => self.rwnd_ns += passed,
+            LimitedBy::SendBuffer => self.sndbuf_ns += passed,
+        }
+        self.busy_ns += passed;
+    }
+
+    fn at(mut self, now_ns: u64) -> Limited {
+        let passed = now_ns.saturating_sub(self.since_ns);
+        self.add(passed);
+        self
+    }
+}
+
+/// A snapshot of a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct TcpInfo {
+    pub state: State,
+    /// Name of the congestion control, as Linux spells it.
+    pub congestion: &'static str,
+    /// `Open`, `Recovery` or `Loss`, as Linux's ca_state.
+    pub ca_state: &'static str,
+    pub timestamps: bool,
+    pub sack: bool,
+    pub snd_wscale: u8,
+    pub rcv_wscale: u8,
+    pub rto_us: u64,
+    pub srtt_us: u64,
+    pub rttvar_us: u64,
+    pub min_rtt_us: u64,
+    pub backoff: u8,
+    pub snd_mss_bytes: u32,
+    pub rcv_mss_bytes: u32,
+    pub cwnd_bytes: u64,
+    /// `u64::MAX` before the first congestion.
+    pub ssthresh_bytes: u64,
+    pub in_flight_bytes: u64,
+    pub unacked_bytes: u64,
+    pub sacked_bytes: u64,
+    pub lost_bytes: u64,
+    /// Window the peer offers.
+    pub snd_wnd_bytes: u64,
+    /// Window offered to the peer.
+    pub rcv_wnd_bytes: u64,
+    /// Data written and not yet sent.
+    pub notsent_bytes: u64,
+    pub send_queue_bytes: u64,
+    pub send_queue_held_bytes: usize,
+    pub send_limit_bytes: usize,
+    pub recv_queue_bytes: u64,
+    pub recv_queue_held_bytes: usize,
+    pub recv_limit_bytes: usize,
+    pub out_of_order_bytes: u64,
+    pub out_of_order_ranges: usize,
+    pub bytes_sent: u64,
+    pub bytes_retransmitted: u64,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub delivered_bytes: u64,
+    /// Segments as on the wire: a super-segment counts as what it is split into.
+    pub segments_out: u64,
+    pub segments_in: u64,
+    pub data_segments_out: u64,
+    pub data_segments_in: u64,
+    /// Segments sent again.
+    pub retransmits: u32,
+    pub timeouts: u32,
+    pub fast_recoveries: u32,
+    pub loss_probes: u32,
+    pub spurious_recoveries: u32,
+    pub window_probes: u32,
+    pub keepalives: u32,
+    pub delayed_acks: u32,
+    pub duplicate_acks_in: u32,
+    pub dsacks_in: u32,
+    pub dsacks_out: u32,
+    pub out_of_order_segments: u32,
+    pub challenge_acks: u32,
+    pub paws_rejected: u32,
+    pub out_of_window: u32,
+    pub memory_drops: u32,
+    pub reorderings: u32,
+    /// Time with data outstanding or waiting.
+    pub busy_us: u64,
+    pub rwnd_limited_us: u64,
+    pub sndbuf_limited_us: u64,
+}
+
+fn us(duration: Duration) -> u64 {
+    duration.as_micros() as u64
+}
+
+impl Connection {
+    /// Statistics and gauges, as of the last call that carried a time.
+    pub fn info(&self) -> TcpInfo {
+        let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
+        let limited = c.limited.at(self.clock.as_nanos());
+        let (ooo_bytes, ooo_held, ooo_ranges) =
+            rcv.reassembly.as_ref().map_or((0, 0, 0), |r| (r.bytes(), r.held_bytes(), r.ranges()));
+        TcpInfo {
+            state: self.state,
+            congestion: self.congestion.kind().name(),
+            ca_state: match self.recovery.phase {
+                Phase::Open => "Open",
+                Phase::Recovery { .. } => "Recovery",
+                Phase::Loss { .. } => "Loss",
+            },
+            timestamps: self.negotiated.timestamps,
+            sack: self.negotiated.sack,
+            snd_wscale: self.negotiated.snd_shift,
+            rcv_wscale: self.negotiated.rcv_shift,
+            rto_us: us(rtt.rto()),
+            srtt_us: us(rtt.srtt()),
+            rttvar_us: us(rtt.rttvar()),
+            min_rtt_us: us(rtt.min_rtt().unwrap_or_default()),
+            backoff: rtt.backoff(),
+            snd_mss_bytes: snd.mss,
+            rcv_mss_bytes: rcv.mss_estimate,
+            cwnd_bytes: window.cwnd_bytes,
+            ssthresh_bytes: window.ssthresh_bytes,
+            in_flight_bytes: board.pipe(snd.una, snd.nxt),
+            unacked_bytes: snd.nxt - snd.una,
+            sacked_bytes: board.sacked_bytes(),
+            lost_bytes: board.lost_bytes(),
+            snd_wnd_bytes: snd.edge.saturating_sub(snd.una),
+            rcv_wnd_bytes: rcv.edge.saturating_sub(rcv.nxt),
+            notsent_bytes: self.data_end().saturating_sub(snd.nxt.max(1)),
+            send_queue_bytes: snd.queue.len() as u64,
+            send_queue_held_bytes: snd.queue.held_bytes(),
+            send_limit_bytes: snd.limit_bytes,
+            recv_queue_bytes: rcv.queue.len() as u64,
+            recv_queue_held_bytes: rcv.queue.held_bytes() + ooo_held,
+            recv_limit_bytes: rcv.limit_bytes,
+            out_of_order_bytes: ooo_bytes,
+            out_of_order_ranges: ooo_ranges,
+            bytes_sent: c.bytes_sent,
+            bytes_retransmitted: c.bytes_retransmitted,
+            bytes_acked: c.bytes_acked,
+            bytes_received: c.bytes_received,
+            delivered_bytes: c.delivered_bytes,
+            segments_out: c.segments_out,
+            segments_in: c.segments_in,
+            data_segments_out: c.data_segments_out,
+            data_segments_in: c.data_segments_in,
+            retransmits: c.retransmits,
+            timeouts: c.timeouts,
+            fast_recoveries: c.fast_recoveries,
+            loss_probes: c.loss_probes,
+            spurious_recoveries: c.spurious_recoveries,
+            window_probes: c.window_probes,
+            keepalives: c.keepalives,
+            delayed_acks: c.delayed_acks,
+            duplicate_acks_in: c.duplicate_acks_in,
+            dsacks_in: c.dsacks_in,
+            dsacks_out: c.dsacks_out,
+            out_of_order_segments: c.out_of_order_segments,
+            challenge_acks: c.challenge_acks,
+            paws_rejected: c.paws_rejected,
+            out_of_window: c.out_of_window,
+            memory_drops: c.memory_drops,
+            reorderings: c.reorderings,
+            busy_us: limited.busy_ns / 1000,
+            rwnd_limited_us: limited.rwnd_ns / 1000,
+            sndbuf_limited_us: limited.sndbuf_ns / 1000,
+        }
+    }
+}

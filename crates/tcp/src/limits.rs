@@ -1,0 +1,42 @@
+//! Every limit of the machine, in one place. The unit is the last word of the name.
+
+/// Segment size assumed when the peer's SYN names none, IPv4 (RFC 9293 3.7.1).
+pub const DEFAULT_MSS_V4_BYTES: u16 = 536;
+/// Segment size assumed when the peer's SYN names none, IPv6 (RFC 9293 3.7.1).
+pub const DEFAULT_MSS_V6_BYTES: u16 = 1220;
+/// Smallest segment size that a peer or a router can press on us.
+pub const MIN_MSS_BYTES: u16 = 88;
+/// Largest payload of one super-segment; the IP length field bounds it.
+pub const SUPER_SEGMENT_BYTES: u32 = 65_000;
+/// Largest window shift (RFC 7323 2.3).
+pub const MAX_WINDOW_SCALE: u8 = 14;
+
+/// Disjoint ranges of out-of-order data held; a range more is not kept.
+pub const REASSEMBLY_RANGES: usize = 1024;
+/// Disjoint ranges in each set of the sender's scoreboard; what does not fit is treated as not reported.
+pub const SCOREBOARD_RANGES: usize = 8192;
+/// SACK blocks in a segment that carries timestamps too (RFC 2018 section 3).
+pub const SACK_BLOCKS_WITH_TIMESTAMPS: usize = 3;
+/// SACK blocks in a segment without timestamps (RFC 2018 section 3).
+pub const SACK_BLOCKS: usize = 4;
+
+/// First retransmission time-out before a round trip was measured (RFC 6298 2.1).
+pub const INITIAL_RTO_MS: u32 = 1_000;
+/// Time-out used for data when the SYN had to be sent again (RFC 6298 5.7).
+pub const RTO_AFTER_LOST_SYN_MS: u32 = 3_000;
+/// Upper bound of the retransmission time-out (RFC 6298 2.5: at least 60 s).
+pub const MAX_RTO_MS: u32 = 120_000;
+/// Duplicate ACKs (or selectively acknowledged segments) that mean loss (RFC 5681 3.2).
+pub const DUPLICATE_THRESHOLD: u32 = 3;
+/// Segments acknowledged at once when a connection starts.
+pub const QUICK_ACK_SEGMENTS: u8 = 16;
+/// Challenge ACKs and answers to out-of-window segments, per connection and second (RFC 5961 section 7).
+pub const CHALLENGE_ACKS_PER_S: u8 = 10;
+/// A timestamp this old is no longer compared (RFC 7323 5.5: 24 days).
+pub const TIMESTAMP_AGE_LIMIT_S: u64 = 24 * 24 * 3600;
+/// Receive and send buffers start at this much memory and are tuned upwards.
+pub const BUFFER_START_BYTES: usize = 256 * 1024;
+/// Default upper bound of either buffer, in bytes of memory held.
+pub const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Smallest buffer that can be configured.
+pub const BUFFER_MIN_BYTES: usize = 8 * 1024;

@@ -1,0 +1,203 @@
+//! Data that arrived ahead of what is missing.
+
+use millstream_packet::{ByteQueue, Packet, Pool};
+use millstream_wire::tcp::SackBlocks;
+
+use crate::connection::queue_limits;
+use crate::limits::REASSEMBLY_RANGES;
+use crate::ordered::OrderedMap;
+
+/// What became of a segment that was offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Inserted {
+    /// Bytes taken.
+    pub(crate) bytes: u64,
+    /// The first part that was there already (for D-SACK).
+    pub(crate) duplicate: Option<(u64, u64)>,
+    /// Something was dropped for want of memory or ranges.
+    pub(crate) dropped: bool,
+}
+
+/// Disjoint ranges of bytes with gaps between them, limited in number and in memory held.
+///
+/// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears.
+pub(crate) struct Reassembly {
+    ranges: OrderedMap<ByteQueue>,
+    bytes: u64,
+    held: usize,
+    /// Offsets inside ranges, the most recently grown first (RFC 2018 section 4).
+    recent: [u64; 4],
+}
+
+impl Reassembly {
+    pub(crate) fn new(seed: u32) -> Self {
+        Reassembly { ranges: OrderedMap::new(seed), bytes: 0, held: 0, recent: [0; 4] }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn containing(&self, offset: u64) -> Option<(u64, u64)> {
+        let (start, queue) = self.ranges.floor(offset)?;
+        let end = start + queue.len() as u64;
+        (end > offset).then_some((start, end))
+    }
+
+    fn next_start(&self, offset: u64) -> Option<u64> {
+        self.ranges.ceiling(offset).map(|(start, _)| start)
+    }
+
+    /// Offers `packet`, whose first byte is at `start`; memory held may grow up to `memory_bytes`. What is there
+    /// already is kept, the packet is cut to fit the gaps.
+    pub(crate) fn insert(
+        &mut self,
+        start: u64,
+        packet: Packet,
+        memory_bytes: usize,
+        pool: &Pool,
+    ) -> Inserted {
+        let mut outcome = Inserted::default();
+        let end = start + packet.len() as u64;
+        let (mut at, mut rest) = (start, Some(packet));
+        while at < end {
+            let Some(mut piece) = rest.take() else { break };
+            if let Some((from, to)) = self.containing(at) {
+                let known = to.min(end);
+                outcome.duplicate.get_or_insert((at, known));
+                debug_assert!(from <= at);
+                piece.trim_front((known - at) as usize);
+                at = known;
+                rest = Some(piece);
+                continue;
+            }
+            let gap_end = self.next_start(at).map_or(end, |next| next.min(end));
+            if gap_end < end {
+                match piece.split_off((gap_end - at) as usize, pool) {
+                    Ok(later) => rest = Some(later),
+                    Err(_) => {
+                        piece.truncate((gap_end - at) as usize);
+                        outcome.dropped = true;
+                    }
+                }
+            }
+            if !self.put(at, piece, memory_bytes) {
+                outcome.dropped = true;
+                break;
+            }
+            outcome.bytes += gap_end - at;
+            at = gap_end;
+        }
+        if outcome.bytes > 0 || outcome.duplicate.is_some() {
+            self.remember(start.max(outcome.duplicate.map_or(start, |_| start)), end);
+        }
+        outcome
+    }
+
+    /// Adds a piece that overlaps nothing, joining it with its neighbours.
+    fn put(&mut self, at: u64, piece: Packet, memory_bytes: usize) -> bool {
+        let end = at + piece.len() as u64;
+        let below =
+            self.ranges.floor_mut(at).filter(|(start, queue)| start + queue.len() as u64 == at);
+        let key = match below {
+            Some((key, queue)) => {
+                let before = queue.held_bytes();
+                if self.held + piece.held_bytes() > memory_bytes || queue.append(piece).is_err() {
+                    return false;
+                }
+                self.held += queue.held_bytes() - before;
+                key
+            }
+            None => {
+                if self.held + piece.held_bytes() > memory_bytes
+                    || self.ranges.len() >= REASSEMBLY_RANGES
+                        && self.ranges.ceiling(end).is_none_or(|(s, _)| s != end)
+                {
+                    return false;
+                }
+                let mut queue = ByteQueue::new(queue_limits(usize::MAX / 4));
+                if queue.append(piece).is_err() {
+                    return false;
+                }
+                self.held += queue.held_bytes();
+                self.ranges.insert(at, queue);
+                at
+            }
+        };
+        self.bytes += end - at;
+        if let Some(mut above) = self.ranges.remove(end)
+            && let Some((_, queue)) = self.ranges.floor_mut(key)
+        {
+            let before = queue.held_bytes() + above.held_bytes();
+            queue.concat(&mut above);
+            self.held = self.held + queue.held_bytes() - before;
+        }
+        true
+    }
+
+    fn remember(&mut self, start: u64, end: u64) {
+        let Some((from, to)) = self.containing(end - 1).or_else(|| self.containing(start)) else {
+            return;
+        };
+        let inside = |offset: u64| (from..to).contains(&offset);
+        let place = self.recent.iter().position(|&offset| inside(offset)).unwrap_or(3);
+        self.recent.copy_within(0..place, 1);
+        self.recent[0] = from;
+    }
+
+    /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`.
+    pub(crate) fn take_ready(&mut self, nxt: u64) -> Option<ByteQueue> {
+        let (start, queue) = self.ranges.first()?;
+        if start > nxt {
+            return None;
+        }
+        let held = queue.held_bytes();
+        let mut queue = self.ranges.remove(start)?;
+        self.held -= held;
+        self.bytes -= queue.len() as u64;
+        let known = (nxt - start).min(queue.len() as u64);
+        queue.discard(known as usize);
+        if queue.is_empty() { self.take_ready(nxt) } else { Some(queue) }
+    }
+
+    /// Drops the highest range, to make room for what the application can read sooner (RFC 2018 section 8).
+    pub(crate) fn drop_highest(&mut self) -> bool {
+        let Some((start, queue)) = self.ranges.last() else { return false };
+        self.held -= queue.held_bytes();
+        self.bytes -= queue.len() as u64;
+        self.ranges.remove(start).is_some()
+    }
+
+    /// SACK blocks, the range that grew last first (RFC 2018 section 4), after a duplicate to be reported first
+    /// (RFC 2883 section 4). `wire` turns an offset into a sequence number.
+    pub(crate) fn blocks(
+        &self,
+        limit: usize,
+        blocks: &mut SackBlocks,
+        wire: impl Fn(u64) -> millstream_wire::tcp::SeqNumber,
+    ) {
+        let mut seen = [0u64; 4];
+        let mut count = 0;
+        for &offset in &self.recent {
+            let Some((from, to)) = self.containing(offset) else { continue };
+            if blocks.len() >= limit || seen[..count].contains(&from) {
+                continue;
+            }
+            seen[count] = from;
+            count += 1;
+            let _ = blocks.push(wire(from), wire(to));
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Segments in synchronised states: acceptability, reset and SYN checks, data, FIN (RFC 9293 3.10.7.4).
+
+use core::time::Duration;
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::TcpHeader;
+
+use crate::connection::Connection;
+use crate::error::ConnError;
+use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
+use crate::reassembly::Reassembly;
+use crate::state::State;
+
+/// Where a segment lies in the peer's sequence space.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Offset of its first byte; may lie before the connection.
+    start: i64,
+    /// Offset after its last byte, FIN not counted.
+    data_end: i64,
+    /// Offset after everything.
+    end: i64,
+}
+
+impl Connection {
+    pub(crate) fn on_segment_synchronized(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+        pool: &Pool,
+    ) {
+        let len = payload.as_ref().map_or(0, Packet::len);
+        self.count_in(payload.as_ref(), len);
+        let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
+        let mut start = self.rcv.nxt as i64 + i64::from(distance);
+        let mut syn = header.flags.syn();
+        if syn && self.state == State::SynReceived && start == self.rcv.nxt as i64 - 1 {
+            if !header.flags.ack() {
+                // the peer's SYN again: our answer was lost
+                self.snd.syn_due = true;
+                return;
+            }
+            // RFC 9293 3.5 figure 7: the other half of a simultaneous open; the SYN itself is known
+            start += 1;
+            syn = false;
+        }
+        let data_end = start + len as i64;
+        let span = Span {
+            start,
+            data_end,
+            end: data_end + i64::from(header.flags.fin()) + i64::from(syn),
+        };
+        if !self.timestamp_is_acceptable(now, header) {
+            self.counters.paws_rejected += 1;
+            // RFC 7323 5.3 R1: answered, not taken
+            self.answer_unacceptable(now, len);
+            return;
+        }
+        if !self.is_acceptable(span) {
+            self.counters.out_of_window += 1;
+            if header.flags.rst() {
+                return;
+            }
+            self.note_duplicate(span);
+            // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
+            self.answer_unacceptable(now, len);
+            return;
+        }
+        if header.flags.rst() {
+            self.on_reset(now, start);
+            return;
+        }
+        if syn {
+            // RFC 5961 4.2: whatever its sequence number
+            self.challenge(now);
+            return;
+        }
+        if !header.flags.ack() {
+            return;
+        }
+        self.remember_timestamp(now, header, start);
+        if self.state == State::SynReceived && !self.complete_handshake(now, header, start) {
+            return;
+        }
+        if !self.process_ack(now, header, start.max(0) as u64, len > 0)
+            || self.state == State::Closed
+        {
+            return;
+        }
+        self.touch_keepalive(now);
+        if let Some(packet) = payload
+            && len > 0
+        {
+            self.take_data(now, span.start, packet, pool);
+        }
+        if header.flags.fin() && self.state != State::Closed {
+            self.note_fin(span.data_end);
+        }
+        self.take_fin(now);
+    }
+
+    fn count_in(&mut self, payload: Option<&Packet>, len: usize) {
+        let Some(packet) = payload.filter(|_| len > 0) else {
+            self.counters.segments_in += 1;
+            return;
+        };
+        // a merged burst says what its parts were; else what is larger than our MSS tells that it is one
+        let size = match packet.meta().segmentation {
+            Some(segmentation) if segmentation.size > 0 => usize::from(segmentation.size),
+            _ => len.min(usize::from(self.config.mss)),
+        };
+        self.rcv.mss_estimate =
+            match len >= self.rcv.mss_estimate as usize || size > self.rcv.mss_estimate as usize {
+                true => size as u32,
+                false => self.rcv.mss_estimate,
+            };
+        let parts = len.div_ceil(size.max(1)) as u64;
+        self.counters.segments_in += parts;
+        self.counters.data_segments_in += parts;
+    }
+
+    /// RFC 9293 3.10.7.4 table 6.
+    fn is_acceptable(&self, span: Span) -> bool {
+        let nxt = self.rcv.nxt as i64;
+        let edge = self.rcv.edge.max(self.rcv.nxt) as i64;
+        let inside = |offset: i64| nxt <= offset && offset < edge;
+        if span.end == span.start {
+            return span.start == nxt || inside(span.start);
+        }
+        if edge == nxt {
+            // a window of zero takes no data, but an acknowledgement with what was sent into it still counts
+            return span.start == nxt && span.data_end == span.start;
+        }
+        inside(span.start) || inside(span.end - 1) || span.start < nxt && span.end > edge
+    }
+
+    /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on.
+    fn timestamp_is_acceptable(&self, now: Instant, header: &TcpHeader) -> bool {
+        if !self.negotiated.timestamps || header.flags.rst() {
+            return true;
+        }
+        let Some(timestamps) = header.options.timestamps else {
+            // RFC 7323 3.2: SHOULD be dropped
+            return false;
+        };
+        let behind = (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) < 0;
+        // RFC 7323 5.5
+        let age = now.saturating_duration_since(self.rcv.ts_recent_at);
+        !behind || age > Duration::from_secs(TIMESTAMP_AGE_LIMIT_S)
+    }
+
+    /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.
+    fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: i64) {
+        if let Some(timestamps) = header.options.timestamps
+            && self.negotiated.timestamps
+            && start <= self.rcv.acked as i64
+            && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) >= 0
+        {
+            self.rcv.ts_recent = timestamps.value;
+            self.rcv.ts_recent_at = now;
+        }
+    }
+
+    /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
+    fn on_reset(&mut self, now: Instant, start: i64) {
+        if start != self.rcv.nxt as i64 {
+            self.challenge(now);
+            return;
+        }
+        let error = match self.state {
+            // RFC 9293 3.10.7.4: an active opener that got as far as SYN-RECEIVED is refused
+            State::SynReceived if !self.passive => Some(ConnError::Refused),
+            // RFC 9293 3.10.7.4: both sides had finished
+            State::Closing | State::LastAck => None,
+            _ => Some(ConnError::Reset),
+        };
+        self.finish(error);
+    }
+
+    /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
+    pub(crate) fn challenge(&mut self, now: Instant) {
+        let second = (now.as_nanos() / 1_000_000_000) as u32;
+        if self.rcv.challenge_second != second {
+            self.rcv.challenge_second = second;
+            self.rcv.challenges = 0;
+        }
+        if self.rcv.challenges < CHALLENGE_ACKS_PER_S {
+            self.rcv.challenges += 1;
+            self.counters.challenge_acks += 1;
+            self.rcv.ack.now = true;
+        }
+    }
+
+    /// An ACK for what cannot be taken. Data is always answered, or a peer whose ACKs were lost would wait; a
+    /// bare ACK only at the challenge rate, or two hosts could answer each other for ever.
+    fn answer_unacceptable(&mut self, now: Instant, len: usize) {
+        if self.state == State::SynReceived {
+            self.snd.syn_due |= len == 0;
+        }
+        if len > 0 { self.rcv.ack.now = true } else { self.challenge(now) }
+    }
+
+    fn note_duplicate(&mut self, span: Span) {
+        if self.negotiated.sack
+            && span.start > 0
+            && span.data_end > span.start
+            && span.data_end <= self.rcv.nxt as i64
+        {
+            // RFC 2883 section 4: the duplicate is reported in the next ACK
+            self.rcv.dsack = Some((span.start as u64, span.data_end as u64));
+            self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+        }
+    }
+
+    /// Takes the part of `packet` that lies in the window.
+    pub(crate) fn take_data(&mut self, now: Instant, start: i64, mut packet: Packet, pool: &Pool) {
+        if !self.state.may_receive_data() {
+            // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
+            return;
+        }
+        if self.orphaned || self.rcv.shut {
+            let beyond = start + packet.len() as i64 > self.rcv.nxt as i64;
+            if self.orphaned && beyond {
+                // RFC 9293 3.6.1: nobody will read this; the peer must know
+                self.finish_with_reset(ConnError::Aborted);
+                return;
+            }
+        }
+        let mut start = start;
+        let nxt = self.rcv.nxt as i64;
+        if start < nxt {
+            let known = ((nxt - start) as usize).min(packet.len());
+            if self.negotiated.sack && start > 0 {
+                self.rcv.dsack = Some((start as u64, start as u64 + known as u64));
+            }
+            packet.trim_front(known);
+            start = nxt;
+            self.rcv.ack.now = true;
+        }
+        let start = start as u64;
+        // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
+        let edge = self.rcv.fin.map_or(self.rcv.edge, |fin| fin.min(self.rcv.edge));
+        let room = edge.saturating_sub(start) as usize;
+        if packet.len() > room {
+            packet.truncate(room);
+            self.rcv.ack.now = true;
+        }
+        if packet.is_empty() {
+            return;
+        }
+        if start == self.rcv.nxt {
+            self.take_in_order(now, packet, pool)
+        } else {
+            self.take_early(start, packet, pool)
+        }
+    }
+
+    #[inline]
+    fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
+        let len = packet.len() as u64;
+        self.observe_density(len, packet.held_bytes());
+        let was_empty = self.rcv.queue.is_empty();
+        if !self.store(packet, pool) {
+            self.counters.memory_drops += 1;
+            self.rcv.ack.now = true;
+            return;
+        }
+        self.rcv.nxt += len;
+        self.counters.bytes_received += len;
+        if self.rcv.reassembly.is_some() {
+            self.join_reassembled();
+        }
+        if self.rcv.shut {
+            let all = self.rcv.queue.len();
+            self.rcv.queue.discard(all);
+        } else if was_empty {
+            self.events.readable = true;
+        }
+        self.schedule_ack(now, len as u32);
+    }
+
+    /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
+    /// data that is out of order is given up.
+    fn store(&mut self, packet: Packet, pool: &Pool) -> bool {
+        if self.rcv.queue.len() == 0
+            || self.memory_in() + packet.held_bytes() <= self.rcv.limit_bytes
+        {
+            return self.rcv.queue.append(packet).is_ok();
+        }
+        // what lies in the window was promised room
+        let most = self.config.recv_buffer_bytes.max(self.rcv.limit_bytes);
+        if self.config.auto_tune && self.memory_in() + packet.held_bytes() <= most {
+            self.rcv.limit_bytes = self.memory_in() + packet.held_bytes();
+            return self.rcv.queue.append(packet).is_ok();
+        }
+        if packet.len() * 2 < packet.held_bytes()
+            && self.rcv.queue.held_bytes() + packet.len() <= most
+        {
+            return self.store_tight(&packet, pool);
+        }
+        while let Some(reassembly) = self.rcv.reassembly.as_mut() {
+            if self.rcv.queue.held_bytes() + reassembly.held_bytes() + packet.held_bytes() <= most {
+                return self.rcv.queue.append(packet).is_ok();
+            }
+            if !reassembly.drop_highest() {
+                self.rcv.reassembly = None;
+            }
+        }
+        // a window that was promised is kept within twice the limit
+        self.rcv.queue.held_bytes() + packet.held_bytes() <= 2 * most
+            && self.rcv.queue.append(packet).is_ok()
+    }
+
+    fn store_tight(&mut self, packet: &Packet, pool: &Pool) -> bool {
+        let needed: usize = packet.len();
+        if self.rcv.queue.held_bytes() + 2 * needed + 4096 > 2 * self.config.recv_buffer_bytes {
+            return false;
+        }
+        let mut written = 0;
+        for slice in packet.slices() {
+            written += self.rcv.queue.write(pool, slice).bytes;
+        }
+        if written < needed {
+            // cannot be taken back from the end: what was copied counts, the rest will come again
+            self.rcv.nxt += written as u64;
+            self.counters.bytes_received += written as u64;
+            return false;
+        }
+        true
+    }
+
+    /// Memory held by the receive side.
+    pub(crate) fn memory_in(&self) -> usize {
+        self.rcv.queue.held_bytes() + self.rcv.reassembly.as_ref().map_or(0, |r| r.held_bytes())
+    }
+
+    fn join_reassembled(&mut self) {
+        let Some(reassembly) = self.rcv.reassembly.as_mut() else { return };
+        while let Some(mut queue) = reassembly.take_ready(self.rcv.nxt) {
+            let len = queue.len() as u64;
+            self.rcv.queue.concat(&mut queue);
+            self.rcv.nxt += len;
+            self.counters.bytes_received += len;
+        }
+        // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
+        self.rcv.ack.now = true;
+        if reassembly.is_empty() {
+            self.rcv.reassembly = None;
+        }
+    }
+
+    fn take_early(&mut self, start: u64, packet: Packet, pool: &Pool) {
+        self.counters.out_of_order_segments += 1;
+        // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
+        self.rcv.ack.now = true;
+        self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+        let memory = self.config.recv_buffer_bytes.saturating_sub(self.rcv.queue.held_bytes());
+        let seed = self.snd.ts_offset ^ self.snd.iss.0;
+        let reassembly = self.rcv.reassembly.get_or_insert_with(|| Box::new(Reassembly::new(seed)));
+        let outcome = reassembly.insert(start, packet, memory, pool);
+        if outcome.dropped {
+            self.counters.memory_drops += 1;
+        }
+        if reassembly.is_empty() {
+            self.rcv.reassembly = None;
+        }
+        if self.negotiated.sack && outcome.duplicate.is_some() {
+            self.rcv.dsack = outcome.duplicate;
+        }
+    }
+
+    fn note_fin(&mut self, at: i64) {
+        if at >= self.rcv.nxt as i64 && self.rcv.fin.is_none() && self.state.may_receive_data() {
+            if at <= self.rcv.edge as i64 {
+                self.rcv.fin = Some(at as u64);
+            }
+        } else if at < self.rcv.nxt as i64 {
+            // the FIN again: our ACK was lost
+            self.rcv.ack.now = true;
+        }
+    }
+
+    /// RFC 9293 3.10.7.4, eighth: the FIN, once everything before it is here.
+    fn take_fin(&mut self, now: Instant) {
+        if self.rcv.fin != Some(self.rcv.nxt) || !self.state.may_receive_data() {
+            return;
+        }
+        self.rcv.nxt += 1;
+        self.rcv.edge = self.rcv.edge.max(self.rcv.nxt);
+        self.rcv.ack.now = true;
+        self.rcv.reassembly = None;
+        self.events.peer_closed = true;
+        self.events.readable = true;
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+
+    /// RFC 9293 3.10.7.4: in TIME-WAIT only a retransmitted FIN has an effect; RFC 1337: a RST has none.
+    pub(crate) fn on_segment_time_wait(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+    ) {
+        self.counters.segments_in += 1;
+        if header.flags.rst() {
+            return;
+        }
+        let len = payload.as_ref().map_or(0, Packet::len);
+        let end = header.seq.0.wrapping_add(len as u32).wrapping_add(u32::from(header.flags.fin()));
+        if header.flags.fin() && end == self.rcv_seq(self.rcv.nxt).0 {
+            self.timers.close = Some(now + self.config.time_wait());
+            self.rcv.ack.now = true;
+            return;
+        }
+        let acceptable =
+            header.seq == self.rcv_seq(self.rcv.nxt) && len == 0 && !header.flags.syn();
+        if !acceptable {
+            self.challenge(now);
+        }
+    }
+
+    /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once
+    /// (RFC 6191 section 2: a later timestamp; RFC 9293 3.6.1: a sequence number above the old ones). The owner
+    /// then drops this connection and treats the SYN as for a listener.
+    pub fn time_wait_accepts(&self, syn: &TcpHeader) -> bool {
+        let flags = syn.flags;
+        if self.state != State::TimeWait || !flags.syn() || flags.ack() || flags.rst() {
+            return false;
+        }
+        if let Some(timestamps) = syn.options.timestamps
+            && self.negotiated.timestamps
+        {
+            let later = timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32;
+            if later != 0 {
+                return later > 0;
+            }
+        }
+        syn.seq.gt(self.rcv_seq(self.rcv.nxt))
+    }
+}

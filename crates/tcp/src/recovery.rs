@@ -1,0 +1,505 @@
+//! Loss recovery: when something is lost (RACK, RFC 8985; duplicate ACKs, RFC 6582), how much is sent while
+//! recovering (PRR, RFC 6937), and taking it back when nothing was lost (RFC 3522, RFC 4015, RFC 3708).
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::congestion::{AckSample, Controller};
+use crate::connection::Connection;
+use crate::limits::DUPLICATE_THRESHOLD;
+use crate::scoreboard::Delivery;
+use crate::timers::Expiry;
+
+/// Where the sender stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing is known to be lost.
+    Open,
+    /// Fast recovery until `high` is acknowledged.
+    Recovery {
+        /// `nxt` when it began (RFC 6675: RecoveryPoint).
+        high: u64,
+    },
+    /// After a time-out, until `high` is acknowledged.
+    Loss {
+        /// `nxt` when it began.
+        high: u64,
+    },
+}
+
+/// What to restore when a congestion event turns out to be none.
+#[derive(Clone, Copy, Debug)]
+struct Undo {
+    cwnd_bytes: u64,
+    ssthresh_bytes: u64,
+    /// Timestamp of the first retransmission.
+    first_resend_ts: Option<u32>,
+    /// Bytes sent again and not reported as duplicates yet.
+    resent_bytes: u64,
+}
+
+/// State of loss detection and recovery.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
+    pub(crate) duplicate_acks: u32,
+    /// `nxt` when the last recovery or time-out began (RFC 6582: recover).
+    recover: u64,
+    prr_delivered: u64,
+    prr_out: u64,
+    prr_flight: u64,
+    /// RFC 8985: RACK.xmit_ts, RACK.end_seq, RACK.rtt.
+    rack: Option<(Instant, u64)>,
+    rack_rtt: Duration,
+    pub(crate) reordering_seen: bool,
+    /// RFC 8985: RACK.reo_wnd_mult and its persistence.
+    reo_wnd_mult: u8,
+    reo_wnd_persist: u8,
+    dsack_round: Option<u64>,
+    /// The persist timer allows a part of a segment (RFC 9293 3.8.6.2.1).
+    pub(crate) override_sws: bool,
+    /// A tail loss probe is to be sent.
+    pub(crate) probe_due: bool,
+    /// End of the data outstanding when a probe was sent, and whether the probe was a retransmission.
+    pub(crate) probe: Option<(u64, bool)>,
+    /// One segment may be sent whatever the window says: the first of a recovery.
+    pub(crate) force_resend: bool,
+    undo: Option<Undo>,
+    /// RFC 5682: state of F-RTO after a time-out.
+    frto: Frto,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Frto {
+    Off,
+    /// The first retransmission is on its way; the next ACK decides what comes.
+    First,
+    /// New data was sent; an ACK for anything not sent again proves the time-out spurious.
+    Second,
+}
+
+/// An ACK as recovery sees it.
+pub(crate) struct Acked {
+    pub(crate) delivery: Delivery,
+    /// Cumulatively acknowledged, FIN included.
+    pub(crate) acked: u64,
+    /// In flight before.
+    pub(crate) in_flight: u64,
+    /// RFC 5681: duplicate ACK.
+    pub(crate) duplicate: bool,
+    /// D-SACK reported this many bytes twice received.
+    pub(crate) dsack_bytes: u64,
+    /// Timestamp echoed.
+    pub(crate) echo: Option<u32>,
+}
+
+impl Recovery {
+    pub(crate) fn new() -> Self {
+        Recovery {
+            phase: Phase::Open,
+            duplicate_acks: 0,
+            recover: 0,
+            prr_delivered: 0,
+            prr_out: 0,
+            prr_flight: 0,
+            rack: None,
+            rack_rtt: Duration::ZERO,
+            reordering_seen: false,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
+            dsack_round: None,
+            override_sws: false,
+            probe_due: false,
+            probe: None,
+            force_resend: false,
+            undo: None,
+            frto: Frto::Off,
+        }
+    }
+
+    /// `bytes` are sent while recovering.
+    #[inline]
+    pub(crate) fn on_transmit(&mut self, bytes: u64) {
+        if let Phase::Recovery { .. } = self.phase {
+            self.prr_out += bytes;
+        }
+    }
+
+    /// `bytes` are sent again, at timestamp `ts`.
+    pub(crate) fn on_resend(&mut self, bytes: u64, ts: u32) {
+        if let Some(undo) = &mut self.undo {
+            undo.resent_bytes += bytes;
+            undo.first_resend_ts.get_or_insert(ts);
+        }
+    }
+
+    /// New data may be sent as F-RTO asks, ahead of what is marked lost (RFC 5682 2.1 step 2b).
+    pub(crate) fn prefers_new_data(&self) -> bool {
+        self.frto == Frto::Second
+    }
+}
+
+impl Connection {
+    /// Runs loss detection and moves the window after an ACK that was taken into the scoreboard.
+    pub(crate) fn on_delivery(&mut self, now: Instant, ack: &Acked) {
+        self.counters.delivered_bytes += ack.delivery.bytes;
+        self.note_dsack(ack);
+        self.end_probe(now, ack);
+        self.note_reordering(ack);
+        let mut newly_lost = 0;
+        if self.negotiated.sack {
+            self.update_rack(now, ack);
+            newly_lost = self.detect_lost(now);
+        } else {
+            newly_lost += self.count_duplicates(ack);
+        }
+        self.judge_timeout(ack);
+        self.leave_recovery(ack);
+        match self.recovery.phase {
+            Phase::Open if newly_lost > 0 => self.enter_recovery(now),
+            Phase::Recovery { .. } => self.reduce_proportionally(ack.delivery.bytes),
+            Phase::Open | Phase::Loss { .. } => self.grow(now, ack),
+        }
+    }
+
+    fn grow(&mut self, now: Instant, ack: &Acked) {
+        if ack.delivery.bytes == 0 {
+            return;
+        }
+        let sample = AckSample {
+            now,
+            acked_bytes: ack.delivery.bytes,
+            in_flight_bytes: ack.in_flight,
+            // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
+            cwnd_limited: self.snd.cwnd_limited
+                || self.window.in_slow_start() && ack.in_flight * 2 > self.window.cwnd_bytes,
+            rtt: (self.rtt.latest() > Duration::ZERO).then(|| self.rtt.latest()),
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min_rtt().unwrap_or_default(),
+            una: self.snd.una,
+            nxt: self.snd.nxt,
+        };
+        self.congestion.on_ack(&mut self.window, &sample);
+    }
+
+    /// RFC 8985 6.2 step 2.
+    fn update_rack(&mut self, now: Instant, ack: &Acked) {
+        let Some(newest) = ack.delivery.newest else { return };
+        let rtt = now.saturating_duration_since(newest.at);
+        if newest.resent {
+            // an ACK of the original, not of what was sent again
+            let sent_ts = self.ts_now(newest.at);
+            let echoes_earlier =
+                ack.echo.is_some_and(|echo| (echo.wrapping_sub(sent_ts) as i32) < 0);
+            if echoes_earlier || rtt < self.rtt.min_rtt().unwrap_or_default() {
+                return;
+            }
+        }
+        self.recovery.rack_rtt = rtt;
+        if self.recovery.rack.is_none_or(|rack| rack < (newest.at, newest.end)) {
+            self.recovery.rack = Some((newest.at, newest.end));
+        }
+    }
+
+    /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
+    fn reordering_window(&self) -> Duration {
+        let mss = u64::from(self.snd.mss);
+        if !self.recovery.reordering_seen {
+            let many = self.board.sacked_ranges() as u64 >= u64::from(DUPLICATE_THRESHOLD)
+                || self.board.sacked_bytes() > mss * u64::from(DUPLICATE_THRESHOLD - 1);
+            if self.recovery.phase != Phase::Open || many {
+                return Duration::ZERO;
+            }
+        }
+        let quarter = self.rtt.min_rtt().unwrap_or_default() / 4;
+        (quarter * u32::from(self.recovery.reo_wnd_mult)).min(self.rtt.srtt())
+    }
+
+    /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
+    pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
+        let Some(rack) = self.recovery.rack else { return 0 };
+        let patience = self.recovery.rack_rtt + self.reordering_window();
+        let (newly, again) = self.board.detect_lost(rack, patience, now);
+        if let Some(at) = again {
+            self.timers.arm_retransmit(at, Expiry::Reorder);
+        }
+        newly
+    }
+
+    /// RFC 5681 3.2 and RFC 6582, for a peer without SACK.
+    fn count_duplicates(&mut self, ack: &Acked) -> u64 {
+        let (una, nxt, mss) = (self.snd.una, self.snd.nxt, u64::from(self.snd.mss));
+        let head = (una + mss).min(nxt);
+        if ack.acked > 0 {
+            self.recovery.duplicate_acks = 0;
+            self.board.settle_duplicates(ack.acked.saturating_sub(mss));
+            // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost too
+            if let Phase::Recovery { high } = self.recovery.phase
+                && una < high
+            {
+                return self.board.mark_lost(una, una, head);
+            }
+            if self.recovery.phase == Phase::Open {
+                self.board.forget_duplicates();
+            }
+            return 0;
+        }
+        if !ack.duplicate {
+            return 0;
+        }
+        self.recovery.duplicate_acks += 1;
+        if !matches!(self.recovery.phase, Phase::Loss { .. }) {
+            self.board.on_duplicate(self.snd.mss);
+        }
+        // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
+        if self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
+            && self.recovery.phase == Phase::Open
+            && una > self.recovery.recover
+        {
+            return self.board.mark_lost(una, una, head);
+        }
+        0
+    }
+
+    fn save_undo(&mut self) {
+        self.recovery.undo = Some(Undo {
+            cwnd_bytes: self.window.cwnd_bytes,
+            ssthresh_bytes: self.window.ssthresh_bytes,
+            first_resend_ts: None,
+            resent_bytes: 0,
+        });
+    }
+
+    /// Begins fast recovery (RFC 6675 section 5 step 4).
+    pub(crate) fn enter_recovery(&mut self, now: Instant) {
+        self.save_undo();
+        let flight = self.snd.nxt - self.snd.una;
+        self.congestion.on_congestion(&mut self.window, now, flight);
+        let recovery = &mut self.recovery;
+        recovery.phase = Phase::Recovery { high: self.snd.nxt };
+        recovery.recover = self.snd.nxt;
+        recovery.prr_delivered = 0;
+        recovery.prr_out = 0;
+        recovery.prr_flight = flight.max(1);
+        recovery.probe = None;
+        recovery.probe_due = false;
+        recovery.force_resend = true;
+        self.counters.fast_recoveries += 1;
+        self.reduce_proportionally(0);
+    }
+
+    /// RFC 6937 section 3: sends in proportion to what is delivered, so that the window reaches the threshold
+    /// by the end of recovery.
+    fn reduce_proportionally(&mut self, delivered: u64) {
+        let mss = u64::from(self.snd.mss);
+        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        let ssthresh = self.window.ssthresh_bytes;
+        let recovery = &mut self.recovery;
+        recovery.prr_delivered += delivered;
+        let allowed = if pipe > ssthresh {
+            let due = (u128::from(recovery.prr_delivered) * u128::from(ssthresh))
+                .div_ceil(u128::from(recovery.prr_flight)) as u64;
+            due.saturating_sub(recovery.prr_out)
+        } else {
+            // slow-start reduction bound
+            let limit =
+                recovery.prr_delivered.saturating_sub(recovery.prr_out).max(delivered) + mss;
+            limit.min(ssthresh - pipe)
+        };
+        self.window.cwnd_bytes = (pipe + allowed).max(mss);
+    }
+
+    fn leave_recovery(&mut self, ack: &Acked) {
+        if ack.acked == 0 {
+            return;
+        }
+        match self.recovery.phase {
+            Phase::Recovery { high } if self.snd.una >= high => {
+                // RFC 6937 section 3: at the end of recovery
+                if self.spurious_by_timestamp(ack) {
+                    self.undo();
+                } else {
+                    self.window.cwnd_bytes = self.window.ssthresh_bytes;
+                }
+                self.open();
+            }
+            Phase::Loss { high } if self.snd.una >= high => self.open(),
+            Phase::Recovery { .. } | Phase::Loss { .. } if self.spurious_by_timestamp(ack) => {
+                self.undo();
+                self.open();
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self) {
+        self.recovery.phase = Phase::Open;
+        self.recovery.duplicate_acks = 0;
+        self.recovery.force_resend = false;
+        self.recovery.frto = Frto::Off;
+        self.board.forget_duplicates();
+    }
+
+    /// RFC 3522: the ACK of the first segment sent again echoes a time before that.
+    fn spurious_by_timestamp(&self, ack: &Acked) -> bool {
+        let first = self.recovery.undo.and_then(|undo| undo.first_resend_ts);
+        let (Some(first), Some(echo)) = (first, ack.echo) else { return false };
+        ack.acked > 0 && (echo.wrapping_sub(first) as i32) < 0
+    }
+
+    /// Takes the last congestion event back (RFC 4015 section 3.2).
+    fn undo(&mut self) {
+        let Some(undo) = self.recovery.undo.take() else { return };
+        self.window.cwnd_bytes = self.window.cwnd_bytes.max(undo.cwnd_bytes);
+        self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
+        self.congestion.on_undo();
+        self.counters.spurious_recoveries += 1;
+    }
+
+    /// RFC 2883 and RFC 3708: what was sent again arrived twice.
+    fn note_dsack(&mut self, ack: &Acked) {
+        if ack.dsack_bytes == 0 {
+            return;
+        }
+        self.counters.dsacks_in += 1;
+        // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
+        if self.recovery.dsack_round.is_none_or(|round| self.snd.una >= round) {
+            self.recovery.dsack_round = Some(self.snd.nxt);
+            self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
+            self.recovery.reo_wnd_persist = 16;
+        }
+        if let Some(undo) = &mut self.recovery.undo
+            && undo.resent_bytes > 0
+        {
+            undo.resent_bytes = undo.resent_bytes.saturating_sub(ack.dsack_bytes);
+            if undo.resent_bytes == 0 {
+                self.undo();
+                if self.recovery.phase != Phase::Open && self.board.lost_bytes() == 0 {
+                    self.open();
+                }
+            }
+        }
+    }
+
+    fn note_reordering(&mut self, ack: &Acked) {
+        if ack.delivery.reordered.is_some() {
+            self.recovery.reordering_seen = true;
+            self.counters.reorderings += 1;
+        }
+    }
+
+    /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
+    pub(crate) fn enter_loss(&mut self, now: Instant) {
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let first =
+            !matches!(self.recovery.phase, Phase::Loss { .. }) || una > self.recovery.recover;
+        if self.board.is_sacked(una, una + 1) {
+            // RFC 2018 section 8: the receiver took back what it had acknowledged
+            self.board.forget_sacked();
+        }
+        // RFC 5682 2.1 step 1: only where nothing of this was sent again before
+        let frto = first && self.recovery.phase == Phase::Open && una > self.recovery.recover;
+        if first {
+            self.save_undo();
+            self.congestion.on_timeout(&mut self.window, now, nxt - una);
+        }
+        self.board.mark_all_lost(una, nxt);
+        self.window.cwnd_bytes = u64::from(self.snd.mss);
+        let recovery = &mut self.recovery;
+        recovery.frto = if frto { Frto::First } else { Frto::Off };
+        recovery.phase = Phase::Loss { high: nxt };
+        recovery.recover = nxt;
+        recovery.duplicate_acks = 0;
+        recovery.probe = None;
+        recovery.probe_due = false;
+        recovery.force_resend = true;
+        recovery.reo_wnd_persist = recovery.reo_wnd_persist.saturating_sub(1);
+        if recovery.reo_wnd_persist == 0 {
+            recovery.reo_wnd_mult = 1;
+        }
+    }
+
+    /// RFC 5682 section 2.1 (and 3.1 with SACK): was the time-out spurious?
+    fn judge_timeout(&mut self, ack: &Acked) {
+        let Phase::Loss { high } = self.recovery.phase else { return };
+        match self.recovery.frto {
+            Frto::Off => {}
+            _ if ack.acked == 0
+                && (ack.duplicate || ack.delivery.bytes > 0)
+                && ack.delivery.spurious_bytes == 0 =>
+            {
+                // step 2a, 3a: a duplicate ACK; recover as usual
+                self.recovery.frto = Frto::Off;
+            }
+            Frto::First if ack.acked > 0 && self.snd.una < high => {
+                // step 2b: send new data instead of sending more again
+                self.recovery.frto = Frto::Second;
+            }
+            Frto::Second if ack.delivery.spurious_bytes > 0 => {
+                // step 3b: something arrived that was not sent again
+                self.recovery.frto = Frto::Off;
+                self.undo();
+                self.open();
+                self.board.forget_lost();
+            }
+            _ => {}
+        }
+    }
+
+    /// RFC 8985 7.3: ask for an ACK of the tail.
+    pub(crate) fn on_loss_probe(&mut self, now: Instant) {
+        self.restart_retransmit(now);
+        if self.recovery.phase == Phase::Open && self.recovery.probe.is_none() {
+            self.recovery.probe_due = true;
+            self.counters.loss_probes += 1;
+        }
+    }
+
+    /// RFC 8985 7.4: did the probe repair a loss?
+    fn end_probe(&mut self, now: Instant, ack: &Acked) {
+        let Some((end, resent)) = self.recovery.probe else { return };
+        let una = self.snd.una;
+        if una < end {
+            return;
+        }
+        if !resent || ack.dsack_bytes > 0 {
+            self.recovery.probe = None;
+        } else if una > end {
+            // it did: one congestion response
+            self.recovery.probe = None;
+            if self.recovery.phase == Phase::Open {
+                self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
+                self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
+            }
+        } else if ack.duplicate {
+            self.recovery.probe = None;
+        }
+    }
+
+    /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
+    pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
+        self.restart_retransmit(now);
+        let Some((rto_at, _)) = self.timers.retransmit() else { return };
+        let usable = self.negotiated.sack
+            && self.recovery.phase == Phase::Open
+            && self.recovery.probe.is_none()
+            && self.board.sacked_bytes() == 0
+            && self.rtt.backoff() == 0
+            && self.rtt.srtt() > Duration::ZERO;
+        if !usable {
+            return;
+        }
+        let mut wait = 2 * self.rtt.srtt();
+        if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) {
+            // one segment: the peer may hold its ACK back
+            wait += Duration::from_millis(200);
+        } else {
+            wait += Duration::from_millis(2);
+        }
+        let at = now + wait;
+        if at < rto_at {
+            self.timers.arm_retransmit(at, Expiry::LossProbe);
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! What the sender knows about the bytes between `una` and `nxt`.
+//!
+//! First transmissions are kept in order of sequence, which is order of time too: one record for each
+//! (super-)segment, taken off at the front as ACKs arrive. As long as nothing is lost or reordered that is all.
+//! What is exceptional — selectively acknowledged, lost, sent again — is kept aside in ordered sets, made when
+//! first needed. A byte between `una` and `nxt` is in exactly one of these conditions:
+//!
+//! ```text
+//!   in flight (in no set) --SACK--> sacked
+//!        |   ^                        ^
+//!      judged lost                  SACK
+//!        v                            |
+//!       lost ------sent again----> resent (in flight again, with its time) --judged lost--> lost
+//! ```
+//!
+//! Offsets count bytes from the initial sequence number, in 64 bits: nothing here wraps.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use millstream_packet::Instant;
+
+use crate::limits::SCOREBOARD_RANGES;
+use crate::ordered::OrderedMap;
+use crate::ranges::RangeSet;
+
+/// One transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    start: u64,
+    end: u64,
+    at: Instant,
+}
+
+/// A range in flight again.
+#[derive(Clone, Copy)]
+struct Resent {
+    end: u64,
+    at: Instant,
+}
+
+/// What one ACK delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delivery {
+    /// Bytes delivered that were not before, cumulatively or selectively.
+    pub(crate) bytes: u64,
+    /// Of these, selectively.
+    pub(crate) sacked_bytes: u64,
+    /// The last transmission among those delivered: its time and end, and whether it was sent again.
+    pub(crate) newest: Option<Transmission>,
+    /// Time of the last transmission delivered that was sent only once (Karn).
+    pub(crate) sent_once_at: Option<Instant>,
+    /// The lowest offset delivered that was sent once, although something above it had been delivered before.
+    pub(crate) reordered: Option<u64>,
+    /// Bytes delivered that had been judged lost and were not sent again yet.
+    pub(crate) spurious_bytes: u64,
+}
+
+/// When and what was sent, for RACK's order (RFC 8985 6.2: time, then end).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transmission {
+    pub(crate) at: Instant,
+    pub(crate) end: u64,
+    pub(crate) resent: bool,
+}
+
+impl Delivery {
+    fn note(&mut self, at: Instant, end: u64, resent: bool) {
+        if self.newest.is_none_or(|n| (n.at, n.end) < (at, end)) {
+            self.newest = Some(Transmission { at, end, resent });
+        }
+        if !resent && self.sent_once_at.is_none_or(|seen| seen < at) {
+            self.sent_once_at = Some(at);
+        }
+    }
+}
+
+struct Exceptions {
+    sacked: RangeSet,
+    lost: RangeSet,
+    resent: OrderedMap<Resent>,
+    /// Retransmissions in order of time; entries whose range was delivered or lost since are skipped.
+    resent_order: VecDeque<Sent>,
+    /// First transmissions below this offset were judged by RACK already.
+    judged: u64,
+}
+
+/// See the module.
+pub(crate) struct Scoreboard {
+    sent: VecDeque<Sent>,
+    exceptions: Option<Box<Exceptions>>,
+    /// Bytes that duplicate ACKs without SACK stand for (RFC 5681 3.2).
+    duplicate_bytes: u64,
+    seed: u32,
+}
+
+impl Exceptions {
+    fn take_resent(&mut self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Instant)) {
+        if self.resent.is_empty() {
+            return;
+        }
+        let mut at = start;
+        while at < end {
+            let inside = self.resent.floor(at).filter(|(_, r)| r.end > at).map(|(s, r)| (s, *r));
+            let found = inside.or_else(|| self.resent.ceiling(at).map(|(s, r)| (s, *r)));
+            let Some((from, range)) = found.filter(|(from, _)| *from < end) else { return };
+            self.resent.remove(from);
+            if from < start {
+                self.resent.insert(from, Resent { end: start, at: range.at });
+            }
+            if range.end > end {
+                self.resent.insert(end, range);
+            }
+            f(from.max(start), range.end.min(end), range.at);
+            at = range.end;
+        }
+    }
+
+    fn mark_lost(&mut self, start: u64, end: u64) -> u64 {
+        let mut gaps = std::mem::replace(&mut self.sacked, RangeSet::new(1, 0));
+        let mut newly = 0;
+        gaps.gaps(start, end, |from, to| {
+            self.lost.insert(from, to, |a, b| newly += b - a);
+            self.take_resent(from, to, |_, _, _| ());
+        });
+        std::mem::swap(&mut self.sacked, &mut gaps);
+        newly
+    }
+}
+
+impl Scoreboard {
+    /// Nothing sent yet.
+    pub(crate) fn new(seed: u32) -> Self {
+        Scoreboard { sent: VecDeque::new(), exceptions: None, duplicate_bytes: 0, seed }
+    }
+
+    fn exceptions(&mut self, una: u64) -> &mut Exceptions {
+        let seed = self.seed;
+        self.exceptions.get_or_insert_with(|| {
+            Box::new(Exceptions {
+                sacked: RangeSet::new(seed, SCOREBOARD_RANGES),
+                lost: RangeSet::new(seed ^ 0x5555_5555, usize::MAX),
+                resent: OrderedMap::new(seed ^ 0x3333_3333),
+                resent_order: VecDeque::new(),
+                judged: una,
+            })
+        })
+    }
+
+    /// `[start, end)` is sent for the first time.
+    #[inline]
+    pub(crate) fn on_send(&mut self, start: u64, end: u64, now: Instant) {
+        if let Some(last) = self.sent.back_mut()
+            && last.at == now
+        {
+            debug_assert_eq!(last.end, start);
+            last.end = end;
+            return;
+        }
+        self.sent.push_back(Sent { start, end, at: now });
+    }
+
+    /// `[start, end)`, lost, is sent again.
+    pub(crate) fn on_resend(&mut self, start: u64, end: u64, now: Instant) {
+        let board = self.exceptions(start);
+        board.lost.remove(start, end, |_, _| ());
+        board.take_resent(start, end, |_, _, _| ());
+        board.resent.insert(start, Resent { end, at: now });
+        board.resent_order.push_back(Sent { start, end, at: now });
+    }
+
+    /// Bytes believed to be in the network (RFC 6675 section 4: pipe).
+    #[inline]
+    pub(crate) fn pipe(&self, una: u64, nxt: u64) -> u64 {
+        let outstanding = nxt - una;
+        match &self.exceptions {
+            None => outstanding.saturating_sub(self.duplicate_bytes),
+            Some(b) => {
+                outstanding.saturating_sub(b.sacked.bytes() + b.lost.bytes() + self.duplicate_bytes)
+            }
+        }
+    }
+
+    /// Bytes selectively acknowledged.
+    pub(crate) fn sacked_bytes(&self) -> u64 {
+        self.exceptions.as_ref().map_or(0, |b| b.sacked.bytes())
+    }
+
+    /// Bytes judged lost and not sent again.
+    pub(crate) fn lost_bytes(&self) -> u64 {
+        self.exceptions.as_ref().map_or(0, |b| b.lost.bytes())
+    }
+
+    /// Bytes in flight again.
+    pub(crate) fn has_resent(&self) -> bool {
+        self.exceptions.as_ref().is_some_and(|b| !b.resent.is_empty())
+    }
+
+    /// End of the highest range selectively acknowledged.
+    pub(crate) fn highest_sacked(&self) -> Option<u64> {
+        self.exceptions.as_ref().and_then(|b| b.sacked.highest())
+    }
+
+    /// Number of disjoint ranges selectively acknowledged.
+    pub(crate) fn sacked_ranges(&self) -> usize {
+        self.exceptions.as_ref().map_or(0, |b| b.sacked.len())
+    }
+
+    /// The whole of `[start, end)` was selectively acknowledged before.
+    pub(crate) fn is_sacked(&self, start: u64, end: u64) -> bool {
+        self.exceptions
+            .as_ref()
+            .and_then(|b| b.sacked.containing(start))
+            .is_some_and(|(_, to)| to >= end)
+    }
+
+    /// The lowest range to be sent again.
+    #[inline]
+    pub(crate) fn next_lost(&self) -> Option<(u64, u64)> {
+        self.exceptions.as_ref()?.lost.first()
+    }
+
+    /// A duplicate ACK without SACK: one segment has left the network.
+    pub(crate) fn on_duplicate(&mut self, mss: u32) {
+        self.duplicate_bytes += u64::from(mss);
+    }
+
+    /// New data was acknowledged without SACK: `acked` bytes, some of which the duplicates stood for.
+    pub(crate) fn settle_duplicates(&mut self, acked: u64) {
+        self.duplicate_bytes = self.duplicate_bytes.saturating_sub(acked);
+    }
+
+    /// Recovery without SACK ended.
+    pub(crate) fn forget_duplicates(&mut self) {
+        self.duplicate_bytes = 0;
+    }
+
+    fn sent_at(&self, offset: u64) -> Option<Sent> {
+        let index = self.sent.partition_point(|record| record.end <= offset);
+        self.sent.get(index).copied()
+    }
+
+    /// Everything below `ack` has arrived; `una` is where that stood before.
+    pub(crate) fn on_cumulative(&mut self, una: u64, ack: u64, delivery: &mut Delivery) {
+        if self.exceptions.is_some() {
+            self.on_cumulative_with_exceptions(una, ack, delivery);
+        } else {
+            delivery.bytes += ack - una;
+        }
+        let mut last = None;
+        while let Some(front) = self.sent.front_mut() {
+            if front.end <= ack {
+                last = Some(*front);
+                self.sent.pop_front();
+                continue;
+            }
+            if front.start < ack {
+                front.start = ack;
+                last = Some(*front);
+            }
+            break;
+        }
+        if let Some(last) = last
+            && self.exceptions.is_none()
+        {
+            delivery.note(last.at, ack, false);
+        }
+        if let Some(board) = &self.exceptions
+            && board.sacked.is_empty()
+            && board.lost.is_empty()
+            && board.resent.is_empty()
+        {
+            self.exceptions = None;
+        }
+    }
+
+    fn on_cumulative_with_exceptions(&mut self, una: u64, ack: u64, delivery: &mut Delivery) {
+        let mut parts = Parts::default();
+        let Some(board) = self.exceptions.as_mut() else { return };
+        board.sacked.gaps(una, ack, |from, to| parts.push(from, to));
+        let fack = board.sacked.highest().unwrap_or(0);
+        board.sacked.remove_below(ack, |_, _| ());
+        self.deliver(&parts, fack, delivery);
+        let Some(board) = self.exceptions.as_mut() else { return };
+        board.judged = board.judged.max(ack);
+        while board.resent_order.front().is_some_and(|r| r.end <= ack) {
+            board.resent_order.pop_front();
+        }
+    }
+
+    /// The peer holds `[start, end)`, above `una`.
+    pub(crate) fn on_sack(&mut self, una: u64, start: u64, end: u64, delivery: &mut Delivery) {
+        let board = self.exceptions(una);
+        let fack = board.sacked.highest().unwrap_or(una);
+        let mut parts = Parts::default();
+        board.sacked.insert(start, end, |from, to| parts.push(from, to));
+        let before = delivery.bytes;
+        self.deliver(&parts, fack, delivery);
+        delivery.sacked_bytes += delivery.bytes - before;
+    }
+
+    /// Takes delivered ranges out of `lost` and `resent`, and notes their times.
+    fn deliver(&mut self, parts: &Parts, fack: u64, delivery: &mut Delivery) {
+        for &(start, end) in parts.iter() {
+            let Some(board) = self.exceptions.as_mut() else { return };
+            delivery.bytes += end - start;
+            let mut once = true;
+            board.take_resent(start, end, |_, to, at| {
+                once = false;
+                delivery.note(at, to, true);
+            });
+            board.lost.remove(start, end, |from, to| {
+                once = false;
+                delivery.spurious_bytes += to - from;
+            });
+            if !once {
+                continue;
+            }
+            if let Some(record) = self.sent_at(end - 1) {
+                delivery.note(record.at, end, false);
+            }
+            if end <= fack {
+                let lowest = delivery.reordered.map_or(start, |seen| seen.min(start));
+                delivery.reordered = Some(lowest);
+            }
+        }
+    }
+
+    /// Judges `[start, end)` lost, except what has arrived. Returns the bytes that were not judged so before.
+    pub(crate) fn mark_lost(&mut self, una: u64, start: u64, end: u64) -> u64 {
+        self.exceptions(una).mark_lost(start, end)
+    }
+
+    /// The retransmission timer expired: all that has not arrived is lost (RFC 6675 5.1).
+    pub(crate) fn mark_all_lost(&mut self, una: u64, nxt: u64) -> u64 {
+        self.duplicate_bytes = 0;
+        let board = self.exceptions(una);
+        board.judged = nxt;
+        board.resent_order.clear();
+        board.mark_lost(una, nxt)
+    }
+
+    /// What was judged lost is in flight after all: the time-out was spurious.
+    pub(crate) fn forget_lost(&mut self) {
+        if let Some(board) = self.exceptions.as_mut() {
+            board.lost.clear();
+        }
+    }
+
+    /// The peer took back what it had acknowledged selectively (RFC 2018 section 8).
+    pub(crate) fn forget_sacked(&mut self) {
+        if let Some(board) = self.exceptions.as_mut() {
+            board.sacked.clear();
+        }
+    }
+
+    /// RACK (RFC 8985 6.2 step 5): what was sent before the last delivered transmission, by more than the
+    /// reordering window, is lost. Returns the bytes newly judged lost, and when to look again.
+    pub(crate) fn detect_lost(
+        &mut self,
+        newest: (Instant, u64),
+        patience: Duration,
+        now: Instant,
+    ) -> (u64, Option<Instant>) {
+        let Some(board) = self.exceptions.as_mut() else { return (0, None) };
+        let mut newly = 0;
+        let mut again: Option<Instant> = None;
+        let mut index = self.sent.partition_point(|record| record.end <= board.judged);
+        while let Some(record) = self.sent.get(index) {
+            let end = if record.at == newest.0 { record.end.min(newest.1) } else { record.end };
+            let start = record.start.max(board.judged);
+            if record.at > newest.0 || start >= end {
+                break;
+            }
+            let due = record.at + patience;
+            if due > now {
+                let mut in_flight = false;
+                board.sacked.gaps(start, end, |_, _| in_flight = true);
+                if in_flight {
+                    again = Some(due);
+                    break;
+                }
+            } else {
+                newly += board.mark_lost(start, end);
+            }
+            board.judged = end;
+            index += usize::from(end == record.end);
+        }
+        while let Some(record) = board.resent_order.front().copied() {
+            if (record.at, record.end) > newest {
+                break;
+            }
+            let due = record.at + patience;
+            if due > now {
+                again = Some(again.map_or(due, |seen| seen.min(due)));
+                break;
+            }
+            board.resent_order.pop_front();
+            let mut parts = Parts::default();
+            board.take_resent(record.start, record.end, |from, to, at| {
+                parts.push_at(from, to, at);
+            });
+            for (&(from, to), &at) in parts.iter().zip(&parts.times) {
+                if at == record.at {
+                    newly += board.mark_lost(from, to);
+                } else {
+                    board.resent.insert(from, Resent { end: to, at });
+                }
+            }
+        }
+        (newly, again)
+    }
+
+    /// Whether `offset` may not give a round-trip sample, being sent again or judged lost.
+    #[cfg(test)]
+    pub(crate) fn conditions(&self, offset: u64) -> (bool, bool, bool) {
+        let Some(b) = &self.exceptions else { return (false, false, false) };
+        let resent = b.resent.floor(offset).is_some_and(|(_, r)| r.end > offset);
+        (b.sacked.containing(offset).is_some(), b.lost.containing(offset).is_some(), resent)
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink_idle(&mut self) {
+        if self.sent.is_empty() && self.sent.capacity() > 0 {
+            self.sent = VecDeque::new();
+        }
+    }
+}
+
+/// A short list of ranges: nearly always one or two, so that it stays off the heap.
+#[derive(Default)]
+struct Parts {
+    ranges: Vec<(u64, u64)>,
+    times: Vec<Instant>,
+}
+
+impl Parts {
+    fn push(&mut self, start: u64, end: u64) {
+        self.ranges.push((start, end));
+    }
+
+    fn push_at(&mut self, start: u64, end: u64, at: Instant) {
+        self.ranges.push((start, end));
+        self.times.push(at);
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
+        self.ranges.iter()
+    }
+}

@@ -1,0 +1,228 @@
+//! What the application may call.
+
+use millstream_packet::{Packet, Pool};
+
+use crate::config::{FourTuple, Keepalive};
+use crate::connection::Connection;
+use crate::error::{ConnError, Refused};
+use crate::limits::MIN_MSS_BYTES;
+use crate::state::{Events, State};
+
+impl Connection {
+    fn may_write(&self) -> Result<(), ConnError> {
+        match self.state {
+            State::Closed => Err(self.error.unwrap_or(ConnError::Closed)),
+            _ if self.snd.fin_queued => Err(ConnError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies as much of `bytes` into the send queue as has room and answers how much, at least one byte. Before
+    /// the handshake is done data is queued and sent after it. `WouldBlock` when there is no room now; a writable
+    /// event follows.
+    pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
+        self.may_write()?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let written = self.snd.queue.write(pool, bytes).bytes;
+        if written < bytes.len() {
+            self.snd.starved = true;
+        }
+        if written > 0 {
+            return Ok(written);
+        }
+        let full = self.snd.queue.held_bytes() >= self.snd.limit_bytes / 2;
+        Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
+    }
+
+    /// Queues a packet's bytes without copying. A packet that is not taken is given back.
+    pub fn write_packet(&mut self, packet: Packet) -> Result<(), Refused> {
+        if let Err(why) = self.may_write() {
+            return Err(Refused { packet, why });
+        }
+        if packet.is_empty() {
+            return Ok(());
+        }
+        match self.snd.queue.append(packet) {
+            Ok(_) => Ok(()),
+            Err(full) => {
+                self.snd.starved = true;
+                Err(Refused { packet: full.0, why: ConnError::WouldBlock })
+            }
+        }
+    }
+
+    /// Nothing more will come after what is queued: `Ok` is the orderly end, `Err` the reason.
+    fn end_of_data(&self) -> Result<usize, ConnError> {
+        match self.state {
+            _ if self.rcv.shut => Ok(0),
+            State::SynSent | State::SynReceived => Err(ConnError::WouldBlock),
+            State::Established | State::FinWait1 | State::FinWait2 => Err(ConnError::WouldBlock),
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait => Ok(0),
+            State::Closed => self.error.map_or(Ok(0), Err),
+        }
+    }
+
+    /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty `out`).
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
+        if self.rcv.queue.is_empty() {
+            return self.end_of_data();
+        }
+        let read = self.rcv.queue.read(out);
+        self.after_read(read as u64);
+        Ok(read)
+    }
+
+    /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the orderly end.
+    pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
+        if self.rcv.queue.is_empty() {
+            return self.end_of_data().map(|_| None);
+        }
+        let len = self.rcv.queue.len().min(max);
+        let packet = self.rcv.queue.take(len, pool).ok_or(ConnError::NoMemory)?;
+        self.after_read(packet.len() as u64);
+        Ok(Some(packet))
+    }
+
+    /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
+    pub fn shutdown_write(&mut self) {
+        match self.state {
+            State::SynSent => self.finish(None),
+            State::SynReceived => self.snd.fin_queued = true,
+            State::Established => {
+                self.snd.fin_queued = true;
+                self.state = State::FinWait1;
+            }
+            State::CloseWait => {
+                self.snd.fin_queued = true;
+                self.state = State::LastAck;
+            }
+            _ => {}
+        }
+    }
+
+    /// No more will be read: what arrives is acknowledged and dropped.
+    pub fn shutdown_read(&mut self) {
+        self.rcv.shut = true;
+        let all = self.rcv.queue.len();
+        self.rcv.queue.discard(all);
+        self.after_read(all as u64);
+    }
+
+    /// The application has no more use for the connection: what is queued is still sent, then the FIN. Received
+    /// data that was not read makes it a reset, so that the peer learns of it (RFC 9293 3.6.1).
+    pub fn close(&mut self) {
+        if !self.rcv.queue.is_empty() && self.state != State::TimeWait {
+            self.finish_with_reset(ConnError::Aborted);
+            return;
+        }
+        self.orphaned = true;
+        self.shutdown_write();
+        self.arm_fin_wait_2(self.clock);
+    }
+
+    /// Ends the connection at once; the peer is told by RST (RFC 9293 3.10.5).
+    pub fn abort(&mut self) {
+        self.finish_with_reset(ConnError::Aborted);
+    }
+
+    /// There is data, the end of the stream, or an error to read.
+    pub fn is_readable(&self) -> bool {
+        !self.rcv.queue.is_empty() || self.end_of_data() != Err(ConnError::WouldBlock)
+    }
+
+    /// A write would take something or fail for good.
+    pub fn is_writable(&self) -> bool {
+        match self.state {
+            State::SynSent | State::SynReceived => false,
+            _ => self.may_write().is_err() || self.has_room(),
+        }
+    }
+
+    /// The state is CLOSED: the connection can be dropped once [`poll_transmit`](Self::poll_transmit) is empty.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Bytes received and not read.
+    pub fn readable_bytes(&self) -> usize {
+        self.rcv.queue.len()
+    }
+
+    /// Bytes written and not acknowledged.
+    pub fn unacknowledged_bytes(&self) -> usize {
+        self.snd.queue.len()
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&mut self) -> Events {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Small segments are sent at once (true) or may wait for outstanding ones (false).
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.config.nagle = !nodelay;
+    }
+
+    /// Starts, changes or stops keep-alive probes.
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
+        self.config.keepalive = keepalive;
+        self.timers.keepalive = None;
+        self.touch_keepalive(self.clock);
+    }
+
+    /// Bounds of the buffers in bytes of memory held, from now on without tuning. The window already offered
+    /// stays; the window shift stays as negotiated.
+    pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
+        let least = crate::limits::BUFFER_MIN_BYTES;
+        if let Some(bytes) = recv_bytes {
+            self.config.recv_buffer_bytes = bytes.max(least);
+            self.rcv.limit_bytes = bytes.max(least);
+            self.config.auto_tune = false;
+        }
+        if let Some(bytes) = send_bytes {
+            self.config.send_buffer_bytes = bytes.max(least);
+            self.snd.limit_bytes = bytes.max(least);
+            self.snd.queue.set_limits(crate::connection::queue_limits(bytes.max(least)));
+            self.config.auto_tune = false;
+        }
+    }
+
+    /// The path takes IP packets of at most `mtu_bytes` (RFC 1191, RFC 8201). Smaller than what we send: segments
+    /// shrink and what is outstanding is sent again.
+    pub fn set_path_mtu(&mut self, mtu_bytes: u16) {
+        let FourTuple { remote, .. } = self.tuple;
+        // RFC 8201 section 4: not below 1,280 for IPv6
+        let (headers, least) = if remote.is_ipv6() { (60, 1280) } else { (40, MIN_MSS_BYTES + 40) };
+        let mss = mtu_bytes.max(least) - headers;
+        if mss >= self.config.mss.min(self.snd.peer_mss) {
+            return;
+        }
+        self.config.mss = mss;
+        if self.negotiated.rcv_shift > 0 || self.state.is_synchronized() {
+            self.set_mss();
+        }
+        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
+            let (una, nxt) = (self.snd.una, self.snd.nxt);
+            self.board.mark_lost(una, una, nxt);
+            self.recovery.force_resend = true;
+        }
+    }
+
+    /// An ICMP error quoted a segment of this connection whose sequence number is `seq`. `hard`: the peer's host
+    /// said that nobody is there (port or protocol unreachable). Only believed while the segment is outstanding
+    /// (RFC 5927 4.1), and only fatal during the handshake (RFC 1122 4.2.3.9, RFC 5461).
+    pub fn on_icmp_error(&mut self, seq: millstream_wire::tcp::SeqNumber, hard: bool) {
+        let outstanding = seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt));
+        if !outstanding {
+            return;
+        }
+        match self.state {
+            State::SynSent | State::SynReceived if hard => {
+                self.finish(Some(ConnError::Unreachable))
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The timers of a connection, and what happens when one expires.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::connection::{Connection, Probe};
+use crate::error::ConnError;
+use crate::limits::MAX_RTO_MS;
+use crate::recovery::Phase;
+use crate::state::State;
+
+/// What the retransmission timer is armed for; one at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expiry {
+    /// RFC 6298.
+    Timeout,
+    /// Tail loss probe (RFC 8985 section 7).
+    LossProbe,
+    /// RACK's reordering window (RFC 8985 6.3).
+    Reorder,
+    /// The peer's window is too small to send (RFC 9293 3.8.6.1).
+    Persist,
+}
+
+/// Deadlines. All optional; the earliest is the connection's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timers {
+    retransmit: Option<(Instant, Expiry)>,
+    pub(crate) delayed_ack: Option<Instant>,
+    pub(crate) keepalive: Option<Instant>,
+    /// End of TIME-WAIT, or of FIN-WAIT-2 of a closed connection.
+    pub(crate) close: Option<Instant>,
+}
+
+impl Timers {
+    pub(crate) fn retransmit_armed(&self) -> bool {
+        self.retransmit.is_some()
+    }
+
+    pub(crate) fn retransmit(&self) -> Option<(Instant, Expiry)> {
+        self.retransmit
+    }
+
+    pub(crate) fn arm_retransmit(&mut self, at: Instant, expiry: Expiry) {
+        self.retransmit = Some((at, expiry));
+    }
+
+    pub(crate) fn stop_retransmit(&mut self) {
+        self.retransmit = None;
+    }
+
+    fn earliest(&self) -> Option<Instant> {
+        let retransmit = self.retransmit.map(|(at, _)| at);
+        [retransmit, self.delayed_ack, self.keepalive, self.close].into_iter().flatten().min()
+    }
+}
+
+fn due(timer: Option<Instant>, now: Instant) -> bool {
+    timer.is_some_and(|at| at <= now)
+}
+
+impl Connection {
+    /// When [`on_timer`](Self::on_timer) must be called at the latest; none when nothing is pending.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.earliest()
+    }
+
+    /// Does what is due at `now`. Harmless when called early.
+    pub fn on_timer(&mut self, now: Instant) {
+        self.set_clock(now);
+        if due(self.timers.delayed_ack, now) {
+            self.timers.delayed_ack = None;
+            self.rcv.ack.now = true;
+            self.counters.delayed_acks += 1;
+        }
+        if due(self.timers.close, now) {
+            // RFC 9293 3.10.8: the TIME-WAIT timeout
+            self.finish(None);
+            return;
+        }
+        if let Some((at, expiry)) = self.timers.retransmit()
+            && at <= now
+        {
+            self.timers.stop_retransmit();
+            match expiry {
+                Expiry::Timeout => self.on_timeout(now),
+                Expiry::LossProbe => self.on_loss_probe(now),
+                Expiry::Reorder => self.on_reorder_timer(now),
+                Expiry::Persist => self.on_persist(now),
+            }
+        }
+        if due(self.timers.keepalive, now) {
+            self.on_keepalive(now);
+        }
+        self.check();
+    }
+
+    /// Arms the retransmission timer from now, if something is outstanding (RFC 6298 5.1 to 5.3).
+    pub(crate) fn restart_retransmit(&mut self, now: Instant) {
+        if self.snd.una == self.snd.nxt {
+            // RFC 6298 5.2
+            self.timers.stop_retransmit();
+            self.snd.waiting_since = None;
+            return;
+        }
+        self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        let limit = match self.state.is_synchronized() {
+            true => self.config.retries,
+            false => self.config.syn_retries,
+        };
+        if self.rtt.backoff() >= limit || self.user_timeout_passed(now) {
+            // RFC 9293 3.8.3: R2 reached
+            self.finish_with_reset(ConnError::TimedOut);
+            return;
+        }
+        self.counters.timeouts += 1;
+        if !self.state.is_synchronized() {
+            self.snd.syn_due = true;
+            self.snd.syn_retransmits = self.snd.syn_retransmits.saturating_add(1);
+            self.rtt.back_off();
+            self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
+            return;
+        }
+        self.enter_loss(now);
+        // RFC 6298 5.5 and 5.6
+        self.rtt.back_off();
+        let at = self.bounded_by_user_timeout(now, now + self.rtt.rto());
+        self.timers.arm_retransmit(at, Expiry::Timeout);
+    }
+
+    fn user_timeout_passed(&self, now: Instant) -> bool {
+        // RFC 5482 section 3
+        self.config
+            .user_timeout_ms
+            .is_some_and(|ms| self.waited(now) >= Duration::from_millis(u64::from(ms)))
+    }
+
+    fn bounded_by_user_timeout(&self, now: Instant, at: Instant) -> Instant {
+        let (Some(ms), Some(since)) = (self.config.user_timeout_ms, self.snd.waiting_since) else {
+            return at;
+        };
+        at.min((since + Duration::from_millis(u64::from(ms))).max(now))
+    }
+
+    /// Nothing is in flight, something waits, and the peer's window holds it back: ask (RFC 9293 3.8.6.1).
+    pub(crate) fn arm_persist(&mut self, now: Instant) {
+        if self.timers.retransmit_armed() {
+            return;
+        }
+        let wait = self.rtt.rto().min(Duration::from_millis(u64::from(MAX_RTO_MS)));
+        self.snd.waiting_since.get_or_insert(now);
+        let at = self.bounded_by_user_timeout(now, now + wait);
+        self.timers.arm_retransmit(at, Expiry::Persist);
+    }
+
+    fn on_persist(&mut self, now: Instant) {
+        let unanswered = self.snd.probes_unanswered >= self.config.retries;
+        // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
+        if self.user_timeout_passed(now) || unanswered {
+            self.finish_with_reset(ConnError::TimedOut);
+            return;
+        }
+        self.counters.window_probes += 1;
+        if self.snd.edge > self.snd.nxt {
+            // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window there is
+            self.recovery.override_sws = true;
+        } else {
+            self.snd.probe = Probe::Old;
+            self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
+        }
+        self.rtt.back_off();
+        self.arm_persist(now);
+    }
+
+    /// Starts the keep-alive clock anew: the peer was heard.
+    #[inline]
+    pub(crate) fn touch_keepalive(&mut self, now: Instant) {
+        let Some(keepalive) = self.config.keepalive else { return };
+        if matches!(
+            self.state,
+            State::Closed | State::SynSent | State::SynReceived | State::TimeWait
+        ) {
+            return;
+        }
+        self.timers.keepalive = Some(now + Duration::from_secs(u64::from(keepalive.idle_s)));
+    }
+
+    fn on_keepalive(&mut self, now: Instant) {
+        self.timers.keepalive = None;
+        let Some(keepalive) = self.config.keepalive else { return };
+        let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));
+        if self.snd.una != self.snd.nxt || self.timers.retransmit_armed() {
+            // RFC 9293 3.8.4: only when nothing is outstanding; the retransmission timer watches the peer
+            self.timers.keepalive = Some(now + interval);
+            return;
+        }
+        if self.snd.probes_unanswered >= keepalive.probes {
+            self.finish_with_reset(ConnError::TimedOut);
+            return;
+        }
+        self.snd.probes_unanswered += 1;
+        self.snd.probe = Probe::Old;
+        self.counters.keepalives += 1;
+        self.timers.keepalive = Some(now + interval);
+    }
+
+    fn on_reorder_timer(&mut self, now: Instant) {
+        // RFC 8985 6.3
+        self.restart_retransmit(now);
+        let newly = self.detect_lost(now);
+        if newly > 0 && self.recovery.phase == Phase::Open {
+            self.enter_recovery(now);
+        }
+    }
+}

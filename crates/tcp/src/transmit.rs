@@ -1,0 +1,454 @@
+//! What is sent next (RFC 9293 3.8, RFC 1122 4.2.3.4 and 4.2.3.3 as restated there).
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+
+use crate::connection::{Connection, Probe};
+use crate::info::LimitedBy;
+use crate::limits::SUPER_SEGMENT_BYTES;
+use crate::state::State;
+
+/// How the payload of a segment leaves the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadMode {
+    /// Shared references to the queue's frames; nothing is copied. The link must gather.
+    View,
+    /// A copy in fresh frames after `headroom` bytes, its sum in `Meta::payload_sum`.
+    CopyAndSum {
+        /// Bytes left free for headers.
+        headroom: usize,
+    },
+}
+
+/// What the link below can take.
+#[derive(Clone, Copy, Debug)]
+pub struct TransmitLimits {
+    /// Most payload in one segment handed out: the MSS where the link cannot split, up to 64 KB where it can.
+    pub super_segment_bytes: u32,
+    /// How payload is handed out.
+    pub payload: PayloadMode,
+}
+
+/// A segment to be sent.
+pub struct Segment {
+    /// Its header; the checksum is the caller's.
+    pub header: TcpHeader,
+    /// Its payload, if any.
+    pub payload: Option<Packet>,
+    /// Bytes of payload.
+    pub payload_len: u32,
+    /// Payload of each part when `payload_len` is larger: the link splits it there.
+    pub segment_size: u16,
+}
+
+/// A stretch of the send queue chosen to be sent.
+struct Chosen {
+    start: u64,
+    len: u64,
+    fin: bool,
+    resend: bool,
+}
+
+impl Connection {
+    /// The next segment to send at `now`, or none. When a frame is wanting nothing is made and nothing changes:
+    /// the call can be repeated later.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limits: &TransmitLimits,
+    ) -> Option<Segment> {
+        self.set_clock(now);
+        if let Some((seq, ack)) = self.reset_due.take() {
+            return Some(self.make_reset(seq, ack));
+        }
+        match self.state {
+            State::Closed => return None,
+            State::SynSent => return self.transmit_syn(now, TcpFlags::SYN),
+            State::SynReceived => {
+                if let Some(segment) = self.transmit_syn(now, TcpFlags::SYN_ACK) {
+                    return Some(segment);
+                }
+            }
+            state if state.may_transmit_data() => {
+                let segment = self.transmit_data(now, pool, limits);
+                self.account_limits(now);
+                if segment.is_some() {
+                    self.check();
+                    return segment;
+                }
+            }
+            _ => {}
+        }
+        if self.snd.probe == Probe::Old {
+            self.snd.probe = Probe::None;
+            // one before the first unacknowledged byte: unacceptable, so it is answered
+            let seq = self.snd_seq(self.snd.una) - 1;
+            return Some(self.bare(now, seq));
+        }
+        if self.rcv.ack.now {
+            let seq = self.snd_seq(self.snd.nxt);
+            return Some(self.bare(now, seq));
+        }
+        None
+    }
+
+    fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
+        self.counters.segments_out += 1;
+        let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
+        let header = TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq,
+            ack: ack.unwrap_or_default(),
+            flags,
+            ..TcpHeader::default()
+        };
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 }
+    }
+
+    fn transmit_syn(&mut self, now: Instant, flags: TcpFlags) -> Option<Segment> {
+        if !std::mem::take(&mut self.snd.syn_due) {
+            return None;
+        }
+        let answering = flags.ack();
+        let mut options = TcpOptions { mss: Some(self.config.mss), ..TcpOptions::default() };
+        let (scale, timestamps, sack) = match answering {
+            true => (self.negotiated.scaling, self.negotiated.timestamps, self.negotiated.sack),
+            false => (self.config.window_scale, self.config.timestamps, self.config.sack),
+        };
+        options.window_scale = scale.then(|| self.config.window_shift());
+        options.sack_permitted = sack;
+        options.timestamps =
+            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+        let header = TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq: self.snd.iss,
+            ack: if answering { self.rcv_seq(self.rcv.nxt) } else { SeqNumber(0) },
+            flags,
+            window: self.syn_window(),
+            urgent: 0,
+            options,
+        };
+        if self.snd.nxt == 0 {
+            self.snd.nxt = 1;
+            self.snd.syn_sent_at = now;
+        } else {
+            self.counters.retransmits += 1;
+        }
+        if !self.timers.retransmit_armed() {
+            self.snd.waiting_since.get_or_insert(now);
+            self.restart_retransmit(now);
+        }
+        self.rcv.ack.now = false;
+        self.counters.segments_out += 1;
+        Some(Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 })
+    }
+
+    /// A segment without data.
+    fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
+        let header = self.header(now, seq, TcpFlags::ACK);
+        self.counters.segments_out += 1;
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 }
+    }
+
+    /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
+    #[inline]
+    fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
+        let mut options = TcpOptions::default();
+        if self.negotiated.timestamps {
+            options.timestamps =
+                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+        }
+        if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
+            self.put_sack(&mut options);
+        }
+        let window = self.select_window();
+        self.rcv.ack.now = false;
+        self.rcv.ack.pending_bytes = 0;
+        self.rcv.acked = self.rcv.nxt;
+        self.timers.delayed_ack = None;
+        TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq,
+            ack: self.rcv_seq(self.rcv.nxt),
+            flags,
+            window,
+            urgent: 0,
+            options,
+        }
+    }
+
+    /// RFC 2018 section 3 and RFC 2883 section 4.
+    fn put_sack(&mut self, options: &mut TcpOptions) {
+        let limit = if options.timestamps.is_some() {
+            crate::limits::SACK_BLOCKS_WITH_TIMESTAMPS
+        } else {
+            crate::limits::SACK_BLOCKS
+        };
+        if let Some((start, end)) = self.rcv.dsack.take() {
+            let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
+            self.counters.dsacks_out += 1;
+        }
+        let irs = self.rcv.irs.0;
+        if let Some(reassembly) = &self.rcv.reassembly {
+            reassembly.blocks(limit, &mut options.sack, |offset| {
+                SeqNumber(irs.wrapping_add(offset as u32))
+            });
+        }
+    }
+
+    /// Bytes of SACK option that the next header will carry.
+    fn sack_option_len(&self) -> u32 {
+        if !self.negotiated.sack || self.rcv.reassembly.is_none() && self.rcv.dsack.is_none() {
+            return 0;
+        }
+        let ranges = self.rcv.reassembly.as_ref().map_or(0, |r| r.ranges())
+            + usize::from(self.rcv.dsack.is_some());
+        let limit = if self.negotiated.timestamps { 3 } else { 4 };
+        4 + 8 * ranges.min(limit) as u32
+    }
+
+    fn transmit_data(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limits: &TransmitLimits,
+    ) -> Option<Segment> {
+        let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
+        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES)).max(1);
+        let most = if most > mss { most / mss * mss } else { most };
+        let chosen = self.choose(now, mss, most)?;
+        let payload = match chosen.len {
+            0 => None,
+            len => {
+                let offset = (chosen.start - self.snd.queue_base) as usize;
+                let made = match limits.payload {
+                    PayloadMode::View => self.snd.queue.view(pool, offset, len as usize),
+                    PayloadMode::CopyAndSum { headroom } => {
+                        self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
+                    }
+                };
+                Some(made.ok()?)
+            }
+        };
+        let mut flags = TcpFlags::ACK;
+        let end = chosen.start + chosen.len;
+        if end == self.data_end() && chosen.len > 0 {
+            // RFC 9293 3.9.1: the last of what the application wrote
+            flags |= TcpFlags::PSH;
+        }
+        if chosen.fin {
+            flags |= TcpFlags::FIN;
+        }
+        let header = self.header(now, self.snd_seq(chosen.start), flags);
+        self.after_transmit(now, &chosen, mss);
+        Some(Segment {
+            header,
+            payload,
+            payload_len: chosen.len as u32,
+            segment_size: mss.min(most) as u16,
+        })
+    }
+
+    /// Takes note of what was just made.
+    fn after_transmit(&mut self, now: Instant, chosen: &Chosen, mss: u64) {
+        let end = chosen.start + chosen.len + u64::from(chosen.fin);
+        let parts = chosen.len.div_ceil(mss).max(1);
+        self.counters.segments_out += parts;
+        self.counters.data_segments_out += parts;
+        self.counters.bytes_sent += chosen.len;
+        let sequence_len = end - chosen.start;
+        self.recovery.on_transmit(sequence_len);
+        self.recovery.force_resend = false;
+        self.recovery.override_sws = false;
+        if self.recovery.probe_due {
+            self.recovery.probe_due = false;
+            self.recovery.probe = Some((self.snd.nxt.max(end), chosen.resend));
+        }
+        if chosen.resend {
+            self.board.on_resend(chosen.start, end, now);
+            let ts = self.ts_now(now);
+            self.recovery.on_resend(sequence_len, ts);
+            self.counters.retransmits += parts as u32;
+            self.counters.bytes_retransmitted += chosen.len;
+        } else {
+            debug_assert_eq!(chosen.start, self.snd.nxt);
+            self.board.on_send(chosen.start, end, now);
+            self.snd.nxt = end;
+            if !chosen.len.is_multiple_of(mss) {
+                self.snd.small_end = end;
+            }
+        }
+        debug_assert!(
+            end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
+            "beyond the peer's window"
+        );
+        self.snd.last_sent_at = now;
+        self.snd.waiting_since.get_or_insert(now);
+        match self.timers.retransmit() {
+            Some((_, crate::timers::Expiry::Timeout | crate::timers::Expiry::Reorder))
+                if chosen.resend => {}
+            Some((_, crate::timers::Expiry::Reorder)) => {}
+            _ => self.arm_loss_timers(now),
+        }
+    }
+
+    /// Decides what to send: first what is lost, then what is new.
+    fn choose(&mut self, now: Instant, mss: u64, most: u64) -> Option<Chosen> {
+        if self.recovery.probe_due {
+            return Some(self.choose_probe(mss));
+        }
+        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        let quota = self.window.cwnd_bytes.saturating_sub(pipe);
+        if let Some((start, end)) = self.board.next_lost() {
+            if self.recovery.prefers_new_data()
+                && let Some(new) = self.choose_new(now, mss, most.min(2 * mss), quota.max(2 * mss))
+            {
+                return Some(new);
+            }
+            return self.choose_lost(start, end, mss, most, quota);
+        }
+        self.choose_new(now, mss, most, quota)
+    }
+
+    /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
+    fn choose_lost(&self, start: u64, end: u64, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
+        let quota = if self.recovery.force_resend { quota.max(mss) } else { quota };
+        let wanted = (end - start).min(most);
+        let len = if wanted <= quota { wanted } else { quota / mss * mss };
+        if len == 0 {
+            return None;
+        }
+        // RFC 9293 3.8.6: a window that shrank is honoured, except for the first byte outstanding
+        if start >= self.snd.edge && start != self.snd.una {
+            return None;
+        }
+        Some(self.resend(start, start + len))
+    }
+
+    fn resend(&self, start: u64, end: u64) -> Chosen {
+        let data_end = self.data_end();
+        let fin = end > data_end;
+        Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
+    }
+
+    /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again.
+    fn choose_probe(&mut self, mss: u64) -> Chosen {
+        let snd = &self.snd;
+        let available = self.data_end().saturating_sub(snd.nxt);
+        let room = snd.edge.saturating_sub(snd.nxt);
+        if available > 0 && room >= available.min(mss) && !self.fin_sent() {
+            let len = available.min(mss);
+            let fin = snd.fin_queued && len == available && room > len;
+            return Chosen { start: snd.nxt, len, fin, resend: false };
+        }
+        let start = (snd.nxt - snd.una).min(mss);
+        self.resend(snd.nxt - start, snd.nxt)
+    }
+
+    fn choose_new(&mut self, now: Instant, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
+        if self.fin_sent() {
+            return None;
+        }
+        let available = self.data_end() - self.snd.nxt;
+        self.snd.cwnd_limited = false;
+        if available == 0 && !self.snd.fin_queued {
+            return None;
+        }
+        self.restart_after_idle(now);
+        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        let mut len = available.min(room).min(most);
+        let limited_by_quota = len > quota;
+        if limited_by_quota {
+            // RFC 5681 3.1: never more than cwnd in flight; whole segments only
+            len = quota / mss * mss;
+            self.snd.cwnd_limited = true;
+            if len == 0 {
+                return None;
+            }
+        }
+        if len < available && !len.is_multiple_of(mss) {
+            let whole = len / mss * mss;
+            // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the largest seen, or
+            // when the override timer expired
+            let worth = len * 2 >= self.snd.max_wnd || self.recovery.override_sws;
+            len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
+        }
+        let fin = self.snd.fin_queued && len == available && room > len && !limited_by_quota;
+        if len == available && !fin {
+            len = self.hold_small_tail(len, mss);
+        }
+        if len == 0 && !fin {
+            if self.snd.una == self.snd.nxt && !limited_by_quota {
+                self.arm_persist(now);
+            }
+            return None;
+        }
+        if self.defers(len, available, quota, mss, most) {
+            return None;
+        }
+        Some(Chosen { start: self.snd.nxt, len, fin, resend: false })
+    }
+
+    /// Nagle (RFC 9293 3.7.4), with Minshall's change: a small tail waits only for another small segment.
+    fn hold_small_tail(&mut self, len: u64, mss: u64) -> u64 {
+        let tail = len % mss;
+        let outstanding_small = self.snd.small_end > self.snd.una;
+        self.snd.nagle_held = tail > 0 && self.config.nagle && outstanding_small;
+        if self.snd.nagle_held { len - tail } else { len }
+    }
+
+    /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few
+    /// more ACKs rather than send what the last one allowed.
+    fn defers(&self, len: u64, available: u64, quota: u64, mss: u64, most: u64) -> bool {
+        if most < 4 * mss
+            || len >= most
+            || len == available
+            || self.recovery.phase != crate::recovery::Phase::Open
+        {
+            return false;
+        }
+        let worthwhile = most.min(self.window.cwnd_bytes / 3);
+        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        // an ACK is certain to come: at least two segments are in flight
+        quota.min(room) < worthwhile && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
+    }
+
+    /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.
+    fn restart_after_idle(&mut self, now: Instant) {
+        if self.snd.una != self.snd.nxt || self.counters.bytes_sent == 0 {
+            return;
+        }
+        let idle = now.saturating_duration_since(self.snd.last_sent_at);
+        if idle > self.rtt.base_rto() {
+            use crate::congestion::Controller;
+            let initial = u64::from(self.config.initial_window_segments) * u64::from(self.snd.mss);
+            self.window.ssthresh_bytes = match self.window.ssthresh_bytes {
+                u64::MAX => u64::MAX,
+                // RFC 7661 4.4: the path is remembered in the threshold
+                ssthresh => ssthresh.max(self.window.cwnd_bytes / 4 * 3),
+            };
+            self.window.cwnd_bytes = self.window.cwnd_bytes.min(initial);
+            self.congestion.on_idle(now);
+            self.snd.last_sent_at = now;
+        }
+    }
+
+    fn account_limits(&mut self, now: Instant) {
+        let snd = &self.snd;
+        let unsent = self.data_end().saturating_sub(snd.nxt);
+        let by = if snd.una == snd.nxt && unsent == 0 {
+            LimitedBy::Idle
+        } else if unsent > 0 && snd.edge.saturating_sub(snd.nxt) < unsent.min(u64::from(snd.mss)) {
+            LimitedBy::PeerWindow
+        } else if unsent == 0 && snd.starved {
+            LimitedBy::SendBuffer
+        } else {
+            LimitedBy::Busy
+        };
+        self.counters.limited.set(by, now.as_nanos());
+    }
+}

@@ -1,0 +1,189 @@
+//! The window offered to the peer, when it is acknowledged, and how large the buffers are.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::connection::{Connection, queue_limits};
+use crate::limits::BUFFER_MAX_BYTES;
+
+/// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AutoTune {
+    since: Instant,
+    /// Bytes read since then.
+    read_bytes: u64,
+    /// Most ever read in a round trip.
+    space_bytes: u64,
+    /// Round trip as the receiver sees it, from timestamps echoed; zero before the first.
+    rtt_us: u32,
+}
+
+impl AutoTune {
+    pub(crate) fn new(now: Instant) -> Self {
+        AutoTune { since: now, read_bytes: 0, space_bytes: 0, rtt_us: 0 }
+    }
+}
+
+impl Connection {
+    /// Payload that the free part of the receive buffer can take, by the density of what arrived lately.
+    fn free_window(&self) -> u64 {
+        let free = self.rcv.limit_bytes.saturating_sub(self.memory_in()) as u64;
+        let most = u64::from(u16::MAX) << self.negotiated.rcv_shift;
+        (free * u64::from(self.rcv.density) / 256).min(most)
+    }
+
+    /// Before the peer's first data: the window that goes with our SYN, never scaled (RFC 7323 2.2).
+    pub(crate) fn initial_window(&mut self) {
+        self.rcv.edge = 1 + u64::from(self.syn_window());
+    }
+
+    pub(crate) fn syn_window(&self) -> u16 {
+        let free = self.rcv.limit_bytes as u64 * u64::from(self.rcv.density) / 256;
+        free.min(65_535) as u16
+    }
+
+    /// Where the right edge of the window would be moved to now. Never left of where it is (RFC 9293 3.8.6), and
+    /// only by a worthwhile step (RFC 9293 3.8.6.2.2, silly window syndrome).
+    #[inline]
+    fn next_edge(&self) -> u64 {
+        let wanted = self.rcv.nxt + self.free_window();
+        let step = u64::from(self.rcv.mss_estimate).min(self.rcv.limit_bytes as u64 / 2);
+        if wanted >= self.rcv.edge + step { wanted } else { self.rcv.edge.max(self.rcv.nxt) }
+    }
+
+    /// The window field of a segment sent now. The field is rounded up where rounding down would take back what
+    /// was promised (RFC 7323 2.4).
+    #[inline]
+    pub(crate) fn select_window(&mut self) -> u16 {
+        let shift = self.negotiated.rcv_shift;
+        let edge = self.next_edge();
+        let floor = (edge - self.rcv.nxt) >> shift;
+        let mut field = floor;
+        if self.rcv.nxt + (floor << shift) < self.rcv.edge {
+            field += 1;
+        }
+        let field = field.min(u64::from(u16::MAX));
+        let offered = self.rcv.nxt + (field << shift);
+        debug_assert!(offered >= self.rcv.edge.min(self.rcv.nxt + (u64::from(u16::MAX) << shift)));
+        self.rcv.edge = self.rcv.edge.max(offered);
+        field as u16
+    }
+
+    /// In-order data arrived: when is it acknowledged (RFC 9293 3.8.6.3, RFC 5681 4.2: at least every second
+    /// full-sized segment, a merged burst counting as its parts)?
+    #[inline]
+    pub(crate) fn schedule_ack(&mut self, now: Instant, len: u32) {
+        let ack = &mut self.rcv.ack;
+        ack.pending_bytes = ack.pending_bytes.saturating_add(len);
+        if ack.quick > 0 {
+            ack.quick -= 1;
+            ack.now = true;
+        } else if ack.pending_bytes >= 2 * self.rcv.mss_estimate || self.config.delayed_ack_ms == 0
+        {
+            ack.now = true;
+        } else if self.timers.delayed_ack.is_none() {
+            self.timers.delayed_ack = Some(now + self.config.delayed_ack());
+        }
+    }
+
+    /// Remembers how much payload a byte of memory carries.
+    #[inline]
+    pub(crate) fn observe_density(&mut self, len: u64, held_bytes: usize) {
+        let density = (len as u32).saturating_mul(256) / (held_bytes as u32).max(1);
+        let density = density.clamp(16, 248);
+        // a tight packet counts slowly, a loose one at once up to a half: the promise must hold
+        let old = self.rcv.density;
+        self.rcv.density = if density >= old {
+            old + (density - old).div_ceil(16)
+        } else {
+            old - (old - density) / 8
+        };
+    }
+
+    /// The application took `bytes` out of the receive queue.
+    pub(crate) fn after_read(&mut self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.tune_receive_buffer(bytes);
+        if !self.state.may_receive_data() {
+            return;
+        }
+        // a window update when the window can double, or open (RFC 9293 3.8.6.2.2)
+        let left = self.rcv.edge.saturating_sub(self.rcv.nxt);
+        let next = self.next_edge();
+        let gained = next.saturating_sub(self.rcv.edge);
+        if gained > 0
+            && gained >= left
+            && gained >= u64::from(2 * self.rcv.mss_estimate).min(self.free_window() / 2)
+        {
+            self.rcv.ack.now = true;
+        }
+    }
+
+    /// Round trip as the receiver measures it: data that echoes the timestamp of one of our ACKs.
+    #[inline]
+    pub(crate) fn sample_receiver_rtt(&mut self, now: Instant, echo: u32) {
+        let passed_ms = self.ts_now(now).wrapping_sub(echo);
+        if passed_ms > 10_000 {
+            return;
+        }
+        let sample = passed_ms.max(1) * 1000;
+        let tune = &mut self.rcv.tune;
+        tune.rtt_us = match tune.rtt_us {
+            0 => sample,
+            old => (old - old / 8 + sample / 8).max(1000),
+        };
+    }
+
+    fn tune_receive_buffer(&mut self, bytes: u64) {
+        let now = self.clock;
+        let tune = &mut self.rcv.tune;
+        tune.read_bytes += bytes;
+        if !self.config.auto_tune {
+            return;
+        }
+        let rtt = match tune.rtt_us {
+            0 => self.rtt.srtt().max(Duration::from_micros(500)),
+            us => Duration::from_micros(u64::from(us)),
+        };
+        if now.saturating_duration_since(tune.since) < rtt {
+            return;
+        }
+        let read = std::mem::take(&mut tune.read_bytes);
+        tune.since = now;
+        if read <= tune.space_bytes {
+            return;
+        }
+        // twice what was read, for a sender in slow start doubles it; and growth ahead of that
+        let growth = match tune.space_bytes {
+            0 => 0,
+            space => 2 * (read - space),
+        };
+        tune.space_bytes = read;
+        let window = 2 * read + growth + 16 * u64::from(self.rcv.mss_estimate);
+        let memory = window * 256 / u64::from(self.rcv.density);
+        let most = self.config.recv_buffer_bytes as u64;
+        self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
+    }
+
+    /// Room for the application to write.
+    pub(crate) fn has_room(&self) -> bool {
+        self.snd.queue.held_bytes() * 4 < self.snd.limit_bytes * 3
+    }
+
+    /// The send queue holds two windows in flight and one to come.
+    #[inline]
+    pub(crate) fn tune_send_buffer(&mut self) {
+        if !self.config.auto_tune {
+            return;
+        }
+        let wanted = (self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3) as usize;
+        let most = self.config.send_buffer_bytes;
+        if wanted > self.snd.limit_bytes && self.snd.limit_bytes < most {
+            self.snd.limit_bytes = wanted.min(most);
+            self.snd.queue.set_limits(queue_limits(self.snd.limit_bytes));
+        }
+    }
+}
