@@ -1,13 +1,23 @@
 //! Addresses that follow from other addresses.
 //!
-//! The Ethernet group of a multicast address is [`MacAddr::for_multicast`], the link-local address
-//! of an interface [`MacAddr::link_local`].
+//! The Ethernet group of a multicast address is [`MacAddr::for_multicast`].
 
 use std::net::Ipv6Addr;
 
 use millstream_wire::ethernet::MacAddr;
 
-pub use millstream_wire::ndp::{ALL_NODES, ALL_ROUTERS, is_solicited_node, solicited_node};
+pub use millstream_wire::ndp::{is_solicited_node, solicited_node};
+
+/// The all-nodes multicast address, `ff02::1` (RFC 4291 section 2.7.1).
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// The all-routers multicast address, `ff02::2` (RFC 4291 section 2.7.1).
+pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// The link-local address of an Ethernet interface: `fe80::/64` with its EUI-64 identifier (RFC 2464
+/// section 5).
+pub const fn link_local(mac: MacAddr) -> Ipv6Addr {
+    mac.link_local()
+}
 
 /// The address with the modified EUI-64 interface identifier of an Ethernet address in a /64
 /// network (RFC 4291 appendix A): what a host takes up from an advertised prefix (RFC 4862

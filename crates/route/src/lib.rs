@@ -18,6 +18,7 @@ mod table;
 mod template;
 mod trie;
 
+pub use address::{ALL_NODES, ALL_ROUTERS, eui64, is_solicited_node, link_local, solicited_node};
 pub use neighbor::{
     Action, Change, Evidence, Heard, Neighbor, NeighborConfig, NeighborStats, NeighborTable,
     Refusal, Resolved, State,
