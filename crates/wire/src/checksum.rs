@@ -3,7 +3,7 @@
 //! The kernels are those of [`millstream_packet::sum`]; partial sums are in
 //! memory order.
 
-pub use kernels::{combine, copy_and_sum, finish, fold, sum};
+pub use millstream_packet::sum::{combine, copy_and_sum, finish, fold, sum};
 
 /// Sums a string of bytes that comes in slices of any length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,3 @@ pub const fn adjust(field: [u8; 2], old: u32, new: u32) -> [u8; 2] {
     let old = !(fold(old) as u16) as u32;
     finish(field + old + fold(new))
 }
-
-#[path = "../../packet/src/sum/mod.rs"]
-mod kernels;

@@ -106,7 +106,7 @@ pub(super) fn emit(ip: &IpHeader, src: Ipv4Addr, dst: Ipv4Addr, buffer: &mut [u8
     let mut flags = if ip.dont_fragment { DONT_FRAGMENT } else { 0 };
     let mut identification = ip.identification;
     if let Some(Fragment { offset, more, id }) = ip.fragment {
-        flags |= offset / 8 | if more { MORE_FRAGMENTS } else { 0 };
+        flags |= (offset / 8) | if more { MORE_FRAGMENTS } else { 0 };
         identification = id as u16;
     }
     let header = &mut buffer[..V4_HEADER_LEN];

@@ -62,7 +62,7 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
 }
 
 fn address(fixed: &[u8; V6_HEADER_LEN], at: usize) -> Ipv6Addr {
-    Ipv6Addr::from_octets(core::array::from_fn(|i| fixed[at + i]))
+    Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| fixed[at + i]))
 }
 
 /// A walk over the extension headers (RFC 8200, 4).

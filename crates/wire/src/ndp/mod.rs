@@ -198,7 +198,7 @@ fn split<const N: usize>(bytes: &[u8]) -> Result<(&[u8; N], Options), Malformed>
 }
 
 fn address<const N: usize>(fixed: &[u8; N], at: usize) -> Ipv6Addr {
-    Ipv6Addr::from_octets(core::array::from_fn(|i| fixed[at + i]))
+    Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| fixed[at + i]))
 }
 
 /// Refuses a message for its addresses unless `right`.
@@ -246,7 +246,8 @@ fn parse_neighbor_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage
     let (fixed, Options { target_ll, .. }) = split::<24>(bytes)?;
     let target = address(fixed, 8);
     let solicited = fixed[4] & 0x40 != 0;
-    require(!target.is_multicast() && !(envelope.dst.is_multicast() && solicited))?;
+    require(!target.is_multicast())?;
+    require(!(solicited && envelope.dst.is_multicast()))?;
     Ok(NdpMessage::NeighborAdvert(NeighborAdvert {
         router: fixed[4] & 0x80 != 0,
         solicited,

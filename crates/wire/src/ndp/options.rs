@@ -128,7 +128,7 @@ impl Options {
             PREFIX => {
                 let option = fixed::<32>(option)?;
                 let prefix = PrefixInformation {
-                    prefix: Ipv6Addr::from_octets(core::array::from_fn(|i| option[16 + i])),
+                    prefix: Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| option[16 + i])),
                     prefix_len: option[2],
                     on_link: option[3] & 0x80 != 0,
                     autonomous: option[3] & 0x40 != 0,
