@@ -35,6 +35,8 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub medium: Medium,
+    /// Link addresses, source first.
+    pub macs: [MacAddr; 2],
     pub src: IpAddr,
     pub dst: IpAddr,
     pub is_tcp: bool,
@@ -52,6 +54,7 @@ impl Shape {
         let [src, dst] = if is_v6 { ["fd70::1", "fd70::2"] } else { ["10.70.0.1", "10.70.0.2"] };
         Self {
             medium: Medium::Ethernet,
+            macs: [MAC_A, MAC_B],
             src: src.parse().expect("address"),
             dst: dst.parse().expect("address"),
             is_tcp,
@@ -74,7 +77,8 @@ impl Shape {
 
         let mut bytes = vec![0; l4];
         if self.medium == Medium::Ethernet {
-            EthernetHeader::new(MAC_B, MAC_A, EtherType::of(&self.src)).emit(&mut bytes);
+            EthernetHeader::new(self.macs[1], self.macs[0], EtherType::of(&self.src))
+                .emit(&mut bytes);
         }
         header.emit(&mut bytes[l3..]);
         bytes.extend_from_slice(&transport);

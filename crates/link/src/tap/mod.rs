@@ -10,6 +10,9 @@
 mod device;
 mod probe;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -1,0 +1,372 @@
+//! Real exchanges with the kernel, each in a network namespace of its own.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_wire::arp::{ArpOperation, ArpPacket};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp::{self, Icmp};
+use millstream_wire::ip::{self, IpHeader, Version};
+use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
+use millstream_wire::{checksum, udp};
+
+use super::*;
+use crate::netdev::Namespace;
+use crate::sys::{PollEntry, poll};
+use crate::testing::{Shape, bytes, parse, permitted, pool};
+
+const PORT: u16 = 5000;
+
+/// Our end of the device, answering ARP and neighbour solicitations, and the kernel's end.
+struct Bench {
+    tap: Tap,
+    pool: Pool,
+    namespace: Namespace,
+    medium: Medium,
+    host_mac: MacAddr,
+    /// What is neither ARP nor a neighbour solicitation, in order.
+    heard: Vec<Packet>,
+}
+
+fn addresses(is_v6: bool) -> (IpAddr, IpAddr) {
+    let [host, ours] = if is_v6 { ["fd70::1", "fd70::2"] } else { ["10.70.0.1", "10.70.0.2"] };
+    (host.parse().unwrap(), ours.parse().unwrap())
+}
+
+impl Bench {
+    /// `None`, with the reason printed, where namespaces or TUN devices are not permitted.
+    fn open(config: TapConfig) -> Option<Self> {
+        let namespace = permitted(Namespace::create())?;
+        let tap = permitted(Tap::open(&TapConfig {
+            netns: Some(namespace.path()),
+            host_addresses: vec![(addresses(false).0, 24), (addresses(true).0, 64)],
+            ..config
+        }))?;
+        println!("{} notes: {:?}", tap.name(), tap.notes());
+        let medium = tap.capabilities().medium;
+        let name = tap.name().to_owned();
+        let host_mac = match medium {
+            Medium::Ip => MacAddr::ZERO,
+            Medium::Ethernet => namespace.run(|| netdev::mac(&name)).unwrap().unwrap(),
+        };
+        Some(Self { tap, pool: pool(), namespace, medium, host_mac, heard: Vec::new() })
+    }
+
+    fn socket(&self, is_v6: bool) -> UdpSocket {
+        let socket =
+            self.namespace.run(|| UdpSocket::bind((addresses(is_v6).0, 4000))).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    }
+
+    fn send(&mut self, packet: Packet) {
+        let mut batch = PacketBatch::new();
+        batch.push(packet).unwrap();
+        assert_eq!(self.tap.transmit(Instant::ZERO, &self.pool, &mut batch).unwrap(), 1);
+        assert!(batch.is_empty());
+    }
+
+    /// Receives, and answers, until `done` says so of a packet heard; returns that packet.
+    fn hear(&mut self, mut done: impl FnMut(&Packet) -> bool) -> Packet {
+        for _ in 0..200 {
+            if let Some(at) = self.heard.iter().position(&mut done) {
+                return self.heard.remove(at);
+            }
+            let mut batch = PacketBatch::new();
+            if self.tap.receive(Instant::from_millis(7), &self.pool, &mut batch).unwrap() == 0 {
+                poll(
+                    &mut [PollEntry::readable(self.tap.wait_fd().unwrap())],
+                    Some(Duration::from_millis(50)),
+                )
+                .unwrap();
+            }
+            for packet in batch.drain() {
+                assert_eq!(packet.meta().arrival, Instant::from_millis(7));
+                match self.answer(&bytes(&packet)) {
+                    Some(answer) => self.send(Packet::from_slice(&self.pool, 64, &answer).unwrap()),
+                    None => self.heard.push(packet),
+                }
+            }
+        }
+        panic!("not heard on {}", self.tap.name());
+    }
+
+    /// The answer to a request for our link address.
+    fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        if self.medium == Medium::Ip {
+            return None;
+        }
+        let mac = self.tap.capabilities().mac;
+        let (ethernet, at) = EthernetHeader::parse(frame).unwrap();
+        if ethernet.ethertype == EtherType::ARP {
+            let request = ArpPacket::parse(&frame[at..]).unwrap();
+            if IpAddr::V4(request.target_ip) != addresses(false).1 {
+                return None;
+            }
+            let reply = ArpPacket {
+                operation: ArpOperation::Reply,
+                sender_mac: mac,
+                sender_ip: request.target_ip,
+                target_mac: request.sender_mac,
+                target_ip: request.sender_ip,
+            };
+            let mut out = vec![0; at + 28];
+            EthernetHeader::new(request.sender_mac, mac, EtherType::ARP).emit(&mut out);
+            reply.emit(&mut out[at..]);
+            return Some(out);
+        }
+        let header = ip::parse(&frame[at..], frame.len() - at).ok()?;
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (header.src, header.dst) else { return None };
+        let envelope = Envelope { src, dst, hop_limit: header.hop_limit };
+        let body = &frame[at + header.header_len..][..header.payload_len];
+        let Ok(NdpMessage::NeighborSolicitation(asked)) = NdpMessage::parse(body, &envelope) else {
+            return None;
+        };
+        if IpAddr::V6(asked.target) != addresses(true).1 {
+            return None;
+        }
+        let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
+            router: false,
+            solicited: true,
+            override_flag: true,
+            target: asked.target,
+            target_ll: Some(mac),
+        });
+        let mut message = vec![0; advert.emit_len()];
+        advert.emit(&mut message);
+        Some(self.icmp(asked.target.into(), src.into(), 255, message))
+    }
+
+    /// A frame with an ICMP message of either version, checksum completed.
+    fn icmp(&self, src: IpAddr, dst: IpAddr, hop_limit: u8, mut message: Vec<u8>) -> Vec<u8> {
+        let version = Version::of(&src);
+        let sum = checksum::combine(
+            icmp::pseudo_sum(src, dst, message.len()),
+            checksum::sum(&message),
+            false,
+        );
+        message[2..4].copy_from_slice(&checksum::finish(sum));
+        let l3 = self.medium.header_len();
+        let mut header = IpHeader::new(src, dst, icmp::protocol(version), message.len());
+        header.hop_limit = hop_limit;
+        let mut out = vec![0; l3 + header.emit_len()];
+        if self.medium == Medium::Ethernet {
+            EthernetHeader::new(self.host_mac, self.tap.capabilities().mac, EtherType::of(&src))
+                .emit(&mut out);
+        }
+        header.emit(&mut out[l3..]);
+        out.extend_from_slice(&message);
+        out
+    }
+
+    /// Our UDP datagram (or super-segment) to the kernel's socket.
+    fn datagram(&self, is_v6: bool, payload: Vec<u8>, segment: Option<u16>) -> Packet {
+        let (host, ours) = addresses(is_v6);
+        let macs = [self.tap.capabilities().mac, self.host_mac];
+        let mut packet = Shape {
+            medium: self.medium,
+            macs,
+            src: ours,
+            dst: host,
+            segment,
+            ..Shape::new(is_v6, false, payload)
+        }
+        .build(&self.pool);
+        // Shape goes from port 4000 to 5000: turn it round, which leaves the checksum as it was.
+        let l4 =
+            packet.len() - (packet.len() - self.medium.header_len() - if is_v6 { 40 } else { 20 });
+        let head = packet.head_mut().unwrap();
+        head[l4..l4 + 4].rotate_left(2);
+        packet
+    }
+}
+
+/// Whether `packet` is UDP to our port.
+fn is_datagram(packet: &Packet, medium: Medium) -> bool {
+    let bytes = bytes(packet);
+    let l3 = medium.header_len();
+    if medium == Medium::Ethernet && !matches!(bytes[12..14], [0x08, 0x00] | [0x86, 0xdd]) {
+        return false;
+    }
+    let header = ip::parse(&bytes[l3..], bytes.len() - l3).unwrap();
+    let transport = &bytes[l3 + header.header_len..];
+    header.protocol == ip::Protocol::UDP
+        && udp::UdpHeader::parse(transport, header.payload_len).unwrap().0.dst_port == PORT
+}
+
+/// The payload of a received datagram, whose checksum must hold or be marked as left to us.
+fn payload(packet: &Packet, medium: Medium) -> Vec<u8> {
+    let parsed = parse(packet, medium);
+    match packet.meta().checksum {
+        Checksum::Unverified => assert!(parsed.is_valid),
+        Checksum::Verified | Checksum::Partial { .. } => {}
+    }
+    parsed.payload
+}
+
+/// ARP or ND, UDP both ways, echo, for one family.
+fn exchange(bench: &mut Bench, is_v6: bool) {
+    let (host, ours) = addresses(is_v6);
+    let medium = bench.medium;
+    let socket = bench.socket(is_v6);
+    let socket_address = SocketAddr::new(host, 4000);
+
+    socket.send_to(b"from the kernel", (ours, PORT)).unwrap();
+    let heard = bench.hear(|packet| is_datagram(packet, medium));
+    assert_eq!(payload(&heard, medium), b"from the kernel");
+
+    for len in [0, 1, 1400, 1472 - if is_v6 { 20 } else { 0 }] {
+        let sent: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let datagram = bench.datagram(is_v6, sent.clone(), None);
+        bench.send(datagram);
+        let mut buffer = [0; 2000];
+        let (n, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..n], from), (&sent[..], SocketAddr::new(ours, PORT)));
+    }
+    assert_eq!(socket.local_addr().unwrap(), socket_address);
+
+    let mut message = vec![0; 8];
+    let version = Version::of(&host);
+    Icmp::EchoRequest { id: 77, seq: 3 }.emit(version, &mut message);
+    message.extend_from_slice(b"echo me");
+    let ping = bench.icmp(ours, host, 64, message);
+    bench.send(Packet::from_slice(&bench.pool, 64, &ping).unwrap());
+    let reply = bench.hear(|packet| {
+        let frame = bytes(packet);
+        let Ok(header) = ip::parse(&frame[medium.header_len()..], frame.len()) else {
+            return false;
+        };
+        let body = &frame[medium.header_len() + header.header_len..];
+        header.protocol == icmp::protocol(version)
+            && matches!(Icmp::parse(version, body), Ok((Icmp::EchoReply { id: 77, seq: 3 }, _)))
+    });
+    assert!(bytes(&reply).ends_with(b"echo me"));
+}
+
+/// A super-segment to the kernel's socket arrives there as datagrams, and one sent by the socket arrives here whole or
+/// in datagrams.
+fn super_segments(bench: &mut Bench, is_v6: bool) {
+    const SIZE: usize = 1200;
+    let medium = bench.medium;
+    let socket = bench.socket(is_v6);
+    let sent: Vec<u8> = (0..10 * SIZE + 77).map(|i| (i / 3) as u8).collect();
+    let datagram = bench.datagram(is_v6, sent.clone(), Some(SIZE as u16));
+    bench.send(datagram);
+    for part in sent.chunks(SIZE) {
+        let mut buffer = [0; 2000];
+        let n = socket.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..n], part);
+    }
+
+    let size = SIZE as libc::c_int;
+    // SAFETY: the option (UDP_SEGMENT of SOL_UDP) is one int.
+    let set = unsafe { libc::setsockopt(socket.as_raw_fd(), 17, 103, (&raw const size).cast(), 4) };
+    assert_eq!(set, 0);
+    socket.send_to(&sent, (addresses(is_v6).1, PORT)).unwrap();
+    let mut got = Vec::new();
+    while got.len() < sent.len() {
+        let packet = bench.hear(|packet| is_datagram(packet, medium));
+        if let Some(segmentation) = packet.meta().segmentation {
+            assert_eq!(usize::from(segmentation.size), SIZE);
+            assert_eq!(
+                usize::from(segmentation.header_len),
+                medium.header_len() + if is_v6 { 48 } else { 28 }
+            );
+        } else {
+            assert!(packet.len() <= SIZE + 100);
+        }
+        got.extend_from_slice(&payload(&packet, medium));
+    }
+    assert_eq!(got, sent);
+}
+
+fn all(config: TapConfig) -> Option<LinkStats> {
+    let mut bench = Bench::open(config)?;
+    for is_v6 in [false, true] {
+        exchange(&mut bench, is_v6);
+        super_segments(&mut bench, is_v6);
+    }
+    let stats = bench.tap.stats();
+    println!("{stats:?}");
+    assert_eq!(stats.dropped_total(), 0, "{stats:?}");
+    let name = bench.tap.name().to_owned();
+    let Bench { tap, namespace, .. } = bench;
+    drop(tap);
+    assert!(
+        namespace.run(|| netdev::index(&name)).unwrap().is_err(),
+        "the device outlived its descriptor"
+    );
+    Some(stats)
+}
+
+#[test]
+fn tap_with_offload() {
+    let Some(stats) = all(TapConfig::default()) else { return };
+    assert!(stats.tx_super_segments + stats.tx_software_segmented == 2);
+}
+
+#[test]
+fn tap_with_headers_without_offload() {
+    let Some(stats) = all(TapConfig { offload: false, ..TapConfig::default() }) else { return };
+    assert_eq!(
+        (stats.tx_super_segments, stats.rx_super_segments, stats.tx_software_segmented),
+        (0, 0, 2)
+    );
+}
+
+#[test]
+fn tap_of_plain_frames() {
+    let Some(stats) = all(TapConfig { vnet_hdr: false, ..TapConfig::default() }) else { return };
+    assert_eq!(
+        (stats.tx_super_segments, stats.rx_super_segments, stats.tx_software_segmented),
+        (0, 0, 2)
+    );
+    assert!(stats.tx_software_checksums > 0);
+}
+
+#[test]
+fn tun_with_offload() {
+    all(TapConfig { kind: TapKind::Tun, ..TapConfig::default() });
+}
+
+#[test]
+fn tun_of_plain_packets() {
+    all(TapConfig { kind: TapKind::Tun, vnet_hdr: false, ..TapConfig::default() });
+}
+
+#[test]
+fn offloads_pass_the_self_check() {
+    for kind in [TapKind::Tap, TapKind::Tun] {
+        let Some(bench) = Bench::open(TapConfig { kind, ..TapConfig::default() }) else { return };
+        let Capabilities { tso_bytes, rx_merge, tx_checksum, .. } = bench.tap.capabilities();
+        println!("{kind:?}: {tso_bytes:?} {rx_merge} {tx_checksum:?}");
+        // The kernels this runs on have had these for long; a fall-back would be said.
+        assert!(tso_bytes.is_some() && *rx_merge || !bench.tap.notes().is_empty());
+    }
+}
+
+#[test]
+fn what_is_too_long_or_refused_is_counted() {
+    let Some(mut bench) = Bench::open(TapConfig { vnet_hdr: false, ..TapConfig::default() }) else {
+        return;
+    };
+    let long = Packet::from_slice(&bench.pool, 0, &[0; 1600]).unwrap();
+    bench.send(long);
+    assert_eq!(bench.tap.stats().dropped(DropCause::TooLong), 1);
+    // Shorter than an Ethernet header: the kernel refuses it.
+    let short = Packet::from_slice(&bench.pool, 0, &[0; 5]).unwrap();
+    bench.send(short);
+    assert_eq!(bench.tap.stats().dropped(DropCause::Refused), 1);
+}
+
+#[test]
+fn a_missing_namespace_or_name_is_an_error() {
+    let config = TapConfig { netns: Some("/nowhere/at/all".into()), ..TapConfig::default() };
+    let error = Tap::open(&config).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+    let config = TapConfig { name: Some("a-name-much-too-long".into()), ..TapConfig::default() };
+    assert!(Tap::open(&config).is_err());
+    assert!(Tap::open(&TapConfig { mtu: 10, ..TapConfig::default() }).is_err());
+}
