@@ -1,1 +1,28 @@
-//! Skeleton.
+//! Millstream: a TCP/IP stack in user space.
+//!
+//! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the style of
+//! `std::net` stand before it: [`local`], where the application runs in the engine's thread, and [`net`],
+//! where the engine has a thread of its own.
+
+pub mod clock;
+pub mod demux;
+mod engine;
+mod error;
+pub mod limits;
+pub mod local;
+pub mod net;
+mod slab;
+pub mod socket;
+pub mod stats;
+pub mod timer;
+
+pub use engine::{Engine, EngineConfig, Turn, Waker};
+pub use error::Error;
+pub use limits::Limits;
+pub use millstream_link as link;
+pub use millstream_packet as packet;
+pub use millstream_route as route;
+pub use millstream_tcp as tcp;
+pub use millstream_wire as wire;
+pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
+pub use stats::{DropReason, EngineStats};

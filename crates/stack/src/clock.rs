@@ -1,0 +1,35 @@
+//! The one clock of the stack.
+
+use std::time::Instant as StdInstant;
+
+use millstream_packet::Instant;
+
+/// A monotonic clock whose zero is a little before its own creation.
+///
+/// Everything below this crate takes the time as an argument; engines ask a `Clock` once per turn and
+/// hand the answer down. Clones of a clock agree with each other. Zero is never returned, so that
+/// [`Instant::ZERO`] may stand for "never" in tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: StdInstant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn new() -> Self {
+        Self { origin: StdInstant::now() }
+    }
+
+    /// Nanoseconds since the clock's zero.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        let nanos = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX - 1);
+        Instant::from_nanos(nanos + 1)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,153 @@
+//! The engine's own addresses.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use millstream_route::{LinkId, Prefix};
+
+/// What a destination address means to this engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// One of its own.
+    Own,
+    /// A broadcast or a multicast group it belongs to.
+    Group,
+    /// Somebody else's.
+    Other,
+}
+
+/// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
+/// 3.3.4.2).
+#[derive(Default)]
+pub(crate) struct Addresses {
+    list: Vec<(LinkId, Prefix)>,
+    /// Sorted, for look-ups.
+    own: Vec<IpAddr>,
+}
+
+impl Addresses {
+    /// Adds an address; false when it was there.
+    pub fn add(&mut self, link: LinkId, prefix: Prefix) -> bool {
+        match self.own.binary_search(&prefix.addr) {
+            Ok(_) => false,
+            Err(place) => {
+                self.own.insert(place, prefix.addr);
+                self.list.push((link, prefix));
+                true
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// All, in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
+        self.list.iter().copied()
+    }
+
+    /// Whether `ip` is one of them.
+    #[inline]
+    pub fn owns(&self, ip: IpAddr) -> bool {
+        self.own.binary_search(&ip).is_ok()
+    }
+
+    /// What a packet that came from `link` for `ip` is to this engine.
+    #[inline]
+    pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {
+        if self.owns(ip) {
+            return Destination::Own;
+        }
+        let group = match ip {
+            IpAddr::V4(ip) => {
+                ip.is_broadcast()
+                    || ip == Ipv4Addr::new(224, 0, 0, 1)
+                    || self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
+            }
+            IpAddr::V6(ip) => {
+                ip == millstream_route::ALL_NODES
+                    || (ip.is_multicast()
+                        && self.of_link(link).any(|prefix| match prefix.addr {
+                            IpAddr::V6(own) => millstream_route::solicited_node(own) == ip,
+                            IpAddr::V4(_) => false,
+                        }))
+            }
+        };
+        if group { Destination::Group } else { Destination::Other }
+    }
+
+    /// The addresses of one link.
+    pub fn of_link(&self, link: LinkId) -> impl Iterator<Item = Prefix> {
+        self.list.iter().filter(move |(of, _)| *of == link).map(|(_, prefix)| *prefix)
+    }
+
+    /// The address to send from: on the outgoing link, of the destination's family and scope; one whose
+    /// prefix covers the next hop or the destination before others (after RFC 6724 section 5, rules 2 and
+    /// 8); else one of another link.
+    pub fn source(&self, link: LinkId, next_hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+        let scope = is_link_local(destination);
+        let fits = |prefix: &Prefix| {
+            prefix.addr.is_ipv4() == destination.is_ipv4() && is_link_local(prefix.addr) == scope
+        };
+        let on_link = || self.of_link(link).filter(fits);
+        on_link()
+            .find(|prefix| prefix.contains(destination))
+            .or_else(|| on_link().find(|prefix| prefix.contains(next_hop)))
+            .or_else(|| on_link().next())
+            .or_else(|| self.list.iter().map(|(_, prefix)| *prefix).find(fits))
+            .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
+            .map(|prefix| prefix.addr)
+    }
+}
+
+/// Whether an address means something on one link only. Multicast counts by its scope.
+pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) if ip.is_multicast() => ip.octets()[1] & 0xf == 2,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses() -> Addresses {
+        let mut addresses = Addresses::default();
+        for (link, prefix) in [(0, "10.0.0.2/24"), (0, "fe80::1/64"), (0, "fd00::2/64"), (1, "10.1.0.2/16")] {
+            assert!(addresses.add(LinkId(link), prefix.parse().expect("a prefix")));
+        }
+        addresses
+    }
+
+    #[test]
+    fn tells_own_groups_and_others() {
+        let addresses = addresses();
+        let class = |link, ip: &str| addresses.classify(LinkId(link), ip.parse().expect("an address"));
+        assert_eq!(class(0, "10.0.0.2"), Destination::Own);
+        assert_eq!(class(1, "10.0.0.2"), Destination::Own);
+        assert_eq!(class(0, "10.0.0.255"), Destination::Group);
+        assert_eq!(class(1, "10.0.0.255"), Destination::Other);
+        assert_eq!(class(0, "255.255.255.255"), Destination::Group);
+        assert_eq!(class(0, "ff02::1"), Destination::Group);
+        assert_eq!(class(0, "ff02::1:ff00:2"), Destination::Group);
+        assert_eq!(class(0, "ff02::1:ff00:3"), Destination::Other);
+        assert_eq!(class(0, "10.0.0.3"), Destination::Other);
+    }
+
+    #[test]
+    fn sends_from_an_address_that_fits() {
+        let addresses = addresses();
+        let from = |link, to: &str| {
+            let to = to.parse().expect("an address");
+            addresses.source(LinkId(link), to, to).map(|ip| ip.to_string())
+        };
+        assert_eq!(from(0, "10.0.0.9").as_deref(), Some("10.0.0.2"));
+        assert_eq!(from(1, "8.8.8.8").as_deref(), Some("10.1.0.2"));
+        assert_eq!(from(0, "fe80::9").as_deref(), Some("fe80::1"));
+        assert_eq!(from(0, "2001:db8::1").as_deref(), Some("fd00::2"));
+        assert_eq!(from(1, "fd00::9").as_deref(), Some("fd00::2"));
+    }
+}

@@ -1,0 +1,243 @@
+//! Datagram sockets: UDP and ICMP echo, both ways.
+
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_packet::{Instant, Packet};
+use millstream_wire::icmp::{self, Icmp, Unreachable};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::udp::{self, UdpHeader};
+use millstream_wire::Malformed;
+
+use super::Engine;
+use super::addresses::Destination;
+use super::ingress::{Arrival, checksum_holds, gather};
+use super::output::with_header;
+use crate::error::Error;
+use crate::limits::{EPHEMERAL_FIRST, HEADROOM_BYTES};
+use crate::socket::icmp::Echo;
+use crate::socket::tcp::plain;
+use crate::socket::udp::Datagram;
+use crate::socket::SocketId;
+use crate::stats::DropReason;
+
+impl Engine {
+    /// A UDP datagram for this engine.
+    pub(super) fn udp_input(&mut self, now: Instant, mut arrival: Arrival) {
+        let ip_len = arrival.ip.header_len;
+        if !gather(&mut arrival.packet, ip_len + udp::HEADER_LEN) {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        let ip = arrival.ip;
+        let bytes = arrival.packet.head().get(ip_len..).unwrap_or_default();
+        let (header, header_len) = match UdpHeader::parse(bytes, ip.payload_len) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        let covered = header_len + header.payload_len;
+        arrival.packet.truncate(ip_len + covered);
+        // RFC 768: a zero checksum says there is none; RFC 8200, 8.1: not so in IPv6.
+        let none = header.checksum == [0, 0];
+        let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::UDP, covered);
+        if (none && ip.src.is_ipv6()) || (!none && !checksum_holds(&arrival, pseudo)) {
+            return self.out.stats.malformed(Malformed::UdpChecksum);
+        }
+        let local = SocketAddr::new(ip.dst, header.dst_port);
+        let from = SocketAddr::new(ip.src, header.src_port);
+        let Some(slot) = self.udp.find(local, from) else {
+            self.out.stats.drop(DropReason::UdpNoSocket);
+            return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
+        };
+        let Arrival { mut packet, link, .. } = arrival;
+        packet.trim_front(ip_len + header_len);
+        match self.udp.deliver(slot, Datagram { from, packet }, link, &mut self.events) {
+            Ok(()) => self.out.stats.udp_rx += 1,
+            Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
+        }
+    }
+
+    /// An echo reply for this engine.
+    pub(super) fn echo_reply_input(&mut self, arrival: Arrival, identifier: u16, seq: u16) {
+        let Arrival { mut packet, ip, destination, .. } = arrival;
+        let slot = self.icmp.find(identifier).filter(|_| destination == Destination::Own);
+        let Some(slot) = slot else { return self.out.stats.drop(DropReason::IcmpNoSocket) };
+        packet.trim_front(ip.header_len + icmp::HEADER_LEN);
+        let echo = Echo { from: ip.src, seq, packet };
+        if self.icmp.deliver(slot, echo, &mut self.events).is_err() {
+            self.out.stats.drop(DropReason::IcmpQueueFull);
+        }
+    }
+
+    /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes datagrams
+    /// for any own address, the IPv6 one those of IPv4 as well.
+    pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
+        let mut local = plain(addr);
+        self.check_local(local.ip())?;
+        if local.port() == 0 {
+            local.set_port(self.free_udp_port()?);
+        }
+        self.udp.bind(local)
+    }
+
+    fn free_udp_port(&mut self) -> Result<u16, Error> {
+        let span = u32::from(u16::MAX - EPHEMERAL_FIRST) + 1;
+        let start = self.random() as u32;
+        (0..span)
+            .map(|step| EPHEMERAL_FIRST + (start.wrapping_add(step) % span) as u16)
+            .find(|&port| !self.udp.uses_port(port))
+            .ok_or(Error::AddrNotAvailable)
+    }
+
+    /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are told.
+    pub fn udp_connect(&mut self, id: SocketId, remote: SocketAddr) -> Result<(), Error> {
+        let remote = plain(remote);
+        let socket = self.udp.by_id(id)?;
+        if !socket.reaches(remote.ip()) || remote.port() == 0 {
+            return Err(Error::Invalid("the peer's address does not fit the socket"));
+        }
+        if socket.local.ip().is_unspecified() {
+            let way = self.out.way(remote.ip(), None).ok_or(Error::NetworkUnreachable)?;
+            let source = self.out.addresses.source(way.link, way.next_hop, remote.ip());
+            socket.local.set_ip(source.ok_or(Error::AddrNotAvailable)?);
+        }
+        socket.remote = Some(remote);
+        Ok(())
+    }
+
+    /// The socket's own address, and its peer's when it is connected.
+    pub fn udp_addresses(&mut self, id: SocketId) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
+        self.udp.by_id(id).map(|socket| (socket.local, socket.remote))
+    }
+
+    /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
+    /// of the turn. Datagrams longer than the path's MTU are refused: they are not fragmented.
+    pub fn udp_send(
+        &mut self,
+        id: SocketId,
+        data: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Result<(), Error> {
+        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+            .map_err(|_| Error::Exhausted)?;
+        self.udp_send_packet(id, packet, to)
+    }
+
+    /// Sends a packet's bytes as a datagram, without copying them.
+    pub fn udp_send_packet(
+        &mut self,
+        id: SocketId,
+        packet: Packet,
+        to: Option<SocketAddr>,
+    ) -> Result<(), Error> {
+        let now = self.now();
+        let socket = self.udp.by_id(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
+        if !socket.reaches(remote.ip()) || remote.port() == 0 {
+            return Err(Error::Invalid("the peer's address does not fit the socket"));
+        }
+        let (local, scope) = (socket.local, socket.scope);
+        let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        let src = match local.ip() {
+            any if any.is_unspecified() => self
+                .out
+                .addresses
+                .source(way.link, way.next_hop, remote.ip())
+                .ok_or(Error::AddrNotAvailable)?,
+            ip => ip,
+        };
+        let header = UdpHeader::new(local.port(), remote.port(), packet.len());
+        let len = packet.len() + udp::HEADER_LEN;
+        let ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
+        if ip.packet_len() > way.mtu {
+            return Err(Error::MessageTooLong);
+        }
+        if self.out.room(now, way.link) == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let mut packet =
+            with_header(&self.out.pool, packet, udp::HEADER_LEN, |room| header.emit(room))
+                .map_err(|_| Error::Exhausted)?;
+        self.out.seal(&mut packet, way.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        self.out.stats.udp_tx += 1;
+        self.out.send_ip(now, way, &ip, packet);
+        Ok(())
+    }
+
+    /// Copies the next datagram into `buffer` and tells its length and sender. What does not fit is lost,
+    /// as with `recvfrom`.
+    pub fn udp_recv(
+        &mut self,
+        id: SocketId,
+        buffer: &mut [u8],
+    ) -> Result<(usize, SocketAddr), Error> {
+        let (packet, from) = self.udp_recv_packet(id)?;
+        Ok((packet.copy_to(0, buffer), from))
+    }
+
+    /// The next datagram as it came, and its sender.
+    pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<(Packet, SocketAddr), Error> {
+        let socket = self.udp.by_id(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let Datagram { from, packet } = socket.take().ok_or(Error::WouldBlock)?;
+        Ok((packet, from))
+    }
+
+    /// Sets how much memory the socket's received datagrams may hold.
+    pub fn udp_set_limit(&mut self, id: SocketId, limit_bytes: usize) -> Result<(), Error> {
+        self.udp.by_id(id)?.limit_bytes = limit_bytes;
+        Ok(())
+    }
+
+    /// Opens an echo socket; identifier 0 asks for a free one.
+    pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
+        match identifier {
+            0 => {
+                let start = self.random() as u16;
+                let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
+                let free = wanted.find(|&id| id != 0 && self.icmp.find(id).is_none());
+                self.icmp.bind(free.ok_or(Error::AddrNotAvailable)?)
+            }
+            identifier => self.icmp.bind(identifier),
+        }
+    }
+
+    /// Sends an echo request with `data`.
+    pub fn icmp_send_echo(
+        &mut self,
+        id: SocketId,
+        to: IpAddr,
+        seq: u16,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let now = self.now();
+        let identifier = self.icmp.by_id(id)?.identifier;
+        let way = self.out.way(to, None).ok_or(Error::NetworkUnreachable)?;
+        let src = self.out.addresses.source(way.link, way.next_hop, to);
+        let src = src.ok_or(Error::AddrNotAvailable)?;
+        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+            .map_err(|_| Error::Exhausted)?;
+        let version = ip::Version::of(&to);
+        let len = packet.len() + icmp::HEADER_LEN;
+        let header = IpHeader::new(src, to, icmp::protocol(version), len);
+        if header.packet_len() > way.mtu {
+            return Err(Error::MessageTooLong);
+        }
+        let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
+            Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
+        })
+        .map_err(|_| Error::Exhausted)?;
+        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.send_ip(now, way, &header, packet);
+        Ok(())
+    }
+
+    /// The next echo reply: who sent it, its sequence number, its data.
+    pub fn icmp_recv(&mut self, id: SocketId) -> Result<(IpAddr, u16, Packet), Error> {
+        let Echo { from, seq, packet } = self.icmp.by_id(id)?.take().ok_or(Error::WouldBlock)?;
+        Ok((from, seq, packet))
+    }
+}

@@ -1,0 +1,160 @@
+//! ICMP of both versions: echoes answered, errors sent and heard.
+
+use std::net::SocketAddr;
+
+use millstream_packet::Instant;
+use millstream_tcp::FourTuple;
+use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
+use millstream_wire::ip::IpHeader;
+
+use super::Engine;
+use super::addresses::Destination;
+use super::ingress::{Arrival, checksum_holds, gather};
+use crate::error::Error;
+use crate::limits::HEADROOM_BYTES;
+use crate::stats::DropReason;
+
+impl Engine {
+    /// An ICMP message for this engine.
+    pub(super) fn icmp_input(&mut self, now: Instant, mut arrival: Arrival) {
+        let ip = arrival.ip;
+        let pseudo = icmp::pseudo_sum(ip.src, ip.dst, ip.payload_len);
+        if !checksum_holds(&arrival, pseudo) {
+            return self.out.stats.malformed(millstream_wire::Malformed::IcmpChecksum);
+        }
+        if !gather(&mut arrival.packet, usize::MAX) {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        let body = arrival.packet.head().get(ip.header_len..).unwrap_or_default();
+        let version = ip.version();
+        let (message, len) = match Icmp::parse(version, body) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        match message {
+            Icmp::EchoRequest { id, seq } => self.answer_echo(now, arrival, id, seq),
+            Icmp::EchoReply { id, seq } => self.echo_reply_input(arrival, id, seq),
+            Icmp::NeighborDiscovery { .. } => {
+                self.ndp_input(now, arrival.link, &arrival.packet, &ip);
+            }
+            Icmp::Unreachable(_)
+            | Icmp::PacketTooBig { .. }
+            | Icmp::TimeExceeded { .. }
+            | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
+                Ok(quote) => self.icmp_error_input(&message, &quote),
+                Err(reason) => self.out.stats.malformed(reason),
+            },
+            Icmp::Redirect { .. } | Icmp::Other { .. } => {
+                self.out.stats.drop(DropReason::IcmpIgnored);
+            }
+        }
+    }
+
+    /// RFC 1122, 3.2.2.6; RFC 4443, 4.2. An echo to a broadcast address is not answered; one to a
+    /// multicast group is in IPv6. The request's frames become the reply's.
+    fn answer_echo(&mut self, now: Instant, arrival: Arrival, id: u16, seq: u16) {
+        let Arrival { mut packet, ip, link, destination } = arrival;
+        if destination == Destination::Group && ip.src.is_ipv4()
+            || ip.src.is_unspecified()
+            || ip.src.is_multicast()
+        {
+            return self.out.stats.drop(DropReason::IcmpIgnored);
+        }
+        let Some(way) = self.out.way(ip.src, Some(link)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let source = match destination {
+            Destination::Own => Some(ip.dst),
+            _ => self.out.addresses.source(way.link, way.next_hop, ip.src),
+        };
+        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
+        packet.trim_front(ip.header_len);
+        if packet.make_head_mut(&self.out.pool).is_err() {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        if let Some(head) = packet.head_mut() {
+            Icmp::EchoReply { id, seq }.emit(ip.version(), head);
+        }
+        *packet.meta_mut() = Default::default();
+        let header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
+        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.stats.icmp_echo_answered += 1;
+        self.out.send_ip(now, way, &header, packet);
+    }
+
+    /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or the rate
+    /// limit forbid it.
+    pub(super) fn send_icmp_error(&mut self, now: Instant, arrival: &Arrival, error: Icmp) {
+        let Arrival { packet, ip, link, destination } = arrival;
+        let version = ip.version();
+        let about_error = ip.protocol == icmp::protocol(version)
+            && packet
+                .head()
+                .get(ip.header_len..)
+                .and_then(|body| Icmp::parse(version, body).ok())
+                .is_none_or(|(message, _)| message.is_error(version));
+        if *destination != Destination::Own
+            || ip.src.is_unspecified()
+            || ip.src.is_multicast()
+            || about_error
+        {
+            return;
+        }
+        if !self.out.icmp_errors.allow(now) {
+            return self.out.stats.drop(DropReason::IcmpRateLimit);
+        }
+        let Some(way) = self.out.way(ip.src, Some(*link)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        };
+        let quoted = packet.len().min(icmp::quote_limit(version));
+        if let Some(room) = answer.append(icmp::HEADER_LEN + quoted) {
+            let at = error.emit(version, room);
+            packet.copy_to(0, &mut room[at..]);
+        }
+        let header = IpHeader::new(ip.dst, ip.src, icmp::protocol(version), answer.len());
+        self.out.seal(&mut answer, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.stats.icmp_errors_sent += 1;
+        self.out.send_ip(now, way, &header, answer);
+    }
+
+    /// An error about a packet that we are said to have sent.
+    pub(super) fn icmp_error_input(&mut self, error: &Icmp, quote: &Quote) {
+        if !self.out.addresses.owns(quote.ip.src) {
+            return self.out.stats.drop(DropReason::IcmpNoSocket);
+        }
+        let known = match quote.transport {
+            QuotedTransport::Tcp { src_port, dst_port, seq } => {
+                let tuple = FourTuple {
+                    local: SocketAddr::new(quote.ip.src, src_port),
+                    remote: SocketAddr::new(quote.ip.dst, dst_port),
+                };
+                self.tcp_icmp_error(&tuple, seq, error)
+            }
+            QuotedTransport::Udp { src_port, dst_port } => {
+                let local = SocketAddr::new(quote.ip.src, src_port);
+                let remote = SocketAddr::new(quote.ip.dst, dst_port);
+                self.udp.icmp_error(&mut self.events, local, remote, error_of(error))
+            }
+            QuotedTransport::Echo { .. } | QuotedTransport::Other => false,
+        };
+        if !known {
+            self.out.stats.drop(DropReason::IcmpNoSocket);
+        }
+    }
+}
+
+/// What an ICMP error means to a datagram socket, if it means anything.
+pub(super) fn error_of(error: &Icmp) -> Option<Error> {
+    match error {
+        Icmp::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
+            Some(Error::ConnectionRefused)
+        }
+        Icmp::Unreachable(Unreachable::Network) => Some(Error::NetworkUnreachable),
+        Icmp::Unreachable(_) => Some(Error::HostUnreachable),
+        Icmp::PacketTooBig { .. } => Some(Error::MessageTooLong),
+        _ => None,
+    }
+}

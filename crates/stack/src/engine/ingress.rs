@@ -1,0 +1,161 @@
+//! The way in: links and IP.
+
+use millstream_link::Medium;
+use millstream_packet::{Checksum, Instant, Packet};
+use millstream_route::LinkId;
+use millstream_wire::Malformed;
+use millstream_wire::checksum::Accumulator;
+use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+
+use super::Engine;
+use super::addresses::Destination;
+use crate::stats::DropReason;
+
+/// Most bytes of headers that are ever gathered into one frame.
+const PULL_UP_BYTES: usize = 256;
+
+/// An IP packet on its way up.
+pub(super) struct Arrival {
+    /// Starts at the IP header; link padding is cut off.
+    pub packet: Packet,
+    pub ip: IpHeader,
+    pub link: LinkId,
+    pub destination: Destination,
+}
+
+impl Engine {
+    /// Takes one batch from every link and carries it up, stage by stage. How many packets there were.
+    pub(super) fn receive(&mut self, now: Instant) -> usize {
+        let mut received = 0;
+        for index in 0..self.out.links.len() {
+            let slot = &mut self.out.links[index];
+            if slot.failed.is_some() {
+                continue;
+            }
+            let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
+                Ok(count) => count,
+                Err(error) => {
+                    slot.failed = Some(error);
+                    self.received.len()
+                }
+            };
+            slot.more = self.received.is_full();
+            received += count;
+            while let Some(packet) = self.received.pop() {
+                self.link_input(now, LinkId(index as u16), packet);
+            }
+            self.tcp_stage(now);
+        }
+        self.out.stats.rx_packets += received as u64;
+        received
+    }
+
+    /// A frame as the link gave it.
+    #[inline]
+    fn link_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
+        self.out.stats.rx_bytes += packet.len() as u64;
+        let slot = &self.out.links[link.index()];
+        if slot.capabilities.medium == Medium::Ip {
+            return self.ip_input(now, link, packet);
+        }
+        if !gather(&mut packet, ethernet::HEADER_LEN + ethernet::VLAN_TAG_LEN) {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        let (header, len) = match EthernetHeader::parse(packet.head()) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        if !header.dst.is_multicast() && header.dst != slot.capabilities.mac {
+            return self.out.stats.drop(DropReason::OtherLinkAddress);
+        }
+        // IEEE 802.1Q: VLAN 0 is a priority only.
+        if header.vlan.is_some_and(|tag| tag.id() != 0) {
+            return self.out.stats.drop(DropReason::Vlan);
+        }
+        packet.trim_front(len);
+        match header.ethertype {
+            EtherType::IPV4 | EtherType::IPV6 => self.ip_input(now, link, packet),
+            EtherType::ARP => match gather(&mut packet, PULL_UP_BYTES) {
+                true => self.arp_input(now, link, &packet),
+                false => self.out.stats.drop(DropReason::PoolExhausted),
+            },
+            _ => self.out.stats.drop(DropReason::UnknownEthertype),
+        }
+    }
+
+    /// An IP packet, maybe with padding behind it.
+    #[inline]
+    fn ip_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
+        let available = packet.len();
+        let mut parsed = ip::parse(packet.head(), available);
+        if parsed == Err(Malformed::Truncated) && packet.head().len() < available {
+            if !gather(&mut packet, PULL_UP_BYTES) {
+                return self.out.stats.drop(DropReason::PoolExhausted);
+            }
+            parsed = ip::parse(packet.head(), available);
+        }
+        let ip = match parsed {
+            Ok(ip) => ip,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        packet.truncate(ip.packet_len());
+        if ip.fragment.is_some() {
+            return self.out.stats.drop(DropReason::Fragment);
+        }
+        let destination = self.out.addresses.classify(link, ip.dst);
+        if destination == Destination::Other {
+            return self.out.stats.drop(DropReason::OtherAddress);
+        }
+        // RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3.
+        if ip.src.is_loopback() || ip.dst.is_loopback() || self.out.addresses.owns(ip.src) {
+            return self.out.stats.drop(DropReason::MartianSource);
+        }
+        let arrival = Arrival { packet, ip, link, destination };
+        match ip.protocol {
+            Protocol::TCP => self.segments.push(arrival),
+            Protocol::UDP => self.udp_input(now, arrival),
+            Protocol::ICMP if ip.src.is_ipv4() => self.icmp_input(now, arrival),
+            Protocol::ICMPV6 if ip.src.is_ipv6() => self.icmp_input(now, arrival),
+            Protocol::NO_NEXT_HEADER => self.out.stats.drop(DropReason::UnknownProtocol),
+            _ => {
+                self.out.stats.drop(DropReason::UnknownProtocol);
+                self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Protocol));
+            }
+        }
+    }
+}
+
+/// Whether the first `len` bytes of the packet (or all, when there are fewer) lie in its first frame,
+/// after moving them there when they did not. False when the pool has no frame for that.
+#[inline]
+pub(super) fn gather(packet: &mut Packet, len: usize) -> bool {
+    let have = packet.head().len();
+    if have >= len || have == packet.len() {
+        return true;
+    }
+    let len = len.min(packet.len()).min(PULL_UP_BYTES);
+    packet.pull_up(len).is_ok()
+}
+
+/// Whether the transport checksum holds, or somebody trusted has said so.
+#[inline]
+pub(super) fn checksum_holds(arrival: &Arrival, pseudo: u32) -> bool {
+    match arrival.packet.meta().checksum {
+        Checksum::Verified | Checksum::Partial { .. } => true,
+        Checksum::Unverified => sum_from(&arrival.packet, arrival.ip.header_len, pseudo).is_valid(),
+    }
+}
+
+/// The sum of everything from `offset` to the end of the packet, on top of `start`.
+fn sum_from(packet: &Packet, offset: usize, start: u32) -> Accumulator {
+    let mut sum = Accumulator::new(start);
+    let mut skip = offset;
+    for slice in packet.slices() {
+        let part = slice.get(skip..).unwrap_or_default();
+        skip = skip.saturating_sub(slice.len());
+        sum.add(part);
+    }
+    sum
+}

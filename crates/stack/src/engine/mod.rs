@@ -1,0 +1,374 @@
+//! The engine: one per core, owner of everything a packet meets between link and socket.
+
+mod addresses;
+mod datagram;
+mod icmp;
+mod ingress;
+mod neighbor;
+mod output;
+pub(crate) mod path;
+mod rate;
+mod sleep;
+mod tcp_api;
+mod tcp_input;
+mod transmit;
+mod turn;
+
+use std::io;
+use std::time::Duration;
+
+use millstream_link::{Link, LinkStats, Medium};
+use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
+use millstream_route::{LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
+use millstream_tcp::Config;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::limits::{self, Limits};
+use crate::socket::icmp::IcmpTable;
+use crate::socket::tcp::TcpTable;
+use crate::socket::udp::UdpTable;
+use crate::socket::{EventQueue, Readiness, SocketId, SocketInfo, SocketKind};
+use crate::stats::EngineStats;
+use output::{LinkSlot, Output};
+use rate::RateLimit;
+
+pub use sleep::Waker;
+pub use turn::Turn;
+
+/// What an engine is made of.
+pub struct EngineConfig {
+    /// Where its packets come from. Engines of one process share a pool.
+    pub pool: Pool,
+    /// What it holds at most.
+    pub limits: Limits,
+    /// Secret for hashes, sequence numbers and ports; `None` takes one from the system. A fixed seed is
+    /// for tests.
+    pub seed: Option<[u8; 32]>,
+    /// What connections get that are not configured otherwise. An `mss` at its default stands for what
+    /// the link's MTU allows.
+    pub tcp: Config,
+    /// How long the engine looks for work before it sleeps, at most; it learns by itself when that is in
+    /// vain. Zero sleeps at once.
+    pub busy_poll: Duration,
+    /// The clock.
+    pub clock: Clock,
+}
+
+impl EngineConfig {
+    /// The default configuration over a pool.
+    pub fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            limits: Limits::default(),
+            seed: None,
+            tcp: Config::default(),
+            busy_poll: limits::BUSY_POLL_DEFAULT,
+            clock: Clock::new(),
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    /// A configuration with a pool of its own.
+    ///
+    /// # Panics
+    /// When the system has no memory for the default pool.
+    fn default() -> Self {
+        Self::new(Pool::new(PoolConfig::default()).expect("memory for the default pool"))
+    }
+}
+
+/// The stack itself: links below, sockets above. One thread uses it; see [`crate::local`] and
+/// [`crate::net`] for the two ways to give it one.
+///
+/// Nothing happens between calls: an application that drives an engine itself calls
+/// [`Engine::run_once`], or [`Engine::turn`] with its own notion of time.
+pub struct Engine {
+    out: Output,
+    tcp: TcpTable,
+    udp: UdpTable,
+    icmp: IcmpTable,
+    events: EventQueue,
+    config: Config,
+    limits: Limits,
+    clock: Clock,
+    /// The time of the turn or call under way.
+    time: Instant,
+    /// The batch a link fills; empty between links.
+    received: PacketBatch,
+    /// TCP segments of the batch; empty between links.
+    segments: Vec<ingress::Arrival>,
+    /// Set while a link or the pool keeps connections from being served.
+    blocked: bool,
+    sleeper: sleep::Sleeper,
+    random: u64,
+}
+
+impl Engine {
+    /// An engine without links.
+    pub fn new(config: EngineConfig) -> io::Result<Self> {
+        let EngineConfig { pool, limits, seed, tcp, busy_poll, clock } = config;
+        let seed = match seed {
+            Some(seed) => seed,
+            None => system_seed()?,
+        };
+        let [key0, key1, ..] = words(&seed, 0);
+        let table = RouteTable::new();
+        let now = clock.now();
+        Ok(Self {
+            out: Output {
+                routes: table.reader(),
+                table,
+                neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
+                addresses: Default::default(),
+                stats: EngineStats::default(),
+                icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
+                resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
+                links: Vec::new(),
+                pool,
+            },
+            tcp: TcpTable::new(&limits, &words(&seed, 1), now),
+            udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
+            icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
+            events: EventQueue::default(),
+            config: tcp,
+            limits,
+            clock,
+            time: now,
+            received: PacketBatch::new(),
+            segments: Vec::with_capacity(millstream_packet::BATCH_LIMIT),
+            blocked: false,
+            sleeper: sleep::Sleeper::new(busy_poll)?,
+            random: words(&seed, 2)[0],
+        })
+    }
+
+    /// Takes a link in. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address
+    /// (RFC 4291, 2.5.6).
+    pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
+        if self.out.links.len() >= self.limits.links {
+            return Err(Error::Limit("links"));
+        }
+        let id = LinkId(self.out.links.len() as u16);
+        let slot = LinkSlot::new(link);
+        let (medium, mac, mtu) =
+            (slot.capabilities.medium, slot.capabilities.mac, slot.capabilities.mtu);
+        self.out.links.push(slot);
+        // RFC 8200, 5: IPv6 needs an MTU of 1280.
+        if medium == Medium::Ethernet && mtu >= 1280 {
+            let local = millstream_route::link_local(mac);
+            self.out.addresses.add(id, Prefix { addr: local.into(), len: 64 });
+        }
+        Ok(id)
+    }
+
+    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits.
+    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
+        if link.index() >= self.out.links.len() || !prefix.is_valid() {
+            return Err(Error::Invalid("no such link, or a prefix longer than an address"));
+        }
+        if self.out.addresses.len() >= self.limits.addresses {
+            return Err(Error::Limit("addresses"));
+        }
+        if !self.out.addresses.add(link, prefix) {
+            return Err(Error::AddrInUse);
+        }
+        self.add_route(prefix.network(), Route::on_link(link))
+    }
+
+    /// Adds a route.
+    pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
+        if route.link.index() >= self.out.links.len() {
+            return Err(Error::Invalid("no such link"));
+        }
+        let added = self.out.table.insert(prefix, route);
+        self.out.routes.refresh();
+        added.map(drop).map_err(|_| Error::Invalid("the route cannot be used"))
+    }
+
+    /// Adds the default route of the gateway's family through a gateway on `link`.
+    pub fn add_gateway(&mut self, link: LinkId, gateway: std::net::IpAddr) -> Result<(), Error> {
+        let all = if gateway.is_ipv4() { Prefix::DEFAULT_V4 } else { Prefix::DEFAULT_V6 };
+        self.add_route(all, Route::via(link, gateway))
+    }
+
+    /// The route table, for changes beyond [`Engine::add_route`]. They hold from the next turn on.
+    pub fn routes(&mut self) -> &mut RouteTable {
+        &mut self.out.table
+    }
+
+    /// The neighbours known on all links.
+    pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
+        self.out.neighbors.iter()
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> &EngineStats {
+        &self.out.stats
+    }
+
+    /// What a link counted.
+    pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
+        self.out.links.get(link.index()).map(|slot| slot.link.stats())
+    }
+
+    /// Why a link is not used any more, if so.
+    pub fn link_error(&self, link: LinkId) -> Option<&millstream_link::LinkError> {
+        self.out.links.get(link.index())?.failed.as_ref()
+    }
+
+    /// The names of all links, in order of their ids.
+    pub fn link_names(&self) -> impl Iterator<Item = &str> {
+        self.out.links.iter().map(|slot| slot.link.name())
+    }
+
+    /// The engine's own addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
+        self.out.addresses.iter()
+    }
+
+    /// The pool its packets come from.
+    pub fn pool(&self) -> &Pool {
+        &self.out.pool
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The TCP configuration that connections get by default.
+    pub fn tcp_config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The time that calls between turns go by: that of the last turn or [`Engine::refresh_time`].
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.time
+    }
+
+    /// Reads the clock for the calls that follow, and returns its time.
+    #[inline]
+    pub fn refresh_time(&mut self) -> Instant {
+        self.time = self.time.max(self.clock.now());
+        self.time
+    }
+
+    /// The next socket with news, and what they are. Each socket is named once, with everything that
+    /// happened since it was named last.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<(SocketId, Readiness)> {
+        while let Some(id) = self.events.pop() {
+            let slot = id.slot();
+            let pending = match id.kind() {
+                SocketKind::Tcp => {
+                    self.tcp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
+                }
+                SocketKind::Listener => self
+                    .tcp
+                    .listeners
+                    .slots
+                    .get_mut(slot)
+                    .filter(|s| s.id == id)
+                    .map(|s| &mut s.pending),
+                SocketKind::Udp => {
+                    self.udp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
+                }
+                SocketKind::Icmp => {
+                    self.icmp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
+                }
+            };
+            if let Some(pending) = pending {
+                return Some((id, std::mem::take(pending)));
+            }
+        }
+        None
+    }
+
+    /// Whether [`Engine::next_event`] may have something.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Closes a socket of any kind.
+    pub fn close(&mut self, id: SocketId) {
+        match id.kind() {
+            SocketKind::Tcp => self.tcp_close(id),
+            SocketKind::Listener => self.tcp_close_listener(id),
+            SocketKind::Udp => self.udp.remove(id),
+            SocketKind::Icmp => self.icmp.remove(id),
+        }
+    }
+
+    /// All sockets, for showing.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> {
+        let listeners = self.tcp.listeners.slots.iter().map(|(_, listener)| SocketInfo {
+            id: listener.id,
+            kind: SocketKind::Listener,
+            local: listener.local,
+            remote: None,
+            state: "LISTEN",
+            receive_queue: listener.ready.len(),
+            send_queue: listener.backlog,
+        });
+        let connections = self.tcp.sockets.iter().map(|(_, socket)| {
+            let info = socket.conn.info();
+            SocketInfo {
+                id: socket.id,
+                kind: SocketKind::Tcp,
+                local: socket.tuple.local,
+                remote: Some(socket.tuple.remote),
+                state: socket.conn.state().name(),
+                receive_queue: info.recv_queue_bytes as usize,
+                send_queue: info.send_queue_bytes as usize,
+            }
+        });
+        let datagrams = self.udp.sockets.iter().map(|(_, socket)| SocketInfo {
+            id: socket.id,
+            kind: SocketKind::Udp,
+            local: socket.local,
+            remote: socket.remote,
+            state: "UNCONN",
+            receive_queue: socket.queue.len(),
+            send_queue: 0,
+        });
+        listeners.chain(connections).chain(datagrams)
+    }
+
+    /// Connections of any state, TIME-WAIT included.
+    pub fn connection_count(&self) -> usize {
+        self.tcp.sockets.len()
+    }
+
+    /// A number for choices that a stranger should not foresee (splitmix64 from the seed).
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Six numbers from the seed, others for each `purpose`.
+fn words(seed: &[u8; 32], purpose: u8) -> [u64; 6] {
+    use std::hash::Hasher;
+    let mut key = [0; 16];
+    key.copy_from_slice(&seed[..16]);
+    std::array::from_fn(|word| {
+        let mut hasher = siphasher::sip::SipHasher24::new_with_key(&key);
+        hasher.write(&seed[16..]);
+        hasher.write(&[purpose, word as u8]);
+        hasher.finish()
+    })
+}
+
+/// A secret from the system.
+fn system_seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut seed)?;
+    Ok(seed)
+}

@@ -1,0 +1,237 @@
+//! ARP and neighbour discovery: what is asked, what is answered, what is learnt.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use millstream_packet::{Instant, Packet};
+use millstream_route::{Action, Evidence, Heard, LinkId, solicited_node};
+use millstream_wire::arp::{self, ArpOperation, ArpPacket};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::icmp::{self, Unreachable};
+use millstream_wire::ip::{IpHeader, Protocol, Version};
+use millstream_wire::ndp::{
+    self, Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation, RouterSolicitation,
+};
+
+use super::Engine;
+use super::output::{Output, Way};
+use crate::limits::HEADROOM_BYTES;
+use crate::stats::DropReason;
+
+impl Output {
+    /// Sends the question for the address of a neighbour that a packet was just kept for.
+    pub fn ask(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
+        self.solicit(now, link, ip, None);
+    }
+
+    /// Asks `unicast`, or everybody, who has `ip`.
+    pub fn solicit(&mut self, now: Instant, link: LinkId, ip: IpAddr, unicast: Option<MacAddr>) {
+        self.stats.neighbor_solicits += 1;
+        let source = self.addresses.source(link, ip, ip);
+        match (ip, source) {
+            (IpAddr::V4(target), Some(IpAddr::V4(source))) => {
+                let mac = self.links[link.index()].capabilities.mac;
+                let request = ArpPacket {
+                    operation: ArpOperation::Request,
+                    sender_mac: mac,
+                    sender_ip: source,
+                    target_mac: unicast.unwrap_or(MacAddr::ZERO),
+                    target_ip: target,
+                };
+                self.send_arp(now, link, unicast.unwrap_or(MacAddr::BROADCAST), &request);
+            }
+            (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
+                let source_ll = Some(self.links[link.index()].capabilities.mac);
+                let message =
+                    NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll });
+                match unicast {
+                    Some(mac) => self.send_ndp(now, link, source, target, Some(mac), &message),
+                    None => {
+                        self.send_ndp(now, link, source, solicited_node(target), None, &message);
+                    }
+                }
+            }
+            _ => self.stats.drop(DropReason::NoRoute),
+        }
+    }
+
+    fn send_arp(&mut self, now: Instant, link: LinkId, to: MacAddr, message: &ArpPacket) {
+        let header = EthernetHeader::new(to, message.sender_mac, EtherType::ARP);
+        let len = header.header_len() + arp::PACKET_LEN;
+        let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
+            return self.stats.drop(DropReason::PoolExhausted);
+        };
+        if let Some(room) = packet.append(len) {
+            let at = header.emit(room);
+            message.emit(&mut room[at..]);
+        }
+        self.enqueue(now, link, packet);
+    }
+
+    /// Sends a neighbour discovery message to a station, or to the group's address.
+    pub fn send_ndp(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        mac: Option<MacAddr>,
+        message: &NdpMessage,
+    ) {
+        let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
+            return self.stats.drop(DropReason::PoolExhausted);
+        };
+        let len = message.emit_len();
+        if let Some(room) = packet.append(len) {
+            message.emit(room);
+        }
+        let mut header = IpHeader::new(src.into(), dst.into(), Protocol::ICMPV6, len);
+        header.hop_limit = ndp::HOP_LIMIT;
+        self.seal(&mut packet, link, &header, icmp::CHECKSUM_OFFSET as u16);
+        let mac = mac.or_else(|| MacAddr::for_multicast(dst.into()));
+        match mac {
+            Some(mac) => {
+                let len = header.emit_len();
+                match super::output::with_header(&self.pool, packet, len, |room| header.emit(room)) {
+                    Ok(packet) => self.send_to_mac(now, link, mac, packet),
+                    Err(_) => self.stats.drop(DropReason::PoolExhausted),
+                }
+            }
+            None => {
+                let mtu = self.links[link.index()].capabilities.mtu;
+                self.send_ip(now, Way { link, next_hop: dst.into(), mtu }, &header, packet);
+            }
+        }
+    }
+
+    /// Takes in what a neighbour said and sends what waited for it.
+    fn hear(&mut self, now: Instant, link: LinkId, ip: IpAddr, mac: Option<MacAddr>, why: Evidence) {
+        let Heard { mut released, .. } = self.neighbors.hear(now, link, ip, mac, why);
+        let Some(mac) = mac else { return };
+        while let Some(packet) = released.pop() {
+            self.send_to_mac(now, link, mac, packet);
+        }
+    }
+}
+
+impl Engine {
+    /// Does what time makes due in the neighbour table.
+    pub(super) fn neighbor_timers(&mut self, now: Instant) {
+        while let Some(action) = self.out.neighbors.poll(now) {
+            match action {
+                Action::Solicit { link, ip, unicast } => self.out.solicit(now, link, ip, unicast),
+                Action::Unreachable { mut packets, .. } => {
+                    while let Some(packet) = packets.pop() {
+                        self.out.stats.drop(DropReason::NeighborUnreachable);
+                        self.unreachable_here(&packet);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An ARP packet from the link (RFC 826; what is not for us teaches nothing, RFC 1122 2.3.2.1).
+    pub(super) fn arp_input(&mut self, now: Instant, link: LinkId, packet: &Packet) {
+        let message = match ArpPacket::parse(packet.head()) {
+            Ok(message) => message,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        let ArpPacket { operation, sender_mac, sender_ip, target_ip, .. } = message;
+        let sender = IpAddr::V4(sender_ip);
+        if self.out.addresses.owns(sender) {
+            // Somebody else claims our address (RFC 5227, 2.4): nothing is learnt from it.
+            return self.out.stats.drop(DropReason::NeighborIgnored);
+        }
+        if sender_ip == target_ip {
+            return self.out.hear(now, link, sender, Some(sender_mac), Evidence::GRATUITOUS_ARP);
+        }
+        let ours = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip));
+        if !ours {
+            return self.out.stats.drop(DropReason::NeighborIgnored);
+        }
+        match operation {
+            ArpOperation::Reply => {
+                self.out.hear(now, link, sender, Some(sender_mac), Evidence::ARP_REPLY);
+            }
+            ArpOperation::Request => {
+                // A probe (RFC 5227, 2.1.1) has no sender address to learn.
+                if sender_ip != Ipv4Addr::UNSPECIFIED {
+                    self.out.hear(now, link, sender, Some(sender_mac), Evidence::Asked);
+                }
+                let reply = ArpPacket {
+                    operation: ArpOperation::Reply,
+                    sender_mac: self.out.links[link.index()].capabilities.mac,
+                    sender_ip: target_ip,
+                    target_mac: sender_mac,
+                    target_ip: sender_ip,
+                };
+                self.out.send_arp(now, link, sender_mac, &reply);
+            }
+        }
+    }
+
+    /// A neighbour discovery message whose checksum holds; `packet` starts at its IP header.
+    pub(super) fn ndp_input(&mut self, now: Instant, link: LinkId, packet: &Packet, ip: &IpHeader) {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (ip.src, ip.dst) else { return };
+        let envelope = Envelope { src, dst, hop_limit: ip.hop_limit };
+        let body = packet.head().get(ip.header_len..).unwrap_or_default();
+        match NdpMessage::parse(body, &envelope) {
+            Err(reason) => self.out.stats.malformed(reason),
+            Ok(NdpMessage::NeighborSolicitation(asked)) => {
+                self.answer_solicitation(now, link, src, &asked);
+            }
+            Ok(NdpMessage::NeighborAdvert(told)) => {
+                let NeighborAdvert { router, solicited, override_flag, target, target_ll } = told;
+                if self.out.addresses.owns(target.into()) {
+                    return self.out.stats.drop(DropReason::NeighborIgnored);
+                }
+                let why = Evidence::Advertised { solicited, replace: override_flag, router };
+                self.out.hear(now, link, target.into(), target_ll, why);
+            }
+            Ok(NdpMessage::RouterAdvert(told)) => {
+                // Autoconfiguration is not done here; the router's address is worth knowing.
+                if told.source_ll.is_some() {
+                    self.out.hear(now, link, src.into(), told.source_ll, Evidence::Asked);
+                }
+            }
+            Ok(NdpMessage::RouterSolicitation(RouterSolicitation { .. }))
+            | Ok(NdpMessage::Redirect(_)) => self.out.stats.drop(DropReason::NeighborIgnored),
+        }
+    }
+
+    /// RFC 4861, 7.2.3 and 7.2.4.
+    fn answer_solicitation(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        src: Ipv6Addr,
+        asked: &NeighborSolicitation,
+    ) {
+        let target = asked.target;
+        let ours = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V6(target));
+        if !ours {
+            return self.out.stats.drop(DropReason::NeighborIgnored);
+        }
+        let probe = src.is_unspecified();
+        if let (false, Some(mac)) = (probe, asked.source_ll) {
+            self.out.hear(now, link, src.into(), Some(mac), Evidence::Asked);
+        }
+        let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
+            router: false,
+            solicited: !probe,
+            override_flag: true,
+            target,
+            target_ll: Some(self.out.links[link.index()].capabilities.mac),
+        });
+        let dst = if probe { millstream_route::ALL_NODES } else { src };
+        self.out.send_ndp(now, link, target, dst, asked.source_ll.filter(|_| !probe), &advert);
+    }
+
+    /// A packet of ours did not get out: its socket hears of it as of an ICMP error.
+    fn unreachable_here(&mut self, packet: &Packet) {
+        let head = packet.head();
+        let version = if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
+        if let Ok(quote) = icmp::Quote::parse(version, head) {
+            self.icmp_error_input(&icmp::Icmp::Unreachable(Unreachable::Host), &quote);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The way out: route, neighbour, headers, link queues.
+
+use std::net::IpAddr;
+
+use millstream_link::{Capabilities, Link, LinkError, Medium};
+use millstream_packet::{Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
+use millstream_route::{LinkId, NeighborTable, Resolved, RouteTable, Routes};
+use millstream_wire::checksum::{self, Accumulator};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+
+use super::addresses::{Addresses, is_link_local};
+use super::rate::RateLimit;
+use crate::limits::HEADROOM_BYTES;
+use crate::stats::{DropReason, EngineStats};
+
+/// A link with what waits for it.
+pub(crate) struct LinkSlot {
+    pub link: Box<dyn Link>,
+    pub capabilities: Capabilities,
+    pub queue: PacketBatch,
+    /// Set once the link said that it is broken; it is not used again.
+    pub failed: Option<LinkError>,
+    /// Receive batches in a row that came full; decides how soon the link is asked again.
+    pub more: bool,
+}
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub link: LinkId,
+    pub next_hop: IpAddr,
+    pub mtu: usize,
+}
+
+/// Everything a packet needs on its way out.
+pub(crate) struct Output {
+    pub pool: Pool,
+    pub links: Vec<LinkSlot>,
+    pub table: RouteTable,
+    pub routes: Routes,
+    pub neighbors: NeighborTable,
+    pub addresses: Addresses,
+    pub stats: EngineStats,
+    pub icmp_errors: RateLimit,
+    pub resets: RateLimit,
+}
+
+impl Output {
+    /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
+    /// first one.
+    pub fn way(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<Way> {
+        if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
+            let link = scope.unwrap_or(LinkId(0));
+            let mtu = self.links.get(link.index())?.capabilities.mtu;
+            return Some(Way { link, next_hop: destination, mtu });
+        }
+        let route = self.routes.lookup(destination)?;
+        let mtu = self.links.get(route.link.index())?.capabilities.mtu;
+        let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
+        Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
+    }
+
+    /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
+    /// checksum field at `offset`, or leaves it to the link when the link can.
+    pub fn seal(&mut self, packet: &mut Packet, link: LinkId, header: &IpHeader, offset: u16) {
+        let pseudo = match header.protocol {
+            // RFC 792: no pseudo-header.
+            Protocol::ICMP => 0,
+            protocol => {
+                ip::pseudo_header_sum(header.src, header.dst, protocol, header.payload_len)
+            }
+        };
+        let can = self.links[link.index()].capabilities.tx_checksum;
+        let offload = if header.src.is_ipv4() { can.v4 } else { can.v6 }
+            && matches!(header.protocol, Protocol::TCP | Protocol::UDP);
+        let field = if offload {
+            packet.meta_mut().checksum = Checksum::Partial { start: 0, offset };
+            (checksum::fold(pseudo) as u16).to_ne_bytes()
+        } else {
+            let mut sum = Accumulator::new(pseudo);
+            for slice in packet.slices() {
+                sum.add(slice);
+            }
+            match (sum.finish(), header.protocol) {
+                // RFC 768: zero means no checksum.
+                ([0, 0], Protocol::UDP) => [0xff, 0xff],
+                (field, _) => field,
+            }
+        };
+        let at = usize::from(offset);
+        if let Some(head) = packet.head_mut() {
+            head[at..at + 2].copy_from_slice(&field);
+        }
+    }
+
+    /// Sends `packet`, which starts at its transport header, with an IP header and whatever the link
+    /// wants before it. What cannot be sent is dropped and counted.
+    pub fn send_ip(&mut self, now: Instant, way: Way, header: &IpHeader, packet: Packet) {
+        if header.packet_len() > way.mtu && packet.meta().segmentation.is_none() {
+            return self.stats.drop(DropReason::TooLong);
+        }
+        let len = header.emit_len();
+        match with_header(&self.pool, packet, len, |room| header.emit(room)) {
+            Ok(packet) => self.send_to_neighbor(now, way, packet),
+            Err(Exhausted) => self.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+
+    /// Sends an IP packet to the next hop, after asking for its link address when need be.
+    pub fn send_to_neighbor(&mut self, now: Instant, way: Way, packet: Packet) {
+        if self.links[way.link.index()].capabilities.medium == Medium::Ip {
+            return self.enqueue(now, way.link, packet);
+        }
+        match self.neighbors.resolve(now, way.link, way.next_hop, packet) {
+            Resolved::Ready(mac, packet) => self.send_to_mac(now, way.link, mac, packet),
+            Resolved::Pending { solicit, displaced } => {
+                self.stats.drops[DropReason::NeighborQueueFull as usize] += u64::from(displaced);
+                if solicit {
+                    self.ask(now, way.link, way.next_hop);
+                }
+            }
+            Resolved::Refused(packet, _) => {
+                drop(packet);
+                self.stats.drop(DropReason::NeighborQueueFull);
+            }
+        }
+    }
+
+    /// Sends an IP packet in an Ethernet frame.
+    pub fn send_to_mac(&mut self, now: Instant, link: LinkId, mac: MacAddr, packet: Packet) {
+        let src = self.links[link.index()].capabilities.mac;
+        let ethertype = match packet.head().first() {
+            Some(first) if first >> 4 == 6 => EtherType::IPV6,
+            _ => EtherType::IPV4,
+        };
+        let header = EthernetHeader::new(mac, src, ethertype);
+        match with_header(&self.pool, packet, header.header_len(), |room| header.emit(room)) {
+            Ok(packet) => self.enqueue(now, link, packet),
+            Err(Exhausted) => self.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+
+    /// Puts a finished frame into the link's queue; when that is full, the link is asked to take it now.
+    #[inline]
+    pub fn enqueue(&mut self, now: Instant, link: LinkId, packet: Packet) {
+        let Self { links, stats, pool, .. } = self;
+        let slot = &mut links[link.index()];
+        stats.tx_packets += 1;
+        stats.tx_bytes += packet.len() as u64;
+        if slot.queue.is_full() {
+            slot.flush(now, pool, stats);
+        }
+        if slot.queue.push(packet).is_err() {
+            stats.drop(DropReason::TransmitQueueFull);
+        }
+    }
+
+    /// Packets that can be queued for `link` before one would be dropped. Asks the link to take what
+    /// waits when there is no room.
+    #[inline]
+    pub fn room(&mut self, now: Instant, link: LinkId) -> usize {
+        let Self { links, stats, pool, .. } = self;
+        let slot = &mut links[link.index()];
+        if slot.queue.is_full() {
+            slot.flush(now, pool, stats);
+        }
+        slot.queue.room()
+    }
+
+    /// Hands every link what waits for it; true when a link took something.
+    pub fn flush(&mut self, now: Instant) -> bool {
+        let Self { links, stats, pool, .. } = self;
+        let mut progress = false;
+        for slot in links.iter_mut() {
+            if !slot.queue.is_empty() {
+                progress |= slot.flush(now, pool, stats);
+            }
+        }
+        progress
+    }
+}
+
+impl LinkSlot {
+    pub fn new(link: Box<dyn Link>) -> Self {
+        let capabilities = link.capabilities().clone();
+        Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false }
+    }
+
+    /// Hands the link what waits, as far as it takes it.
+    pub fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
+        if self.failed.is_some() {
+            stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;
+            self.queue.drain().for_each(drop);
+            return false;
+        }
+        match self.link.transmit(now, pool, &mut self.queue) {
+            Ok(taken) => taken != 0,
+            Err(error) => {
+                self.failed = Some(error);
+                false
+            }
+        }
+    }
+}
+
+/// `packet` with `len` bytes before it, all of which `fill` writes. Takes a fresh frame when the first one has
+/// no room or is shared; the meta data's offsets move along.
+#[inline]
+pub(crate) fn with_header(
+    pool: &Pool,
+    mut packet: Packet,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> usize,
+) -> Result<Packet, Exhausted> {
+    shift_meta(&mut packet, len as u16);
+    if let Some(room) = packet.prepend(len) {
+        fill(room);
+        return Ok(packet);
+    }
+    let mut head = pool.alloc(HEADROOM_BYTES).ok_or(Exhausted)?;
+    fill(head.append(len).ok_or(Exhausted)?);
+    *head.meta_mut() = *packet.meta();
+    head.concat(packet);
+    Ok(head)
+}
+
+fn shift_meta(packet: &mut Packet, by: u16) {
+    let meta = packet.meta_mut();
+    if let Checksum::Partial { start, .. } = &mut meta.checksum {
+        *start += by;
+    }
+    if let Some(segmentation) = &mut meta.segmentation {
+        segmentation.header_len += by;
+    }
+}
+
+fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
+}

@@ -1,0 +1,77 @@
+//! What a connection knows about its way: headers built ahead, and what the link does for it.
+
+use millstream_link::Medium;
+use millstream_packet::Instant;
+use millstream_route::{Generations, HeaderTemplate};
+use millstream_tcp::FourTuple;
+use millstream_wire::ethernet::{EtherType, EthernetHeader};
+use millstream_wire::ip::{IpHeader, Protocol};
+
+use super::output::{Output, Way};
+
+/// A connection's way out, as it was when last looked up.
+#[derive(Default)]
+pub(crate) struct Path {
+    known: Option<Known>,
+    /// IPv4 identification of the next packet.
+    pub identification: u16,
+}
+
+struct Known {
+    way: Way,
+    generations: Generations,
+    /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
+    template: Option<HeaderTemplate>,
+}
+
+impl Path {
+    /// The way, when it is still the right one.
+    #[inline]
+    pub fn way(&self, generations: Generations) -> Option<Way> {
+        self.known.as_ref().filter(|known| known.generations == generations).map(|known| known.way)
+    }
+
+    /// The headers for the way.
+    #[inline]
+    pub fn template(&self) -> Option<&HeaderTemplate> {
+        self.known.as_ref()?.template.as_ref()
+    }
+}
+
+impl Output {
+    /// The generations that paths are compared with.
+    #[inline]
+    pub fn generations(&self) -> Generations {
+        Generations::new(self.routes.generation(), self.neighbors.generation())
+    }
+
+    /// Looks the way of a connection up and builds its headers. `None` when there is no route.
+    pub fn find_path(
+        &mut self,
+        now: Instant,
+        tuple: &FourTuple,
+        scope: Option<millstream_route::LinkId>,
+        path: &mut Path,
+    ) -> Option<Way> {
+        let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
+        path.known = None;
+        let way = self.way(dst, scope)?;
+        let slot = &self.links[way.link.index()];
+        let ip = IpHeader::new(src, dst, Protocol::TCP, 0);
+        let (medium, mac) = (slot.capabilities.medium, slot.capabilities.mac);
+        let ethernet = match medium {
+            Medium::Ip => Some(None),
+            Medium::Ethernet => self
+                .neighbors
+                .usable(now, way.link, way.next_hop)
+                .map(|to| Some(EthernetHeader::new(to, mac, EtherType::of(&dst)))),
+        };
+        // Being used can change the table's generation.
+        let generations = self.generations();
+        let template =
+            ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
+        self.stats.templates_built += u64::from(template.is_some());
+        path.known = Some(Known { way, generations, template });
+        Some(way)
+    }
+}

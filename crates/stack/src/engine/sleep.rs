@@ -1,0 +1,184 @@
+//! Sleeping when there is nothing to do, and being woken.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_link::sys::{EventFd, PollEntry, poll};
+use millstream_packet::Instant;
+
+use super::{Engine, Turn};
+
+/// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
+/// polling has proved vain.
+const RETRY_SLEEPS: u32 = 64;
+
+/// Wakes one engine from any thread.
+///
+/// ```text
+///             engine                              others
+///   writes    asleep: true before it sleeps,      asleep: false (swap), by who wakes it
+///             false after
+///   reads     whatever others announce,           asleep, after announcing
+///             after writing asleep
+/// ```
+/// All of it in the order of sequentially consistent operations: either the engine sees the announcement
+/// before it sleeps, or the announcer sees that it sleeps.
+#[derive(Clone)]
+pub struct Waker(Arc<Shared>);
+
+struct Shared {
+    event: EventFd,
+    asleep: AtomicBool,
+}
+
+impl Waker {
+    /// Wakes the engine if it sleeps: at most one system call per sleep, however many call.
+    pub fn wake(&self) {
+        if self.0.asleep.load(Ordering::SeqCst) && self.0.asleep.swap(false, Ordering::SeqCst) {
+            self.0.event.signal();
+        }
+    }
+}
+
+/// When to poll on and when to sleep.
+pub(super) struct Sleeper {
+    shared: Arc<Shared>,
+    entries: Vec<PollEntry>,
+    /// The knob: polling never lasts longer.
+    busy_poll: Duration,
+    /// The time since which there was no work; `None` while there is some.
+    idle_since: Option<Instant>,
+    /// Times in a row that polling was in vain.
+    vain: u32,
+    /// Short sleeps since.
+    short_sleeps: u32,
+    /// Somebody rang since this was last asked.
+    woken: bool,
+}
+
+impl Sleeper {
+    pub fn new(busy_poll: Duration) -> io::Result<Self> {
+        let shared = Arc::new(Shared { event: EventFd::new()?, asleep: AtomicBool::new(false) });
+        let entries = Vec::with_capacity(8);
+        Ok(Self { shared, entries, busy_poll, idle_since: None, vain: 0, short_sleeps: 0, woken: false })
+    }
+
+    /// There was work.
+    pub fn worked(&mut self, _now: Instant) {
+        if self.idle_since.take().is_some() {
+            self.vain = 0;
+        }
+    }
+
+    /// Whether to look again instead of sleeping. Polling that was in vain is given half the time next,
+    /// and after four times none, until sleeps prove short.
+    fn keeps_polling(&mut self, now: Instant) -> bool {
+        if self.busy_poll.is_zero() {
+            return false;
+        }
+        let window = match self.vain {
+            vain @ 0..4 => self.busy_poll / (1 << vain),
+            _ => return false,
+        };
+        let since = *self.idle_since.get_or_insert(now);
+        now.saturating_duration_since(since) < window
+    }
+
+    /// A sleep of this length is over.
+    fn slept(&mut self, polled: bool, length: Duration) {
+        self.idle_since = None;
+        if polled {
+            self.vain += 1;
+            self.short_sleeps = 0;
+        }
+        // Polling would have found what ended this sleep, had it gone on.
+        if self.vain >= 4 && length < self.busy_poll {
+            self.short_sleeps += 1;
+            if self.short_sleeps >= RETRY_SLEEPS {
+                self.vain = 3;
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// What wakes this engine from another thread.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.sleeper.shared))
+    }
+
+    /// Sets the longest time the engine looks for work before it sleeps.
+    pub fn set_busy_poll(&mut self, busy_poll: Duration) {
+        self.sleeper.busy_poll = busy_poll;
+        self.sleeper.vain = 0;
+    }
+
+    /// Whether [`Waker::wake`] has ended a sleep since this was last asked.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.sleeper.woken)
+    }
+
+    /// Nothing to do at the engine's time: polls on for a while, then sleeps.
+    pub(super) fn idle(&mut self, turn: Turn, max_sleep: Option<Duration>) -> io::Result<()> {
+        self.idle_unless(turn, max_sleep, || false)
+    }
+
+    /// As [`Engine::idle`]; `busy` is asked after the engine has announced that it sleeps, and keeps it
+    /// from it.
+    pub(crate) fn idle_unless(
+        &mut self,
+        turn: Turn,
+        max_sleep: Option<Duration>,
+        busy: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let now = self.time;
+        let until = turn.next_deadline.map(|due| due.saturating_duration_since(now));
+        let limit = match (until, max_sleep) {
+            (Some(until), Some(max)) => Some(until.min(max)),
+            (until, max) => until.or(max),
+        };
+        if limit == Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let polled = self.sleeper.idle_since.is_some();
+        if self.sleeper.keeps_polling(now) {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.sleeper.shared);
+        shared.asleep.store(true, Ordering::SeqCst);
+        let mut rung = false;
+        if !busy() && self.prepare_links() {
+            self.out.stats.sleeps += 1;
+            poll(&mut self.sleeper.entries, limit)?;
+            rung = self.sleeper.entries[0].ready;
+            let woke = self.refresh_time();
+            self.sleeper.slept(polled, woke.saturating_duration_since(now));
+        }
+        // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
+        if !shared.asleep.swap(false, Ordering::SeqCst) || rung {
+            self.sleeper.woken = true;
+            shared.event.clear();
+        }
+        Ok(())
+    }
+
+    /// Announces the sleep to every link and gathers what to sleep on. False when something arrived.
+    fn prepare_links(&mut self) -> bool {
+        let entries = &mut self.sleeper.entries;
+        entries.clear();
+        entries.push(PollEntry::readable(self.sleeper.shared.event.as_raw_fd()));
+        let mut quiet = true;
+        for slot in self.out.links.iter_mut().filter(|slot| slot.failed.is_none()) {
+            quiet &= slot.link.prepare_sleep();
+            if let Some(fd) = slot.link.wait_fd() {
+                let wants_write = slot.link.wants_write();
+                entries.push(PollEntry { fd, wants_write, ready: false });
+            }
+        }
+        quiet
+    }
+}

@@ -1,0 +1,302 @@
+//! TCP as the application calls it, in the engine's thread. Nothing here blocks.
+
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_packet::Packet;
+use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
+
+use super::Engine;
+use super::tcp_input::with_mss;
+use crate::error::Error;
+use crate::limits::EPHEMERAL_FIRST;
+use crate::socket::listener::Listener;
+use crate::socket::tcp::{TcpSocket, plain};
+use crate::socket::{Readiness, SocketId, SocketKind};
+
+impl Engine {
+    /// Listens on `addr` with the engine's TCP configuration. See [`Engine::tcp_listen_with`].
+    pub fn tcp_listen(&mut self, addr: SocketAddr, backlog: usize) -> Result<SocketId, Error> {
+        let config = self.config.clone();
+        self.tcp_listen_with(addr, backlog, &config)
+    }
+
+    /// Listens on `addr`: an own address, or an unspecified one for all (the IPv6 one takes IPv4 as
+    /// well). Port 0 asks for a free one. At most `backlog` connections wait to be accepted; what happens
+    /// beyond is described at [`crate::Limits::syn_queue`].
+    pub fn tcp_listen_with(
+        &mut self,
+        addr: SocketAddr,
+        backlog: usize,
+        config: &Config,
+    ) -> Result<SocketId, Error> {
+        let mut local = plain(addr);
+        self.check_local(local.ip())?;
+        if local.port() == 0 {
+            let free = (EPHEMERAL_FIRST..=u16::MAX).find(|&p| !self.tcp.listeners.uses_port(p));
+            local.set_port(free.ok_or(Error::AddrNotAvailable)?);
+        }
+        if self.tcp.listeners.conflicts(local) {
+            return Err(Error::AddrInUse);
+        }
+        let listener = Listener {
+            id: SocketId::new(SocketKind::Listener, 0, 0),
+            local,
+            config: config.clone(),
+            backlog: backlog.clamp(1, self.limits.backlog),
+            half_open: 0,
+            ready: Default::default(),
+            pending: Readiness::default(),
+        };
+        let slot =
+            self.tcp.listeners.insert(listener).map_err(|_| Error::Limit("listeners"))?;
+        let generation = self.tcp.listeners.slots.generation(slot);
+        let id = SocketId::new(SocketKind::Listener, slot, generation);
+        if let Some(listener) = self.tcp.listeners.slots.get_mut(slot) {
+            listener.id = id;
+        }
+        Ok(id)
+    }
+
+    fn listener(&mut self, id: SocketId) -> Result<&mut Listener, Error> {
+        let listener = self.tcp.listeners.slots.get_mut(id.slot());
+        listener.filter(|listener| listener.id == id).ok_or(Error::NoSuchSocket)
+    }
+
+    /// The address of a listener.
+    pub fn tcp_listener_addr(&mut self, id: SocketId) -> Result<SocketAddr, Error> {
+        self.listener(id).map(|listener| listener.local)
+    }
+
+    /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.
+    pub fn tcp_accept(&mut self, id: SocketId) -> Result<(SocketId, SocketAddr), Error> {
+        let slot = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
+        let socket = self.tcp.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
+        socket.listener = None;
+        Ok((socket.id, socket.tuple.remote))
+    }
+
+    /// Stops listening. Connections that nobody accepted are reset.
+    pub fn tcp_close_listener(&mut self, id: SocketId) {
+        if self.listener(id).is_err() {
+            return;
+        }
+        self.tcp.listeners.remove(id.slot());
+        let orphans: Vec<u32> = self
+            .tcp
+            .sockets
+            .iter()
+            .filter(|(_, socket)| socket.listener == Some(id.slot()))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in orphans {
+            if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+                socket.listener = None;
+                socket.half_open = false;
+                socket.detached = true;
+                socket.conn.abort();
+            }
+            self.tcp.mark_dirty(slot);
+        }
+    }
+
+    /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
+    /// begins in the next turn.
+    pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
+        let config = self.config.clone();
+        self.tcp_connect_with(remote, None, &config)
+    }
+
+    /// Opens a connection to `remote`, from `local` when given (its port may be 0).
+    pub fn tcp_connect_with(
+        &mut self,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        config: &Config,
+    ) -> Result<SocketId, Error> {
+        let scope = match remote {
+            SocketAddr::V6(remote) if remote.scope_id() != 0 => {
+                Some(millstream_route::LinkId(remote.scope_id() as u16 - 1))
+            }
+            _ => None,
+        };
+        let remote = plain(remote);
+        if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
+            return Err(Error::Invalid("not an address to connect to"));
+        }
+        let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        let source = || self.out.addresses.source(way.link, way.next_hop, remote.ip());
+        let local = match local.map(plain) {
+            Some(local) if !local.ip().is_unspecified() => local,
+            Some(local) => {
+                SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port())
+            }
+            None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
+        };
+        self.check_local(local.ip())?;
+        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
+            return Err(Error::Limit("connections"));
+        }
+        let port = match local.port() {
+            0 => self.tcp.choose_port(local.ip(), remote).ok_or(Error::AddrNotAvailable)?,
+            port => port,
+        };
+        let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
+        if self.tcp.find(&tuple).is_some() {
+            return Err(Error::AddrInUse);
+        }
+        let config = with_mss(config.clone(), way.mtu, &tuple);
+        let now = self.now();
+        let isn = self.tcp.isn.isn(&tuple, now);
+        let conn =
+            Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
+        let slot = self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;
+        self.out.stats.tcp_active_opens += 1;
+        self.tcp.mark_dirty(slot);
+        self.tcp.sockets.get(slot).map(|socket| socket.id).ok_or(Error::NoSuchSocket)
+    }
+
+    fn with_conn<T>(
+        &mut self,
+        id: SocketId,
+        call: impl FnOnce(&mut TcpSocket, &mut super::output::Output) -> T,
+    ) -> Result<T, Error> {
+        let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let result = call(socket, &mut self.out);
+        self.tcp.mark_dirty(slot);
+        Ok(result)
+    }
+
+    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream.
+    #[inline]
+    pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
+        let result = self.with_conn(id, |socket, _| socket.conn.read(buffer))?;
+        result.map_err(read_error)
+    }
+
+    /// Takes up to `max` received bytes as they lie in their frames; `None` is the orderly end.
+    #[inline]
+    pub fn tcp_read_packet(&mut self, id: SocketId, max: usize) -> Result<Option<Packet>, Error> {
+        let result = self.with_conn(id, |socket, out| socket.conn.read_packet(max, &out.pool))?;
+        result.map_err(read_error)
+    }
+
+    /// Copies bytes into the send queue, as many as it takes.
+    #[inline]
+    pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+        let result = self.with_conn(id, |socket, out| socket.conn.write(&out.pool, data))?;
+        result.map_err(write_error)
+    }
+
+    /// Appends a packet's bytes to the send queue without copying them, or gives it back.
+    #[inline]
+    pub fn tcp_write_packet(&mut self, id: SocketId, packet: Packet) -> Result<(), (Packet, Error)> {
+        let Some((slot, socket)) = self.tcp.by_id(id) else {
+            return Err((packet, Error::NoSuchSocket));
+        };
+        let result = socket.conn.write_packet(packet);
+        self.tcp.mark_dirty(slot);
+        result.map_err(|refused| (refused.packet, write_error(refused.why)))
+    }
+
+    /// Ends the writing side: a FIN follows what was written.
+    pub fn tcp_shutdown_write(&mut self, id: SocketId) -> Result<(), Error> {
+        self.with_conn(id, |socket, _| socket.conn.shutdown_write())
+    }
+
+    /// Lets go of the connection: it ends in order by itself, or with a reset when there is unread data.
+    pub fn tcp_close(&mut self, id: SocketId) {
+        let _ = self.with_conn(id, |socket, _| {
+            socket.detached = true;
+            socket.conn.close();
+        });
+    }
+
+    /// Lets go of the connection with a reset.
+    pub fn tcp_abort(&mut self, id: SocketId) {
+        let _ = self.with_conn(id, |socket, _| {
+            socket.detached = true;
+            socket.conn.abort();
+        });
+    }
+
+    /// Whether small segments are sent at once (Nagle's rule off).
+    pub fn tcp_set_nodelay(&mut self, id: SocketId, nodelay: bool) -> Result<(), Error> {
+        self.with_conn(id, |socket, _| socket.conn.set_nodelay(nodelay))
+    }
+
+    /// The state of a connection.
+    pub fn tcp_state(&mut self, id: SocketId) -> Result<State, Error> {
+        self.tcp.by_id(id).map(|(_, socket)| socket.conn.state()).ok_or(Error::NoSuchSocket)
+    }
+
+    /// Whether a connect is still under way; its failure as an error.
+    pub fn tcp_connected(&mut self, id: SocketId) -> Result<bool, Error> {
+        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        if let Some(error) = socket.conn.error() {
+            return Err(conn_error(error));
+        }
+        match socket.conn.state() {
+            State::SynSent | State::SynReceived => Ok(false),
+            _ => Ok(true),
+        }
+    }
+
+    /// Both ends of a connection.
+    pub fn tcp_addresses(&mut self, id: SocketId) -> Result<FourTuple, Error> {
+        self.tcp.by_id(id).map(|(_, socket)| socket.tuple).ok_or(Error::NoSuchSocket)
+    }
+
+    /// The connection's counters and estimates.
+    pub fn tcp_info(&mut self, id: SocketId) -> Result<TcpInfo, Error> {
+        self.tcp.by_id(id).map(|(_, socket)| socket.conn.info()).ok_or(Error::NoSuchSocket)
+    }
+
+    /// Whether a read, and whether a write, would do something other than block.
+    pub fn tcp_ready(&mut self, id: SocketId) -> Result<Readiness, Error> {
+        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        Ok(Readiness {
+            readable: socket.conn.is_readable(),
+            writable: socket.conn.is_writable(),
+            closed: socket.conn.is_closed(),
+        })
+    }
+
+    /// An own address, or an unspecified one.
+    pub(super) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
+        match ip.is_unspecified() || self.out.addresses.owns(ip) {
+            true => Ok(()),
+            false => Err(Error::AddrNotAvailable),
+        }
+    }
+}
+
+fn conn_error(error: ConnError) -> Error {
+    match error {
+        ConnError::WouldBlock => Error::WouldBlock,
+        ConnError::NotConnected => Error::NotConnected,
+        ConnError::Closed => Error::NotConnected,
+        ConnError::Reset => Error::ConnectionReset,
+        ConnError::Refused => Error::ConnectionRefused,
+        ConnError::TimedOut => Error::TimedOut,
+        ConnError::Aborted => Error::ConnectionAborted,
+        ConnError::Unreachable => Error::HostUnreachable,
+        ConnError::NoMemory => Error::Exhausted,
+    }
+}
+
+/// Before the handshake is done a read waits.
+fn read_error(error: ConnError) -> Error {
+    match error {
+        ConnError::NotConnected => Error::WouldBlock,
+        error => conn_error(error),
+    }
+}
+
+/// Before the handshake is done a write waits; without a free frame, too.
+fn write_error(error: ConnError) -> Error {
+    match error {
+        ConnError::NotConnected | ConnError::NoMemory => Error::WouldBlock,
+        ConnError::Closed => Error::BrokenPipe,
+        error => conn_error(error),
+    }
+}

@@ -1,0 +1,258 @@
+//! TCP segments on their way in: parsed as a batch, joined where they follow each other, and handed to
+//! their connections.
+
+use std::net::SocketAddr;
+
+use millstream_packet::{Instant, Packet};
+use millstream_route::LinkId;
+use millstream_tcp::{Connection, FourTuple, State};
+use millstream_wire::Malformed;
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{self, Protocol};
+use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpFlags, TcpHeader};
+
+use super::Engine;
+use super::addresses::Destination;
+use super::ingress::{Arrival, checksum_holds, gather};
+use crate::stats::DropReason;
+
+/// Joined segments do not grow beyond what a super-segment can be.
+const JOINED_BYTES: usize = 65_535;
+
+/// A segment whose headers are read.
+struct Incoming {
+    tuple: FourTuple,
+    header: TcpHeader,
+    /// The payload alone; may be empty.
+    payload: Packet,
+    ecn: u8,
+    link: LinkId,
+    slot: Option<u32>,
+}
+
+impl Incoming {
+    /// Whether `next` continues this segment so plainly that the two can be one: what generic receive
+    /// offload asks.
+    fn continues_with(&self, next: &Self) -> bool {
+        self.slot.is_some()
+            && self.slot == next.slot
+            && self.header.flags == TcpFlags::ACK
+            && (next.header.flags == TcpFlags::ACK
+                || next.header.flags == TcpFlags::ACK.union(TcpFlags::PSH))
+            && !self.payload.is_empty()
+            && !next.payload.is_empty()
+            && next.header.seq == self.header.seq + self.payload.len()
+            && next.header.ack == self.header.ack
+            && next.header.window == self.header.window
+            && next.header.options == self.header.options
+            && next.ecn == self.ecn
+            && self.payload.len() + next.payload.len() <= JOINED_BYTES
+    }
+}
+
+impl Engine {
+    /// Takes up the segments that the batch brought.
+    pub(super) fn tcp_stage(&mut self, now: Instant) {
+        if self.segments.is_empty() {
+            return;
+        }
+        let mut arrivals = std::mem::take(&mut self.segments);
+        let mut current: Option<Incoming> = None;
+        for arrival in arrivals.drain(..) {
+            let Some(next) = self.tcp_parse(arrival) else { continue };
+            match &mut current {
+                Some(joined) if joined.continues_with(&next) => {
+                    joined.payload.concat(next.payload);
+                    joined.header.flags = next.header.flags;
+                    self.out.stats.tcp_rx_merged += 1;
+                }
+                _ => {
+                    if let Some(segment) = current.replace(next) {
+                        self.tcp_input(now, segment);
+                    }
+                }
+            }
+        }
+        if let Some(segment) = current {
+            self.tcp_input(now, segment);
+        }
+        self.segments = arrivals;
+    }
+
+    /// Checks a segment, reads its header and finds its connection.
+    #[inline]
+    fn tcp_parse(&mut self, mut arrival: Arrival) -> Option<Incoming> {
+        let ip = &arrival.ip;
+        if arrival.destination != Destination::Own || ip.src.is_unspecified() {
+            self.out.stats.drop(DropReason::TcpNotUnicast);
+            return None;
+        }
+        let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::TCP, ip.payload_len);
+        if !checksum_holds(&arrival, pseudo) {
+            self.out.stats.malformed(Malformed::TcpChecksum);
+            return None;
+        }
+        let ip_len = ip.header_len;
+        let offset_at = ip_len + 12;
+        let mut gathered = gather(&mut arrival.packet, ip_len + MIN_HEADER_LEN);
+        if let (true, Some(&offset)) = (gathered, arrival.packet.head().get(offset_at)) {
+            gathered = gather(&mut arrival.packet, ip_len + usize::from(offset >> 4) * 4);
+        }
+        if !gathered {
+            self.out.stats.drop(DropReason::PoolExhausted);
+            return None;
+        }
+        let Arrival { mut packet, ip, link, .. } = arrival;
+        let bytes = packet.head().get(ip_len..).unwrap_or_default();
+        let (header, header_len) = match TcpHeader::parse(bytes) {
+            Ok(parsed) => parsed,
+            Err(reason) => {
+                self.out.stats.malformed(reason);
+                return None;
+            }
+        };
+        packet.trim_front(ip_len + header_len);
+        let tuple = FourTuple {
+            local: SocketAddr::new(ip.dst, header.dst_port),
+            remote: SocketAddr::new(ip.src, header.src_port),
+        };
+        let slot = self.tcp.find(&tuple);
+        Some(Incoming { tuple, header, payload: packet, ecn: ip.ecn(), link, slot })
+    }
+
+    /// Hands a segment to its connection or listener, or answers it.
+    fn tcp_input(&mut self, now: Instant, segment: Incoming) {
+        let Some(slot) = segment.slot else { return self.tcp_no_connection(now, segment) };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else {
+            return self.out.stats.drop(DropReason::TcpNoSocket);
+        };
+        if socket.half_open {
+            // The last step of a handshake waits for a place in the accept queue; the peer repeats it.
+            let full = socket
+                .listener
+                .and_then(|listener| self.tcp.listeners.slots.get(listener))
+                .is_some_and(|listener| listener.is_full());
+            if full && !segment.header.flags.syn() && !segment.header.flags.rst() {
+                return self.out.stats.drop(DropReason::AcceptQueueFull);
+            }
+        }
+        let Incoming { tuple, header, payload, ecn, link, .. } = segment;
+        if socket.conn.state() == State::TimeWait
+            && header.flags.syn()
+            && socket.conn.time_wait_accepts(&header)
+            && self.tcp.listeners.find(tuple.local).is_some()
+        {
+            // RFC 6191: a new incarnation takes the place of one that only waits.
+            self.tcp.reuse_time_wait(slot);
+            let fresh = Incoming { tuple, header, payload, ecn, link, slot: None };
+            return self.tcp_no_connection(now, fresh);
+        }
+        self.out.stats.tcp_rx_segments += 1;
+        let payload = (!payload.is_empty()).then_some(payload);
+        socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        self.tcp.collect_events(slot, &mut self.events);
+        self.tcp.mark_dirty(slot);
+    }
+
+    /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
+    fn tcp_no_connection(&mut self, now: Instant, segment: Incoming) {
+        let Incoming { tuple, header, payload, link, .. } = segment;
+        if header.flags.syn()
+            && !header.flags.ack()
+            && !header.flags.rst()
+            && let Some(listener) = self.tcp.listeners.find(tuple.local)
+        {
+            return self.tcp_admit(now, listener, &tuple, &header, link);
+        }
+        self.out.stats.drop(DropReason::TcpNoSocket);
+        let Some(answer) = millstream_tcp::reset_for(&header, payload.len()) else { return };
+        if !self.out.resets.allow(now) {
+            return self.out.stats.drop(DropReason::ResetRateLimit);
+        }
+        match self.out.way(tuple.remote.ip(), Some(link)) {
+            Some(way) => self.out.send_reset(now, way, &tuple, &answer),
+            None => self.out.stats.drop(DropReason::NoRoute),
+        }
+    }
+
+    /// A SYN for a listener.
+    fn tcp_admit(
+        &mut self,
+        now: Instant,
+        listener_slot: u32,
+        tuple: &FourTuple,
+        syn: &TcpHeader,
+        link: LinkId,
+    ) {
+        let Some(listener) = self.tcp.listeners.slots.get(listener_slot) else { return };
+        if listener.is_full() {
+            return self.out.stats.drop(DropReason::AcceptQueueFull);
+        }
+        if listener.half_open >= self.limits.syn_queue {
+            return self.out.stats.drop(DropReason::SynQueueFull);
+        }
+        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let config = listener.config.clone();
+        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
+            return self.out.stats.drop(DropReason::ConnectionLimit);
+        }
+        let config = with_mss(config, way.mtu, tuple);
+        let isn = self.tcp.isn.isn(tuple, now);
+        let ts_offset = self.tcp.isn.timestamp_offset(tuple);
+        let conn = Connection::accept(config, *tuple, isn, ts_offset, syn, now);
+        let Some(slot) = self.tcp.insert(conn, Some(link), Some(listener_slot)) else {
+            return self.out.stats.drop(DropReason::ConnectionLimit);
+        };
+        self.out.stats.tcp_passive_opens += 1;
+        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+            socket.half_open = true;
+        }
+        if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+            listener.half_open += 1;
+        }
+        self.tcp.mark_dirty(slot);
+    }
+
+    /// An ICMP error about a segment; whether there is such a connection and the segment can be its own
+    /// (RFC 5927, 4.1).
+    pub(super) fn tcp_icmp_error(
+        &mut self,
+        tuple: &FourTuple,
+        seq: SeqNumber,
+        error: &Icmp,
+    ) -> bool {
+        let Some(slot) = self.tcp.find(tuple) else { return false };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
+        match error {
+            Icmp::PacketTooBig { mtu } => {
+                socket.conn.set_path_mtu(u16::try_from(*mtu).unwrap_or(u16::MAX));
+            }
+            Icmp::Unreachable(why) => {
+                let hard = matches!(
+                    why,
+                    Unreachable::Port | Unreachable::Protocol | Unreachable::Prohibited
+                );
+                socket.conn.on_icmp_error(seq, hard);
+            }
+            _ => {}
+        }
+        self.tcp.collect_events(slot, &mut self.events);
+        self.tcp.mark_dirty(slot);
+        true
+    }
+}
+
+/// The configuration with the segment size that the link's MTU allows.
+pub(super) fn with_mss(
+    config: millstream_tcp::Config,
+    mtu: usize,
+    tuple: &FourTuple,
+) -> millstream_tcp::Config {
+    let headers = MIN_HEADER_LEN + if tuple.remote.is_ipv4() { 20 } else { 40 };
+    let fits = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
+    // A default of 1460 stands for "whatever the link allows".
+    let wish = if config.mss == millstream_tcp::Config::default().mss { u16::MAX } else { config.mss };
+    millstream_tcp::Config { mss: wish.min(fits), ..config }
+}

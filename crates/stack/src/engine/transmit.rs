@@ -1,0 +1,218 @@
+//! TCP segments on their way out.
+//!
+//! Connections that may have something to send stand in a list. One turn serves a bounded number of them,
+//! each with a budget of bytes; who has more goes to the end of the list. When a link takes nothing more,
+//! serving pauses: nothing is made that would have to be dropped.
+
+use millstream_packet::{Instant, Packet, Segmentation, SegmentationKind};
+use millstream_route::{Stamp, TransportChecksum};
+use millstream_tcp::{FourTuple, PayloadMode, Segment, TransmitLimits};
+use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::tcp::{self, TcpHeader};
+
+use super::Engine;
+use super::output::{Output, Way};
+use super::path::Path;
+use crate::limits::HEADROOM_BYTES;
+use crate::socket::tcp::TcpSocket;
+use crate::stats::DropReason;
+
+/// Longest TCP header.
+const TCP_HEADER_MAX_BYTES: usize = 60;
+
+/// How serving a connection ended.
+enum Served {
+    /// It has nothing more to send now.
+    Done,
+    /// Its budget is used up.
+    More,
+    /// The link or the pool gives nothing now.
+    Blocked,
+}
+
+impl Engine {
+    /// Serves connections that may have something to send; whether anything was sent.
+    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        let mut progress = false;
+        let rounds = self.tcp.dirty.len().min(self.limits.transmit_connections);
+        for _ in 0..rounds {
+            let Some(slot) = self.tcp.dirty.pop_front() else { break };
+            let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
+                continue;
+            };
+            let budget = self.limits.transmit_budget_bytes;
+            let (sent, served) = serve(&mut self.out, socket, now, budget);
+            progress |= sent;
+            match served {
+                Served::Done => {
+                    socket.dirty = false;
+                    self.tcp.collect_events(slot, &mut self.events);
+                    self.tcp.settle(slot, &self.limits);
+                }
+                Served::More => self.tcp.dirty.push_back(slot),
+                Served::Blocked => self.tcp.dirty.push_front(slot),
+            }
+            self.tcp.arm(slot);
+            if matches!(served, Served::Blocked) {
+                self.blocked = true;
+                break;
+            }
+        }
+        progress
+    }
+
+    /// Whether connections are waiting to be served and nothing keeps them from it.
+    pub(super) fn has_output(&self) -> bool {
+        !self.tcp.dirty.is_empty() && !self.blocked
+    }
+}
+
+/// Sends what a connection has to send, up to `budget` bytes of payload.
+fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) -> (bool, Served) {
+    let mut sent = 0;
+    let mut any = false;
+    loop {
+        let way = match socket.path.way(out.generations()) {
+            Some(way) => Some(way),
+            None => out.find_path(now, &socket.tuple, socket.scope, &mut socket.path),
+        };
+        if let Some(way) = way
+            && out.room(now, way.link) == 0
+        {
+            return (any, Served::Blocked);
+        }
+        let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
+        let Some(segment) = socket.conn.poll_transmit(now, &out.pool, &limits) else {
+            // Nothing to send, or no frame to send it in; the latter must be tried again.
+            let dry = out.pool.is_dry();
+            return (any, if dry { Served::Blocked } else { Served::Done });
+        };
+        let Some(way) = way else {
+            out.stats.drop(DropReason::NoRoute);
+            return (any, Served::Done);
+        };
+        any = true;
+        sent += segment.payload_len as usize;
+        send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
+        if sent >= budget {
+            return (any, Served::More);
+        }
+    }
+}
+
+/// For a connection without a route: what it makes is counted and dropped.
+const NO_WAY: TransmitLimits = TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+
+/// What the link of `way` lets a connection do.
+#[inline]
+fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> TransmitLimits {
+    let capabilities = &out.links[way.link.index()].capabilities;
+    let v4 = tuple.remote.is_ipv4();
+    let sums = if v4 { capabilities.tx_checksum.v4 } else { capabilities.tx_checksum.v6 };
+    let ip_header = if v4 { 20 } else { 40 };
+    let super_segment_bytes = match capabilities.tso_bytes {
+        Some(bytes) if sums => (bytes as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES),
+        _ => 0,
+    };
+    let payload = match sums {
+        true => PayloadMode::View,
+        false => PayloadMode::CopyAndSum { headroom: HEADROOM_BYTES },
+    };
+    TransmitLimits { super_segment_bytes: super_segment_bytes as u32, payload }
+}
+
+/// Puts headers before a segment and queues it for the link.
+fn send_segment(
+    out: &mut Output,
+    now: Instant,
+    way: Way,
+    tuple: &FourTuple,
+    path: &mut Path,
+    segment: Segment,
+) {
+    let Segment { header, payload, payload_len, segment_size } = segment;
+    let payload_len = payload_len as usize;
+    out.stats.tcp_tx_segments += 1;
+    out.stats.tcp_tx_pure += u64::from(payload_len == 0);
+    let Some(mut packet) = with_tcp_header(out, &header, payload) else {
+        return out.stats.drop(DropReason::PoolExhausted);
+    };
+    let header_len = header.header_len();
+    let v4 = tuple.remote.is_ipv4();
+    let pieces = match payload_len > usize::from(segment_size) && segment_size != 0 {
+        true => {
+            packet.meta_mut().segmentation = Some(Segmentation {
+                kind: if v4 { SegmentationKind::TcpV4 } else { SegmentationKind::TcpV6 },
+                ecn: header.flags.cwr(),
+                size: segment_size,
+                header_len: header_len as u16,
+            });
+            payload_len.div_ceil(usize::from(segment_size))
+        }
+        false => 1,
+    };
+    let identification = path.identification;
+    path.identification = identification.wrapping_add(pieces as u16);
+    let Some(template) = path.template() else {
+        let ip = IpHeader::new(
+            tuple.local.ip(),
+            tuple.remote.ip(),
+            Protocol::TCP,
+            header_len + payload_len,
+        );
+        out.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
+        return out.send_ip(now, way, &ip, packet);
+    };
+    let sums = out.links[way.link.index()].capabilities.tx_checksum;
+    let checksum = match if v4 { sums.v4 } else { sums.v6 } {
+        true => TransportChecksum::Offload,
+        false => TransportChecksum::Compute,
+    };
+    let stamp =
+        Stamp { identification, ecn: 0, transport_header_len: header_len, checksum };
+    match template.apply(&mut packet, stamp) {
+        Ok(()) => {
+            if let Some(segmentation) = &mut packet.meta_mut().segmentation {
+                segmentation.header_len += template.header_len() as u16;
+            }
+            out.enqueue(now, way.link, packet);
+        }
+        Err(_) => out.stats.drop(DropReason::TooLong),
+    }
+}
+
+/// A packet of TCP header and payload, with room for the other headers.
+#[inline]
+fn with_tcp_header(out: &Output, header: &TcpHeader, payload: Option<Packet>) -> Option<Packet> {
+    let len = header.header_len();
+    match payload {
+        Some(payload) => {
+            super::output::with_header(&out.pool, payload, len, |room| header.emit(room)).ok()
+        }
+        None => {
+            let mut packet = out.pool.alloc(HEADROOM_BYTES)?;
+            header.emit(packet.append(len)?);
+            Some(packet)
+        }
+    }
+}
+
+impl Output {
+    /// Answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).
+    pub fn send_reset(
+        &mut self,
+        now: Instant,
+        way: Way,
+        tuple: &FourTuple,
+        header: &TcpHeader,
+    ) {
+        let Some(mut packet) = with_tcp_header(self, header, None) else {
+            return self.stats.drop(DropReason::PoolExhausted);
+        };
+        let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
+        let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
+        self.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
+        self.stats.tcp_resets += 1;
+        self.send_ip(now, way, &ip, packet);
+    }
+}

@@ -1,0 +1,97 @@
+//! One turn of the engine.
+
+use std::io;
+use std::time::Duration;
+
+use millstream_packet::Instant;
+
+use super::Engine;
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Something was received, sent, or fired; the next turn may find more.
+    pub progress: bool,
+    /// When the engine must be called at the latest, if nothing arrives before.
+    pub next_deadline: Option<Instant>,
+}
+
+impl Engine {
+    /// One turn: a batch from every link carried up to the sockets, timers due, transmission for a
+    /// bounded number of connections, and everything handed to the links. Never blocks; makes no system
+    /// call besides the links' own.
+    pub fn turn(&mut self, now: Instant) -> Turn {
+        self.time = self.time.max(now);
+        let now = self.time;
+        self.out.stats.turns += 1;
+        self.out.routes.refresh();
+        self.blocked = false;
+        let mut progress = self.out.flush(now);
+        progress |= self.receive(now) != 0;
+        progress |= self.timers(now);
+        progress |= self.transmit(now);
+        progress |= self.out.flush(now);
+        if self.out.pool.growth_wanted() {
+            let _ = self.out.pool.grow();
+        }
+        self.out.stats.idle_turns += u64::from(!progress);
+        Turn { progress: progress || self.has_output(), next_deadline: self.next_deadline() }
+    }
+
+    /// Sends what calls since the last turn have made ready, without looking for what arrived.
+    pub fn flush(&mut self) {
+        let now = self.time;
+        self.blocked = false;
+        self.transmit(now);
+        self.out.flush(now);
+    }
+
+    /// Fires timers that are due; whether there were any.
+    fn timers(&mut self, now: Instant) -> bool {
+        if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
+            self.neighbor_timers(now);
+        }
+        if self.tcp.wheel.next_deadline().is_none_or(|due| due > now) {
+            return false;
+        }
+        let mut due = [0; 64];
+        let mut count = 0;
+        let budget = self.limits.timers.min(due.len());
+        self.tcp.wheel.expire(now, budget, |slot| {
+            due[count] = slot;
+            count += 1;
+        });
+        self.out.stats.timers_fired += count as u64;
+        for &slot in &due[..count] {
+            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
+            // The deadline may have moved later since it was armed.
+            if socket.conn.next_deadline().is_some_and(|due| due <= now) {
+                socket.conn.on_timer(now);
+                self.tcp.collect_events(slot, &mut self.events);
+                self.tcp.mark_dirty(slot);
+            }
+            self.tcp.arm(slot);
+        }
+        count != 0
+    }
+
+    /// The earliest of all deadlines.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let links = self.out.links.iter().filter_map(|slot| slot.link.next_deadline());
+        let others = [self.tcp.wheel.next_deadline(), self.out.neighbors.next_deadline()];
+        links.chain(others.into_iter().flatten()).min()
+    }
+
+    /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a
+    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit).
+    pub fn run_once(&mut self, max_sleep: Option<Duration>) -> io::Result<Turn> {
+        let now = self.refresh_time();
+        let turn = self.turn(now);
+        if turn.progress || self.has_events() {
+            self.sleeper.worked(now);
+            return Ok(turn);
+        }
+        self.idle(turn, max_sleep)?;
+        Ok(turn)
+    }
+}

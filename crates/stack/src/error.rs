@@ -1,0 +1,104 @@
+//! What a socket call can be refused for.
+
+use std::fmt;
+use std::io;
+
+/// Why a socket operation failed. Converts to [`io::Error`] with the kind that `std::net` would give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing to read, no room to write, no connection to accept yet.
+    WouldBlock,
+    /// The socket was closed or never existed.
+    NoSuchSocket,
+    /// The operation does not fit this kind of socket or its state.
+    Invalid(&'static str),
+    /// The connection is not (or no longer) open.
+    NotConnected,
+    /// The peer reset the connection.
+    ConnectionReset,
+    /// The peer refused the connection.
+    ConnectionRefused,
+    /// The connection was given up here.
+    ConnectionAborted,
+    /// The peer did not answer in time.
+    TimedOut,
+    /// Writing after the write side was shut down.
+    BrokenPipe,
+    /// Another socket has this address.
+    AddrInUse,
+    /// Not an address of this engine, or no free port.
+    AddrNotAvailable,
+    /// No route to the destination.
+    NetworkUnreachable,
+    /// A router or the neighbour look-up says that the host is not there.
+    HostUnreachable,
+    /// Longer than the protocol or the path can carry.
+    MessageTooLong,
+    /// A limit of [`crate::Limits`] is reached; the name of the limit.
+    Limit(&'static str),
+    /// The pool has no frame left.
+    Exhausted,
+    /// The engine has ended.
+    EngineGone,
+}
+
+impl Error {
+    /// The matching kind of [`io::Error`].
+    pub fn kind(self) -> io::ErrorKind {
+        match self {
+            Self::WouldBlock => io::ErrorKind::WouldBlock,
+            Self::NoSuchSocket | Self::NotConnected => io::ErrorKind::NotConnected,
+            Self::Invalid(_) => io::ErrorKind::InvalidInput,
+            Self::ConnectionReset => io::ErrorKind::ConnectionReset,
+            Self::ConnectionRefused => io::ErrorKind::ConnectionRefused,
+            Self::ConnectionAborted => io::ErrorKind::ConnectionAborted,
+            Self::TimedOut => io::ErrorKind::TimedOut,
+            Self::BrokenPipe | Self::EngineGone => io::ErrorKind::BrokenPipe,
+            Self::AddrInUse => io::ErrorKind::AddrInUse,
+            Self::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
+            Self::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+            Self::HostUnreachable => io::ErrorKind::HostUnreachable,
+            Self::MessageTooLong => io::ErrorKind::InvalidInput,
+            Self::Limit(_) => io::ErrorKind::QuotaExceeded,
+            Self::Exhausted => io::ErrorKind::OutOfMemory,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::WouldBlock => "the operation would block",
+            Self::NoSuchSocket => "no such socket",
+            Self::Invalid(what) => what,
+            Self::NotConnected => "not connected",
+            Self::ConnectionReset => "connection reset by the peer",
+            Self::ConnectionRefused => "connection refused",
+            Self::ConnectionAborted => "connection aborted",
+            Self::TimedOut => "timed out",
+            Self::BrokenPipe => "the write side is shut down",
+            Self::AddrInUse => "address in use",
+            Self::AddrNotAvailable => "address not available",
+            Self::NetworkUnreachable => "no route to the network",
+            Self::HostUnreachable => "host unreachable",
+            Self::MessageTooLong => "message too long",
+            Self::Limit(limit) => return write!(f, "limit reached: {limit}"),
+            Self::Exhausted => "no free frame in the pool",
+            Self::EngineGone => "the engine has ended",
+        };
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        // Would-block is the common answer of a non-blocking call: without an allocation.
+        if error == Error::WouldBlock {
+            return io::ErrorKind::WouldBlock.into();
+        }
+        Self::new(error.kind(), error)
+    }
+}

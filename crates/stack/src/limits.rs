@@ -1,0 +1,84 @@
+//! Every limit of the stack, with what happens there.
+
+use std::time::Duration;
+
+/// Places from home within which a flow must lie in its table. A flow that finds none is refused, like
+/// one beyond the socket limit.
+pub const DEMUX_PROBES: usize = 48;
+
+/// Limits of one engine. Each field says what gives way when it is reached.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// TCP connections, half-open, open and in TIME-WAIT together. A connect is refused
+    /// (`AddrNotAvailable`), a SYN is dropped and counted; the oldest connection in TIME-WAIT gives way
+    /// first.
+    pub connections: usize,
+    /// Listeners. A further `listen` is refused.
+    pub listeners: usize,
+    /// UDP sockets. A further `bind` is refused.
+    pub udp_sockets: usize,
+    /// ICMP echo sockets. A further one is refused.
+    pub icmp_sockets: usize,
+    /// Connections of one listener whose handshake is not finished. A further SYN is dropped and
+    /// counted; the peer repeats it.
+    pub syn_queue: usize,
+    /// The largest backlog a listener may ask for; a larger wish is cut.
+    pub backlog: usize,
+    /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
+    pub datagram_queue_bytes: usize,
+    /// Connections in TIME-WAIT. The oldest gives way.
+    pub time_wait: usize,
+    /// ICMP errors sent per second, over all causes. Further ones are not sent and counted.
+    pub icmp_errors_per_s: u32,
+    /// ICMP errors sent at once after quiet.
+    pub icmp_error_burst: u32,
+    /// Resets sent per second for segments without a connection. Further ones are not sent and counted.
+    pub resets_per_s: u32,
+    /// Links of one engine.
+    pub links: usize,
+    /// Addresses of one engine, over all links.
+    pub addresses: usize,
+    /// Bytes of TCP payload that one connection may send before the others get their turn.
+    pub transmit_budget_bytes: usize,
+    /// Connections served with transmission in one turn.
+    pub transmit_connections: usize,
+    /// Timers fired in one turn.
+    pub timers: usize,
+    /// Packets that wait for a link that takes no more. At this point transmission pauses for the
+    /// connections and other packets are dropped and counted.
+    pub transmit_queue_packets: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 65_536,
+            listeners: 1_024,
+            udp_sockets: 4_096,
+            icmp_sockets: 256,
+            syn_queue: 1_024,
+            backlog: 4_096,
+            datagram_queue_bytes: 1 << 20,
+            time_wait: 16_384,
+            icmp_errors_per_s: 1_000,
+            icmp_error_burst: 50,
+            resets_per_s: 1_000,
+            links: 64,
+            addresses: 1_024,
+            transmit_budget_bytes: 256 * 1024,
+            transmit_connections: 64,
+            timers: 256,
+            transmit_queue_packets: 64,
+        }
+    }
+}
+
+/// How many turns without work an engine spins before it sleeps when nothing else is said, as time.
+pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(20);
+
+/// First ephemeral port (RFC 6335 section 6).
+pub const EPHEMERAL_FIRST: u16 = 49_152;
+
+/// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
+/// TCP with all options (60), rounded up.
+pub const HEADROOM_BYTES: usize = 128;

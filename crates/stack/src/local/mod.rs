@@ -1,0 +1,137 @@
+//! Run to completion: the application's thread is the engine's thread.
+//!
+//! A blocking call takes turns of the engine until it can be answered, and sleeps with it when there is
+//! nothing to do; no other thread is involved, and nothing happens between calls. Several sockets are
+//! served from one thread by [`Stack::wait`]. Names and error kinds are those of `std::net`.
+//!
+//! ```no_run
+//! use std::io::{Read, Write};
+//! use millstream::{Engine, EngineConfig, local};
+//!
+//! # fn link() -> Box<dyn millstream::link::Link> { unimplemented!() }
+//! # fn main() -> std::io::Result<()> {
+//! let mut engine = Engine::new(EngineConfig::default())?;
+//! let link = engine.add_link(link())?;
+//! engine.add_address(link, "10.70.0.2/24".parse().expect("a prefix"))?;
+//! let stack = local::Stack::new(engine);
+//! let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:7".parse().expect("an address"))?;
+//! stream.write_all(b"hello")?;
+//! let mut answer = [0; 5];
+//! stream.read_exact(&mut answer)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod tcp;
+mod udp;
+
+use std::cell::{RefCell, RefMut};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use tcp::{TcpListener, TcpStream};
+pub use udp::UdpSocket;
+
+use crate::{Engine, Error, Readiness, SocketId, Turn};
+
+/// A socket and what happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The socket: compare with `id()` of listeners, streams and sockets.
+    pub id: SocketId,
+    /// Edges: read, write or accept until it would block.
+    pub readiness: Readiness,
+}
+
+/// An engine in its application's thread. Clones share the engine.
+#[derive(Clone)]
+pub struct Stack {
+    engine: Rc<RefCell<Engine>>,
+}
+
+impl Stack {
+    /// Takes an engine with its links.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine: Rc::new(RefCell::new(engine)) }
+    }
+
+    /// The engine itself.
+    ///
+    /// # Panics
+    /// When a former answer of this method is still held.
+    pub fn engine(&self) -> RefMut<'_, Engine> {
+        self.engine.borrow_mut()
+    }
+
+    /// One turn; sleeps, at most `max_sleep`, when there was nothing to do.
+    pub fn run_once(&self, max_sleep: Option<Duration>) -> io::Result<Turn> {
+        self.engine().run_once(max_sleep)
+    }
+
+    /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all news to
+    /// `events`. Also returns, without any, when another thread used the engine's waker.
+    pub fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let mut engine = self.engine();
+        let deadline = timeout.map(|timeout| engine.refresh_time() + timeout);
+        let before = events.len();
+        loop {
+            // News from calls made meanwhile keep the turn from sleeping.
+            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
+            engine.run_once(left)?;
+            let woken = engine.take_woken();
+            while let Some((id, readiness)) = engine.next_event() {
+                events.push(Event { id, readiness });
+            }
+            let over = deadline.is_some_and(|at| engine.now() >= at);
+            if events.len() > before || over || woken {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets the stack work for `time`.
+    pub fn sleep(&self, time: Duration) -> io::Result<()> {
+        let mut engine = self.engine();
+        let until = engine.refresh_time() + time;
+        while engine.now() < until {
+            let left = until.saturating_duration_since(engine.now());
+            engine.run_once(Some(left))?;
+        }
+        Ok(())
+    }
+
+    /// Repeats `call` with turns between until it does not block any more.
+    fn block<T>(
+        &self,
+        mode: Mode,
+        mut call: impl FnMut(&mut Engine) -> Result<T, Error>,
+    ) -> io::Result<T> {
+        let mut engine = self.engine();
+        match call(&mut engine) {
+            Err(Error::WouldBlock) if !mode.nonblocking => {}
+            Err(error) => return Err(error.into()),
+            Ok(value) => return Ok(value),
+        }
+        let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
+            if left == Some(Duration::ZERO) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            engine.run_once(left)?;
+            match call(&mut engine) {
+                Err(Error::WouldBlock) => {}
+                Err(error) => return Err(error.into()),
+                Ok(value) => return Ok(value),
+            }
+        }
+    }
+}
+
+/// How a socket waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mode {
+    nonblocking: bool,
+    timeout: Option<Duration>,
+}

@@ -1,0 +1,292 @@
+//! TCP in the style of `std::net`, in the engine's thread.
+
+use std::cell::Cell;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use millstream_packet::Packet;
+use millstream_tcp::{Config, TcpInfo};
+
+use super::{Mode, Stack};
+use crate::{Error, SocketId};
+
+/// A TCP listener. Dropping it resets the connections that nobody accepted.
+pub struct TcpListener {
+    stack: Stack,
+    id: SocketId,
+    mode: Cell<Mode>,
+}
+
+impl TcpListener {
+    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
+    pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
+        let config = stack.engine().tcp_config().clone();
+        Self::bind_with(stack, addr, backlog, &config)
+    }
+
+    /// Listens on `addr`; its connections get `config`.
+    pub fn bind_with(
+        stack: &Stack,
+        addr: SocketAddr,
+        backlog: usize,
+        config: &Config,
+    ) -> io::Result<Self> {
+        let id = stack.engine().tcp_listen_with(addr, backlog, config)?;
+        Ok(Self { stack: stack.clone(), id, mode: Cell::default() })
+    }
+
+    /// The next connection, and its peer.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (id, peer) = self.stack.block(self.mode.get(), |engine| engine.tcp_accept(self.id))?;
+        Ok((TcpStream::new(&self.stack, id), peer))
+    }
+
+    /// Whether `accept` returns at once when there is no connection.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.mode.set(Mode { nonblocking, ..self.mode.get() });
+        Ok(())
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.stack.engine().tcp_listener_addr(self.id)?)
+    }
+
+    /// Its name in events.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
+            engine.tcp_close_listener(self.id);
+        }
+    }
+}
+
+/// A TCP connection. Dropping it closes it: what was written is still sent in later turns.
+pub struct TcpStream {
+    stack: Stack,
+    id: SocketId,
+    read_mode: Cell<Mode>,
+    write_mode: Cell<Mode>,
+}
+
+impl TcpStream {
+    fn new(stack: &Stack, id: SocketId) -> Self {
+        let (read_mode, write_mode) = Default::default();
+        Self { stack: stack.clone(), id, read_mode, write_mode }
+    }
+
+    /// Opens a connection and waits until it stands.
+    pub fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let config = stack.engine().tcp_config().clone();
+        Self::connect_with(stack, addr, &config)
+    }
+
+    /// Opens a connection with a configuration and waits until it stands.
+    pub fn connect_with(stack: &Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+        let stream = Self::connect_start(stack, addr, config)?;
+        stream.wait_connected(None)?;
+        Ok(stream)
+    }
+
+    /// Opens a connection and waits until it stands, `timeout` at most.
+    pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let config = stack.engine().tcp_config().clone();
+        let stream = Self::connect_start(stack, addr, &config)?;
+        match stream.wait_connected(Some(timeout)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.stack.engine().tcp_abort(stream.id);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            result => result.map(|()| stream),
+        }
+    }
+
+    /// Begins to open a connection; it is writable once it stands.
+    pub fn connect_start(stack: &Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+        let mut engine = stack.engine();
+        engine.refresh_time();
+        let id = engine.tcp_connect_with(addr, None, config)?;
+        engine.flush();
+        drop(engine);
+        Ok(Self::new(stack, id))
+    }
+
+    fn wait_connected(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mode = Mode { nonblocking: false, timeout };
+        self.stack.block(mode, |engine| match engine.tcp_connected(self.id)? {
+            true => Ok(()),
+            false => Err(Error::WouldBlock),
+        })
+    }
+
+    /// Up to `max` received bytes as they lie in their frames; `None` is the orderly end.
+    pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
+        self.stack.block(self.read_mode.get(), |engine| engine.tcp_read_packet(self.id, max))
+    }
+
+    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. The
+    /// packet is lost with any error but would-block; use [`TcpStream::try_write_packet`] to keep it.
+    pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
+        let mut waiting = Some(packet);
+        self.stack.block(self.write_mode.get(), |engine| {
+            let Some(packet) = waiting.take() else { return Ok(()) };
+            engine.refresh_time();
+            match engine.tcp_write_packet(self.id, packet) {
+                Ok(()) => {
+                    engine.flush();
+                    Ok(())
+                }
+                Err((packet, error)) => {
+                    waiting = Some(packet);
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// As [`TcpStream::write_packet`] without waiting; gives the packet back when it is not taken.
+    pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
+        let mut engine = self.stack.engine();
+        engine.refresh_time();
+        engine.tcp_write_packet(self.id, packet)?;
+        engine.flush();
+        Ok(())
+    }
+
+    /// Ends one direction or both. Ending the reading side alone does nothing on the wire.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let mut engine = self.stack.engine();
+        engine.refresh_time();
+        if how != Shutdown::Read {
+            engine.tcp_shutdown_write(self.id)?;
+            engine.flush();
+        }
+        Ok(())
+    }
+
+    /// Sends small segments at once.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        Ok(self.stack.engine().tcp_set_nodelay(self.id, nodelay)?)
+    }
+
+    /// Whether reads and writes return at once when they would block.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        for mode in [&self.read_mode, &self.write_mode] {
+            mode.set(Mode { nonblocking, ..mode.get() });
+        }
+        Ok(())
+    }
+
+    /// How long a read waits at most; then it fails with `WouldBlock`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.read_mode.set(Mode { timeout: nonzero(timeout)?, ..self.read_mode.get() });
+        Ok(())
+    }
+
+    /// How long a write waits at most; then it fails with `WouldBlock`.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
+        Ok(())
+    }
+
+    /// Counters and estimates.
+    pub fn info(&self) -> io::Result<TcpInfo> {
+        Ok(self.stack.engine().tcp_info(self.id)?)
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.stack.engine().tcp_addresses(self.id)?.remote)
+    }
+
+    /// Its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.stack.engine().tcp_addresses(self.id)?.local)
+    }
+
+    /// Its name in events.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+
+    /// The stack it belongs to.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// Closes with a reset.
+    pub fn abort(self) {
+        let mut engine = self.stack.engine();
+        engine.refresh_time();
+        engine.tcp_abort(self.id);
+        engine.flush();
+    }
+}
+
+fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+    match timeout {
+        Some(Duration::ZERO) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))
+        }
+        timeout => Ok(timeout),
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.stack.block(self.read_mode.get(), |engine| engine.tcp_read(self.id, buffer))
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.stack.block(self.write_mode.get(), |engine| {
+            engine.refresh_time();
+            let written = engine.tcp_write(self.id, data)?;
+            engine.flush();
+            Ok(written)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
+            engine.refresh_time();
+            engine.tcp_close(self.id);
+            engine.flush();
+        }
+    }
+}

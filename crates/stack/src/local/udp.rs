@@ -1,0 +1,104 @@
+//! UDP in the style of `std::net`, in the engine's thread.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Mode, Stack};
+use crate::{Error, SocketId};
+
+/// A UDP socket.
+pub struct UdpSocket {
+    stack: Stack,
+    id: SocketId,
+    mode: Cell<Mode>,
+}
+
+impl UdpSocket {
+    /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
+    pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let id = stack.engine().udp_bind(addr)?;
+        Ok(Self { stack: stack.clone(), id, mode: Cell::default() })
+    }
+
+    /// Fixes the peer for [`UdpSocket::send`] and [`UdpSocket::recv`].
+    pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
+        Ok(self.stack.engine().udp_connect(self.id, addr)?)
+    }
+
+    fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        self.stack.block(self.mode.get(), |engine| {
+            engine.refresh_time();
+            engine.udp_send(self.id, data, to)?;
+            engine.flush();
+            Ok(data.len())
+        })
+    }
+
+    /// Sends a datagram to `addr`.
+    pub fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        self.transmit(data, Some(addr))
+    }
+
+    /// Sends a datagram to the connected peer.
+    pub fn send(&self, data: &[u8]) -> io::Result<usize> {
+        self.transmit(data, None)
+    }
+
+    /// The next datagram, cut to `buffer`, and who sent it.
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.stack.block(self.mode.get(), |engine| engine.udp_recv(self.id, buffer))
+    }
+
+    /// The next datagram of the connected peer, cut to `buffer`.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stack.engine().udp_addresses(self.id)?.1.is_none() {
+            return Err(Error::NotConnected.into());
+        }
+        self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    /// Its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.stack.engine().udp_addresses(self.id)?.0)
+    }
+
+    /// The connected peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.stack.engine().udp_addresses(self.id)?.1.ok_or(Error::NotConnected)?)
+    }
+
+    /// Whether calls return at once when they would block.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.mode.set(Mode { nonblocking, ..self.mode.get() });
+        Ok(())
+    }
+
+    /// How long a call waits at most; then it fails with `WouldBlock`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
+        }
+        self.mode.set(Mode { timeout, ..self.mode.get() });
+        Ok(())
+    }
+
+    /// How much memory received datagrams may hold.
+    pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_limit(self.id, limit_bytes)?)
+    }
+
+    /// Its name in events.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
+            engine.close(self.id);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The engine in a thread of its own.
+mod ready;

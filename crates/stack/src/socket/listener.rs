@@ -1,0 +1,128 @@
+//! Listeners: who may connect, and who has connected and waits to be accepted.
+//!
+//! Two queues per listener, each with its limit. Connections whose handshake is not finished are counted
+//! against `Limits::syn_queue`; finished ones wait in the accept queue, at most `backlog` of them. What
+//! happens at the limits is what Linux does: a SYN that finds either queue full is dropped, and the last
+//! ACK of a handshake that finds the accept queue full is dropped, too; the peer repeats either, so that a
+//! connection is late and not lost.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use super::{Readiness, SocketId};
+use crate::slab::Slab;
+
+pub(crate) struct Listener {
+    pub id: SocketId,
+    pub local: SocketAddr,
+    pub config: millstream_tcp::Config,
+    pub backlog: usize,
+    /// Connections whose handshake is not finished.
+    pub half_open: usize,
+    /// Slots of finished ones, in order of their finishing.
+    pub ready: VecDeque<u32>,
+    pub pending: Readiness,
+}
+
+impl Listener {
+    pub fn is_full(&self) -> bool {
+        self.ready.len() >= self.backlog
+    }
+}
+
+/// All listeners, by port.
+pub(crate) struct Listeners {
+    pub slots: Slab<Listener>,
+    by_port: BTreeMap<u16, Vec<u32>>,
+}
+
+impl Listeners {
+    pub fn new(limit: usize) -> Self {
+        Self { slots: Slab::new(limit), by_port: BTreeMap::new() }
+    }
+
+    /// Whether a listener on `local` would share its address with one that exists.
+    pub fn conflicts(&self, local: SocketAddr) -> bool {
+        let same = |&slot: &u32| {
+            self.slots.get(slot).is_some_and(|other| overlaps(other.local, local))
+        };
+        self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same))
+    }
+
+    /// Whether any listener has this port.
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.by_port.contains_key(&port)
+    }
+
+    pub fn insert(&mut self, listener: Listener) -> Result<u32, Listener> {
+        let port = listener.local.port();
+        let slot = self.slots.insert(listener)?;
+        self.by_port.entry(port).or_default().push(slot);
+        Ok(slot)
+    }
+
+    pub fn remove(&mut self, slot: u32) -> Option<Listener> {
+        let listener = self.slots.remove(slot)?;
+        if let Some(slots) = self.by_port.get_mut(&listener.local.port()) {
+            slots.retain(|&other| other != slot);
+            if slots.is_empty() {
+                self.by_port.remove(&listener.local.port());
+            }
+        }
+        Some(listener)
+    }
+
+    /// The listener for `local`: one bound to that very address before one bound to all. A listener on
+    /// the IPv6 unspecified address takes IPv4 as well.
+    pub fn find(&self, local: SocketAddr) -> Option<u32> {
+        let slots = self.by_port.get(&local.port())?;
+        let rank = |&slot: &u32| Some((match_rank(self.slots.get(slot)?.local, local)?, slot));
+        slots.iter().filter_map(rank).max().map(|(_, slot)| slot)
+    }
+}
+
+/// How well a socket bound to `bound` fits a packet for `local` with the same port.
+pub(crate) fn match_rank(bound: SocketAddr, local: SocketAddr) -> Option<u8> {
+    match (bound.ip(), local.ip()) {
+        (bound, local) if bound == local => Some(3),
+        (bound, local) if bound.is_unspecified() && bound.is_ipv4() == local.is_ipv4() => Some(2),
+        (bound, _) if bound.is_unspecified() && bound.is_ipv6() => Some(1),
+        _ => None,
+    }
+}
+
+/// Whether two addresses with one port take the same packets with the same right.
+pub(crate) fn overlaps(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && a.ip() == b.ip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_address_wins() {
+        let mut listeners = Listeners::new(8);
+        let mut slots = Vec::new();
+        for local in ["[::]:80", "0.0.0.0:80", "10.0.0.1:80"] {
+            let listener = Listener {
+                id: SocketId::new(super::super::SocketKind::Listener, 0, 0),
+                local: local.parse().expect("an address"),
+                config: millstream_tcp::Config::default(),
+                backlog: 1,
+                half_open: 0,
+                ready: VecDeque::new(),
+                pending: Readiness::default(),
+            };
+            assert!(!listeners.conflicts(listener.local));
+            slots.push(listeners.insert(listener).unwrap_or(u32::MAX));
+        }
+        let find = |listeners: &Listeners, local: &str| listeners.find(local.parse().expect("address"));
+        assert_eq!(find(&listeners, "10.0.0.1:80"), Some(slots[2]));
+        assert_eq!(find(&listeners, "10.0.0.2:80"), Some(slots[1]));
+        assert_eq!(find(&listeners, "[fd00::1]:80"), Some(slots[0]));
+        listeners.remove(slots[1]);
+        assert_eq!(find(&listeners, "10.0.0.2:80"), Some(slots[0]));
+        assert_eq!(find(&listeners, "10.0.0.2:81"), None);
+    }
+}

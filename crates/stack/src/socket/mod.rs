@@ -1,0 +1,128 @@
+//! What sockets are called and what happens to them.
+
+pub mod icmp;
+pub mod listener;
+pub mod tcp;
+pub mod udp;
+
+use std::net::SocketAddr;
+
+/// The name of a socket of one engine. A name outlives its socket and then finds nothing: it carries the
+/// slot's generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SocketId(u64);
+
+/// What a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SocketKind {
+    /// A TCP connection.
+    Tcp = 0,
+    /// A TCP listener.
+    Listener = 1,
+    /// A UDP socket.
+    Udp = 2,
+    /// An ICMP echo socket.
+    Icmp = 3,
+}
+
+impl SocketId {
+    pub(crate) fn new(kind: SocketKind, slot: u32, generation: u32) -> Self {
+        Self((kind as u64) << 62 | u64::from(generation & 0x3fff_ffff) << 32 | u64::from(slot))
+    }
+
+    /// What the socket is.
+    pub fn kind(self) -> SocketKind {
+        match self.0 >> 62 {
+            0 => SocketKind::Tcp,
+            1 => SocketKind::Listener,
+            2 => SocketKind::Udp,
+            _ => SocketKind::Icmp,
+        }
+    }
+
+    /// The slot number: small, and used again after the socket is gone.
+    pub fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The whole name as a number, for tables.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+/// What changed on a socket since its last event: edges, which may be stale when they are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// A connection to accept, data or a datagram to read, or the end of the stream.
+    pub readable: bool,
+    /// Room to write; for a connect under way: it is open.
+    pub writable: bool,
+    /// The connection is over, orderly or not.
+    pub closed: bool,
+}
+
+impl Readiness {
+    /// Nothing happened.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            readable: self.readable | other.readable,
+            writable: self.writable | other.writable,
+            closed: self.closed | other.closed,
+        }
+    }
+}
+
+/// Sockets with unseen events, each at most once.
+#[derive(Default)]
+pub(crate) struct EventQueue {
+    queue: std::collections::VecDeque<SocketId>,
+}
+
+impl EventQueue {
+    /// Adds `what` to the socket's unseen events; `pending` is the socket's own field for them.
+    #[inline]
+    pub(crate) fn push(&mut self, id: SocketId, pending: &mut Readiness, what: Readiness) {
+        if what.is_empty() {
+            return;
+        }
+        if pending.is_empty() {
+            self.queue.push_back(id);
+        }
+        *pending = pending.union(what);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<SocketId> {
+        self.queue.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// One line about a socket, for showing.
+#[derive(Clone, Debug)]
+pub struct SocketInfo {
+    /// Its name.
+    pub id: SocketId,
+    /// What it is.
+    pub kind: SocketKind,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The peer's, when it has one.
+    pub remote: Option<SocketAddr>,
+    /// The state of a connection as `ss` names it; `LISTEN` and `UNCONN` for others.
+    pub state: &'static str,
+    /// Received and not yet read: bytes, or connections to accept, or datagrams.
+    pub receive_queue: usize,
+    /// Written and not yet acknowledged, in bytes; of a listener its backlog.
+    pub send_queue: usize,
+}

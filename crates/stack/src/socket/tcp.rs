@@ -1,0 +1,296 @@
+//! TCP connections of an engine: where they are found, when they are due, which have something to send.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use millstream_packet::Instant;
+use millstream_route::LinkId;
+use millstream_tcp::isn::IsnGenerator;
+use millstream_tcp::{Connection, FourTuple, State};
+
+use super::listener::Listeners;
+use super::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::demux::{FlowTable, HashKey};
+use crate::limits::{self, Limits};
+use crate::slab::Slab;
+use crate::timer::Wheel;
+
+/// One connection with what the engine knows about it.
+pub(crate) struct TcpSocket {
+    pub conn: Connection,
+    pub tuple: FourTuple,
+    pub id: SocketId,
+    pub hash: u32,
+    /// The link that segments leave by, as far as the route does not say otherwise.
+    pub scope: Option<LinkId>,
+    pub pending: Readiness,
+    /// In the dirty list.
+    pub dirty: bool,
+    /// In the flow table.
+    pub in_flows: bool,
+    /// The application has let go of it: it ends by itself.
+    pub detached: bool,
+    /// Counted among those in TIME-WAIT.
+    pub in_time_wait: bool,
+    /// The listener that it belongs to until it is accepted.
+    pub listener: Option<u32>,
+    /// It is counted in its listener's `half_open`.
+    pub half_open: bool,
+    pub path: crate::engine::path::Path,
+}
+
+/// All connections and listeners.
+pub(crate) struct TcpTable {
+    pub sockets: Slab<TcpSocket>,
+    pub flows: FlowTable,
+    pub key: HashKey,
+    pub listeners: Listeners,
+    /// Slots that may have something to send. A slot emptied meanwhile may still be named.
+    pub dirty: VecDeque<u32>,
+    pub wheel: Wheel,
+    pub isn: IsnGenerator,
+    /// Slots and generations of those in TIME-WAIT, oldest first; may name some that are gone.
+    pub time_wait: VecDeque<(u32, u32)>,
+    pub time_wait_count: usize,
+    /// The flow found last: segments come in runs.
+    last: Option<(FourTuple, u32)>,
+    port_key: HashKey,
+    port_counter: u32,
+}
+
+impl TcpTable {
+    pub fn new(limits: &Limits, seed: &[u64; 6], now: Instant) -> Self {
+        let mut isn_key = [0; 16];
+        isn_key[..8].copy_from_slice(&seed[0].to_ne_bytes());
+        isn_key[8..].copy_from_slice(&seed[1].to_ne_bytes());
+        Self {
+            sockets: Slab::new(limits.connections),
+            flows: FlowTable::new(limits.connections),
+            key: HashKey(seed[2], seed[3]),
+            listeners: Listeners::new(limits.listeners),
+            dirty: VecDeque::new(),
+            wheel: Wheel::new(now),
+            isn: IsnGenerator::new(isn_key),
+            time_wait: VecDeque::new(),
+            time_wait_count: 0,
+            last: None,
+            port_key: HashKey(seed[4], seed[5]),
+            port_counter: seed[5] as u32,
+        }
+    }
+
+    /// The connection of a segment.
+    #[inline]
+    pub fn find(&mut self, tuple: &FourTuple) -> Option<u32> {
+        if let Some((last, slot)) = &self.last
+            && last == tuple
+        {
+            return Some(*slot);
+        }
+        let hash = self.key.flow(tuple);
+        let sockets = &self.sockets;
+        let found = self
+            .flows
+            .find(hash, |slot| sockets.get(slot).is_some_and(|socket| socket.tuple == *tuple))?;
+        self.last = Some((*tuple, found));
+        Some(found)
+    }
+
+    /// Takes in a connection under its addresses, which no other has.
+    pub fn insert(
+        &mut self,
+        conn: Connection,
+        scope: Option<LinkId>,
+        listener: Option<u32>,
+    ) -> Option<u32> {
+        let tuple = conn.tuple();
+        let hash = self.key.flow(&tuple);
+        let socket = TcpSocket {
+            conn,
+            tuple,
+            id: SocketId::new(SocketKind::Tcp, 0, 0),
+            hash,
+            scope,
+            pending: Readiness::default(),
+            dirty: false,
+            in_flows: true,
+            detached: false,
+            in_time_wait: false,
+            listener,
+            half_open: false,
+            path: Default::default(),
+        };
+        let slot = self.sockets.insert(socket).ok()?;
+        if self.flows.insert(hash, slot).is_err() {
+            self.sockets.remove(slot);
+            return None;
+        }
+        let generation = self.sockets.generation(slot);
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.id = SocketId::new(SocketKind::Tcp, slot, generation);
+        }
+        Some(slot)
+    }
+
+    /// The connection that `id` names, if it is still that one.
+    #[inline]
+    pub fn by_id(&mut self, id: SocketId) -> Option<(u32, &mut TcpSocket)> {
+        let socket = self.sockets.get_mut(id.slot())?;
+        (socket.id == id).then_some((id.slot(), socket))
+    }
+
+    /// Has the connection's output looked at, in its turn.
+    #[inline]
+    pub fn mark_dirty(&mut self, slot: u32) {
+        if let Some(socket) = self.sockets.get_mut(slot)
+            && !socket.dirty
+        {
+            socket.dirty = true;
+            self.dirty.push_back(slot);
+        }
+    }
+
+    /// Arms the wheel for what the connection waits for. A deadline that only moved later stays armed
+    /// for the earlier time: the connection is asked again then.
+    #[inline]
+    pub fn arm(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        if let Some(deadline) = socket.conn.next_deadline()
+            && !self.wheel.covers(slot, deadline)
+        {
+            self.wheel.arm(slot, deadline);
+        }
+    }
+
+    /// Tells the application, or the listener, what happened to a connection since it was last asked.
+    pub fn collect_events(&mut self, slot: u32, events: &mut EventQueue) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        let news = socket.conn.take_events();
+        if news.is_empty() {
+            return;
+        }
+        if news.connected && socket.half_open {
+            socket.half_open = false;
+            if let Some(listener) =
+                socket.listener.and_then(|listener| self.listeners.slots.get_mut(listener))
+            {
+                listener.half_open -= 1;
+                listener.ready.push_back(slot);
+                let readable = Readiness { readable: true, ..Readiness::default() };
+                events.push(listener.id, &mut listener.pending, readable);
+            }
+        }
+        if socket.listener.is_none() && !socket.detached {
+            let what = Readiness {
+                readable: news.readable | news.peer_closed | news.closed | news.error,
+                writable: news.writable | news.connected | news.closed | news.error,
+                closed: news.closed | news.error,
+            };
+            events.push(socket.id, &mut socket.pending, what);
+        }
+    }
+
+    /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send. One
+    /// that waits in an accept queue stays there, for the application to see what became of it.
+    pub fn settle(&mut self, slot: u32, limits: &Limits) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        match socket.conn.state() {
+            State::Closed => {
+                if socket.detached || socket.half_open {
+                    self.remove(slot);
+                } else {
+                    self.forget_flow(slot);
+                }
+            }
+            State::TimeWait if !socket.in_time_wait => {
+                socket.in_time_wait = true;
+                let generation = self.sockets.generation(slot);
+                self.time_wait.push_back((slot, generation));
+                self.time_wait_count += 1;
+                if self.time_wait_count > limits.time_wait {
+                    self.evict_time_wait();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the oldest connection in TIME-WAIT. False when there is none.
+    pub fn evict_time_wait(&mut self) -> bool {
+        while let Some((slot, generation)) = self.time_wait.pop_front() {
+            if self.sockets.generation(slot) == generation
+                && self.sockets.get(slot).is_some_and(|socket| socket.in_time_wait)
+            {
+                self.reuse_time_wait(slot);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes a connection in TIME-WAIT out of the way of a new one between the same ends.
+    pub fn reuse_time_wait(&mut self, slot: u32) {
+        if self.sockets.get(slot).is_some_and(|socket| socket.detached) {
+            self.remove(slot);
+        } else {
+            self.forget_flow(slot);
+            self.leave_time_wait(slot);
+        }
+    }
+
+    fn leave_time_wait(&mut self, slot: u32) {
+        if let Some(socket) = self.sockets.get_mut(slot)
+            && std::mem::take(&mut socket.in_time_wait)
+        {
+            self.time_wait_count -= 1;
+        }
+    }
+
+    /// Frees the connection's addresses for another; the socket stays until the application closes it.
+    pub fn forget_flow(&mut self, slot: u32) {
+        self.last = None;
+        if let Some(socket) = self.sockets.get_mut(slot)
+            && std::mem::take(&mut socket.in_flows)
+        {
+            self.flows.remove(socket.hash, slot);
+        }
+    }
+
+    /// Removes a connection altogether.
+    pub fn remove(&mut self, slot: u32) {
+        self.forget_flow(slot);
+        self.leave_time_wait(slot);
+        self.wheel.cancel(slot);
+        let Some(socket) = self.sockets.remove(slot) else { return };
+        if socket.half_open
+            && let Some(listener) =
+                socket.listener.and_then(|listener| self.listeners.slots.get_mut(listener))
+        {
+            listener.half_open -= 1;
+        }
+    }
+
+    /// A free ephemeral port for a connection to `remote`, by RFC 6056 algorithm 4 (keyed hash and
+    /// counter): hard to guess, and seldom the same twice to one destination.
+    pub fn choose_port(&mut self, local: std::net::IpAddr, remote: SocketAddr) -> Option<u16> {
+        let span = u32::from(u16::MAX - limits::EPHEMERAL_FIRST) + 1;
+        let offset = self
+            .port_key
+            .flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
+        for _ in 0..span {
+            self.port_counter = self.port_counter.wrapping_add(1);
+            let port =
+                limits::EPHEMERAL_FIRST + (offset.wrapping_add(self.port_counter) % span) as u16;
+            let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
+            if !self.listeners.uses_port(port) && self.find(&tuple).is_none() {
+                return Some(port);
+            }
+        }
+        None
+    }
+}
+
+/// An address as the tables keep it: without scope, flow label, or IPv4 in IPv6's clothes.
+pub(crate) fn plain(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}

@@ -1,0 +1,169 @@
+//! UDP sockets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_packet::Packet;
+use millstream_route::LinkId;
+
+use super::listener::{match_rank, overlaps};
+use super::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::error::Error;
+use crate::slab::Slab;
+
+/// A datagram that waits to be read.
+pub(crate) struct Datagram {
+    pub from: SocketAddr,
+    pub packet: Packet,
+}
+
+pub(crate) struct UdpSocket {
+    pub id: SocketId,
+    /// The address may be unspecified: any of ours.
+    pub local: SocketAddr,
+    pub remote: Option<SocketAddr>,
+    pub queue: VecDeque<Datagram>,
+    pub held_bytes: usize,
+    pub limit_bytes: usize,
+    pub pending: Readiness,
+    /// An ICMP error not told yet; only connected sockets hear of them (RFC 1122, 4.1.3.3).
+    pub error: Option<Error>,
+    /// The link of the last datagram, for link-local peers.
+    pub scope: Option<LinkId>,
+}
+
+/// All UDP sockets, by port.
+pub(crate) struct UdpTable {
+    pub sockets: Slab<UdpSocket>,
+    by_port: BTreeMap<u16, Vec<u32>>,
+    limit_bytes: usize,
+}
+
+impl UdpTable {
+    pub fn new(limit: usize, limit_bytes: usize) -> Self {
+        Self { sockets: Slab::new(limit), by_port: BTreeMap::new(), limit_bytes }
+    }
+
+    pub fn uses_port(&self, port: u16) -> bool {
+        self.by_port.contains_key(&port)
+    }
+
+    /// Adds a socket on an address that no other unconnected socket has.
+    pub fn bind(&mut self, local: SocketAddr) -> Result<SocketId, Error> {
+        let same = |&slot: &u32| {
+            self.sockets.get(slot).is_some_and(|other: &UdpSocket| {
+                overlaps(other.local, local) && other.remote.is_none()
+            })
+        };
+        if self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same)) {
+            return Err(Error::AddrInUse);
+        }
+        let socket = UdpSocket {
+            id: SocketId::new(SocketKind::Udp, 0, 0),
+            local,
+            remote: None,
+            queue: VecDeque::new(),
+            held_bytes: 0,
+            limit_bytes: self.limit_bytes,
+            pending: Readiness::default(),
+            error: None,
+            scope: None,
+        };
+        let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
+        self.by_port.entry(local.port()).or_default().push(slot);
+        let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.id = id;
+        }
+        Ok(id)
+    }
+
+    pub fn by_id(&mut self, id: SocketId) -> Result<&mut UdpSocket, Error> {
+        self.sockets.get_mut(id.slot()).filter(|socket| socket.id == id).ok_or(Error::NoSuchSocket)
+    }
+
+    pub fn remove(&mut self, id: SocketId) {
+        if self.by_id(id).is_err() {
+            return;
+        }
+        let Some(socket) = self.sockets.remove(id.slot()) else { return };
+        if let Some(slots) = self.by_port.get_mut(&socket.local.port()) {
+            slots.retain(|&other| other != id.slot());
+            if slots.is_empty() {
+                self.by_port.remove(&socket.local.port());
+            }
+        }
+    }
+
+    /// The socket for a datagram: a connected one before one bound to the address before one bound to
+    /// any.
+    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let rank = |&slot: &u32| {
+            let socket = self.sockets.get(slot)?;
+            let bound = match_rank(socket.local, local)?;
+            match socket.remote {
+                Some(peer) if peer == remote => Some((bound + 4, slot)),
+                Some(_) => None,
+                None => Some((bound, slot)),
+            }
+        };
+        self.by_port.get(&local.port())?.iter().filter_map(rank).max().map(|(_, slot)| slot)
+    }
+
+    /// Queues a datagram; gives it back when the socket's memory is used up.
+    pub fn deliver(
+        &mut self,
+        slot: u32,
+        datagram: Datagram,
+        link: LinkId,
+        events: &mut EventQueue,
+    ) -> Result<(), Datagram> {
+        let Some(socket) = self.sockets.get_mut(slot) else { return Err(datagram) };
+        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
+        if socket.held_bytes + held > socket.limit_bytes {
+            return Err(datagram);
+        }
+        socket.held_bytes += held;
+        socket.scope = Some(link);
+        let was_empty = socket.queue.is_empty();
+        socket.queue.push_back(datagram);
+        if was_empty {
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(socket.id, &mut socket.pending, readable);
+        }
+        Ok(())
+    }
+
+    /// Tells a connected socket of an ICMP error; whether there is such a socket.
+    pub fn icmp_error(
+        &mut self,
+        events: &mut EventQueue,
+        local: SocketAddr,
+        remote: SocketAddr,
+        error: Option<Error>,
+    ) -> bool {
+        let Some(slot) = self.find(local, remote) else { return false };
+        let Some(socket) = self.sockets.get_mut(slot) else { return false };
+        if socket.remote == Some(remote) && error.is_some() {
+            socket.error = error;
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(socket.id, &mut socket.pending, readable);
+        }
+        true
+    }
+}
+
+impl UdpSocket {
+    /// The next datagram.
+    pub fn take(&mut self) -> Option<Datagram> {
+        let datagram = self.queue.pop_front()?;
+        self.held_bytes -= datagram.packet.held_bytes() + size_of::<Datagram>();
+        Some(datagram)
+    }
+
+    /// Whether the socket can send to `remote`'s family.
+    pub fn reaches(&self, remote: IpAddr) -> bool {
+        let local = self.local.ip();
+        local.is_ipv4() == remote.is_ipv4() || (local.is_ipv6() && local.is_unspecified())
+    }
+}

@@ -1,0 +1,204 @@
+//! What an engine counted since it began.
+
+use millstream_wire::Malformed;
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why the stack itself dropped a packet that was well formed. Malformed packets are counted by
+        /// [`Malformed`], packets lost on a link by that link.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum DropReason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their indices.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+            /// How many reasons there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// A short stable name, for tables and files.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// A frame for another link address.
+    OtherLinkAddress = "other_link_address",
+    /// A VLAN-tagged frame with a VLAN number.
+    Vlan = "vlan",
+    /// Neither IP nor ARP.
+    UnknownEthertype = "unknown_ethertype",
+    /// An IP packet for an address that is not ours.
+    OtherAddress = "other_address",
+    /// An IP packet from one of our own addresses, or from the loopback network.
+    MartianSource = "martian_source",
+    /// A fragment: reassembly is not implemented.
+    Fragment = "fragment",
+    /// A transport protocol without a handler.
+    UnknownProtocol = "unknown_protocol",
+    /// An ICMP message of a kind that has no use here.
+    IcmpIgnored = "icmp_ignored",
+    /// An ICMP echo reply or error that no socket waits for.
+    IcmpNoSocket = "icmp_no_socket",
+    /// ARP or neighbour discovery for others, or unasked.
+    NeighborIgnored = "neighbor_ignored",
+    /// A TCP segment without a connection or listener.
+    TcpNoSocket = "tcp_no_socket",
+    /// A TCP segment to a broadcast or multicast address.
+    TcpNotUnicast = "tcp_not_unicast",
+    /// A SYN to a listener whose queue of unfinished handshakes is full.
+    SynQueueFull = "syn_queue_full",
+    /// A SYN, or the last step of a handshake, to a listener whose accept queue is full.
+    AcceptQueueFull = "accept_queue_full",
+    /// A SYN when the engine has as many connections as it may.
+    ConnectionLimit = "connection_limit",
+    /// A datagram without a socket.
+    UdpNoSocket = "udp_no_socket",
+    /// A datagram to a socket whose receive queue is full.
+    UdpQueueFull = "udp_queue_full",
+    /// An ICMP message to a socket whose receive queue is full.
+    IcmpQueueFull = "icmp_queue_full",
+    /// The pool had no frame for an answer or a segment.
+    PoolExhausted = "pool_exhausted",
+    /// No route to the destination.
+    NoRoute = "no_route",
+    /// The neighbour did not answer.
+    NeighborUnreachable = "neighbor_unreachable",
+    /// Too much waits for the neighbour's answer already.
+    NeighborQueueFull = "neighbor_queue_full",
+    /// The link took nothing more.
+    TransmitQueueFull = "transmit_queue_full",
+    /// The link failed.
+    LinkFailed = "link_failed",
+    /// Longer than the link's MTU and not to be fragmented.
+    TooLong = "too_long",
+    /// An ICMP error not sent because too many were.
+    IcmpRateLimit = "icmp_rate_limit",
+    /// A reset not sent because too many were.
+    ResetRateLimit = "reset_rate_limit",
+}
+
+/// Counters of one engine. They only grow.
+#[derive(Clone, Debug)]
+pub struct EngineStats {
+    /// Turns taken.
+    pub turns: u64,
+    /// Turns that found nothing to do.
+    pub idle_turns: u64,
+    /// Times the engine slept.
+    pub sleeps: u64,
+    /// Packets received from links; a merged burst counts as one.
+    pub rx_packets: u64,
+    /// Bytes of them, link headers included.
+    pub rx_bytes: u64,
+    /// Packets handed to links; a super-segment counts as one.
+    pub tx_packets: u64,
+    /// Bytes of them, link headers included.
+    pub tx_bytes: u64,
+    /// TCP segments taken in by a connection.
+    pub tcp_rx_segments: u64,
+    /// Segments that were joined to the one before, and so saved a walk through the machine.
+    pub tcp_rx_merged: u64,
+    /// TCP segments (super-segments count as one) sent.
+    pub tcp_tx_segments: u64,
+    /// TCP segments sent without payload.
+    pub tcp_tx_pure: u64,
+    /// Resets sent for segments without a connection.
+    pub tcp_resets: u64,
+    /// Connections that began with our SYN.
+    pub tcp_active_opens: u64,
+    /// Connections that began with a peer's SYN.
+    pub tcp_passive_opens: u64,
+    /// UDP datagrams delivered to a socket.
+    pub udp_rx: u64,
+    /// UDP datagrams sent.
+    pub udp_tx: u64,
+    /// ICMP echo requests answered.
+    pub icmp_echo_answered: u64,
+    /// ICMP errors sent.
+    pub icmp_errors_sent: u64,
+    /// ARP requests and neighbour solicitations sent.
+    pub neighbor_solicits: u64,
+    /// Timers fired.
+    pub timers_fired: u64,
+    /// Header templates made anew because routes or neighbours had changed.
+    pub templates_built: u64,
+    /// Drops of well-formed packets, by [`DropReason`].
+    pub drops: [u64; DropReason::COUNT],
+    /// Drops of malformed packets, by [`Malformed::index`].
+    pub malformed: [u64; Malformed::COUNT],
+}
+
+impl Default for EngineStats {
+    fn default() -> Self {
+        Self {
+            turns: 0,
+            idle_turns: 0,
+            sleeps: 0,
+            rx_packets: 0,
+            rx_bytes: 0,
+            tx_packets: 0,
+            tx_bytes: 0,
+            tcp_rx_segments: 0,
+            tcp_rx_merged: 0,
+            tcp_tx_segments: 0,
+            tcp_tx_pure: 0,
+            tcp_resets: 0,
+            tcp_active_opens: 0,
+            tcp_passive_opens: 0,
+            udp_rx: 0,
+            udp_tx: 0,
+            icmp_echo_answered: 0,
+            icmp_errors_sent: 0,
+            neighbor_solicits: 0,
+            timers_fired: 0,
+            templates_built: 0,
+            drops: [0; DropReason::COUNT],
+            malformed: [0; Malformed::COUNT],
+        }
+    }
+}
+
+impl EngineStats {
+    /// Counts a drop.
+    #[inline]
+    pub(crate) fn drop(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    /// Counts a malformed packet.
+    #[inline]
+    pub(crate) fn malformed(&mut self, reason: Malformed) {
+        self.malformed[reason.index()] += 1;
+    }
+
+    /// Drops counted under `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Malformed packets counted under `reason`.
+    pub fn malformed_by(&self, reason: Malformed) -> u64 {
+        self.malformed[reason.index()]
+    }
+
+    /// Everything dropped, malformed or not.
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().sum::<u64>() + self.malformed.iter().sum::<u64>()
+    }
+
+    /// Name and count of every reason that was counted at least once.
+    pub fn drops_by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let stack = DropReason::ALL.iter().map(|reason| (reason.name(), self.dropped(*reason)));
+        let malformed = Malformed::ALL.iter().map(|reason| (reason.name(), self.malformed_by(*reason)));
+        stack.chain(malformed).filter(|(_, count)| *count != 0)
+    }
+}

@@ -1,0 +1,326 @@
+//! A hierarchical timing wheel: arm, move and cancel in constant time, whatever is armed.
+//!
+//! Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7: eight levels of 64
+//! slots, a tick of 2^14 ns. A timer never fires early; it fires at most one tick (16.4 µs) late when the
+//! wheel is advanced in time. Timers are named by a small integer, the owner's slot number, so that the
+//! wheel holds no reference to what it times.
+//!
+//! ```text
+//! level 0   64 slots of 1 tick      next 64 ticks after `elapsed`
+//! level 1   64 slots of 64 ticks    ...
+//! level 7   64 slots of 64^7 ticks  hundreds of years: nothing lies beyond
+//! ```
+//! A timer sits at the level of the highest 6-bit digit in which its tick differs from `elapsed`; when
+//! `elapsed` reaches its slot it moves down or fires.
+
+use std::time::Duration;
+
+use millstream_packet::Instant;
+
+const TICK_SHIFT: u32 = 14;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = 8;
+/// Ticks beyond this are clamped: 2^48 ticks are 146 years.
+const HORIZON_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+
+const NIL: u32 = u32::MAX;
+const UNARMED: u16 = u16::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    deadline: u64, // ticks
+    next: u32,
+    prev: u32,
+    bucket: u16,
+}
+
+const IDLE: Node = Node { deadline: 0, next: NIL, prev: NIL, bucket: UNARMED };
+
+/// Timers by number. See the module text.
+pub struct Wheel {
+    nodes: Vec<Node>,
+    heads: [[u32; SLOTS]; LEVELS],
+    occupied: [u64; LEVELS],
+    /// Never later than the first deadline in the slot; exact unless that timer has left it.
+    earliest: [[u64; SLOTS]; LEVELS],
+    elapsed: u64,
+    armed: usize,
+}
+
+impl Wheel {
+    /// An empty wheel standing at `now`.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            nodes: Vec::new(),
+            heads: [[NIL; SLOTS]; LEVELS],
+            occupied: [0; LEVELS],
+            earliest: [[u64::MAX; SLOTS]; LEVELS],
+            elapsed: now.as_nanos() >> TICK_SHIFT,
+            armed: 0,
+        }
+    }
+
+    /// Makes room for timers numbered below `count`. Arming a larger number makes room by itself; this
+    /// keeps the growth out of the data path.
+    pub fn reserve(&mut self, count: usize) {
+        if self.nodes.len() < count {
+            self.nodes.resize(count, IDLE);
+        }
+    }
+
+    /// Number of armed timers.
+    pub fn armed(&self) -> usize {
+        self.armed
+    }
+
+    /// Whether timer `id` is armed for `deadline` or earlier. Callers use it to leave a timer that has
+    /// only moved later where it is: it fires once too early for its owner, who then arms it again.
+    #[inline]
+    pub fn covers(&self, id: u32, deadline: Instant) -> bool {
+        match self.nodes.get(id as usize) {
+            Some(node) => node.bucket != UNARMED && node.deadline <= ticks_up(deadline),
+            None => false,
+        }
+    }
+
+    /// Arms timer `id` for `deadline`, in place of whatever it was armed for. A deadline in the past
+    /// fires at the next [`Wheel::expire`].
+    pub fn arm(&mut self, id: u32, deadline: Instant) {
+        self.reserve(id as usize + 1);
+        let ticks = ticks_up(deadline);
+        if self.nodes[id as usize].bucket != UNARMED {
+            if self.nodes[id as usize].deadline == ticks {
+                return;
+            }
+            self.unlink(id);
+        }
+        self.link(id, ticks);
+    }
+
+    /// Disarms timer `id`; nothing happens when it is not armed.
+    pub fn cancel(&mut self, id: u32) {
+        if self.nodes.get(id as usize).is_some_and(|node| node.bucket != UNARMED) {
+            self.unlink(id);
+        }
+    }
+
+    /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the number
+    /// only; it arms timers again after the call. At most `budget` timers fire; true when more are due.
+    pub fn expire(&mut self, now: Instant, budget: usize, mut fire: impl FnMut(u32)) -> bool {
+        let now = now.as_nanos() >> TICK_SHIFT;
+        let mut fired = 0;
+        while let Some((level, slot, start)) = self.first_slot() {
+            if start > now {
+                break;
+            }
+            if start > self.elapsed {
+                self.elapsed = start;
+            }
+            // The slot is emptied one timer at a time, so that a budget can end in the middle of it.
+            while self.heads[level][slot] != NIL {
+                if fired == budget {
+                    return true;
+                }
+                let id = self.heads[level][slot];
+                let deadline = self.nodes[id as usize].deadline;
+                self.unlink(id);
+                if deadline <= self.elapsed {
+                    fired += 1;
+                    fire(id);
+                } else {
+                    self.link(id, deadline);
+                }
+            }
+        }
+        if now > self.elapsed {
+            self.elapsed = now;
+        }
+        false
+    }
+
+    /// A time at which the wheel has to be advanced: never later than the first deadline, and equal to
+    /// it unless that timer was cancelled meanwhile. `None` when nothing is armed.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let mut first = u64::MAX;
+        for level in 0..LEVELS {
+            if self.occupied[level] != 0 {
+                let slot = self.first_slot_of(level);
+                first = first.min(self.earliest[level][slot]);
+            }
+        }
+        (first != u64::MAX).then(|| Instant::from_nanos(first << TICK_SHIFT))
+    }
+
+    fn first_slot_of(&self, level: usize) -> usize {
+        let position = ((self.elapsed >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1)) as u32;
+        let ahead = self.occupied[level].rotate_right(position).trailing_zeros();
+        ((position + ahead) as usize) % SLOTS
+    }
+
+    /// The occupied slot that comes first, with the tick at which it starts. Lower levels lie before
+    /// higher ones by construction.
+    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+        let level = self.occupied.iter().position(|&bits| bits != 0)?;
+        let slot = self.first_slot_of(level);
+        let width = SLOT_BITS * level as u32;
+        let round = self.elapsed >> (width + SLOT_BITS) << (width + SLOT_BITS);
+        Some((level, slot, round + ((slot as u64) << width)))
+    }
+
+    fn link(&mut self, id: u32, deadline: u64) {
+        let ticks = deadline.clamp(self.elapsed, self.elapsed.saturating_add(HORIZON_TICKS));
+        let differing = (ticks ^ self.elapsed) | 1;
+        let level = (((63 - differing.leading_zeros()) / SLOT_BITS) as usize).min(LEVELS - 1);
+        let slot = ((ticks >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1)) as usize;
+        let head = self.heads[level][slot];
+        self.nodes[id as usize] =
+            Node { deadline: ticks, next: head, prev: NIL, bucket: (level * SLOTS + slot) as u16 };
+        if head != NIL {
+            self.nodes[head as usize].prev = id;
+        }
+        self.heads[level][slot] = id;
+        self.occupied[level] |= 1 << slot;
+        let earliest = &mut self.earliest[level][slot];
+        *earliest = (*earliest).min(ticks);
+        self.armed += 1;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let Node { next, prev, bucket, .. } = self.nodes[id as usize];
+        let (level, slot) = (bucket as usize / SLOTS, bucket as usize % SLOTS);
+        if next != NIL {
+            self.nodes[next as usize].prev = prev;
+        }
+        if prev != NIL {
+            self.nodes[prev as usize].next = next;
+        } else {
+            self.heads[level][slot] = next;
+        }
+        if self.heads[level][slot] == NIL {
+            self.occupied[level] &= !(1 << slot);
+            self.earliest[level][slot] = u64::MAX;
+        }
+        self.nodes[id as usize] = IDLE;
+        self.armed -= 1;
+    }
+}
+
+/// The first tick at or after `at`.
+fn ticks_up(at: Instant) -> u64 {
+    at.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT
+}
+
+/// The longest time by which a timer fires late when the wheel is advanced at its deadline.
+pub const TICK: Duration = Duration::from_nanos(1 << TICK_SHIFT);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    #[test]
+    fn fires_in_time_and_once() {
+        let mut wheel = Wheel::new(at(0));
+        wheel.arm(3, at(200_000));
+        wheel.arm(5, at(40));
+        assert_eq!(wheel.armed(), 2);
+        let mut fired = Vec::new();
+        wheel.expire(at(100), 10, |id| fired.push(id));
+        assert_eq!(fired, [5]);
+        let deadline = wheel.next_deadline().expect("one is armed");
+        assert!(deadline >= at(200_000) && deadline < at(200_017));
+        wheel.expire(deadline, 10, |id| fired.push(id));
+        assert_eq!(fired, [5, 3]);
+        assert_eq!(wheel.next_deadline(), None);
+    }
+
+    #[test]
+    fn cancel_leaves_nothing() {
+        let mut wheel = Wheel::new(at(0));
+        for id in 0..1000 {
+            wheel.arm(id, at(u64::from(id) * 77));
+        }
+        for id in 0..1000 {
+            wheel.cancel(id);
+        }
+        assert_eq!(wheel.armed(), 0);
+        assert_eq!(wheel.next_deadline(), None);
+        wheel.expire(at(10_000_000), 10, |_| panic!("nothing is armed"));
+    }
+
+    #[test]
+    fn budget_ends_a_crowded_slot() {
+        let mut wheel = Wheel::new(at(0));
+        for id in 0..100 {
+            wheel.arm(id, at(50));
+        }
+        let mut count = 0;
+        assert!(wheel.expire(at(100), 30, |_| count += 1));
+        assert_eq!(count, 30);
+        while wheel.expire(at(100), 30, |_| count += 1) {}
+        assert_eq!(count, 100);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Arm(u32, u64),
+        Cancel(u32),
+        Advance(u64),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let span = prop_oneof![0..2_000u64, 0..5_000_000u64, 0..90_000_000_000u64];
+        prop_oneof![
+            (0..24u32, span.clone()).prop_map(|(id, after)| Op::Arm(id, after)),
+            (0..24u32).prop_map(Op::Cancel),
+            span.prop_map(Op::Advance),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_sorted_map(start in 0..10_000_000u64, ops in prop::collection::vec(op(), 1..200)) {
+            let mut now = start;
+            let mut wheel = Wheel::new(at(now));
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            for op in ops {
+                match op {
+                    Op::Arm(id, after) => {
+                        wheel.arm(id, at(now + after));
+                        model.insert(id, now + after);
+                    }
+                    Op::Cancel(id) => {
+                        wheel.cancel(id);
+                        model.remove(&id);
+                    }
+                    Op::Advance(by) => {
+                        now += by;
+                        let mut fired = Vec::new();
+                        while wheel.expire(at(now), 3, |id| fired.push(id)) {}
+                        for id in fired {
+                            let due = model.remove(&id).expect("fired timers were armed");
+                            prop_assert!(due <= now, "{} fired early at {}", due, now);
+                        }
+                        for (&id, &due) in &model {
+                            prop_assert!(at(due) + TICK > at(now), "{} is late", id);
+                        }
+                    }
+                }
+                prop_assert_eq!(wheel.armed(), model.len());
+                match (wheel.next_deadline(), model.values().min()) {
+                    (Some(next), Some(&first)) => prop_assert!(next < at(first) + TICK),
+                    (None, None) => {}
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+        }
+    }
+}

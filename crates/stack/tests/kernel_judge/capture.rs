@@ -1,0 +1,136 @@
+//! Captures, and what tshark says of them.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use millstream::link::{Link, Trace, TraceConfig};
+
+use crate::namespace::{Absent, say};
+
+/// Most that is kept of one capture: the beginning of a transfer, with its handshake and its first
+/// hundreds of megabytes. What comes later is not written.
+const CAPTURE_BYTES: u64 = 256 << 20;
+
+/// A file that takes whole blocks up to a limit.
+struct Bounded {
+    file: BufWriter<File>,
+    left: u64,
+}
+
+impl Write for Bounded {
+    /// A trace writes whole packets at a time, so leaving out a write leaves out packets.
+    fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
+        if self.left >= blocks.len() as u64 {
+            self.left -= blocks.len() as u64;
+            self.file.write_all(blocks)?;
+        } else {
+            self.left = 0;
+        }
+        Ok(blocks.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// A capture in a file of its own, which goes with this value.
+pub struct Capture {
+    path: PathBuf,
+}
+
+impl Capture {
+    /// A capture by this name.
+    pub fn new(name: &str) -> Self {
+        let kept = std::env::var_os("MILLSTREAM_JUDGE_KEEP").map(PathBuf::from);
+        let directory = kept.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
+        let unique = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+        Self { path: directory.join(format!("judge-{name}-{unique}.pcapng")) }
+    }
+
+    /// Wraps a link so that what passes it is captured here.
+    pub fn trace(&self, link: Box<dyn Link>) -> io::Result<Box<dyn Link>> {
+        let file = BufWriter::with_capacity(1 << 20, File::create(&self.path)?);
+        let out = Bounded { file, left: CAPTURE_BYTES };
+        Ok(Box::new(Trace::new(link, out, TraceConfig::default())?))
+    }
+
+    /// Panics if tshark sees a malformed packet or a bad checksum among those that `whose` selects.
+    /// The link that was traced must be gone, so that all is written.
+    pub fn judge(&self, whose: Whose) -> Result<(), Absent> {
+        let (packets, bytes) = self.packets()?;
+        assert!(packets > 0, "an empty capture: {}", self.path.display());
+        let wrong = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 \
+                     || udp.checksum.status == 0 || icmp.checksum.status == 0 \
+                     || icmpv6.checksum.status == 0";
+        // Out is what Millstream sent; what it received through faults is damaged on purpose.
+        let filter = match whose {
+            Whose::All => wrong.to_owned(),
+            Whose::Sent => format!("frame.packet_flags_direction == 2 && ({wrong})"),
+        };
+        let text = self.tshark(&filter, &[])?;
+        let first: Vec<&str> = text.lines().take(20).collect();
+        assert!(text.is_empty(), "tshark finds wrong packets:\n{}", first.join("\n"));
+        say(&format!("tshark: {packets} packets in {} MiB, none wrong", bytes >> 20));
+        Ok(())
+    }
+
+    /// How many packets the capture holds, and its size in bytes.
+    fn packets(&self) -> io::Result<(usize, u64)> {
+        const PACKET: u32 = 6;
+        let mut file = BufReader::with_capacity(1 << 20, File::open(&self.path)?);
+        let (mut packets, mut bytes) = (0, 0);
+        let mut start = [0; 8];
+        while file.read_exact(&mut start).is_ok() {
+            let [a, b, c, d, lengths @ ..] = start;
+            let len = u32::from_le_bytes(lengths);
+            packets += usize::from(u32::from_le_bytes([a, b, c, d]) == PACKET);
+            bytes += u64::from(len);
+            file.seek_relative(i64::from(len) - 8)?;
+        }
+        Ok((packets, bytes))
+    }
+
+    /// How many captured packets a filter selects.
+    pub fn count(&self, filter: &str) -> Result<usize, Absent> {
+        Ok(self.tshark(filter, &[])?.lines().count())
+    }
+
+    /// What tshark prints of the packets that a filter selects.
+    pub fn tshark(&self, filter: &str, more: &[&str]) -> Result<String, Absent> {
+        let output = Command::new("tshark")
+            .arg("-r")
+            .arg(&self.path)
+            .args(["-n", "-Y", filter])
+            .args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"])
+            .args(["-o", "udp.check_checksum:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE"])
+            .args(more)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Absent(format!("tshark: {error}")))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tshark {filter:?}: {errors}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if std::env::var_os("MILLSTREAM_JUDGE_KEEP").is_none() && !std::thread::panicking() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Which packets of a capture are judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// All.
+    All,
+    /// Those that Millstream sent.
+    Sent,
+}
