@@ -240,6 +240,32 @@ impl Arena {
         }
     }
 
+    /// Gives the pages of chunks whose frames are all in the depot back to the system.
+    pub(crate) fn release_idle(&self) -> usize {
+        let control = self.control();
+        // Frames that are in hand here are nobody else's, so their pages may go.
+        let mut free = Vec::with_capacity(self.frames.depot.len());
+        while self.frames.depot.take(|entry| free.push(entry)) != 0 {}
+        free.sort_unstable_by_key(|entry| entry.as_ptr().addr());
+        let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
+        let offset = first * FRAME_SIZE_BYTES;
+        let mut released = 0;
+        for chunk in free.chunk_by(|a, b| a.chunk() == b.chunk()) {
+            let start = chunk[0].chunk().addr();
+            if chunk.len() == CHUNK_FRAMES
+                && let Some((extent, base)) = control.extents.iter().find_map(|(extent, _)| {
+                    let base = extent.base().addr().get();
+                    (base..base + extent.len()).contains(&start).then_some((extent, base))
+                })
+            {
+                extent.release(start - base + offset, CHUNK_SIZE_BYTES - offset);
+                released += CHUNK_SIZE_BYTES - offset;
+            }
+        }
+        self.frames.depot.put(free.into_iter());
+        released
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

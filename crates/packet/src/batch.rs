@@ -139,7 +139,7 @@ impl fmt::Debug for PacketBatch {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::pool::{Pool, PoolConfig};

@@ -195,3 +195,97 @@ impl<T: Copy> Depot<T> {
         self.bundles[number as usize].count.with_mut(|p| unsafe { *p = count as u32 });
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    #[test]
+    fn odd_lots_are_filled_up() {
+        let depot = Depot::new(100, 8);
+        for i in 0..100u32 {
+            depot.put(std::iter::once(i));
+        }
+        assert_eq!(depot.len(), 100);
+        let mut out = BTreeSet::new();
+        let mut lots = Vec::new();
+        loop {
+            match depot.take(|item| assert!(out.insert(item))) {
+                0 => break,
+                n => lots.push(n),
+            }
+        }
+        assert_eq!(lots, [[8; 12].as_slice(), &[4]].concat());
+        assert_eq!((out.len(), depot.len()), (100, 0));
+    }
+
+    #[test]
+    fn threads_lose_and_double_nothing() {
+        let rounds = if cfg!(miri) { 50 } else { 20_000 };
+        let depot = Arc::new(Depot::new(64, 4));
+        depot.put((0..64u32).collect::<Vec<_>>().into_iter());
+        let threads: Vec<_> = (0..4)
+            .map(|seed| {
+                let depot = Arc::clone(&depot);
+                std::thread::spawn(move || {
+                    let mut held = Vec::new();
+                    for round in 0..rounds {
+                        depot.take(|item| held.push(item));
+                        let give = (round * 7 + seed) % 9;
+                        let give = held.split_off(held.len().saturating_sub(give));
+                        depot.put(give.into_iter());
+                    }
+                    depot.put(held.into_iter());
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let mut out = BTreeSet::new();
+        while depot.take(|item| assert!(out.insert(item))) != 0 {}
+        assert_eq!(out.len(), 64);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Every interleaving of two threads that take and give, whole halves and odd lots.
+    fn exchange(half: usize, items: u32, rounds: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let depot = Arc::new(Depot::new(items as usize, half));
+            depot.put((0..items).collect::<Vec<_>>().into_iter());
+            let other = Arc::clone(&depot);
+            let work = move |depot: &Depot<u32>| {
+                for _ in 0..rounds {
+                    let mut held = Vec::new();
+                    depot.take(|item| held.push(item));
+                    depot.put(held.into_iter());
+                }
+            };
+            let thread = loom::thread::spawn(move || work(&other));
+            work(&depot);
+            thread.join().unwrap();
+            let mut out = Vec::new();
+            while depot.take(|item| out.push(item)) != 0 {}
+            out.sort_unstable();
+            assert_eq!(out, (0..items).collect::<Vec<_>>());
+            assert_eq!(depot.len(), 0);
+        });
+    }
+
+    #[test]
+    fn loom_single_items_go_round() {
+        exchange(1, 2, 2);
+    }
+
+    #[test]
+    fn loom_odd_lots_are_merged() {
+        exchange(2, 3, 1);
+    }
+}

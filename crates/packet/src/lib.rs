@@ -27,7 +27,7 @@ pub mod ring;
 mod slices;
 pub mod sum;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod time;
 

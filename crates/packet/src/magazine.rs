@@ -297,6 +297,14 @@ pub(crate) fn take_frame(arena: &Arc<Arena>) -> Option<Entry> {
     take(arena, What::Frame)
 }
 
+/// True if `take_frame` would find nothing.
+#[inline]
+pub(crate) fn is_dry(arena: &Arena) -> bool {
+    let cache = cached(arena.tag);
+    // SAFETY: the table holds caches of this thread that are alive.
+    (cache.is_null() || unsafe { &*cache }.frames.count() == 0) && arena.frames.depot.len() == 0
+}
+
 /// A free view descriptor of the pool.
 #[inline]
 pub(crate) fn take_view(arena: &Arc<Arena>) -> Option<Entry> {

@@ -243,6 +243,13 @@ impl Pool {
         self.arena.growth_wanted.load(Ordering::Relaxed)
     }
 
+    /// True while an allocation by this thread would find nothing. A glance at two counts, for
+    /// deciding what to do after a refusal; growth may end it.
+    #[inline]
+    pub fn is_dry(&self) -> bool {
+        magazine::is_dry(&self.arena)
+    }
+
     /// Maps one more extent, within the limit, and returns the frames added: 0 at the limit. A
     /// control call: it asks the system for memory and writes all of its descriptors.
     ///
@@ -252,6 +259,17 @@ impl Pool {
         let added = self.arena.add_frames(self.arena.config.extent_frames);
         self.arena.growth_wanted.store(false, Ordering::Relaxed);
         added
+    }
+
+    /// Gives the memory of free frames back to the system, keeping the frames: it is provided
+    /// again when they are next used. Returns the bytes given back.
+    ///
+    /// Goes by chunks (2 MiB) of which every frame is in the depot; frames in other threads'
+    /// magazines keep theirs. The system interrupts other cores for it, and other threads find the
+    /// depot empty meanwhile: a control call for pools that were long idle, never under traffic.
+    pub fn release_idle(&self) -> usize {
+        magazine::leave(&self.arena);
+        self.arena.release_idle()
     }
 
     /// The mappings that carry the frames, for links that hand them to a device.

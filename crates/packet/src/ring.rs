@@ -274,3 +274,135 @@ impl<T> fmt::Debug for Consumer<T> {
         f.debug_struct("Consumer").field("len", &self.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use std::thread;
+
+    #[test]
+    fn full_gives_back_and_edges_are_told() {
+        let (mut producer, mut consumer) = spsc(3);
+        assert_eq!(producer.capacity(), 4);
+        assert_eq!(
+            (0..4).map(|i| producer.push(i)).collect::<Vec<_>>(),
+            [Ok(true), Ok(false), Ok(false), Ok(false)]
+        );
+        assert_eq!(producer.push(9), Err(9));
+        assert_eq!(consumer.pop(), Some(0));
+        assert_eq!(producer.push(4), Ok(false));
+        let mut out = Vec::new();
+        assert_eq!(consumer.pop_bulk(3, |i| out.push(i)), 3);
+        assert_eq!(consumer.pop_bulk(3, |i| out.push(i)), 1);
+        assert_eq!((out, consumer.pop()), (vec![1, 2, 3, 4], None));
+        assert_eq!(producer.push_bulk(&mut (0..9)), (4, true));
+        drop(producer);
+        assert!(consumer.is_closed() && !consumer.is_empty());
+    }
+
+    #[test]
+    fn what_is_inside_is_dropped_with_the_ring() {
+        let item = Rc::new(());
+        let (mut producer, mut consumer) = spsc(8);
+        for _ in 0..5 {
+            producer.push(Rc::clone(&item)).unwrap();
+        }
+        consumer.pop();
+        drop(consumer);
+        assert!(producer.is_closed());
+        drop(producer);
+        assert_eq!(Rc::strong_count(&item), 1);
+    }
+
+    #[test]
+    fn order_is_kept_between_threads() {
+        let rounds = if cfg!(miri) { 200 } else { 300_000u64 };
+        let (mut producer, mut consumer) = spsc(64);
+        let thread = thread::spawn(move || {
+            let mut items = (0..rounds).peekable();
+            while items.peek().is_some() {
+                if producer.push_bulk(&mut items.by_ref().take(17)).0 == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < rounds {
+            let n = consumer.pop_bulk(32, |item| {
+                assert_eq!(item, next);
+                next += 1;
+            });
+            if n == 0 {
+                thread::yield_now();
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(consumer.pop(), None);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn loom_items_arrive_in_order_once() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = spsc(2);
+            let thread = loom::thread::spawn(move || {
+                let mut item = 0;
+                while item < 3 {
+                    match producer.push(item) {
+                        Ok(_) => item += 1,
+                        Err(_) => loom::thread::yield_now(),
+                    }
+                }
+            });
+            let mut next = 0;
+            while next < 3 {
+                match consumer.pop() {
+                    Some(item) => {
+                        assert_eq!(item, next);
+                        next += 1;
+                    }
+                    None => loom::thread::yield_now(),
+                }
+            }
+            thread.join().unwrap();
+        });
+    }
+
+    /// A consumer that found nothing is told of the next item: no wake-up is lost.
+    #[test]
+    fn loom_no_wake_up_is_lost() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = spsc(2);
+            assert_eq!(producer.push(1), Ok(true));
+            let thread = loom::thread::spawn(move || producer.push(2) == Ok(true));
+            let mut taken = 0;
+            while consumer.pop().is_some() {
+                taken += 1;
+            }
+            // It would sleep now.
+            let edge = thread.join().unwrap();
+            assert!(taken == 2 || edge, "asleep with an item inside");
+            drop(consumer);
+        });
+    }
+
+    #[test]
+    fn loom_closing_drops_what_is_inside() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = spsc(2);
+            let item = loom::sync::Arc::new(());
+            let copy = item.clone();
+            let thread = loom::thread::spawn(move || drop(producer.push(copy)));
+            let got = consumer.pop();
+            drop(consumer);
+            thread.join().unwrap();
+            drop(got);
+            assert_eq!(loom::sync::Arc::strong_count(&item), 1);
+        });
+    }
+}
