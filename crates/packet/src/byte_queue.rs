@@ -502,6 +502,19 @@ impl ByteQueue {
     }
 }
 
+#[cfg(test)]
+impl ByteQueue {
+    pub(crate) fn held_by_walking(&self) -> usize {
+        let Some(last) = self.last else { return 0 };
+        let (mut entry, mut units) = (last.next(), last.units());
+        while entry != last {
+            units += entry.units();
+            entry = entry.next();
+        }
+        units as usize * DESCRIPTOR_SIZE_BYTES
+    }
+}
+
 impl Drop for ByteQueue {
     fn drop(&mut self) {
         if let Some(last) = self.last.take() {

@@ -1,5 +1,8 @@
 //! Packets and pools as their users see them.
 
+mod chains;
+mod queues;
+
 use crate::*;
 use std::thread;
 

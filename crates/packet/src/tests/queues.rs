@@ -1,0 +1,382 @@
+//! Any use of the queues, against plain ones of bytes and of vectors.
+
+use crate::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append { headroom: usize, len: usize },
+    AppendWith { len: usize },
+    Write { len: usize },
+    Take { n: usize, put_back: bool },
+    Keep { n: usize },
+    Discard { n: usize },
+    Read { n: usize },
+    Peek { offset: usize, n: usize },
+    View { offset: usize, len: usize, keep: bool },
+    Copy { offset: usize, len: usize },
+    Concat,
+    Limits { high: usize },
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => 0..4usize, 1 => 500..530usize, 1 => 2040..2056usize, 2 => 0..6000usize]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => (0..200usize, len()).prop_map(|(headroom, len)| Op::Append { headroom, len }),
+        1 => len().prop_map(|len| Op::AppendWith { len }),
+        3 => len().prop_map(|len| Op::Write { len }),
+        2 => (len(), any::<bool>()).prop_map(|(n, put_back)| Op::Take { n, put_back }),
+        1 => len().prop_map(|n| Op::Keep { n }),
+        2 => len().prop_map(|n| Op::Discard { n }),
+        2 => len().prop_map(|n| Op::Read { n }),
+        1 => (len(), len()).prop_map(|(offset, n)| Op::Peek { offset, n }),
+        4 => (0..20_000usize, len(), any::<bool>())
+            .prop_map(|(offset, len, keep)| Op::View { offset, len, keep }),
+        2 => (0..20_000usize, len()).prop_map(|(offset, len)| Op::Copy { offset, len }),
+        1 => Just(Op::Concat),
+        1 => (0..60_000usize).prop_map(|high| Op::Limits { high }),
+    ]
+}
+
+struct World {
+    pool: Pool,
+    queue: ByteQueue,
+    model: VecDeque<u8>,
+    /// Packets that were taken or viewed, and their bytes.
+    kept: Vec<(Packet, Vec<u8>)>,
+    stamp: u32,
+    /// The most that may be held: the limit, or what was put back or was inside before.
+    bound: usize,
+}
+
+impl World {
+    fn stamps(&mut self, n: usize) -> Vec<u8> {
+        (0..n)
+            .map(|_| {
+                self.stamp = self.stamp.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (self.stamp >> 24) as u8
+            })
+            .collect()
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Vec<u8> {
+        self.model.iter().skip(offset).take(len).copied().collect()
+    }
+
+    fn append(&mut self, room: Option<Room>, packet: Packet, bytes: Vec<u8>) {
+        let was_empty = self.model.is_empty();
+        let certain = room.is_some();
+        let (held, before) = (packet.held_bytes(), self.queue.held_bytes());
+        let result = match room {
+            Some(room) => self.queue.append_with(room, packet),
+            None => self.queue.append(packet),
+        };
+        match result {
+            Ok(done) => {
+                assert_eq!(done.was_empty, was_empty && !bytes.is_empty());
+                self.model.extend(bytes);
+            }
+            Err(Full(back)) => {
+                assert!(!certain && before != 0);
+                assert!(before + held > self.queue.limits().high_bytes);
+                assert!(back.slices().flatten().eq(&bytes));
+            }
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        let pool = self.pool.clone();
+        match op {
+            Op::Append { headroom, len } => {
+                let bytes = self.stamps(len);
+                if let Ok(packet) = Packet::from_slice(&pool, headroom, &bytes) {
+                    self.append(None, packet, bytes);
+                }
+            }
+            Op::AppendWith { len } => {
+                let bytes = self.stamps(len);
+                if let Ok(packet) = Packet::from_slice(&pool, 0, &bytes)
+                    && let Some(room) = self.queue.room(packet.held_bytes())
+                {
+                    self.append(Some(room), packet, bytes);
+                }
+            }
+            Op::Write { len } => {
+                let bytes = self.stamps(len);
+                let written = self.queue.write(&pool, &bytes);
+                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
+                self.model.extend(&bytes[..written.bytes]);
+                let limit = self.queue.limits().high_bytes;
+                assert!(
+                    written.bytes == len
+                        || pool.is_dry()
+                        || self.queue.held_bytes() + FRAME_HELD_BYTES > limit
+                );
+            }
+            Op::Take { n, put_back } => {
+                let before = self.queue.len();
+                if let Some(packet) = self.queue.take(n, &pool) {
+                    assert!(packet.len() == n.min(before) || pool.is_dry());
+                    assert!(!packet.is_empty());
+                    assert!(packet.slices().flatten().eq(self.model.iter().take(packet.len())));
+                    if put_back {
+                        self.queue.put_back(packet);
+                        self.bound = self.bound.max(self.queue.held_bytes());
+                    } else {
+                        self.model.drain(..packet.len());
+                    }
+                } else {
+                    assert!(n == 0 || before == 0 || pool.is_dry());
+                }
+            }
+            Op::Keep { n } => {
+                if let Some(packet) = self.queue.take(n, &pool) {
+                    let bytes = self.model.drain(..packet.len()).collect();
+                    self.kept.push((packet, bytes));
+                }
+            }
+            Op::Discard { n } => {
+                let n = self.queue.discard(n);
+                self.model.drain(..n);
+            }
+            Op::Read { n } => {
+                let mut out = vec![0; n];
+                let n = self.queue.read(&mut out);
+                assert!(out[..n].iter().copied().eq(self.model.drain(..n)));
+            }
+            Op::Peek { offset, n } => {
+                let mut out = vec![0; n];
+                let n = self.queue.peek(offset, &mut out);
+                assert_eq!(out[..n], self.range(offset, out.len()));
+            }
+            Op::View { offset, len, keep } => {
+                if let Ok(view) = self.queue.view(&pool, offset, len) {
+                    let bytes = self.range(offset, len);
+                    assert!(view.slices().flatten().eq(&bytes));
+                    if keep {
+                        self.kept.push((view, bytes));
+                    }
+                }
+            }
+            Op::Copy { offset, len } => {
+                if let Ok(copy) = self.queue.copy_packet(&pool, 66, offset, len) {
+                    let bytes = self.range(offset, len);
+                    assert!(copy.slices().flatten().eq(&bytes));
+                    assert_eq!(copy.headroom(), 66);
+                    let sum = copy.meta().payload_sum.map(u32::from).unwrap();
+                    assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes)));
+                }
+            }
+            Op::Concat => {
+                let mut other = ByteQueue::new(QueueLimits::new(usize::MAX));
+                let bytes = self.stamps(3000);
+                let n = other.write(&pool, &bytes).bytes;
+                self.model.extend(&bytes[..n]);
+                self.queue.concat(&mut other);
+                assert_eq!((other.len(), other.held_bytes()), (0, 0));
+                self.bound = self.bound.max(self.queue.held_bytes());
+            }
+            Op::Limits { high } => {
+                self.queue.set_limits(QueueLimits::new(high));
+                self.bound = self.queue.held_bytes();
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let Self { queue, model, kept, .. } = self;
+        assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+        assert!(queue.slices().flatten().eq(model.iter()), "bytes differ");
+        assert_eq!(queue.held_bytes() == 0, queue.is_empty());
+        assert_eq!(queue.held_bytes(), queue.held_by_walking());
+        let high = queue.limits().high_bytes;
+        // An empty queue takes one packet of any size: 6,000 bytes here, in up to 4 frames.
+        let bound = self.bound.max(high).max(4 * FRAME_HELD_BYTES);
+        assert!(queue.held_bytes() <= bound, "over the limit");
+        if queue.held_bytes() <= high {
+            self.bound = high;
+        }
+        for (packet, bytes) in kept {
+            assert!(packet.slices().flatten().eq(&*bytes), "a kept packet has changed");
+        }
+    }
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    let cases = if cfg!(miri) { 3 } else { cases };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+    #[test]
+    fn byte_queues_behave_like_deques(
+        frames in prop_oneof![Just(10usize), Just(300)],
+        views in prop_oneof![Just(4usize), Just(300)],
+        ops in prop::collection::vec(op(), 1..100),
+    ) {
+        let pool = Pool::new(PoolConfig { views, ..PoolConfig::fixed(frames) }).unwrap();
+        let queue = ByteQueue::new(QueueLimits::new(40_000));
+        let mut world = World {
+            pool, queue, model: VecDeque::new(), kept: Vec::new(), stamp: 1, bound: 40_000,
+        };
+        for op in ops {
+            world.apply(op);
+            world.check();
+        }
+        world.kept.clear();
+        world.queue.discard(usize::MAX);
+        prop_assert_eq!(world.queue.held_bytes(), 0);
+        let stats = world.pool.stats();
+        prop_assert_eq!((stats.used_frames, stats.free_views), (0, stats.views));
+    }
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+    /// Whatever the sizes: the queue holds no more than its limit, and what it says it holds is
+    /// what is gone from the pool.
+    #[test]
+    fn a_flood_of_small_segments_holds_no_more_than_the_limit(
+        sizes in prop::collection::vec(prop_oneof![5 => Just(1usize), 1 => 1..1461usize], 1..40),
+        headroom in 0..600usize,
+        reads in prop::collection::vec(0..2000usize, 1..10),
+    ) {
+        let high = 256 << 10;
+        let pool = Pool::new(PoolConfig::fixed(400)).unwrap();
+        let mut queue = ByteQueue::new(QueueLimits::new(high));
+        let (mut refused, mut bytes, mut reads) = (0, 0usize, reads.iter().cycle());
+        for (round, size) in sizes.iter().cycle().enumerate() {
+            if refused == 8 || round == 200_000 {
+                break;
+            }
+            let packet = Packet::from_slice(&pool, headroom, &vec![7; *size]).unwrap();
+            match queue.append(packet) {
+                Ok(_) => bytes += size,
+                Err(Full(_)) => {
+                    refused += 1;
+                    // Each frame but the last is filled as far as the next segment allowed.
+                    prop_assert!(queue.held_bytes() + 2 * FRAME_HELD_BYTES > high);
+                    bytes -= queue.read(&mut vec![0; *reads.next().unwrap()]);
+                }
+            }
+            prop_assert_eq!(bytes, queue.len());
+            prop_assert!(queue.held_bytes() <= high);
+        }
+        prop_assert_eq!(queue.held_bytes(), pool.stats().used_frames * FRAME_HELD_BYTES);
+        // Segments of at most the coalescing limit leave no frame less than half used.
+        if sizes.iter().all(|size| *size <= COALESCE_LIMIT_BYTES) && refused != 0 {
+            prop_assert!(queue.len() + 4096 >= queue.held_bytes() / 2);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(100))]
+    #[test]
+    fn packet_queues_keep_boundaries(
+        ops in prop::collection::vec((0..4u8, prop_oneof![0..3usize, 0..5000usize]), 1..80),
+        high in 0..30_000usize,
+    ) {
+        let pool = Pool::new(PoolConfig::fixed(300)).unwrap();
+        let mut queue = PacketQueue::new(QueueLimits::new(high));
+        let mut model = VecDeque::<(Vec<u8>, usize)>::new();
+        for (i, (op, len)) in ops.into_iter().enumerate() {
+            let bytes = vec![i as u8; len];
+            let held: usize = model.iter().map(|(_, held)| held).sum();
+            match op {
+                0 | 1 => {
+                    let mut packet = Packet::from_slice(&pool, 0, &bytes).unwrap();
+                    packet.meta_mut().flow_hash = i as u32;
+                    let cost = packet.held_bytes();
+                    match queue.push_back(packet) {
+                        Ok(done) => {
+                            prop_assert!(held == 0 || held + cost <= high);
+                            prop_assert_eq!(done.was_empty, model.is_empty());
+                            model.push_back((bytes, cost));
+                        }
+                        Err(Full(back)) => {
+                            prop_assert!(held + cost > high);
+                            prop_assert_eq!(back.len(), len);
+                        }
+                    }
+                }
+                2 => {
+                    if let Some(packet) = queue.pop() {
+                        let (front, cost) = model.pop_front().unwrap();
+                        prop_assert!(packet.slices().flatten().eq(&front));
+                        prop_assert_eq!(packet.held_bytes(), cost);
+                        if len % 2 == 0 {
+                            queue.push_front(packet);
+                            model.push_front((front, cost));
+                        }
+                    } else {
+                        prop_assert!(model.is_empty());
+                    }
+                }
+                _ => {
+                    let front = model.front().map(|(bytes, _)| bytes.len());
+                    prop_assert_eq!(queue.front_len(), front);
+                }
+            }
+            prop_assert_eq!(queue.len(), model.len());
+            prop_assert_eq!(queue.bytes(), model.iter().map(|(b, _)| b.len()).sum::<usize>());
+            prop_assert_eq!(queue.held_bytes(), model.iter().map(|(_, h)| h).sum::<usize>());
+        }
+        drop(queue);
+        prop_assert_eq!(pool.stats().used_frames, 0);
+    }
+}
+
+#[test]
+fn edges_are_told_once() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let limits = QueueLimits { low_bytes: FRAME_HELD_BYTES, high_bytes: 3 * FRAME_HELD_BYTES };
+    let mut queue = ByteQueue::new(limits);
+    let packet = || Packet::from_slice(&pool, 0, &[1; 2048]).unwrap();
+    let edge = |was_empty, crossed_high| Appended { was_empty, crossed_high };
+    assert_eq!(queue.append(packet()).unwrap(), edge(true, false));
+    assert_eq!(queue.append(packet()).unwrap(), edge(false, false));
+    assert_eq!(queue.append(packet()).unwrap(), edge(false, true));
+    assert_eq!(queue.append(packet()).unwrap_err().0.len(), 2048);
+    assert_eq!(queue.refused(), 1);
+    queue.discard(2048);
+    assert!(!queue.take_drained());
+    queue.discard(2048);
+    assert!(queue.take_drained() && !queue.take_drained());
+    queue.discard(2048);
+    assert!(!queue.take_drained());
+    assert_eq!(queue.high_water(), 3 * FRAME_HELD_BYTES);
+}
+
+#[test]
+fn a_witness_holds_until_something_else_is_put_in() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = PacketQueue::new(QueueLimits::new(2 * FRAME_HELD_BYTES));
+    let packet = || Packet::from_slice(&pool, 0, &[1]).unwrap();
+    queue.push_back(packet()).unwrap();
+    let (first, second) = (queue.room(FRAME_HELD_BYTES), queue.room(FRAME_HELD_BYTES));
+    assert!(queue.push_back_with(first.unwrap(), packet()).is_ok());
+    assert!(queue.push_back_with(second.unwrap(), packet()).is_err());
+    assert!(queue.room(FRAME_HELD_BYTES).is_none());
+}
+
+#[test]
+fn writes_fill_the_tail_while_its_front_is_in_flight() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut views = Vec::new();
+    for n in 0..1000 {
+        assert_eq!(queue.write(&pool, &[n as u8]).bytes, 1);
+        if views.len() == 16 {
+            views.clear();
+        }
+        views.push(queue.view(&pool, n, 1).unwrap());
+    }
+    assert_eq!(queue.held_bytes(), FRAME_HELD_BYTES);
+    assert!(views.iter().all(|view| view.len() == 1));
+}
