@@ -48,3 +48,6 @@ pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};
 pub use transmit::{PayloadMode, Segment, TransmitLimits};
+
+#[cfg(test)]
+mod tests;

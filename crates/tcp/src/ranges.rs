@@ -70,11 +70,6 @@ impl RangeSet {
         }
     }
 
-    /// Whether any byte of `[start, end)` is in the set.
-    pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
-        self.first_ending_above(start).is_some_and(|(from, _)| from < end)
-    }
-
     /// Adds `[start, end)`, joining it with what it touches. `f` is called for every part that was not in the
     /// set before. False, and nothing changed, when the set has its limit of ranges and this would be one more.
     pub(crate) fn insert(&mut self, start: u64, end: u64, f: impl FnMut(u64, u64)) -> bool {
@@ -171,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_bitmap(ops in proptest::collection::vec((0u8..4, 0usize..100, 0usize..20), 1..200)) {
+        fn behaves_as_a_bitmap(ops in proptest::collection::vec((0u8..3, 0usize..100, 0usize..20), 1..200)) {
             let mut set = RangeSet::new(5, 1000);
             let mut model = [false; SPACE];
             for (op, start, len) in ops {
@@ -184,13 +179,12 @@ mod tests {
                         prop_assert_eq!(told, new);
                         model[start..start + len].fill(true);
                     }
-                    2 => {
+                    _ => {
                         let old = model[start..start + len].iter().filter(|b| **b).count();
                         set.remove(from, to, |a, b| told += (b - a) as usize);
                         prop_assert_eq!(told, old);
                         model[start..start + len].fill(false);
                     }
-                    _ => prop_assert_eq!(set.overlaps(from, to), model[start..start + len].iter().any(|b| *b)),
                 }
                 check(&set, &model);
             }

@@ -375,9 +375,7 @@ impl Connection {
             undo.resent_bytes = undo.resent_bytes.saturating_sub(ack.dsack_bytes);
             if undo.resent_bytes == 0 {
                 self.undo();
-                if self.recovery.phase != Phase::Open && self.board.lost_bytes() == 0 {
-                    self.open();
-                }
+                self.open();
             }
         }
     }

@@ -191,16 +191,6 @@ impl Scoreboard {
         self.exceptions.as_ref().map_or(0, |b| b.lost.bytes())
     }
 
-    /// Bytes in flight again.
-    pub(crate) fn has_resent(&self) -> bool {
-        self.exceptions.as_ref().is_some_and(|b| !b.resent.is_empty())
-    }
-
-    /// End of the highest range selectively acknowledged.
-    pub(crate) fn highest_sacked(&self) -> Option<u64> {
-        self.exceptions.as_ref().and_then(|b| b.sacked.highest())
-    }
-
     /// Number of disjoint ranges selectively acknowledged.
     pub(crate) fn sacked_ranges(&self) -> usize {
         self.exceptions.as_ref().map_or(0, |b| b.sacked.len())

@@ -88,8 +88,8 @@ impl Connection {
     /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
     pub fn shutdown_write(&mut self) {
         match self.state {
-            State::SynSent => self.finish(None),
-            State::SynReceived => self.snd.fin_queued = true,
+            // RFC 9293 3.10.4: queued until the connection is established
+            State::SynSent | State::SynReceived => self.snd.fin_queued = true,
             State::Established => {
                 self.snd.fin_queued = true;
                 self.state = State::FinWait1;
@@ -118,6 +118,11 @@ impl Connection {
             return;
         }
         self.orphaned = true;
+        if self.state == State::SynSent && self.snd.queue.is_empty() {
+            // RFC 9293 3.10.4: nothing was promised to anybody
+            self.finish(None);
+            return;
+        }
         self.shutdown_write();
         self.arm_fin_wait_2(self.clock);
     }

@@ -218,7 +218,9 @@ impl Connection {
         limits: &TransmitLimits,
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
-        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES)).max(1);
+        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES))
+            .max(1)
+            .min(self.burst(mss));
         let most = if most > mss { most / mss * mss } else { most };
         let chosen = self.choose(now, mss, most)?;
         let payload = match chosen.len {
@@ -251,6 +253,17 @@ impl Connection {
             payload_len: chosen.len as u32,
             segment_size: mss.min(most) as u16,
         })
+    }
+
+    /// Most to send in one go: about a millisecond at twice the present rate, so that one burst does not fill a
+    /// short queue on the path.
+    #[inline]
+    fn burst(&self, mss: u64) -> u64 {
+        let srtt_us = self.rtt.srtt().as_micros() as u64;
+        if srtt_us < 2000 {
+            return u64::MAX;
+        }
+        (self.window.cwnd_bytes.saturating_mul(2000) / srtt_us).max(2 * mss)
     }
 
     /// Takes note of what was just made.

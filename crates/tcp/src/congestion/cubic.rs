@@ -144,13 +144,14 @@ mod tests {
         window.cwnd_bytes = window.ssthresh_bytes;
         let k_s = (300.0f64 / 0.4).cbrt();
         let mut now = Instant::ZERO;
-        // a full window acknowledged in every round trip of 10 ms
+        // a full window acknowledged in every round trip of 100 ms
         while now < Instant::ZERO + Duration::from_secs_f64(k_s) {
             let per_ack = window.cwnd_bytes / 20;
             for _ in 0..20 {
-                cubic.on_ack(&mut window, &sample(now, per_ack));
+                let srtt = Duration::from_millis(100);
+                cubic.on_ack(&mut window, &AckSample { srtt, ..sample(now, per_ack) });
             }
-            now = now + Duration::from_millis(10);
+            now = now + Duration::from_millis(100);
         }
         let cwnd = window.cwnd_bytes as f64 / 1_000_000.0;
         assert!((0.97..1.03).contains(&cwnd), "{cwnd}");

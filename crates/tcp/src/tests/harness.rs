@@ -1,0 +1,410 @@
+//! Two connections, a channel between them with seeded misfortune, and a virtual clock.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use millstream_packet::{Instant, Packet, Pool, PoolConfig};
+use millstream_wire::tcp::{SeqNumber, TcpHeader};
+
+use crate::*;
+
+/// SplitMix64: small, seeded, good enough for schedules.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.next() % n }
+    }
+
+    pub fn chance(&mut self, p: f64) -> bool {
+        ((self.next() >> 11) as f64 / (1u64 << 53) as f64) < p
+    }
+}
+
+/// What the channel does to segments, the same in both directions.
+#[derive(Clone, Copy)]
+pub struct Path {
+    pub delay: Duration,
+    pub jitter: Duration,
+    pub loss: f64,
+    pub duplicate: f64,
+    /// Probability of, and time added by, being late.
+    pub reorder: f64,
+    pub late: Duration,
+    /// Bottleneck: bits per second (0: none) and bytes that may wait for it.
+    pub rate_bits_per_s: u64,
+    pub queue_bytes: u64,
+    /// Most payload handed out at once; split to MSS on the wire, as a link would.
+    pub super_segment_bytes: u32,
+    /// Consecutive parts of a super-segment that survive arrive merged.
+    pub merge: bool,
+    pub view: bool,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Path {
+            delay: Duration::from_millis(5),
+            jitter: Duration::ZERO,
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            late: Duration::from_millis(3),
+            rate_bits_per_s: 0,
+            queue_bytes: 0,
+            super_segment_bytes: 1448,
+            merge: false,
+            view: false,
+        }
+    }
+}
+
+struct Flying {
+    to: usize,
+    header: TcpHeader,
+    payload: Vec<u8>,
+}
+
+pub struct Side {
+    pub connection: Option<Connection>,
+    pub written: u64,
+    pub read: u64,
+    pub to_write: u64,
+    pub finished: bool,
+    /// The reader takes at most so much at a time; 0 stops it.
+    pub read_chunk: usize,
+    /// Right edge of the window offered so far, and the peer's data seen so far (both as distances).
+    offered: Option<SeqNumber>,
+    shift: u8,
+    link_free_at: Instant,
+}
+
+pub struct Net {
+    pub sides: [Side; 2],
+    pub now: Instant,
+    pub path: Path,
+    pub random: Random,
+    pub pool: Pool,
+    flying: BinaryHeap<Reverse<(Instant, u64)>>,
+    store: std::collections::HashMap<u64, Flying>,
+    counter: u64,
+    pub configs: [Config; 2],
+    pub isns: [u32; 2],
+    pub v6: bool,
+    pub segments: u64,
+    /// Payload bytes lost, dropped or sent twice are counted by whoever wants to know.
+    pub dropped: u64,
+}
+
+/// The byte at `offset` of the stream that `side` writes.
+pub fn pattern(side: usize, offset: u64) -> u8 {
+    let x = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (side as u64) << 7;
+    (x >> 32) as u8 ^ offset as u8
+}
+
+pub fn tuple(side: usize, v6: bool) -> FourTuple {
+    let end = |n: u8| match v6 {
+        false => SocketAddr::from(([10, 0, 0, n], 1000 + u16::from(n))),
+        true => SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)], 1000 + u16::from(n))),
+    };
+    let (local, remote) = if side == 0 { (end(1), end(2)) } else { (end(2), end(1)) };
+    FourTuple { local, remote }
+}
+
+pub fn pool() -> Pool {
+    Pool::new(PoolConfig { initial_frames: 4096, limit_frames: 65_536, ..PoolConfig::default() })
+        .expect("pool")
+}
+
+impl Net {
+    pub fn new(path: Path, seed: u64) -> Net {
+        let side = || Side {
+            connection: None,
+            written: 0,
+            read: 0,
+            to_write: 0,
+            finished: false,
+            read_chunk: 1 << 20,
+            offered: None,
+            shift: 0,
+            link_free_at: Instant::ZERO,
+        };
+        Net {
+            sides: [side(), side()],
+            now: Instant::ZERO + Duration::from_secs(1),
+            path,
+            random: Random(seed),
+            pool: pool(),
+            flying: BinaryHeap::new(),
+            store: Default::default(),
+            counter: 0,
+            configs: [Config::default(), Config::default()],
+            isns: [0xffff_f000, 0x7fff_fff0],
+            v6: false,
+            segments: 0,
+            dropped: 0,
+        }
+    }
+
+    pub fn connect(&mut self, side: usize) {
+        let connection = Connection::connect(
+            self.configs[side].clone(),
+            tuple(side, self.v6),
+            SeqNumber(self.isns[side]),
+            77,
+            self.now,
+        );
+        self.sides[side].connection = Some(connection);
+    }
+
+    pub fn side(&mut self, side: usize) -> &mut Connection {
+        self.sides[side].connection.as_mut().expect("a connection")
+    }
+
+    /// Reads and writes what is possible on both sides, checking every byte.
+    fn work(&mut self) {
+        for index in 0..2 {
+            let pool = self.pool.clone();
+            let side = &mut self.sides[index];
+            let Some(connection) = side.connection.as_mut() else { continue };
+            let mut buffer = vec![0; side.read_chunk];
+            if !buffer.is_empty() {
+                while let Ok(n) = connection.read(&mut buffer) {
+                    if n == 0 {
+                        break;
+                    }
+                    for byte in &buffer[..n] {
+                        assert_eq!(
+                            *byte,
+                            pattern(1 - index, side.read),
+                            "byte {} of side {index}",
+                            side.read
+                        );
+                        side.read += 1;
+                    }
+                    if side.read_chunk < 1 << 20 {
+                        break;
+                    }
+                }
+            }
+            while side.written < side.to_write {
+                let len = (side.to_write - side.written).min(64 * 1024);
+                let data: Vec<u8> = (0..len).map(|i| pattern(index, side.written + i)).collect();
+                match connection.write(&pool, &data) {
+                    Ok(n) => side.written += n as u64,
+                    Err(_) => break,
+                }
+            }
+            if side.written == side.to_write && side.to_write > 0 && !side.finished {
+                side.finished = true;
+                connection.shutdown_write();
+            }
+        }
+    }
+
+    fn check_outgoing(&mut self, from: usize, header: &TcpHeader, len: u32) {
+        let shift = if header.flags.syn() { 0 } else { self.sides[from].shift };
+        if header.flags.syn() {
+            self.sides[from].shift = header.options.window_scale.unwrap_or(0);
+        }
+        if header.flags.ack() && !header.flags.rst() {
+            let edge = header.ack + (usize::from(header.window) << shift);
+            if let Some(before) = self.sides[from].offered {
+                assert!(
+                    edge.ge(before),
+                    "side {from} takes back its window: {before:?} -> {edge:?}"
+                );
+            }
+            self.sides[from].offered = Some(edge);
+        }
+        if len > 0
+            && let Some(edge) = self.sides[1 - from].offered
+        {
+            assert!((header.seq + len as usize).le(edge), "side {from} sends beyond the window");
+        }
+    }
+
+    fn launch(&mut self, from: usize, header: TcpHeader, payload: Vec<u8>) {
+        self.segments += 1;
+        if self.random.chance(self.path.loss) {
+            self.dropped += 1;
+            return;
+        }
+        let mut depart = self.now;
+        if self.path.rate_bits_per_s > 0 {
+            let bytes = payload.len() as u64 + 66;
+            let free = self.sides[from].link_free_at.max(self.now);
+            let waiting = free.saturating_duration_since(self.now).as_nanos() as u64
+                * self.path.rate_bits_per_s
+                / 8_000_000_000;
+            if waiting + bytes > self.path.queue_bytes {
+                self.dropped += 1;
+                return;
+            }
+            depart = free + Duration::from_nanos(bytes * 8_000_000_000 / self.path.rate_bits_per_s);
+            self.sides[from].link_free_at = depart;
+        }
+        let copies = if self.random.chance(self.path.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut at = depart + self.path.delay;
+            if self.path.jitter > Duration::ZERO {
+                at = at
+                    + Duration::from_nanos(self.random.below(self.path.jitter.as_nanos() as u64));
+            }
+            if self.random.chance(self.path.reorder) {
+                at = at + self.path.late;
+            }
+            self.counter += 1;
+            self.flying.push(Reverse((at, self.counter)));
+            self.store
+                .insert(self.counter, Flying { to: 1 - from, header, payload: payload.clone() });
+        }
+    }
+
+    fn transmit(&mut self, from: usize) {
+        let payload = if self.path.view {
+            PayloadMode::View
+        } else {
+            PayloadMode::CopyAndSum { headroom: 128 }
+        };
+        let limits = TransmitLimits { super_segment_bytes: self.path.super_segment_bytes, payload };
+        loop {
+            let (now, pool) = (self.now, self.pool.clone());
+            let Some(connection) = self.sides[from].connection.as_mut() else { return };
+            let Some(segment) = connection.poll_transmit(now, &pool, &limits) else { return };
+            let mut bytes = vec![0; segment.payload_len as usize];
+            if let Some(packet) = &segment.payload {
+                assert_eq!(packet.len(), bytes.len());
+                let mut at = 0;
+                for slice in packet.slices() {
+                    bytes[at..at + slice.len()].copy_from_slice(slice);
+                    at += slice.len();
+                }
+            }
+            self.check_outgoing(from, &segment.header, segment.payload_len);
+            let mut emitted = [0; 60];
+            let emitted_len = segment.header.emit(&mut emitted);
+            let (parsed, _) = TcpHeader::parse(&emitted[..emitted_len]).expect("a valid header");
+            assert_eq!(parsed, segment.header);
+            let size = match self.path.merge {
+                true => bytes.len().max(1),
+                false => usize::from(segment.segment_size),
+            };
+            if bytes.is_empty() {
+                self.launch(from, segment.header, bytes);
+                continue;
+            }
+            let parts = bytes.len().div_ceil(size);
+            for (index, part) in bytes.chunks(size).enumerate() {
+                let mut header = segment.header;
+                header.seq += index * size;
+                if index + 1 < parts {
+                    header.flags.remove(millstream_wire::tcp::TcpFlags::FIN);
+                    header.flags.remove(millstream_wire::tcp::TcpFlags::PSH);
+                }
+                self.launch(from, header, part.to_vec());
+            }
+        }
+    }
+
+    fn deliver(&mut self, flying: Flying) {
+        let Flying { to, header, payload } = flying;
+        let packet = (!payload.is_empty())
+            .then(|| Packet::from_slice(&self.pool, 0, &payload).expect("a frame"));
+        if self.sides[to].connection.is_none() {
+            if header.flags.syn() && !header.flags.ack() {
+                let connection = Connection::accept(
+                    self.configs[to].clone(),
+                    tuple(to, self.v6),
+                    SeqNumber(self.isns[to]),
+                    99,
+                    &header,
+                    self.now,
+                );
+                self.sides[to].connection = Some(connection);
+            }
+            return;
+        }
+        let (now, pool) = (self.now, self.pool.clone());
+        self.side(to).on_segment(now, &header, packet, 0, &pool);
+    }
+
+    /// Runs until `done`, or the virtual time `limit` has passed. True when done.
+    pub fn run_until(&mut self, limit: Duration, done: impl Fn(&Net) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            if self.pool.growth_wanted() {
+                let _ = self.pool.grow();
+            }
+            self.work();
+            self.transmit(0);
+            self.transmit(1);
+            if done(self) {
+                return true;
+            }
+            let arrival = self.flying.peek().map(|Reverse((at, _))| *at);
+            let deadlines =
+                self.sides.iter().filter_map(|s| s.connection.as_ref()?.next_deadline());
+            let slow = self.sides.iter().any(|s| {
+                (1..1 << 20).contains(&s.read_chunk)
+                    && s.connection.as_ref().is_some_and(|c| c.readable_bytes() > 0)
+            });
+            let again = slow.then(|| self.now + Duration::from_micros(100));
+            let Some(next) = deadlines.chain(arrival).chain(again).min() else { return done(self) };
+            if next > end {
+                self.now = end;
+                return done(self);
+            }
+            self.now = next.max(self.now);
+            while let Some(Reverse((at, id))) = self.flying.peek().copied() {
+                if at > self.now {
+                    break;
+                }
+                self.flying.pop();
+                let flying = self.store.remove(&id).expect("stored");
+                self.deliver(flying);
+            }
+            for side in &mut self.sides {
+                if let Some(connection) = side.connection.as_mut()
+                    && connection.next_deadline().is_some_and(|at| at <= self.now)
+                {
+                    connection.on_timer(self.now);
+                }
+            }
+        }
+    }
+
+    pub fn all_read(&self) -> bool {
+        self.sides[0].read == self.sides[1].to_write && self.sides[1].read == self.sides[0].to_write
+    }
+
+    /// Moves `bytes[side]` from each side and closes; fails loudly when it does not finish in `limit`.
+    pub fn transfer(&mut self, bytes: [u64; 2], limit: Duration) -> Duration {
+        let begin = self.now;
+        for side in 0..2 {
+            self.sides[side].to_write = bytes[side];
+        }
+        if self.sides[0].connection.is_none() {
+            self.connect(0);
+        }
+        let done = self.run_until(limit, Net::all_read);
+        let infos: Vec<_> =
+            self.sides.iter().map(|s| s.connection.as_ref().map(Connection::info)).collect();
+        assert!(
+            done,
+            "not finished: read {} and {}; {infos:#?}",
+            self.sides[0].read, self.sides[1].read
+        );
+        self.now.saturating_duration_since(begin)
+    }
+}

@@ -1,0 +1,4 @@
+//! Conversations and transfers on a virtual clock.
+
+mod harness;
+mod transfer;
