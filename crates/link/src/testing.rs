@@ -13,6 +13,9 @@ use crate::{LinkError, Medium};
 
 pub(crate) const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+/// Ports that no dissector takes for its own.
+pub(crate) const HOST_PORT: u16 = 40_404;
+pub(crate) const OUR_PORT: u16 = 50_505;
 
 /// A pool of the default size.
 pub(crate) fn pool() -> Pool {
@@ -110,12 +113,12 @@ impl Shape {
     fn transport_header(&self) -> Vec<u8> {
         if !self.is_tcp {
             let mut bytes = vec![0; 8];
-            UdpHeader::new(4000, 5000, self.payload.len()).emit(&mut bytes);
+            UdpHeader::new(HOST_PORT, OUR_PORT, self.payload.len()).emit(&mut bytes);
             return bytes;
         }
         let mut header = TcpHeader {
-            src_port: 4000,
-            dst_port: 5000,
+            src_port: HOST_PORT,
+            dst_port: OUR_PORT,
             seq: SeqNumber(self.seq),
             flags: self.flags,
             window: 1000,

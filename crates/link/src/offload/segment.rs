@@ -94,7 +94,7 @@ impl Segmenter {
         let Layout { l3, l4, header_len, is_v6, is_tcp, size } = layout;
         let mut headers = [0; SEGMENT_HEADER_BYTES];
         headers[..header_len].copy_from_slice(&packet.head()[..header_len]);
-        let meta = packet.meta().clone();
+        let meta = *packet.meta();
         packet.trim_front(header_len);
         Ok(Self {
             headers,
@@ -207,7 +207,7 @@ impl Segmenter {
             }
         };
         let meta = segment.meta_mut();
-        *meta = self.meta.clone();
+        *meta = self.meta;
         meta.segmentation = None;
         meta.payload_sum = None;
         meta.checksum = state;

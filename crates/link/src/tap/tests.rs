@@ -15,9 +15,9 @@ use millstream_wire::{checksum, udp};
 use super::*;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{Shape, bytes, parse, permitted, pool};
+use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
 
-const PORT: u16 = 5000;
+const PORT: u16 = OUR_PORT;
 
 /// Our end of the device, answering ARP and neighbour solicitations, and the kernel's end.
 struct Bench {
@@ -55,8 +55,11 @@ impl Bench {
     }
 
     fn socket(&self, is_v6: bool) -> UdpSocket {
-        let socket =
-            self.namespace.run(|| UdpSocket::bind((addresses(is_v6).0, 4000))).unwrap().unwrap();
+        let socket = self
+            .namespace
+            .run(|| UdpSocket::bind((addresses(is_v6).0, HOST_PORT)))
+            .unwrap()
+            .unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         socket
     }
@@ -174,7 +177,7 @@ impl Bench {
             ..Shape::new(is_v6, false, payload)
         }
         .build(&self.pool);
-        // Shape goes from port 4000 to 5000: turn it round, which leaves the checksum as it was.
+        // Shape goes from the host to us: turn the ports round, which leaves the checksum as it was.
         let l4 =
             packet.len() - (packet.len() - self.medium.header_len() - if is_v6 { 40 } else { 20 });
         let head = packet.head_mut().unwrap();
@@ -211,7 +214,7 @@ fn exchange(bench: &mut Bench, is_v6: bool) {
     let (host, ours) = addresses(is_v6);
     let medium = bench.medium;
     let socket = bench.socket(is_v6);
-    let socket_address = SocketAddr::new(host, 4000);
+    let socket_address = SocketAddr::new(host, HOST_PORT);
 
     socket.send_to(b"from the kernel", (ours, PORT)).unwrap();
     let heard = bench.hear(|packet| is_datagram(packet, medium));

@@ -1,1 +1,158 @@
+use std::io;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 
+use millstream_packet::{Instant, Packet, PacketBatch};
+use millstream_wire::tcp::TcpFlags;
+
+use super::*;
+use crate::testing::{Shape, bytes, pool};
+use crate::{Medium, PairConfig, pair};
+
+/// A writer whose bytes the test can see, or that fails from the beginning.
+#[derive(Clone, Default)]
+struct Sink {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    fails: Arc<Mutex<bool>>,
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if *self.fails.lock().unwrap() {
+            return Err(io::Error::other("disk full"));
+        }
+        self.bytes.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The blocks of a capture, each as type and body; checks the lengths on both sides.
+fn blocks(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < file.len() {
+        let len = word(at + 4) as usize;
+        assert_eq!(len % 4, 0);
+        assert_eq!(word(at + len - 4) as usize, len);
+        all.push((word(at), file[at + 8..at + len - 4].to_vec()));
+        at += len;
+    }
+    all
+}
+
+/// Super-segments and single packets, both families and protocols, out of one end and into the other.
+fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
+    let pool = pool();
+    let sink = Sink::default();
+    let (mut a, b) = pair(PairConfig { medium, ..PairConfig::default() }).unwrap();
+    let config = TraceConfig { snap_bytes, epoch_ns: 1_700_000_000_000_000_000 };
+    let mut b = Trace::new(b, sink.clone(), config).unwrap();
+    let mut batch = PacketBatch::new();
+    let shapes = || {
+        [
+            (false, true, 30_000),
+            (true, true, 30_001),
+            (false, false, 700),
+            (true, false, 701),
+            (false, true, 0),
+        ]
+        .map(|(is_v6, is_tcp, len)| Shape {
+            medium,
+            segment: (len > 1400).then_some(1400),
+            flags: TcpFlags::ACK.union(TcpFlags::PSH),
+            ..Shape::new(is_v6, is_tcp, (0..len).map(|i| (i / 11) as u8).collect())
+        })
+    };
+    for shape in shapes() {
+        batch.push(shape.build(&pool)).unwrap();
+    }
+    a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+    b.receive(Instant::from_millis(1500), &pool, &mut batch).unwrap();
+    assert_eq!(batch.len(), 5);
+    let before: Vec<_> = batch.iter().map(bytes).collect();
+    b.transmit(Instant::from_millis(1501), &pool, &mut batch).unwrap();
+    a.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+    assert_eq!(batch.iter().map(bytes).collect::<Vec<_>>(), before, "capturing changed a packet");
+    assert_eq!(b.captured(), 10);
+    assert_eq!(b.stats().tx_packets, 5);
+    let file = sink.bytes.lock().unwrap().clone();
+    file
+}
+
+#[test]
+fn blocks_carry_time_direction_and_lengths() {
+    let file = capture(Medium::Ethernet, 100);
+    let blocks = blocks(&file);
+    let kinds: Vec<u32> = blocks.iter().map(|block| block.0).collect();
+    assert_eq!(kinds[..2], [0x0a0d_0d0a, 1]);
+    assert_eq!(kinds[2..], [6; 10]);
+    let word = |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
+    for (i, (_, body)) in blocks[2..].iter().enumerate() {
+        let nanos = u64::from(word(body, 4)) << 32 | u64::from(word(body, 8));
+        assert_eq!(
+            nanos,
+            1_700_000_000_000_000_000 + if i < 5 { 1_500_000_000 } else { 1_501_000_000 }
+        );
+        let (captured, original) = (word(body, 12), word(body, 16));
+        assert_eq!(captured, original.min(100));
+        let options = &body[20 + (captured as usize).next_multiple_of(4)..];
+        assert_eq!(options[..4], [2, 0, 4, 0]);
+        assert_eq!(word(options, 4), if i < 5 { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn a_failed_writer_ends_the_capture_and_not_the_traffic() {
+    let pool = pool();
+    let sink = Sink::default();
+    let (mut a, b) = pair(PairConfig::default()).unwrap();
+    let mut b = Trace::new(b, sink.clone(), TraceConfig::default()).unwrap();
+    *sink.fails.lock().unwrap() = true;
+    for _ in 0..2 {
+        let mut batch = PacketBatch::new();
+        batch.push(Packet::from_slice(&pool, 0, &[0; 60]).unwrap()).unwrap();
+        a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+        assert_eq!(b.receive(Instant::ZERO, &pool, &mut batch).unwrap(), 1);
+    }
+    assert_eq!(b.error().unwrap().to_string(), "disk full");
+    assert_eq!(b.captured(), 0);
+}
+
+/// What tshark says of a capture: lines of packets that match `filter`.
+fn tshark(file: &std::path::Path, filter: &str) -> Option<String> {
+    let mut command = Command::new("tshark");
+    for protocol in ["ip", "tcp", "udp"] {
+        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
+    match command.arg("-r").arg(file).args(["-Y", filter]).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(String::from_utf8(output.stdout).unwrap())
+        }
+        Err(error) => {
+            println!("skipped: tshark: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn tshark_sees_no_malformed_packet_and_no_bad_checksum() {
+    for medium in [Medium::Ethernet, Medium::Ip] {
+        let file = std::env::temp_dir()
+            .join(format!("millstream-trace-{}-{medium:?}.pcapng", std::process::id()));
+        std::fs::write(&file, capture(medium, 262_144)).unwrap();
+        let bad = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 || udp.checksum.status == 0";
+        let good = "tcp.checksum.status == 1 || udp.checksum.status == 1";
+        let answers = (tshark(&file, bad), tshark(&file, good));
+        std::fs::remove_file(&file).unwrap();
+        let (Some(bad), Some(good)) = answers else { return };
+        assert_eq!(bad, "");
+        assert_eq!(good.lines().count(), 10, "{good}");
+    }
+}

@@ -10,6 +10,9 @@
 //! The ends may live in different threads. A bell (eventfd) is rung only when its owner said that it sleeps, once per
 //! sleep; see the doorbell module for why no wake-up is lost. What does not fit the ring stays with the sender.
 
+#[cfg(test)]
+mod tests;
+
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
@@ -67,19 +70,19 @@ pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
     let bells = [bell()?, bell()?];
     let (a_tx, b_rx) = spsc(capacity.max(1));
     let (b_tx, a_rx) = spsc(capacity.max(1));
-    let end = |name, mac, tx, rx, own: usize| PairEnd {
-        tx,
-        rx,
+    let end = |name, mac, tx: Producer<Packet>, rx: Consumer<Packet>, own: usize| PairEnd {
         capabilities: Capabilities {
             rx_checksum: offload,
             tx_checksum: TransmitChecksum { v4: offload, v6: offload },
             tso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
             uso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: offload,
-            rx_ring: capacity,
-            tx_ring: capacity,
+            rx_ring: rx.capacity(),
+            tx_ring: tx.capacity(),
             ..Capabilities::plain(medium, mtu, mac)
         },
+        tx,
+        rx,
         offload,
         cutting: None,
         blocked: false,
@@ -300,8 +303,7 @@ impl Link for PairEnd {
     fn prepare_sleep(&mut self) -> bool {
         let reasons = if self.blocked { FRAMES | ROOM } else { FRAMES };
         self.sleeper.announce(&self.own, reasons);
-        let has_room =
-            self.blocked && (self.tx.len() < self.capabilities.tx_ring || self.tx.is_closed());
+        let has_room = self.blocked && (self.tx.len() < self.tx.capacity() || self.tx.is_closed());
         if !self.rx.is_empty() || has_room {
             self.sleeper.wake(&self.own);
             return false;
