@@ -76,7 +76,7 @@ impl NeighborTable {
         if mac.is_some_and(|mac| !mac.is_unicast()) || ip.is_multicast() || ip.is_unspecified() {
             return nothing();
         }
-        let found = self.index.get(&(link, ip)).copied();
+        let found = self.index.get(&Key::new(link, ip)).copied();
         let slot = match (found, evidence, mac) {
             (Some(slot), ..) => slot,
             (None, Evidence::Asked, Some(_)) => match self.create(now, link, ip, false) {

@@ -23,7 +23,7 @@ mod tests;
 mod timer;
 mod types;
 
-use core::hash::BuildHasher;
+use core::hash::{BuildHasher, Hash, Hasher};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -57,6 +57,32 @@ struct Entry {
     pending: List,
 }
 
+/// What an entry is found by, in few words, so that hashing it is cheap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    bits: u128,
+    v6: bool,
+    link: LinkId,
+}
+
+impl Key {
+    fn new(link: LinkId, ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self { bits: ip.to_bits().into(), v6: false, link },
+            IpAddr::V6(ip) => Self { bits: ip.to_bits(), v6: true, link },
+        }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Self { bits, v6, link } = *self;
+        hasher.write_u64(bits as u64);
+        hasher.write_u64((bits >> 64) as u64);
+        hasher.write_u64(u64::from(link.0) << 1 | u64::from(v6));
+    }
+}
+
 /// Keyed hashing, so that who does not know the key cannot aim at a bucket.
 #[derive(Clone, Copy)]
 struct Keyed([u64; 2]);
@@ -80,7 +106,7 @@ impl BuildHasher for Keyed {
 ///
 /// Owned and written by one engine. The hit path allocates nothing.
 pub struct NeighborTable {
-    index: HashMap<(LinkId, IpAddr), u32, Keyed>,
+    index: HashMap<Key, u32, Keyed>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     pending: PendingStore,
@@ -133,7 +159,7 @@ impl NeighborTable {
         if let Some(mac) = MacAddr::for_multicast(ip) {
             return Some(mac);
         }
-        let slot = *self.index.get(&(link, ip))?;
+        let slot = *self.index.get(&Key::new(link, ip))?;
         let entry = self.entries[slot as usize].as_mut()?;
         entry.used = now;
         entry.ever_used = true;
@@ -153,7 +179,7 @@ impl NeighborTable {
 
     /// The address of a neighbour, without counting as a use.
     pub fn lookup(&self, link: LinkId, ip: IpAddr) -> Option<MacAddr> {
-        let slot = *self.index.get(&(link, ip))?;
+        let slot = *self.index.get(&Key::new(link, ip))?;
         let entry = self.entries[slot as usize].as_ref()?;
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
@@ -161,7 +187,7 @@ impl NeighborTable {
     /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
     /// reachable (RFC 4861 section 7.3.1). Cheap when it was so already.
     pub fn confirm(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
-        let Some(&slot) = self.index.get(&(link, ip)) else { return };
+        let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         match self.entry(slot).state {
             State::Incomplete | State::Static => {}
             State::Reachable | State::Stale | State::Delay | State::Probe => {
@@ -179,7 +205,7 @@ impl NeighborTable {
         ip: IpAddr,
         mac: MacAddr,
     ) -> Result<PacketBatch, Refusal> {
-        let slot = match self.index.get(&(link, ip)) {
+        let slot = match self.index.get(&Key::new(link, ip)) {
             Some(&slot) => slot,
             None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
         };
@@ -194,7 +220,7 @@ impl NeighborTable {
 
     /// Removes an entry, static or not, and gives back the packets that waited for it.
     pub fn remove(&mut self, link: LinkId, ip: IpAddr) -> Option<PacketBatch> {
-        let slot = *self.index.get(&(link, ip))?;
+        let slot = *self.index.get(&Key::new(link, ip))?;
         Some(self.take_out(slot))
     }
 
@@ -202,7 +228,7 @@ impl NeighborTable {
     /// many those were.
     pub fn remove_link(&mut self, link: LinkId) -> usize {
         let slots: Vec<u32> =
-            self.index.iter().filter(|((l, _), _)| *l == link).map(|(_, slot)| *slot).collect();
+            self.index.iter().filter(|(key, _)| key.link == link).map(|(_, slot)| *slot).collect();
         for &slot in &slots {
             let dropped = self.take_out(slot);
             self.stats.pending_dropped += dropped.len() as u64;
@@ -258,7 +284,7 @@ impl NeighborTable {
         if held > pending_per_entry_bytes.min(self.config.pending_bytes) {
             return self.refuse(packet, Refusal::TooLarge);
         }
-        let (slot, solicit) = match self.index.get(&(link, ip)) {
+        let (slot, solicit) = match self.index.get(&Key::new(link, ip)) {
             Some(&slot) => (slot, false),
             None => match self.create(now, link, ip, true) {
                 Some(slot) => (slot, true),
@@ -335,7 +361,7 @@ impl NeighborTable {
                 self.entries.len() as u32 - 1
             }
         };
-        self.index.insert((link, ip), slot);
+        self.index.insert(Key::new(link, ip), slot);
         Some(slot)
     }
 
@@ -368,7 +394,7 @@ impl NeighborTable {
         let packets = self.drain(slot);
         self.deadlines.clear(slot);
         if let Some(entry) = self.entries[slot as usize].take() {
-            self.index.remove(&(entry.link, entry.ip));
+            self.index.remove(&Key::new(entry.link, entry.ip));
             self.free.push(slot);
             self.generation = self.generation.wrapping_add(1);
         }
