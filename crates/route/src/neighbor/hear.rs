@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use millstream_packet::{Instant, PacketBatch};
 use millstream_wire::ethernet::MacAddr;
 
-use super::{NeighborTable, State};
+use super::{Key, NeighborTable, State};
 use crate::prefix::LinkId;
 
 /// How an address was learnt, which decides what it may do.
