@@ -17,3 +17,5 @@ pub mod workload;
 pub mod environment;
 pub mod store;
 pub mod stats;
+pub mod worker;
+pub mod runner;

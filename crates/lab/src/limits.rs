@@ -38,3 +38,7 @@ pub const REPEATED_PAYLOAD_SHARE: f64 = 0.05;
 pub const CHATTER_BYTES: u64 = 16 * 1024;
 /// Connections of a worker whose state is kept; the first ones stand for the others.
 pub const TCP_INFO_CONNECTIONS: usize = 16;
+/// What a stack may take to say its last words after the last close.
+pub const LINGER_MS: u64 = 2_000;
+/// How far the measured window may be from the asked one.
+pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;

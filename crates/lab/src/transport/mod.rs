@@ -10,6 +10,8 @@ use std::time::Duration;
 
 pub use kernel::KernelNetwork;
 
+use crate::worker::LinkBytes;
+
 /// A connection of a [`Network`].
 pub type ConnId = usize;
 /// A listener of a [`Network`].
@@ -85,4 +87,14 @@ pub trait Network {
 
     /// Gives the stack time for what it still has to say after the last close.
     fn finish(&mut self, timeout: Duration);
+
+    /// What the stack's own link carried; `None` where the kernel counts.
+    fn link_bytes(&self) -> Option<LinkBytes> {
+        None
+    }
+
+    /// Remarks of the stack for the record.
+    fn notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -1,0 +1,65 @@
+//! What this process may do: make hosts, make TAP devices, or neither.
+
+use std::fs::File;
+
+use crate::hosts::{Hosts, HostsConfig};
+use crate::privilege::{self, Privilege};
+
+/// See the module's promise. The reasons are for the user and for the record.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// By what right.
+    pub privilege: Privilege,
+    /// Hosts in private network namespaces, or why not.
+    pub hosts: Result<(), String>,
+    /// A TAP device for Millstream, or why not.
+    pub tap: Result<(), String>,
+}
+
+impl Access {
+    /// Obtains what can be obtained and tries it out. Must be called while the
+    /// process has one thread, see [`privilege::obtain`].
+    pub fn obtain() -> Self {
+        let (privilege, reason) = privilege::obtain();
+        if let Some(reason) = reason {
+            return Self { privilege, ..Self::nothing(&reason) };
+        }
+        let config = HostsConfig { mtu: 1500, offload: true };
+        let hosts = Hosts::set_up("ms-try", config).map(drop).map_err(|error| error.to_string());
+        let device = File::options().read(true).write(true).open("/dev/net/tun").map(drop);
+        let tap = match &hosts {
+            Err(reason) => Err(reason.clone()),
+            Ok(()) => device.map_err(|error| format!("/dev/net/tun: {error}")),
+        };
+        Self { privilege, hosts, tap }
+    }
+
+    /// Neither hosts nor TAP devices, for this reason.
+    pub fn nothing(reason: &str) -> Self {
+        Self {
+            privilege: Privilege::Nothing,
+            hosts: Err(reason.to_owned()),
+            tap: Err(reason.to_owned()),
+        }
+    }
+
+    /// What the user must know about it, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.privilege == Privilege::UserNamespace {
+            notes.push("Not root: the hosts live in an unprivileged user namespace.".to_owned());
+        }
+        match (&self.hosts, &self.tap) {
+            (Err(reason), _) => notes.push(format!(
+                "No hosts can be made here ({reason}): Millstream runs with both ends on the \
+                 in-memory link, which says nothing about the kernel's side."
+            )),
+            (Ok(()), Err(reason)) => notes.push(format!(
+                "No TAP device can be made here ({reason}): Millstream runs with both ends on the \
+                 in-memory link and is not comparable with the kernel over veth."
+            )),
+            _ => {}
+        }
+        notes
+    }
+}

@@ -1,0 +1,184 @@
+//! Carrying out an experiment: every run of the plan in new processes on new
+//! hosts, kept as soon as it is finished.
+
+mod access;
+mod describe;
+mod machine;
+mod one;
+mod process;
+mod results;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use access::Access;
+pub use process::WorkerProgram;
+
+use crate::error::Error;
+use crate::experiment::{Definition, PlannedRun, plan, shuffle_seed};
+use crate::leftovers::StateDir;
+use crate::record::{ExperimentRecord, RunRecord, Timestamp};
+
+/// Set by SIGINT and SIGTERM; looked at between steps and while waiting.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// One that the signals SIGINT, SIGTERM and SIGHUP raise. A second signal
+    /// ends the process at once.
+    pub fn from_signals() -> Result<Self, Error> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let interrupt = Self::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let flag = interrupt.0.clone();
+            signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+                .and_then(|_| signal_hook::flag::register(signal, flag))
+                .map_err(Error::host("watch for signals"))?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Raises it.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// True once it was raised.
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The error to return when it was raised.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Who hears of the progress and keeps the records.
+pub trait Observer {
+    /// The experiment is about to begin, with this plan.
+    fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error>;
+    /// A run is about to begin.
+    fn run_begins(&mut self, run: &PlannedRun);
+    /// A run has ended; it must be on the disk when this returns.
+    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error>;
+    /// The experiment is over: all runs, or as many as an interrupt left.
+    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error>;
+}
+
+/// What the runner needs besides the definition.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How workers are started.
+    pub program: WorkerProgram,
+    /// Where markers of running experiments are.
+    pub state: StateDir,
+    /// What this process may do.
+    pub access: Access,
+    /// Raised when the user has had enough.
+    pub interrupt: Interrupt,
+    /// The words of the command, for the record.
+    pub command_line: Vec<String>,
+}
+
+/// Runs an experiment to its end, or until an interrupt: then what is finished
+/// has been kept and the error is [`Error::Interrupted`]. A run that fails is
+/// kept as invalid with its reason, and the next one follows.
+pub fn run(
+    definition: &Definition,
+    setting: &Setting,
+    observer: &mut dyn Observer,
+) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
+    let seed = definition.seed.unwrap_or_else(shuffle_seed);
+    let mut notes = setting.access.notes();
+    let runs = possible(plan(definition, seed), &setting.access, &mut notes)?;
+    let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());
+    describe::fill(&mut experiment, definition, setting, runs.len(), notes);
+    observer.begin(&experiment, &runs)?;
+    let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
+    let mut claim = setting.state.claim(&label)?;
+    let mut records = Vec::with_capacity(runs.len());
+    let mut ending = Ok(());
+    for planned in &runs {
+        ending = setting.interrupt.check();
+        if ending.is_err() {
+            break;
+        }
+        observer.run_begins(planned);
+        match one::execute(planned, definition, &experiment, setting, &label, &mut claim) {
+            Ok(record) => {
+                observer.run_ended(&record)?;
+                records.push(record);
+            }
+            Err(error) => {
+                ending = Err(error);
+                break;
+            }
+        }
+        claim.forget_workers()?;
+    }
+    if ending.is_ok() {
+        experiment.finished_at = Some(Timestamp::now());
+    }
+    observer.end(&experiment)?;
+    ending.map(|()| (experiment, records))
+}
+
+/// Leaves out what cannot run here, with a note for each kind.
+fn possible(
+    runs: Vec<PlannedRun>,
+    access: &Access,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PlannedRun>, Error> {
+    if access.hosts.is_ok() {
+        return Ok(runs);
+    }
+    let before = runs.len();
+    let mut kept: Vec<PlannedRun> =
+        runs.into_iter().filter(|run| run.configuration.stack == "millstream").collect();
+    if kept.is_empty() {
+        return Err(Error::Refused(format!(
+            "nothing can run here: the kernel's stack needs hosts of its own, and {}",
+            access.hosts.as_ref().err().map_or("", String::as_str)
+        )));
+    }
+    if kept.len() < before {
+        notes
+            .push("Runs on the kernel's stack were left out: they need hosts of their own.".into());
+        for (order, run) in kept.iter_mut().enumerate() {
+            run.order = order as u32;
+        }
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_look() -> Vec<PlannedRun> {
+        plan(&crate::experiment::builtin("first-look").unwrap(), 3)
+    }
+
+    #[test]
+    fn without_hosts_the_kernel_is_left_out_and_that_is_said() {
+        let access = Access::nothing("it is forbidden");
+        let mut notes = Vec::new();
+        let kept = possible(first_look(), &access, &mut notes).unwrap();
+        assert_eq!(kept.len(), 15);
+        assert!(kept.iter().enumerate().all(|(at, run)| run.order as usize == at));
+        assert_eq!(notes.len(), 1);
+        let kernel = first_look().into_iter().filter(|r| r.configuration.stack == "kernel");
+        let error = possible(kernel.collect(), &access, &mut notes).unwrap_err().to_string();
+        assert!(error.contains("it is forbidden"), "{error}");
+    }
+
+    #[test]
+    fn an_interrupt_is_seen_by_every_copy() {
+        let interrupt = Interrupt::default();
+        let copy = interrupt.clone();
+        assert!(copy.check().is_ok());
+        interrupt.raise();
+        assert!(matches!(copy.check(), Err(Error::Interrupted)));
+    }
+}

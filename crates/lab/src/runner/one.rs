@@ -1,0 +1,414 @@
+//! One run, from the making of its hosts to its record.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::machine::{MachineTime, MachineUse};
+use super::process::WorkerProcess;
+use super::{Interrupt, Setting, results};
+use crate::error::Error;
+use crate::experiment::{Configuration, Definition, PlannedRun, Workload};
+use crate::hosts::{Counters, Hosts, HostsConfig, PREFIX_V4, PREFIX_V6, Path, TAP_INTERFACE};
+use crate::integrity;
+use crate::leftovers::Claim;
+use crate::limits;
+use crate::netlink::Interface;
+use crate::probe::{self, NetSource, Sampler};
+use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
+use crate::worker::{
+    Command, EndReport, Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob,
+};
+use crate::workload::{End, Ports, Task, monotonic_ns};
+
+/// Does one planned run. A failure of the run is a record that says so; an
+/// error is what ends the experiment: an interrupt or the loss of the marker.
+pub(super) fn execute(
+    planned: &PlannedRun,
+    definition: &Definition,
+    experiment: &ExperimentRecord,
+    setting: &Setting,
+    label: &str,
+    claim: &mut Claim,
+) -> Result<RunRecord, Error> {
+    let configuration = &planned.configuration;
+    let mut record = RunRecord::new(experiment.run_id(planned.order));
+    record.experiment_id.clone_from(&experiment.id);
+    record.experiment.clone_from(&experiment.name);
+    record.workload = configuration.workload.name().to_owned();
+    record.stack.clone_from(&configuration.stack);
+    record.factors.clone_from(&configuration.named);
+    record.seed = planned.seed;
+    record.block = planned.block;
+    record.order = planned.order;
+    record.started_at = Timestamp::now();
+    for (name, level) in &configuration.settings {
+        record.environment.set(format!("setting.{name}"), level);
+    }
+    let mut run = Run {
+        planned,
+        definition,
+        setting,
+        label,
+        claim,
+        origin: Instant::now(),
+        origin_ns: monotonic_ns(),
+        cpus: placement(configuration.level("placement")),
+    };
+    let link = run.link();
+    record.environment.set("setting.link", link.name());
+    for (host, cpu) in [("near", run.cpus.0), ("far", run.cpus.1)] {
+        let cpu = cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+        record.environment.set(format!("placement.{host}_cpu"), cpu);
+    }
+    let done = match link {
+        Link::Path(path) => run.between_hosts(path, &mut record),
+        Link::Memory => run.in_memory(&mut record),
+    };
+    record.duration_s = run.origin.elapsed().as_secs_f64();
+    match done {
+        Ok(()) => {}
+        Err(Error::Interrupted) => return Err(Error::Interrupted),
+        Err(error) => record.validity.reject(error.to_string()),
+    }
+    Ok(record)
+}
+
+/// CPUs of the near and of the far host; a machine with one CPU has both there.
+fn placement(level: &str) -> (Option<usize>, Option<usize>) {
+    let second = usize::from(std::thread::available_parallelism().is_ok_and(|n| n.get() > 1));
+    match level {
+        "same" => (Some(0), Some(0)),
+        "free" => (None, None),
+        _ => (Some(0), Some(second)),
+    }
+}
+
+/// What joins the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Path(Path),
+    Memory,
+}
+
+impl Link {
+    fn name(self) -> &'static str {
+        match self {
+            Link::Path(Path::Veth) => "veth",
+            Link::Path(Path::Tap) => "tap",
+            Link::Memory => "memory",
+        }
+    }
+}
+
+struct Run<'a> {
+    planned: &'a PlannedRun,
+    definition: &'a Definition,
+    setting: &'a Setting,
+    label: &'a str,
+    claim: &'a mut Claim,
+    origin: Instant,
+    origin_ns: u64,
+    cpus: (Option<usize>, Option<usize>),
+}
+
+/// What was measured over the window.
+struct Measured {
+    ends: Vec<EndReport>,
+    machine: Option<MachineUse>,
+    near_cpu_s: f64,
+    far_cpu_s: f64,
+}
+
+impl Run<'_> {
+    fn configuration(&self) -> &Configuration {
+        &self.planned.configuration
+    }
+
+    fn interrupt(&self) -> &Interrupt {
+        &self.setting.interrupt
+    }
+
+    fn link(&self) -> Link {
+        match self.configuration().stack.as_str() {
+            "kernel" => Link::Path(Path::Veth),
+            _ if self.setting.access.tap.is_ok() => Link::Path(Path::Tap),
+            _ => Link::Memory,
+        }
+    }
+
+    fn task(&self) -> Task {
+        let configuration = self.configuration();
+        let number = |name| configuration.number(name) as usize;
+        match configuration.workload {
+            Workload::TcpStream => {
+                let streams = number("streams");
+                let direction = configuration.level("direction");
+                Task::Stream {
+                    near_sends: if direction == "recv" { 0 } else { streams },
+                    far_sends: if direction == "send" { 0 } else { streams },
+                    message_bytes: number("message_bytes"),
+                }
+            }
+            Workload::TcpRr => Task::RequestResponse {
+                request_bytes: number("request_bytes"),
+                response_bytes: number("response_bytes"),
+            },
+        }
+    }
+
+    fn job(&self, end: Option<End>, stack: StackJob) -> Job {
+        let (near, far) = self.cpus;
+        Job {
+            end,
+            task: self.task(),
+            stack,
+            cpu: if end == Some(End::Far) { far } else { near },
+            far_cpu: far,
+            buffer_bytes: Some(self.configuration().number("socket_buffer_bytes") as usize)
+                .filter(|&bytes| bytes > 0),
+        }
+    }
+
+    fn v6(&self) -> bool {
+        self.configuration().level("ip") == "v6"
+    }
+
+    fn mtu(&self) -> u32 {
+        self.configuration().number("mtu") as u32
+    }
+
+    fn offload(&self) -> bool {
+        self.configuration().level("offload") == "on"
+    }
+
+    fn millstream(&self, link: MillstreamLink) -> StackJob {
+        let local = self.configuration().level("engine") == "local";
+        let both = |address: fn(Path, bool) -> IpAddr| {
+            vec![(address(Path::Tap, false), PREFIX_V4), (address(Path::Tap, true), PREFIX_V6)]
+        };
+        StackJob::Millstream(MillstreamJob {
+            engine: if local { Engine::Local } else { Engine::Net },
+            link,
+            mtu: self.mtu(),
+            offload: self.offload(),
+            seed: self.planned.seed,
+            addresses: both(Path::near_address),
+            far_addresses: both(Path::far_address),
+        })
+    }
+
+    fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
+        let mut config = probe::Config::new(self.origin);
+        if let Some(hosts) = hosts {
+            for (name, host) in [("near", hosts.near()), ("far", hosts.far())] {
+                let net = NetSource::Namespace(host.path().to_owned());
+                config.hosts.push(probe::Host { name: name.to_owned(), net });
+            }
+        }
+        Sampler::start(config)
+    }
+
+    fn worker(
+        &mut self,
+        role: &'static str,
+        host: Option<&crate::namespace::Namespace>,
+        sampler: &Sampler,
+    ) -> Result<WorkerProcess, Error> {
+        let worker = WorkerProcess::start(role, &self.setting.program, host)?;
+        self.claim.note_worker(worker.pid())?;
+        sampler.watch_worker(role, worker.pid());
+        Ok(worker)
+    }
+
+    /// The near stack on its host, the far kernel on the other.
+    fn between_hosts(&mut self, path: Path, record: &mut RunRecord) -> Result<(), Error> {
+        let config = HostsConfig { mtu: self.mtu(), offload: self.offload() };
+        let hosts = Hosts::set_up(self.label, config)?;
+        for (name, value) in hosts.settings() {
+            record.environment.set(name, value);
+        }
+        let sampler = self.sampler(Some(&hosts));
+        let mut near = self.worker("near", Some(hosts.near()), &sampler)?;
+        let mut far = self.worker("far", Some(hosts.far()), &sampler)?;
+        let stack = match path {
+            Path::Veth => StackJob::Kernel,
+            Path::Tap => self.millstream(MillstreamLink::Tap {
+                namespace: hosts.far().path().to_owned(),
+                name: TAP_INTERFACE.to_owned(),
+            }),
+        };
+        let near_job = self.job(Some(End::Near), stack);
+        let far_job = self.job(Some(End::Far), StackJob::Kernel);
+        self.prepare(&mut near, near_job, hosts.near().inode(), record)?;
+        self.prepare(&mut far, far_job, hosts.far().inode(), record)?;
+        if path == Path::Tap {
+            hosts.configure_tap()?;
+        }
+        let before = hosts.counters()?;
+        let address = path.far_address(self.v6());
+        let ports = self.listen(&mut far, address)?;
+        self.connect(&mut near, address, ports)?;
+        match far.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Connected => {}
+            other => return Err(unexpected(&far, &other)),
+        }
+        let measured = self.measure(&mut near, Some(&mut far))?;
+        let after = hosts.counters()?;
+        let probes = sampler.stop();
+        let same_link = (path == Path::Veth).then_some(crate::hosts::NEAR_INTERFACE);
+        let proof = integrity::check(
+            results::claim(&measured.ends),
+            &before,
+            &after,
+            path.far_interface(),
+            same_link,
+        );
+        self.fill(record, measured, proof, probes);
+        Ok(())
+    }
+
+    /// Millstream at both ends of the in-memory link, in one process.
+    fn in_memory(&mut self, record: &mut RunRecord) -> Result<(), Error> {
+        let sampler = self.sampler(None);
+        let mut both = self.worker("both", None, &sampler)?;
+        let job = self.job(None, self.millstream(MillstreamLink::Pair));
+        let inode = crate::namespace::current_inode().map_err(Error::host("read a namespace"))?;
+        self.prepare(&mut both, job, inode, record)?;
+        let address = Path::Tap.far_address(self.v6());
+        let ports = self.listen(&mut both, address)?;
+        self.connect(&mut both, address, ports)?;
+        let measured = self.measure(&mut both, None)?;
+        let probes = sampler.stop();
+        let link = measured.ends.iter().find(|end| end.end == End::Far).and_then(|far| far.link);
+        let interface = link.map(|link| Interface {
+            name: "memory".to_owned(),
+            rx_bytes: link.rx_bytes,
+            tx_bytes: link.tx_bytes,
+            rx_packets: link.rx_packets,
+            tx_packets: link.tx_packets,
+            ..Interface::default()
+        });
+        let after = Counters { near: Vec::new(), far: interface.into_iter().collect() };
+        let claim = results::claim(&measured.ends);
+        let proof = integrity::check(claim, &Counters::default(), &after, "memory", None);
+        self.fill(record, measured, proof, probes);
+        Ok(())
+    }
+
+    fn prepare(
+        &self,
+        worker: &mut WorkerProcess,
+        job: Job,
+        inode: u64,
+        record: &mut RunRecord,
+    ) -> Result<(), Error> {
+        worker.tell(&Command::Start(Box::new(job)))?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Prepared { notes, namespace_inode } => {
+                record.notes.extend(notes);
+                if namespace_inode != inode {
+                    record.validity.reject("a worker was not in its host's network namespace");
+                }
+                Ok(())
+            }
+            other => Err(unexpected(worker, &other)),
+        }
+    }
+
+    fn listen(&self, worker: &mut WorkerProcess, address: IpAddr) -> Result<Ports, Error> {
+        worker.tell(&Command::Listen { address })?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Listening { ports } => Ok(ports),
+            other => Err(unexpected(worker, &other)),
+        }
+    }
+
+    fn connect(
+        &self,
+        worker: &mut WorkerProcess,
+        address: IpAddr,
+        ports: Ports,
+    ) -> Result<(), Error> {
+        worker.tell(&Command::Connect { address, ports })?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Connected => Ok(()),
+            other => Err(unexpected(worker, &other)),
+        }
+    }
+
+    /// Warm-up and window; then the workers end the workload and report.
+    fn measure(
+        &self,
+        near: &mut WorkerProcess,
+        mut far: Option<&mut WorkerProcess>,
+    ) -> Result<Measured, Error> {
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let lead_ns = limits::LEAD_MS * 1_000_000;
+        let begin_ns = monotonic_ns() + lead_ns + ns(self.definition.warmup_s);
+        let end_ns = begin_ns + ns(self.definition.duration_s);
+        let command = Command::Measure { begin_ns, end_ns };
+        near.tell(&command)?;
+        if let Some(far) = far.as_deref_mut() {
+            far.tell(&command)?;
+        }
+        self.sleep_until(begin_ns)?;
+        let begin = MachineTime::now();
+        self.sleep_until(end_ns)?;
+        let end = MachineTime::now();
+        let report = |worker: &mut WorkerProcess| match worker
+            .hear(limits::FINISH_TIMEOUT_MS, self.interrupt())?
+        {
+            Reply::Done(report) => Ok(*report),
+            other => Err(unexpected(worker, &other)),
+        };
+        let near = report(near)?;
+        let far = far.map(report).transpose()?;
+        let far_cpu_s = far.as_ref().map_or(0.0, |far| far.cpu_s);
+        let mut ends = near.ends;
+        ends.extend(far.into_iter().flat_map(|far| far.ends));
+        let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
+        Ok(Measured { ends, machine, near_cpu_s: near.cpu_s, far_cpu_s })
+    }
+
+    fn sleep_until(&self, at_ns: u64) -> Result<(), Error> {
+        loop {
+            self.interrupt().check()?;
+            let left = at_ns.saturating_sub(monotonic_ns());
+            if left == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_nanos(left.min(50_000_000)));
+        }
+    }
+
+    fn fill(
+        &self,
+        record: &mut RunRecord,
+        measured: Measured,
+        (proof, reasons): (PathProof, Vec<String>),
+        mut probes: Probes,
+    ) {
+        let Measured { mut ends, machine, near_cpu_s, far_cpu_s } = measured;
+        for end in &mut ends {
+            probes.tcp_info.append(&mut end.tcp_info);
+            record.notes.append(&mut end.notes);
+        }
+        record.probes = probes;
+        record.path = Some(proof);
+        reasons.into_iter().for_each(|reason| record.validity.reject(reason));
+        results::fill(record, self.task(), &ends, machine, self.origin_ns);
+        record.results.insert("near_process_cpu_s".to_owned(), near_cpu_s);
+        if far_cpu_s > 0.0 {
+            record.results.insert("far_process_cpu_s".to_owned(), far_cpu_s);
+        }
+        let (asked, got) =
+            (self.definition.duration_s, record.window.end_s - record.window.start_s);
+        if (got / asked - 1.0).abs() > limits::WINDOW_TOLERANCE_SHARE {
+            record.validity.reject(format!("the window lasted {got:.2} s instead of {asked} s"));
+        }
+    }
+}
+
+fn unexpected(worker: &WorkerProcess, reply: &Reply) -> Error {
+    worker.failed(&format!("answers out of turn: {reply:?}"))
+}

@@ -1,0 +1,148 @@
+//! A worker process seen from the runner: born inside a host, spoken to by
+//! lines of JSON, and always ended.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command as Program, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Interrupt;
+use crate::error::Error;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::worker::{Command, Reply};
+
+/// How a worker is started: this program with these arguments, followed by
+/// the number of the starting process.
+#[derive(Clone, Debug)]
+pub struct WorkerProgram {
+    /// The program.
+    pub path: PathBuf,
+    /// What makes it a worker.
+    pub arguments: Vec<String>,
+}
+
+/// A running worker. Dropping it kills the process and waits for its end.
+pub struct WorkerProcess {
+    role: &'static str,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    replies: Receiver<Result<Reply, String>>,
+    last_words: Arc<Mutex<Vec<u8>>>,
+}
+
+impl WorkerProcess {
+    /// Starts a worker inside `host`, or in the current namespace without one.
+    /// It gets a process group of its own: an interrupt from the terminal is
+    /// the runner's to handle.
+    pub fn start(
+        role: &'static str,
+        program: &WorkerProgram,
+        host: Option<&Namespace>,
+    ) -> Result<Self, Error> {
+        use std::os::unix::process::CommandExt;
+        let WorkerProgram { path, arguments } = program.clone();
+        let begin = move || {
+            Program::new(path)
+                .args(arguments)
+                .arg(std::process::id().to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .process_group(0)
+                .spawn()
+        };
+        let spawned = match host {
+            Some(host) => host.run(begin),
+            None => begin(),
+        };
+        let mut child = spawned.map_err(Error::host(format!("start the {role} worker")))?;
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (teller, replies) = channel();
+        let last_words = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stdout) = stdout {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let reply = serde_json::from_str(&line).map_err(|e| format!("{e}: {line}"));
+                    if teller.send(reply).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        if let Some(stderr) = stderr {
+            let kept = last_words.clone();
+            thread::spawn(move || keep_last(stderr, &kept));
+        }
+        Ok(Self { role, child, stdin, replies, last_words })
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the worker something.
+    pub fn tell(&mut self, command: &Command) -> Result<(), Error> {
+        let mut line = serde_json::to_string(command).expect("plain data");
+        line.push('\n');
+        let stdin = self.stdin.as_mut();
+        let told = stdin.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok());
+        if told { Ok(()) } else { Err(self.failed("does not listen any more")) }
+    }
+
+    /// Waits for its next answer, at most this long, looking out for interrupts.
+    pub fn hear(&mut self, timeout_ms: u64, interrupt: &Interrupt) -> Result<Reply, Error> {
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        loop {
+            interrupt.check()?;
+            match self.replies.recv_timeout(Duration::from_millis(50)) {
+                Ok(Ok(Reply::Failed { why })) => return Err(self.failed(&why)),
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(garbage)) => return Err(self.failed(&format!("answers oddly: {garbage}"))),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.failed(&format!("does not answer for {timeout_ms} ms")));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    interrupt.check()?;
+                    return Err(self.failed("has died"));
+                }
+            }
+        }
+    }
+
+    /// An error with the worker's last words on one line.
+    pub fn failed(&self, why: &str) -> Error {
+        let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words);
+        let words: Vec<&str> = words.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let words =
+            if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) };
+        Error::Worker(format!("the {} worker: {why}{words}", self.role))
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps the last bytes of a stream.
+fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut piece = [0; 1024];
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        if let Ok(mut kept) = kept.lock() {
+            kept.extend_from_slice(&piece[..count]);
+            let over = kept.len().saturating_sub(limits::STDERR_KEPT_BYTES);
+            kept.drain(..over);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! From what the workers counted to the results of the record.
+
+use super::machine::MachineUse;
+use crate::integrity::Claim;
+use crate::limits;
+use crate::record::{IntervalSeries, RunRecord, Window, keys};
+use crate::worker::{EndReport, Sample};
+use crate::workload::{Counts, End, Task};
+
+/// What arrived over the whole life of the run: the receivers' word.
+pub(super) fn claim(ends: &[EndReport]) -> Claim {
+    let received =
+        |which| ends.iter().find(|end| end.end == which).map_or(0, |end| end.totals.received_bytes);
+    Claim { to_far_bytes: received(End::Far), to_near_bytes: received(End::Near) }
+}
+
+/// A quantity that grew over the window at one end.
+struct Growth<'a> {
+    samples: &'a [Sample],
+    of: fn(&Counts) -> u64,
+}
+
+impl Growth<'_> {
+    fn total(&self) -> u64 {
+        match self.samples {
+            [first, .., last] => (self.of)(&last.counts) - (self.of)(&first.counts),
+            _ => 0,
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        match self.samples {
+            [first, .., last] if last.at_ns > first.at_ns => {
+                self.total() as f64 / ((last.at_ns - first.at_ns) as f64 / 1e9)
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn series(&self) -> Vec<f64> {
+        let pairs = self.samples.windows(2);
+        pairs.map(|pair| Growth { samples: pair, of: self.of }.per_second()).collect()
+    }
+}
+
+/// Fills in window, results and intervals.
+pub(super) fn fill(
+    record: &mut RunRecord,
+    task: Task,
+    ends: &[EndReport],
+    machine: Option<MachineUse>,
+    origin_ns: u64,
+) {
+    let samples = |which| {
+        ends.iter().find(|end| end.end == which).map_or(&[][..], |end| end.samples.as_slice())
+    };
+    let (near, far) = (samples(End::Near), samples(End::Far));
+    let second = |at_ns: u64| at_ns.saturating_sub(origin_ns) as f64 / 1e9;
+    let reference = if near.is_empty() { far } else { near };
+    if let [first, .., last] = reference {
+        record.window = Window { start_s: second(first.at_ns), end_s: second(last.at_ns) };
+        record.intervals = IntervalSeries {
+            start_s: second(first.at_ns),
+            width_s: limits::INTERVAL_MS as f64 / 1e3,
+            ..IntervalSeries::default()
+        };
+    }
+    let busy_share = machine.map(|used| used.busy_s / used.elapsed_s);
+    if let Some(used) = machine {
+        set(record, keys::CPU_SECONDS, used.busy_s);
+        set(record, "steal_s", used.steal_s);
+    }
+    match task {
+        Task::Stream { near_sends, far_sends, .. } => {
+            let mut lanes = Vec::new();
+            if near_sends > 0 {
+                lanes.push(("send", Growth { samples: far, of: |c| c.received_bytes }));
+            }
+            if far_sends > 0 {
+                lanes.push(("recv", Growth { samples: near, of: |c| c.received_bytes }));
+            }
+            stream(record, &lanes, busy_share);
+        }
+        Task::RequestResponse { .. } => {
+            let growth = Growth { samples: near, of: |c| c.transactions };
+            request_response(record, &growth, ends, busy_share);
+        }
+    }
+}
+
+fn set(record: &mut RunRecord, key: &str, value: f64) {
+    record.results.insert(key.to_owned(), value);
+}
+
+fn stream(record: &mut RunRecord, lanes: &[(&str, Growth)], busy_share: Option<f64>) {
+    let bytes_per_s: f64 = lanes.iter().map(|(_, growth)| growth.per_second()).sum();
+    let payload: u64 = lanes.iter().map(|(_, growth)| growth.total()).sum();
+    set(record, keys::THROUGHPUT, bytes_per_s * 8.0);
+    set(record, keys::PAYLOAD, payload as f64);
+    let mut series: Vec<f64> = Vec::new();
+    for (direction, growth) in lanes {
+        if lanes.len() > 1 {
+            let key = format!("throughput_{direction}_bits_per_s");
+            set(record, &key, growth.per_second() * 8.0);
+        }
+        let part = growth.series();
+        series.resize(series.len().max(part.len()), 0.0);
+        series.iter_mut().zip(part).for_each(|(sum, rate)| *sum += rate * 8.0);
+    }
+    record.intervals.series.insert(keys::THROUGHPUT.to_owned(), series);
+    if payload == 0 {
+        record.validity.reject("no payload arrived inside the measured window");
+    } else if let Some(share) = busy_share {
+        set(record, keys::CPU_PER_GB, share / (bytes_per_s / 1e9));
+    }
+}
+
+fn request_response(
+    record: &mut RunRecord,
+    growth: &Growth,
+    ends: &[EndReport],
+    busy_share: Option<f64>,
+) {
+    let per_s = growth.per_second();
+    set(record, keys::TRANSACTIONS, per_s);
+    set(record, keys::TRANSACTION_COUNT, growth.total() as f64);
+    record.intervals.series.insert(keys::TRANSACTIONS.to_owned(), growth.series());
+    if growth.total() == 0 {
+        record.validity.reject("no transaction finished inside the measured window");
+        return;
+    }
+    if let Some(share) = busy_share {
+        set(record, keys::CPU_PER_TRANSACTION, share / per_s * 1e6);
+    }
+    if let Some(latency) = ends.iter().find_map(|end| end.latency) {
+        set(record, keys::LATENCY_P50, latency.p50_us);
+        set(record, keys::LATENCY_P90, latency.p90_us);
+        set(record, keys::LATENCY_P99, latency.p99_us);
+        set(record, keys::LATENCY_P999, latency.p999_us);
+        set(record, keys::LATENCY_MAX, latency.max_us);
+        set(record, "latency_mean_us", latency.mean_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(end: End, received: &[u64]) -> EndReport {
+        let sample = |(at, &received_bytes): (usize, &u64)| Sample {
+            at_ns: 1_000_000_000 + at as u64 * 100_000_000,
+            counts: Counts { received_bytes, sent_bytes: 0, transactions: received_bytes / 10 },
+        };
+        let samples: Vec<Sample> = received.iter().enumerate().map(sample).collect();
+        let totals = samples.last().map(|s| s.counts).unwrap_or_default();
+        EndReport {
+            end,
+            samples,
+            totals,
+            latency: None,
+            tcp_info: Vec::new(),
+            link: None,
+            notes: Vec::new(),
+        }
+    }
+
+    const BUSY: MachineUse = MachineUse { elapsed_s: 0.2, busy_s: 0.3, steal_s: 0.0 };
+
+    #[test]
+    fn goodput_is_what_the_receiver_took_inside_the_window() {
+        let ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[500, 1_000_500, 3_000_500])];
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 };
+        let mut record = RunRecord::default();
+        fill(&mut record, task, &ends, Some(BUSY), 500_000_000);
+        assert_eq!(record.results[keys::THROUGHPUT], 8.0 * 3_000_000.0 / 0.2);
+        assert_eq!(record.results[keys::PAYLOAD], 3_000_000.0);
+        let per_gb = 0.3 / 0.003;
+        assert!((record.results[keys::CPU_PER_GB] / per_gb - 1.0).abs() < 1e-9);
+        assert_eq!(record.window, Window { start_s: 0.5, end_s: 0.7 });
+        assert_eq!(record.intervals.series[keys::THROUGHPUT], [8e7, 16e7]);
+        assert!(record.validity.valid);
+        assert_eq!(claim(&ends), Claim { to_far_bytes: 3_000_500, to_near_bytes: 0 });
+    }
+
+    #[test]
+    fn both_directions_are_added_and_kept_apart() {
+        let ends = [end(End::Near, &[0, 100, 200]), end(End::Far, &[0, 1000, 2000])];
+        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1 };
+        let mut record = RunRecord::default();
+        fill(&mut record, task, &ends, Some(BUSY), 0);
+        assert_eq!(record.results[keys::THROUGHPUT], 88_000.0);
+        assert_eq!(record.results["throughput_send_bits_per_s"], 80_000.0);
+        assert_eq!(record.results["throughput_recv_bits_per_s"], 8_000.0);
+    }
+
+    #[test]
+    fn nothing_inside_the_window_is_no_result() {
+        let ends = [end(End::Near, &[7, 7]), end(End::Far, &[7, 7])];
+        for task in [
+            Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 },
+            Task::RequestResponse { request_bytes: 1, response_bytes: 1 },
+        ] {
+            let mut record = RunRecord::default();
+            fill(&mut record, task, &ends, Some(BUSY), 0);
+            assert!(!record.validity.valid && !record.results.contains_key(keys::CPU_PER_GB));
+        }
+    }
+
+    #[test]
+    fn transactions_come_from_the_asking_end() {
+        let ends = [end(End::Near, &[0, 1000, 2000]), end(End::Far, &[0, 0, 0])];
+        let task = Task::RequestResponse { request_bytes: 10, response_bytes: 10 };
+        let mut record = RunRecord::default();
+        fill(&mut record, task, &ends, Some(BUSY), 0);
+        assert_eq!(record.results[keys::TRANSACTIONS], 1000.0);
+        assert!((record.results[keys::CPU_PER_TRANSACTION] - 1500.0).abs() < 1e-6);
+    }
+}

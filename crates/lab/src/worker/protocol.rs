@@ -1,0 +1,217 @@
+//! What the runner and a worker say to each other, one JSON text per line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::record::TcpInfoRecord;
+use crate::workload::{Counts, End, Ports, Task};
+
+/// Everything a worker needs to know before it starts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Which end it is; `None`: both, over the in-memory link.
+    pub end: Option<End>,
+    /// What is to be done.
+    pub task: Task,
+    /// On which stack.
+    pub stack: StackJob,
+    /// CPU of this process (of its near end when it is both).
+    pub cpu: Option<usize>,
+    /// CPU of the far end when the process is both.
+    pub far_cpu: Option<usize>,
+    /// Buffers of the sockets; `None`: as the stack likes.
+    pub buffer_bytes: Option<usize>,
+}
+
+/// The stack under the workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum StackJob {
+    /// The kernel's sockets in the worker's namespace.
+    Kernel,
+    /// Millstream.
+    Millstream(MillstreamJob),
+}
+
+/// Placement of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Engine {
+    /// In the application's thread: run to completion.
+    Local,
+    /// In a thread of its own, behind rings.
+    Net,
+}
+
+/// How Millstream is to be set up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MillstreamJob {
+    /// Where the engine runs.
+    pub engine: Engine,
+    /// The link.
+    pub link: MillstreamLink,
+    /// Largest IP packet of the link.
+    pub mtu: u32,
+    /// Checksum and segmentation offload of the link.
+    pub offload: bool,
+    /// Seed of keys.
+    pub seed: u64,
+    /// Addresses with their prefix lengths (of the near end).
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses of the far end, when the process is both.
+    pub far_addresses: Vec<(IpAddr, u8)>,
+}
+
+/// The link under Millstream.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum MillstreamLink {
+    /// A TAP device of this name, made in the namespace that the path stands for.
+    Tap {
+        /// The namespace.
+        namespace: PathBuf,
+        /// The name there.
+        name: String,
+    },
+    /// In memory, between two threads of the worker.
+    Pair,
+}
+
+/// From the runner to a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Open the stack. Answer: [`Reply::Prepared`].
+    Start(Box<Job>),
+    /// Listen at the far end. Answers: [`Reply::Listening`], and for a far end
+    /// alone [`Reply::Connected`] once everybody has come.
+    Listen {
+        /// Own address.
+        address: IpAddr,
+    },
+    /// Connect the near end. Answer: [`Reply::Connected`].
+    Connect {
+        /// The far end's address.
+        address: IpAddr,
+        /// Its ports.
+        ports: Ports,
+    },
+    /// Read the counters over this stretch of CLOCK_MONOTONIC, then end the
+    /// workload in order. Answer: [`Reply::Done`], after which the worker exits.
+    Measure {
+        /// Beginning of the window.
+        begin_ns: u64,
+        /// Its end.
+        end_ns: u64,
+    },
+}
+
+/// From a worker to the runner.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The stack is open.
+    Prepared {
+        /// For the record: fall-backs of the link and the like.
+        notes: Vec<String>,
+        /// The network namespace that the worker is in.
+        namespace_inode: u64,
+    },
+    /// The far end listens.
+    Listening {
+        /// Where.
+        ports: Ports,
+    },
+    /// All connections are open and the workload goes.
+    Connected,
+    /// The workload is over.
+    Done(Box<Report>),
+    /// The worker gives up.
+    Failed {
+        /// Why, in one line.
+        why: String,
+    },
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub at_ns: u64,
+    /// What had been done until then.
+    pub counts: Counts,
+}
+
+/// Latencies in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many were timed.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Largest.
+    pub max_us: f64,
+}
+
+impl Latency {
+    /// Summary of a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let quantile = |q: f64| histogram.value_at_quantile(q) as f64 / 1e3;
+        Self {
+            count: histogram.len(),
+            mean_us: histogram.mean() / 1e3,
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: histogram.max() as f64 / 1e3,
+        }
+    }
+}
+
+/// Bytes that a link of Millstream carried, link headers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkBytes {
+    /// Received by this end.
+    pub rx_bytes: u64,
+    /// Frames received; a super-segment counts as one.
+    pub rx_packets: u64,
+    /// Sent by this end.
+    pub tx_bytes: u64,
+    /// Frames sent; a super-segment counts as one.
+    pub tx_packets: u64,
+}
+
+/// What one end has to report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EndReport {
+    /// Which.
+    pub end: End,
+    /// The counters at the beginning of the window, every interval, and its end.
+    pub samples: Vec<Sample>,
+    /// The counters when everything was over.
+    pub totals: Counts,
+    /// Latencies inside the window, at the asking end.
+    pub latency: Option<Latency>,
+    /// State of the connections at the end of the window.
+    pub tcp_info: Vec<TcpInfoRecord>,
+    /// What the stack's own link carried.
+    pub link: Option<LinkBytes>,
+    /// For the record.
+    pub notes: Vec<String>,
+}
+
+/// What a worker has to report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// One or both ends.
+    pub ends: Vec<EndReport>,
+    /// CPU time of the process inside the window.
+    pub cpu_s: f64,
+}

@@ -1,0 +1,88 @@
+//! Reading the counters on time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+
+use super::protocol::Sample;
+use crate::limits;
+use crate::workload::{Counts, Progress, monotonic_ns};
+
+/// The counters of all ends at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Moment {
+    at_ns: u64,
+    counts: Vec<Counts>,
+}
+
+impl Moment {
+    /// What concerns one end.
+    pub(super) fn of(&self, end: usize) -> Sample {
+        Sample { at_ns: self.at_ns, counts: self.counts[end] }
+    }
+}
+
+/// A window's worth of readings.
+pub(super) struct Taken {
+    pub(super) samples: Vec<Moment>,
+    pub(super) cpu_s: f64,
+}
+
+/// Reads at the beginning, at every interval and at the end of the window.
+/// The time of a reading is when it was really taken.
+pub(super) fn sample(ends: &[Arc<Progress>], begin_ns: u64, end_ns: u64) -> Taken {
+    let step_ns = limits::INTERVAL_MS * 1_000_000;
+    let mut samples = Vec::with_capacity(((end_ns - begin_ns) / step_ns) as usize + 2);
+    let mut due = begin_ns;
+    let mut cpu_begin = Duration::ZERO;
+    loop {
+        sleep_until(due);
+        let counts = ends.iter().map(|progress| progress.counts()).collect();
+        samples.push(Moment { at_ns: monotonic_ns(), counts });
+        if due == begin_ns {
+            cpu_begin = process_cpu();
+        }
+        if due >= end_ns {
+            break;
+        }
+        // A last step shorter than half an interval joins the one before it.
+        due = if due + step_ns + step_ns / 2 > end_ns { end_ns } else { due + step_ns };
+    }
+    Taken { samples, cpu_s: process_cpu().saturating_sub(cpu_begin).as_secs_f64() }
+}
+
+/// Sleeps until this moment of CLOCK_MONOTONIC.
+pub(crate) fn sleep_until(at_ns: u64) {
+    let until = Duration::from_nanos(at_ns).into();
+    let flags = ClockNanosleepFlags::TIMER_ABSTIME;
+    while monotonic_ns() < at_ns {
+        let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, flags, &until);
+    }
+}
+
+/// CPU time of this process.
+fn process_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_both_its_edges() {
+        let ends = [Arc::new(Progress::default()), Arc::new(Progress::default())];
+        let begin = monotonic_ns() + 1_000_000;
+        let taken = sample(&ends, begin, begin + 230_000_000);
+        assert_eq!(taken.samples.len(), 3, "begin, 100 ms, and the end 130 ms later");
+        assert!(taken.samples[0].at_ns >= begin);
+        assert!(taken.samples[2].of(1).at_ns >= begin + 230_000_000);
+        assert!(taken.cpu_s >= 0.0);
+    }
+
+    #[test]
+    fn the_past_needs_no_sleep() {
+        sleep_until(0);
+    }
+}
