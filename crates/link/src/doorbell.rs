@@ -8,10 +8,13 @@
 //!  reads     the queue, after arming                armed, after changing the queue
 //! ```
 //!
-//! No wake-up is lost. The sleeper does: store `armed`, fence, look at the queue, sleep if it shows nothing. The
+//! No wake-up is lost. The sleeper does: set `armed`, fence, look at the queue, sleep if it shows nothing. The
 //! ringer does: change the queue, fence, load `armed`. Both fences are sequentially consistent, so one of them comes
 //! first in their single order. If the sleeper's is first, the ringer's load sees `armed` and rings. If the ringer's is
 //! first, the sleeper's look sees the changed queue and does not sleep.
+//!
+//! The loom test at the end tries every order of two wake-ups (`RUSTFLAGS="--cfg loom" cargo test --release -p
+//! millstream-link --lib doorbell`).
 //!
 //! No wake-up is doubled: whoever swaps a set `armed` to 0 owns the announcement. The ringer that took it rings exactly
 //! once; the sleeper that finds it taken knows that one ring is owed, and drains it when it lands, however late.
@@ -92,7 +95,8 @@ impl Sleeper {
     /// [`wake`](Self::wake) instead of sleeping.
     pub fn announce<E: Event>(&mut self, bell: &Doorbell<E>, reasons: u8) {
         self.wake(bell);
-        bell.armed.store(reasons, Ordering::Relaxed);
+        // A swap, as everywhere: each sees the one before it, and the path to sleep is not a hot one.
+        bell.armed.swap(reasons, Ordering::AcqRel);
         self.announced = true;
         fence(Ordering::SeqCst);
     }

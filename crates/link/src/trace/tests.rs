@@ -80,8 +80,7 @@ fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
     assert_eq!(batch.iter().map(bytes).collect::<Vec<_>>(), before, "capturing changed a packet");
     assert_eq!(b.captured(), 10);
     assert_eq!(b.stats().tx_packets, 5);
-    let file = sink.bytes.lock().unwrap().clone();
-    file
+    sink.bytes.lock().unwrap().clone()
 }
 
 #[test]
