@@ -109,6 +109,7 @@ pub(crate) struct SendSide {
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) cwnd_limited: bool,
     pub(crate) nagle_held: bool,
+    pub(crate) frames_wanted: bool,
 }
 
 /// A segment without data that asks for an ACK.
@@ -243,6 +244,7 @@ impl Connection {
                 waiting_since: None,
                 cwnd_limited: false,
                 nagle_held: false,
+                frames_wanted: false,
             },
             rcv: ReceiveSide {
                 irs: SeqNumber(0),

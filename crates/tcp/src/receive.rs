@@ -428,7 +428,7 @@ impl Connection {
     /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once
     /// (RFC 6191 section 2: a later timestamp; RFC 9293 3.6.1: a sequence number above the old ones). The owner
     /// then drops this connection and treats the SYN as for a listener.
-    pub fn time_wait_accepts(&self, syn: &TcpHeader) -> bool {
+    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
         let flags = syn.flags;
         if self.state != State::TimeWait || !flags.syn() || flags.ack() || flags.rst() {
             return false;

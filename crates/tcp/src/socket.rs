@@ -1,8 +1,9 @@
 //! What the application may call.
 
-use millstream_packet::{Packet, Pool};
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::SeqNumber;
 
-use crate::config::{FourTuple, Keepalive};
+use crate::config::Keepalive;
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
 use crate::limits::MIN_MSS_BYTES;
@@ -194,21 +195,29 @@ impl Connection {
         }
     }
 
-    /// The path takes IP packets of at most `mtu_bytes` (RFC 1191, RFC 8201). Smaller than what we send: segments
-    /// shrink and what is outstanding is sent again.
-    pub fn set_path_mtu(&mut self, mtu_bytes: u16) {
-        let FourTuple { remote, .. } = self.tuple;
+    /// An ICMP message that quoted a segment with sequence number `seq` says that the path takes IP packets of at
+    /// most `mtu_bytes` (RFC 1191, RFC 8201). Believed only while that segment is outstanding (RFC 5927 4.1): then
+    /// segments shrink and what is outstanding is sent again.
+    pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
+        self.set_clock(now);
+        if !self.is_outstanding(seq) {
+            return;
+        }
         // RFC 8201 section 4: not below 1,280 for IPv6
-        let (headers, least) = if remote.is_ipv6() { (60, 1280) } else { (40, MIN_MSS_BYTES + 40) };
+        let (headers, least) = match self.tuple.remote.is_ipv6() {
+            true => (60, 1280),
+            false => (40, MIN_MSS_BYTES + 40),
+        };
         let mss = mtu_bytes.max(least) - headers;
         if mss >= self.config.mss.min(self.snd.peer_mss) {
             return;
         }
         self.config.mss = mss;
-        if self.negotiated.rcv_shift > 0 || self.state.is_synchronized() {
-            self.set_mss();
+        if !self.state.is_synchronized() {
+            return;
         }
-        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
+        self.set_mss();
+        if self.snd.una < self.snd.nxt {
             let (una, nxt) = (self.snd.una, self.snd.nxt);
             self.board.mark_lost(una, una, nxt);
             self.recovery.force_resend = true;
@@ -217,17 +226,21 @@ impl Connection {
 
     /// An ICMP error quoted a segment of this connection whose sequence number is `seq`. `hard`: the peer's host
     /// said that nobody is there (port or protocol unreachable). Only believed while the segment is outstanding
-    /// (RFC 5927 4.1), and only fatal during the handshake (RFC 1122 4.2.3.9, RFC 5461).
-    pub fn on_icmp_error(&mut self, seq: millstream_wire::tcp::SeqNumber, hard: bool) {
-        let outstanding = seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt));
-        if !outstanding {
-            return;
+    /// (RFC 5927 4.1), and only fatal during the handshake (RFC 5461 section 4).
+    pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, hard: bool) {
+        self.set_clock(now);
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        if hard && opening && self.is_outstanding(seq) {
+            self.finish(Some(ConnError::Unreachable));
         }
-        match self.state {
-            State::SynSent | State::SynReceived if hard => {
-                self.finish(Some(ConnError::Unreachable))
-            }
-            _ => {}
-        }
+    }
+
+    fn is_outstanding(&self, seq: SeqNumber) -> bool {
+        seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt))
+    }
+
+    /// The last [`poll_transmit`](Self::poll_transmit) had something to send and found no free frame.
+    pub fn is_starved_of_frames(&self) -> bool {
+        self.snd.frames_wanted
     }
 }

@@ -23,7 +23,7 @@ pub enum PayloadMode {
 /// What the link below can take.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitLimits {
-    /// Most payload in one segment handed out: the MSS where the link cannot split, up to 64 KB where it can.
+    /// Most payload in one segment handed out: up to 64 KB where the link can split; 0 means one MSS.
     pub super_segment_bytes: u32,
     /// How payload is handed out.
     pub payload: PayloadMode,
@@ -59,6 +59,7 @@ impl Connection {
         limits: &TransmitLimits,
     ) -> Option<Segment> {
         self.set_clock(now);
+        self.snd.frames_wanted = false;
         if let Some((seq, ack)) = self.reset_due.take() {
             return Some(self.make_reset(seq, ack));
         }
@@ -218,10 +219,8 @@ impl Connection {
         limits: &TransmitLimits,
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
-        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES))
-            .max(1)
-            .min(self.burst(mss));
-        let most = if most > mss { most / mss * mss } else { most };
+        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
+        let most = (most.min(self.burst(mss)) / mss * mss).max(mss);
         let chosen = self.choose(now, mss, most)?;
         let payload = match chosen.len {
             0 => None,
@@ -233,6 +232,7 @@ impl Connection {
                         self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
                     }
                 };
+                self.snd.frames_wanted = made.is_err();
                 Some(made.ok()?)
             }
         };
@@ -247,12 +247,7 @@ impl Connection {
         }
         let header = self.header(now, self.snd_seq(chosen.start), flags);
         self.after_transmit(now, &chosen, mss);
-        Some(Segment {
-            header,
-            payload,
-            payload_len: chosen.len as u32,
-            segment_size: mss.min(most) as u16,
-        })
+        Some(Segment { header, payload, payload_len: chosen.len as u32, segment_size: mss as u16 })
     }
 
     /// Most to send in one go: about a millisecond at twice the present rate, so that one burst does not fill a

@@ -62,7 +62,7 @@ impl Default for Path {
             late: Duration::from_millis(3),
             rate_bits_per_s: 0,
             queue_bytes: 0,
-            super_segment_bytes: 1448,
+            super_segment_bytes: 0,
             merge: false,
             view: false,
         }
@@ -104,12 +104,20 @@ pub struct Net {
     pub segments: u64,
     /// Payload bytes lost, dropped or sent twice are counted by whoever wants to know.
     pub dropped: u64,
+    tables: [Vec<u8>; 2],
 }
 
-/// The byte at `offset` of the stream that `side` writes.
-pub fn pattern(side: usize, offset: u64) -> u8 {
-    let x = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (side as u64) << 7;
-    (x >> 32) as u8 ^ offset as u8
+/// A prime, so that bytes moved by any number of segments do not look right.
+const PERIOD: usize = 65_521;
+
+/// Two periods of random bytes for each side.
+fn tables() -> [Vec<u8>; 2] {
+    [1, 2].map(|seed| {
+        let mut random = Random(seed);
+        let mut table: Vec<u8> = (0..PERIOD).map(|_| random.next() as u8).collect();
+        table.extend_from_within(..);
+        table
+    })
 }
 
 pub fn tuple(side: usize, v6: bool) -> FourTuple {
@@ -153,6 +161,7 @@ impl Net {
             v6: false,
             segments: 0,
             dropped: 0,
+            tables: tables(),
         }
     }
 
@@ -177,20 +186,20 @@ impl Net {
             let pool = self.pool.clone();
             let side = &mut self.sides[index];
             let Some(connection) = side.connection.as_mut() else { continue };
-            let mut buffer = vec![0; side.read_chunk];
+            let mut buffer = vec![0; side.read_chunk.min(1 << 17)];
             if !buffer.is_empty() {
                 while let Ok(n) = connection.read(&mut buffer) {
                     if n == 0 {
                         break;
                     }
-                    for byte in &buffer[..n] {
-                        assert_eq!(
-                            *byte,
-                            pattern(1 - index, side.read),
-                            "byte {} of side {index}",
+                    for part in buffer[..n].chunks(PERIOD) {
+                        let at = side.read as usize % PERIOD;
+                        assert!(
+                            part == &self.tables[1 - index][at..at + part.len()],
+                            "after {}",
                             side.read
                         );
-                        side.read += 1;
+                        side.read += part.len() as u64;
                     }
                     if side.read_chunk < 1 << 20 {
                         break;
@@ -199,8 +208,10 @@ impl Net {
             }
             while side.written < side.to_write {
                 let len = (side.to_write - side.written).min(64 * 1024);
-                let data: Vec<u8> = (0..len).map(|i| pattern(index, side.written + i)).collect();
-                match connection.write(&pool, &data) {
+                let at = side.written as usize % PERIOD;
+                match connection
+                    .write(&pool, &self.tables[index][at..at + len.min(PERIOD as u64) as usize])
+                {
                     Ok(n) => side.written += n as u64,
                     Err(_) => break,
                 }
