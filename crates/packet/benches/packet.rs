@@ -67,18 +67,23 @@ fn main() {
     }
     for outstanding in [32, 512] {
         let pool = pool.clone();
-        let mut held: Vec<PacketBatch> = (0..outstanding / 32).map(|_| PacketBatch::new()).collect();
+        let mut held: Vec<PacketBatch> =
+            (0..outstanding / 32).map(|_| PacketBatch::new()).collect();
         let rounds = 40_000 / outstanding;
-        group.add(&format!("bulk of 32, {outstanding} outstanding"), rounds * outstanding, move || {
-            for _ in 0..rounds {
-                for batch in &mut held {
-                    black_box(pool.alloc_bulk(128, 32, batch));
+        group.add(
+            &format!("bulk of 32, {outstanding} outstanding"),
+            rounds * outstanding,
+            move || {
+                for _ in 0..rounds {
+                    for batch in &mut held {
+                        black_box(pool.alloc_bulk(128, 32, batch));
+                    }
+                    for batch in &mut held {
+                        batch.clear();
+                    }
                 }
-                for batch in &mut held {
-                    batch.clear();
-                }
-            }
-        });
+            },
+        );
     }
     group.run();
 }

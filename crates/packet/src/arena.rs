@@ -173,15 +173,19 @@ impl Arena {
             // SAFETY: as above; slot 0 is nobody's descriptor.
             unsafe { start.cast::<ChunkHeader>().write(header) };
             let here = each.min(count - count.min(chunk * each));
-            let entries = (first..first + here).map(|slot| {
-                // SAFETY: inside the chunk; the descriptor is nobody's until it is in the stock.
-                let entry = unsafe {
-                    Entry::from_raw(start.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>())
-                };
-                entry.carve(self.tag);
-                entry
-            });
-            stock.depot.put(entries);
+            let entries: Vec<_> = (first..first + here)
+                .map(|slot| {
+                    // SAFETY: inside the chunk; the descriptor is nobody's until it is in the stock.
+                    let entry = unsafe {
+                        Entry::from_raw(
+                            start.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>(),
+                        )
+                    };
+                    entry.carve(self.tag);
+                    Some(entry)
+                })
+                .collect();
+            stock.depot.put(&entries);
         }
     }
 
@@ -201,13 +205,10 @@ impl Arena {
 
     /// One item past the magazines: for a thread that is ending.
     pub(crate) fn take_one(&self, stock: &Stock) -> Option<Entry> {
-        let mut one = None;
-        let mut rest = Vec::new();
-        stock.depot.take(|entry| match one {
-            None => one = Some(entry),
-            Some(_) => rest.push(entry),
-        });
-        stock.depot.put(rest.into_iter());
+        let mut out = vec![None; stock.depot.half()];
+        let n = stock.depot.take(&mut out);
+        let one = out[0].filter(|_| n != 0);
+        stock.depot.put(&out[n.min(1)..n]);
         self.after_take(stock, one.is_none());
         one
     }
@@ -215,7 +216,7 @@ impl Arena {
     /// The same way back; the last one home of a closed pool ends it.
     pub(crate) fn give_one(self: &Arc<Self>, stock: &Stock, entry: Entry) {
         let mut control = self.control();
-        stock.depot.put(std::iter::once(entry));
+        stock.depot.put(&[Some(entry)]);
         let ended = control.holds_itself && self.all_home();
         if ended {
             control.holds_itself = false;
@@ -245,8 +246,14 @@ impl Arena {
         let control = self.control();
         // Frames that are in hand here are nobody else's, so their pages may go.
         let mut free = Vec::with_capacity(self.frames.depot.len());
-        while self.frames.depot.take(|entry| free.push(entry)) != 0 {}
-        free.sort_unstable_by_key(|entry| entry.as_ptr().addr());
+        let mut out = vec![None; self.frames.depot.half()];
+        loop {
+            match self.frames.depot.take(&mut out) {
+                0 => break,
+                n => free.extend(out[..n].iter().flatten()),
+            }
+        }
+        free.sort_unstable_by_key(|entry: &Entry| entry.as_ptr().addr());
         let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
         let offset = first * FRAME_SIZE_BYTES;
         let mut released = 0;
@@ -262,7 +269,7 @@ impl Arena {
                 released += CHUNK_SIZE_BYTES - offset;
             }
         }
-        self.frames.depot.put(free.into_iter());
+        self.frames.depot.put(&free.into_iter().map(Some).collect::<Vec<_>>());
         released
     }
 

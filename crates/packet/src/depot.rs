@@ -14,6 +14,8 @@
 //! a pop that slept cannot succeed on a top that was away in the meantime.
 
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Padded, UnsafeCell};
+use std::ptr::NonNull;
+use std::slice;
 
 const NONE: u32 = u32::MAX;
 
@@ -25,7 +27,10 @@ struct Bundle {
     /// The number below on the stack; written only while this bundle is owned, but read by late
     /// poppers too.
     below: AtomicU32,
-    count: UnsafeCell<u32>,
+    /// Items in this bundle's part of the slots. Reached, as the slots are, only by the thread
+    /// that popped the bundle, and the slots only from within an access to this: so that loom,
+    /// which watches this cell, watches them too.
+    count: UnsafeCell<usize>,
 }
 
 struct Stack(Padded<AtomicU64>);
@@ -76,12 +81,12 @@ pub(crate) struct Depot<T> {
     /// Items inside; moves with each exchange, exact when no exchange is under way.
     items: Padded<AtomicUsize>,
     bundles: Box<[Bundle]>,
-    slots: Box<[UnsafeCell<Option<T>>]>,
+    slots: NonNull<Option<T>>,
     half: usize,
 }
 
-// SAFETY: the cells are reached only by the thread that popped their bundle (see the module); the
-// items themselves go from thread to thread, hence `T: Send`.
+// SAFETY: counts and slots are reached only by the thread that popped their bundle (see the
+// module); the items themselves go from thread to thread, hence `T: Send`.
 unsafe impl<T: Send> Sync for Depot<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Depot<T> {}
@@ -95,7 +100,10 @@ impl<T: Copy> Depot<T> {
         let bundles: Box<[Bundle]> = (0..count)
             .map(|_| Bundle { below: AtomicU32::new(NONE), count: UnsafeCell::new(0) })
             .collect();
-        let slots = (0..count * half).map(|_| UnsafeCell::new(None)).collect();
+        let slots: Box<[Option<T>]> = vec![None; count * half].into_boxed_slice();
+        let slots = Box::into_raw(slots);
+        // SAFETY: a box is never null.
+        let slots = unsafe { NonNull::new_unchecked(slots.cast::<Option<T>>()) };
         let depot = Self {
             full: Stack::new(),
             partial: Stack::new(),
@@ -121,40 +129,41 @@ impl<T: Copy> Depot<T> {
         self.items.load(Ordering::Acquire)
     }
 
-    /// Moves up to `half` items into `out` and returns how many; 0 when nothing was to be had.
-    pub(crate) fn take(&self, mut out: impl FnMut(T)) -> usize {
+    /// Moves up to `half` items to the start of `out`, which has room for them, and returns how
+    /// many; 0 when nothing was to be had.
+    pub(crate) fn take(&self, out: &mut [Option<T>]) -> usize {
         let Some(number) = self.full.pop(&self.bundles).or_else(|| self.partial.pop(&self.bundles))
         else {
             return 0;
         };
-        let taken = self.count(number);
-        for slot in &self.slots_of(number)[..taken] {
-            // SAFETY: the bundle is this thread's since the pop.
-            if let Some(item) = slot.with(|p| unsafe { *p }) {
-                out(item);
-            }
-        }
-        self.set_count(number, 0);
+        // SAFETY: popped.
+        let taken = unsafe {
+            self.with(number, |slots, count| {
+                out[..*count].copy_from_slice(&slots[..*count]);
+                std::mem::take(count)
+            })
+        };
         self.empty.push(&self.bundles, number);
         self.items.fetch_sub(taken, Ordering::AcqRel);
         taken
     }
 
     /// Takes all `items`. At most `limit` may be inside at any time.
-    pub(crate) fn put(&self, mut items: impl ExactSizeIterator<Item = T>) {
-        while items.len() != 0 {
+    pub(crate) fn put(&self, mut items: &[Option<T>]) {
+        while !items.is_empty() {
             let number = self.bundle_for(items.len());
-            let before = self.count(number);
-            let mut count = before;
-            for slot in &self.slots_of(number)[before..] {
-                let Some(item) = items.next() else { break };
-                // SAFETY: the bundle is this thread's since the pop.
-                slot.with_mut(|p| unsafe { *p = Some(item) });
-                count += 1;
-            }
-            self.set_count(number, count);
-            self.items.fetch_add(count - before, Ordering::AcqRel);
-            let stack = if count == self.half { &self.full } else { &self.partial };
+            // SAFETY: popped.
+            let (moved, full) = unsafe {
+                self.with(number, |slots, count| {
+                    let n = items.len().min(self.half - *count);
+                    slots[*count..*count + n].copy_from_slice(&items[..n]);
+                    *count += n;
+                    (n, *count == self.half)
+                })
+            };
+            items = &items[moved..];
+            self.items.fetch_add(moved, Ordering::AcqRel);
+            let stack = if full { &self.full } else { &self.partial };
             stack.push(&self.bundles, number);
         }
     }
@@ -180,71 +189,89 @@ impl<T: Copy> Depot<T> {
         }
     }
 
-    fn slots_of(&self, number: u32) -> &[UnsafeCell<Option<T>>] {
-        let start = number as usize * self.half;
-        &self.slots[start..start + self.half]
+    /// Hands out a bundle's slots and count.
+    ///
+    /// # Safety
+    /// This thread has popped the bundle and not pushed it again.
+    unsafe fn with<R>(&self, number: u32, f: impl FnOnce(&mut [Option<T>], &mut usize) -> R) -> R {
+        self.bundles[number as usize].count.with_mut(|count| {
+            // SAFETY: by the promise nobody else reaches the bundle; its slots are inside the
+            // array, and those of no other bundle.
+            unsafe {
+                let slots = self.slots.as_ptr().add(number as usize * self.half);
+                f(slice::from_raw_parts_mut(slots, self.half), &mut *count)
+            }
+        })
     }
+}
 
-    fn count(&self, number: u32) -> usize {
-        // SAFETY: called only by the thread that popped the bundle.
-        self.bundles[number as usize].count.with(|p| unsafe { *p }) as usize
+impl<T> Drop for Depot<T> {
+    fn drop(&mut self) {
+        let slots = NonNull::slice_from_raw_parts(self.slots, self.bundles.len() * self.half);
+        // SAFETY: made from a box of this length in `new`.
+        drop(unsafe { Box::from_raw(slots.as_ptr()) });
     }
+}
 
-    fn set_count(&self, number: u32, count: usize) {
-        // SAFETY: called only by the thread that popped the bundle.
-        self.bundles[number as usize].count.with_mut(|p| unsafe { *p = count as u32 });
+/// Takes everything out.
+#[cfg(test)]
+fn drain(depot: &Depot<u32>) -> (Vec<u32>, Vec<usize>) {
+    let (mut items, mut lots) = (Vec::new(), Vec::new());
+    let mut out = vec![None; depot.half];
+    loop {
+        match depot.take(&mut out) {
+            0 => break,
+            n => {
+                items.extend(out[..n].iter().flatten());
+                lots.push(n);
+            }
+        }
     }
+    items.sort_unstable();
+    (items, lots)
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     #[test]
     fn odd_lots_are_filled_up() {
         let depot = Depot::new(100, 8);
         for i in 0..100u32 {
-            depot.put(std::iter::once(i));
+            depot.put(&[Some(i)]);
         }
         assert_eq!(depot.len(), 100);
-        let mut out = BTreeSet::new();
-        let mut lots = Vec::new();
-        loop {
-            match depot.take(|item| assert!(out.insert(item))) {
-                0 => break,
-                n => lots.push(n),
-            }
-        }
+        let (items, lots) = drain(&depot);
         assert_eq!(lots, [[8; 12].as_slice(), &[4]].concat());
-        assert_eq!((out.len(), depot.len()), (100, 0));
+        assert_eq!((items, depot.len()), ((0..100).collect(), 0));
     }
 
     #[test]
     fn threads_lose_and_double_nothing() {
         let rounds = if cfg!(miri) { 50 } else { 20_000 };
         let depot = Arc::new(Depot::new(64, 4));
-        depot.put((0..64u32).collect::<Vec<_>>().into_iter());
+        depot.put(&(0..64).map(Some).collect::<Vec<_>>());
         let threads: Vec<_> = (0..4)
             .map(|seed| {
                 let depot = Arc::clone(&depot);
                 std::thread::spawn(move || {
                     let mut held = Vec::new();
+                    let mut out = [None; 4];
                     for round in 0..rounds {
-                        depot.take(|item| held.push(item));
+                        let n = depot.take(&mut out);
+                        held.extend_from_slice(&out[..n]);
                         let give = (round * 7 + seed) % 9;
                         let give = held.split_off(held.len().saturating_sub(give));
-                        depot.put(give.into_iter());
+                        depot.put(&give);
                     }
-                    depot.put(held.into_iter());
+                    depot.put(&held);
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let mut out = BTreeSet::new();
-        while depot.take(|item| assert!(out.insert(item))) != 0 {}
-        assert_eq!(out.len(), 64);
+        assert_eq!(drain(&depot).0, (0..64).collect::<Vec<_>>());
     }
 }
 
@@ -259,22 +286,19 @@ mod loom_tests {
         model.preemption_bound = Some(3);
         model.check(move || {
             let depot = Arc::new(Depot::new(items as usize, half));
-            depot.put((0..items).collect::<Vec<_>>().into_iter());
+            depot.put(&(0..items).map(Some).collect::<Vec<_>>());
             let other = Arc::clone(&depot);
             let work = move |depot: &Depot<u32>| {
                 for _ in 0..rounds {
-                    let mut held = Vec::new();
-                    depot.take(|item| held.push(item));
-                    depot.put(held.into_iter());
+                    let mut held = vec![None; half];
+                    let n = depot.take(&mut held);
+                    depot.put(&held[..n]);
                 }
             };
             let thread = loom::thread::spawn(move || work(&other));
             work(&depot);
             thread.join().unwrap();
-            let mut out = Vec::new();
-            while depot.take(|item| out.push(item)) != 0 {}
-            out.sort_unstable();
-            assert_eq!(out, (0..items).collect::<Vec<_>>());
+            assert_eq!(drain(&depot).0, (0..items).collect::<Vec<_>>());
             assert_eq!(depot.len(), 0);
         });
     }

@@ -18,24 +18,25 @@
 use crate::arena::{Arena, Stock};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A stock of free descriptors of one kind.
 ///
-/// `count` is written by the thread alone and read by whoever asks for statistics.
+/// `count` is written by the thread alone and read by whoever asks for statistics; `items` are the
+/// thread's alone.
 pub(crate) struct Magazine {
     count: AtomicU32,
     half: u32,
-    items: [Cell<Option<Entry>>; MAGAZINE_LIMIT],
+    items: UnsafeCell<[Option<Entry>; MAGAZINE_LIMIT]>,
 }
 
 impl Magazine {
     fn new(half: usize) -> Self {
         debug_assert!(half != 0 && 2 * half <= MAGAZINE_LIMIT);
-        let items = [const { Cell::new(None) }; MAGAZINE_LIMIT];
+        let items = UnsafeCell::new([None; MAGAZINE_LIMIT]);
         Self { count: AtomicU32::new(0), half: half as u32, items }
     }
 
@@ -45,33 +46,47 @@ impl Magazine {
     }
 
     #[inline]
+    fn set_count(&self, count: usize) {
+        self.count.store(count as u32, Ordering::Relaxed);
+    }
+
+    /// The thread's own items, in its hands for a moment.
+    #[inline]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the cell is reached by one thread, one call at a time"
+    )]
+    fn items(&self) -> &mut [Option<Entry>; MAGAZINE_LIMIT] {
+        // SAFETY: only the thread that owns the magazine calls this, and no borrow outlives the
+        // call of one of the methods here, none of which calls another while it has one.
+        unsafe { &mut *self.items.get() }
+    }
+
+    #[inline]
     fn pop(&self) -> Option<Entry> {
-        let count = self.count.load(Ordering::Relaxed).checked_sub(1)?;
-        self.count.store(count, Ordering::Relaxed);
-        self.items[count as usize % MAGAZINE_LIMIT].get()
+        let count = self.count().checked_sub(1)?;
+        self.set_count(count);
+        self.items()[count % MAGAZINE_LIMIT]
     }
 
     #[inline]
     fn push(&self, entry: Entry) -> bool {
-        let count = self.count.load(Ordering::Relaxed);
-        if count >= 2 * self.half {
+        let count = self.count();
+        if count >= 2 * self.half as usize {
             return false;
         }
-        self.items[count as usize % MAGAZINE_LIMIT].set(Some(entry));
-        self.count.store(count + 1, Ordering::Relaxed);
+        self.items()[count % MAGAZINE_LIMIT] = Some(entry);
+        self.set_count(count + 1);
         true
     }
 
-    /// Takes up to half a magazine from the stock; false if there was nothing.
+    /// Takes up to half a magazine from the stock; false if there was nothing. The magazine is
+    /// empty.
     #[cold]
     #[inline(never)]
     fn refill(&self, arena: &Arena, stock: &Stock) -> bool {
-        let mut count = self.count.load(Ordering::Relaxed);
-        stock.depot.take(|entry| {
-            self.items[count as usize].set(Some(entry));
-            count += 1;
-        });
-        self.count.store(count, Ordering::Relaxed);
+        let count = stock.depot.take(self.items());
+        self.set_count(count);
         arena.after_take(stock, count == 0);
         count != 0
     }
@@ -80,44 +95,17 @@ impl Magazine {
     #[cold]
     #[inline(never)]
     fn give_half(&self, stock: &Stock) {
-        let (half, count) = (self.half as usize, self.count());
-        stock.depot.put(self.items[..half].iter().filter_map(Cell::get).collect_len(half));
-        for i in half..count {
-            self.items[i - half].set(self.items[i].get());
-        }
-        self.count.store((count - half) as u32, Ordering::Relaxed);
+        let (half, count, items) = (self.half as usize, self.count(), self.items());
+        stock.depot.put(&items[..half]);
+        items.copy_within(half..count, 0);
+        self.set_count(count - half);
     }
 
     fn give_all(&self, stock: &Stock) {
-        let count = self.count();
-        stock.depot.put(self.items[..count].iter().filter_map(Cell::get).collect_len(count));
-        self.count.store(0, Ordering::Relaxed);
+        stock.depot.put(&self.items()[..self.count()]);
+        self.set_count(0);
     }
 }
-
-/// Tells an iterator's length, known to the caller.
-struct Counted<I>(I, usize);
-
-trait CollectLen: Iterator + Sized {
-    fn collect_len(self, len: usize) -> Counted<Self> {
-        Counted(self, len)
-    }
-}
-
-impl<I: Iterator> CollectLen for I {}
-
-impl<I: Iterator> Iterator for Counted<I> {
-    type Item = I::Item;
-    fn next(&mut self) -> Option<I::Item> {
-        self.1 = self.1.saturating_sub(1);
-        self.0.next()
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.1, Some(self.1))
-    }
-}
-
-impl<I: Iterator> ExactSizeIterator for Counted<I> {}
 
 /// One thread's magazines for one pool.
 pub(crate) struct Cache {
@@ -321,31 +309,48 @@ pub(crate) fn release(entry: Entry) {
     }
 }
 
+/// Gives up a frame in the plainest case, that nobody else refers to it and the magazine has room;
+/// otherwise false, and nothing is done.
+#[inline]
+pub(crate) fn release_sole_frame(entry: Entry) -> bool {
+    // The table has no tag of a view, so this tells frames too.
+    let cache = cached(entry.tag());
+    if cache.is_null() {
+        return false;
+    }
+    // With one owner there is nobody to race with: no atomic exchange.
+    // SAFETY: the table holds caches of this thread that are alive.
+    entry.refs().load(Ordering::Acquire) == 1 && unsafe { &*cache }.frames.push(entry)
+}
+
 #[inline]
 fn release_frame(frame: Entry) {
+    if release_sole_frame(frame) {
+        return;
+    }
     let refs = frame.refs();
-    // With one owner there is nobody to race with: no atomic exchange.
     if refs.load(Ordering::Acquire) != 1 {
         if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         refs.store(1, Ordering::Relaxed);
     }
-    let cache = cached(frame.tag());
-    // SAFETY: the table holds caches of this thread that are alive.
-    if cache.is_null() || !unsafe { &*cache }.frames.push(frame) {
-        give_slow(frame, frame.tag(), What::Frame);
-    }
+    give(frame, frame.tag(), What::Frame);
 }
 
 #[inline(never)]
 fn release_view(view: Entry) {
     let tag = view.tag() & !KIND_MASK;
     release_frame(view.frame());
+    give(view, tag, What::View);
+}
+
+#[inline]
+fn give(entry: Entry, tag: u32, what: What) {
     let cache = cached(tag);
-    // SAFETY: as above.
-    if cache.is_null() || !unsafe { &*cache }.views.push(view) {
-        give_slow(view, tag, What::View);
+    // SAFETY: the table holds caches of this thread that are alive.
+    if cache.is_null() || !what.of(unsafe { &*cache }).push(entry) {
+        give_slow(entry, tag, what);
     }
 }
 

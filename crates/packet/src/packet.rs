@@ -379,14 +379,21 @@ impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
         let last = self.0;
-        let mut entry = last.next();
-        while entry != last {
-            let next = entry.next();
-            magazine::release(entry);
-            entry = next;
+        if last.next() != last || !magazine::release_sole_frame(last) {
+            release_ring(last);
         }
-        magazine::release(last);
     }
+}
+
+#[inline(never)]
+fn release_ring(last: Entry) {
+    let mut entry = last.next();
+    while entry != last {
+        let next = entry.next();
+        magazine::release(entry);
+        entry = next;
+    }
+    magazine::release(last);
 }
 
 impl fmt::Debug for Packet {

@@ -11,6 +11,7 @@ enum Op {
     Write { len: usize },
     Take { n: usize, put_back: bool },
     Keep { n: usize },
+    PutFront { len: usize },
     Discard { n: usize },
     Read { n: usize },
     Peek { offset: usize, n: usize },
@@ -31,6 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => len().prop_map(|len| Op::Write { len }),
         2 => (len(), any::<bool>()).prop_map(|(n, put_back)| Op::Take { n, put_back }),
         1 => len().prop_map(|n| Op::Keep { n }),
+        1 => len().prop_map(|len| Op::PutFront { len }),
         2 => len().prop_map(|n| Op::Discard { n }),
         2 => len().prop_map(|n| Op::Read { n }),
         1 => (len(), len()).prop_map(|(offset, n)| Op::Peek { offset, n }),
@@ -93,7 +95,12 @@ impl World {
         match op {
             Op::Append { headroom, len } => {
                 let bytes = self.stamps(len);
-                if let Ok(packet) = Packet::from_slice(&pool, headroom, &bytes) {
+                if let Ok(mut packet) = Packet::from_slice(&pool, headroom, &bytes) {
+                    if len % 3 == 0
+                        && let Some(spare) = pool.alloc(0)
+                    {
+                        packet.concat(spare);
+                    }
                     self.append(None, packet, bytes);
                 }
             }
@@ -137,6 +144,14 @@ impl World {
                 if let Some(packet) = self.queue.take(n, &pool) {
                     let bytes = self.model.drain(..packet.len()).collect();
                     self.kept.push((packet, bytes));
+                }
+            }
+            Op::PutFront { len } => {
+                let bytes = self.stamps(len);
+                if let Ok(packet) = Packet::from_slice(&pool, 0, &bytes) {
+                    self.queue.put_back(packet);
+                    bytes.into_iter().rev().for_each(|byte| self.model.push_front(byte));
+                    self.bound = self.bound.max(self.queue.held_bytes());
                 }
             }
             Op::Discard { n } => {

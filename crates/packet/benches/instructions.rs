@@ -1,0 +1,206 @@
+//! Instructions of each operation, counted by callgrind: exact, also on a busy machine.
+//!
+//! `cargo bench -p millstream-packet --bench instructions`: for queues of 10 and of 150,000
+//! segments the numbers have to be the same. Needs valgrind; says so and ends well without.
+
+use millstream_packet::{ByteQueue, HugePages, Packet, Pool, PoolConfig, QueueLimits};
+use std::hint::black_box;
+use std::process::Command;
+
+/// Operations in one measurement.
+const OPERATIONS: usize = 1_000;
+
+/// Sizes of segments, over and over; 10 and 150,000 are multiples of their number, so that the
+/// queue's end looks the same.
+const SIZES: [usize; 10] = [1, 64, 1460, 200, 512, 513, 700, 1000, 1448, 1460];
+
+const LENGTHS: [usize; 2] = [10, 150_000];
+
+type Measurement = (&'static str, fn(usize));
+
+const MEASUREMENTS: [Measurement; 9] = [
+    ("append, 1 to 1460 bytes", append),
+    ("put_back of 1460 bytes", put_back),
+    ("concat of a queue of 3", concat),
+    ("take of 1460 bytes", take),
+    ("discard of 1460 bytes", discard),
+    ("view of 1460 bytes, in sequence", view),
+    ("copy_packet of 1460, in sequence", copy),
+    ("write of 100 bytes", write),
+    ("allocate and free", alloc),
+];
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, flag, name, length] = &args[..]
+        && flag == "--measure"
+    {
+        let (_, measure) = MEASUREMENTS.iter().find(|(n, _)| n == name).expect("a name");
+        return measure(length.parse().expect("a length"));
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return println!("instructions: valgrind is not installed; nothing was measured");
+    }
+    println!("{:<36} {:>12} {:>12}", "instructions of one operation", "at 10", "at 150,000");
+    for (name, _) in MEASUREMENTS {
+        let counts = LENGTHS.map(|length| collected(name, length));
+        println!("{name:<36} {:>12.1} {:>12.1}", counts[0], counts[1]);
+    }
+}
+
+/// Runs one measurement in a process of its own under callgrind.
+fn collected(name: &str, length: usize) -> f64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--collect-atstart=no", "--toggle-collect=*measured*"])
+        .arg(std::env::current_exe().expect("own path"))
+        .args(["--measure", name, &length.to_string()])
+        .output()
+        .expect("valgrind runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let count = text.lines().find_map(|line| line.split("Collected :").nth(1));
+    let count: f64 = count.and_then(|n| n.trim().parse().ok()).unwrap_or(f64::NAN);
+    count / OPERATIONS as f64
+}
+
+struct Setup {
+    pool: Pool,
+    queue: ByteQueue,
+    packets: Vec<Packet>,
+}
+
+/// A queue of `length` segments, and packets for the operations.
+fn setup(length: usize, size: impl Fn(usize) -> usize) -> Setup {
+    let pool = Pool::new(PoolConfig {
+        initial_frames: 160_000,
+        views: 4_000,
+        huge_pages: HugePages::Never,
+        prefault: false,
+        ..PoolConfig::default()
+    })
+    .unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    let packet = |size| Packet::from_slice(&pool, 64, &vec![1; size]).unwrap();
+    for i in 0..length {
+        queue.append(packet(SIZES[i % SIZES.len()])).unwrap();
+    }
+    let packets = (0..OPERATIONS).map(|i| packet(size(i))).collect();
+    // Empties the magazines, so that each measurement meets the depot equally often.
+    pool.release_idle();
+    Setup { pool, queue, packets }
+}
+
+fn append(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, packets: Vec<Packet>) {
+        for packet in packets {
+            let _ = black_box(queue.append(packet));
+        }
+    }
+    let Setup { pool: _pool, mut queue, packets } = setup(length, |i| SIZES[i % SIZES.len()]);
+    measured(&mut queue, packets);
+}
+
+fn put_back(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, packets: Vec<Packet>) {
+        for packet in packets {
+            queue.put_back(packet);
+        }
+    }
+    let Setup { pool: _pool, mut queue, packets } = setup(length, |_| 1460);
+    measured(&mut queue, packets);
+}
+
+fn concat(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, others: &mut [ByteQueue]) {
+        for other in others {
+            queue.concat(other);
+        }
+    }
+    let Setup { pool, mut queue, .. } = setup(length, |_| 1);
+    let mut others: Vec<_> = (0..OPERATIONS)
+        .map(|_| {
+            let mut other = ByteQueue::new(QueueLimits::new(usize::MAX));
+            other.write(&pool, &[1; 5000]);
+            other
+        })
+        .collect();
+    measured(&mut queue, &mut others);
+}
+
+/// Fills the front, so that there is something to take at 10 segments too.
+fn with_front(length: usize) -> Setup {
+    let mut setup = setup(length, |_| 1460);
+    for packet in setup.packets.drain(..) {
+        setup.queue.put_back(packet);
+    }
+    setup
+}
+
+fn take(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, pool: &Pool) {
+        for _ in 0..OPERATIONS {
+            std::mem::forget(black_box(queue.take(1460, pool)));
+        }
+    }
+    let Setup { pool, mut queue, .. } = with_front(length);
+    measured(&mut queue, &pool);
+}
+
+fn discard(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue) {
+        for _ in 0..OPERATIONS {
+            black_box(queue.discard(1460));
+        }
+    }
+    let Setup { pool: _pool, mut queue, .. } = with_front(length);
+    measured(&mut queue);
+}
+
+fn view(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, pool: &Pool) {
+        for i in 0..OPERATIONS {
+            drop(black_box(queue.view(pool, i * 1460, 1460)));
+        }
+    }
+    let Setup { pool, mut queue, .. } = with_front(length);
+    measured(&mut queue, &pool);
+}
+
+fn copy(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, pool: &Pool) {
+        for i in 0..OPERATIONS {
+            drop(black_box(queue.copy_packet(pool, 128, i * 1460, 1460)));
+        }
+    }
+    let Setup { pool, mut queue, .. } = with_front(length);
+    measured(&mut queue, &pool);
+}
+
+fn write(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, pool: &Pool) {
+        for _ in 0..OPERATIONS {
+            black_box(queue.write(pool, &[1; 100]));
+        }
+    }
+    let Setup { pool, mut queue, .. } = setup(length, |_| 1);
+    measured(&mut queue, &pool);
+}
+
+fn alloc(length: usize) {
+    #[inline(never)]
+    fn measured(pool: &Pool) {
+        for _ in 0..OPERATIONS {
+            drop(black_box(pool.alloc(128)));
+        }
+    }
+    let Setup { pool, queue: _queue, .. } = setup(length, |_| 1);
+    measured(&pool);
+}
