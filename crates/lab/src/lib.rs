@@ -19,3 +19,4 @@ pub mod store;
 pub mod stats;
 pub mod worker;
 pub mod runner;
+pub mod report;

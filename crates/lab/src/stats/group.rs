@@ -10,7 +10,7 @@ use crate::record::{RunRecord, configuration_label};
 pub struct Key {
     /// Workload.
     pub workload: String,
-    /// Levels of the factors.
+    /// Levels of the factors; `stack` and `workload` are none of them, even if the run lists them.
     pub factors: BTreeMap<String, String>,
     /// Stack.
     pub stack: String,
@@ -19,11 +19,9 @@ pub struct Key {
 impl Key {
     /// That of a run.
     pub fn of(run: &RunRecord) -> Self {
-        Self {
-            workload: run.workload.clone(),
-            factors: run.factors.clone(),
-            stack: run.stack.clone(),
-        }
+        let mut factors = run.factors.clone();
+        factors.retain(|name, _| name != "stack" && name != "workload");
+        Self { workload: run.workload.clone(), factors, stack: run.stack.clone() }
     }
 
     /// Workload and factors: what is compared between stacks.

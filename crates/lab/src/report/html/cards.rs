@@ -1,0 +1,120 @@
+//! The section "over time": a card per run, by case and stack.
+
+use serde::Serialize;
+
+use super::super::model::{Case, Model, Row};
+use super::super::units::Scale;
+use super::activity;
+use crate::record::RunRecord;
+
+/// Drawn steps in a page, over all cards: beyond it each stack shows fewer runs.
+const WEIGHT: usize = 5_000;
+
+#[derive(Serialize)]
+pub(super) struct CaseCards {
+    label: String,
+    what: String,
+    sides: Vec<SideCards>,
+}
+
+#[derive(Serialize)]
+struct SideCards {
+    label: String,
+    place: usize,
+    cards: Vec<Card>,
+    /// Runs that are not drawn for want of room.
+    left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Card {
+    order: u32,
+    block: u32,
+    value: String,
+    valid: bool,
+    svg: String,
+}
+
+/// Cards of all runs, or of as many per stack as the page has room for.
+pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
+    let weight: usize = model.runs.iter().map(activity::weight).sum();
+    let sides: usize = model.cases.iter().map(|case| case.rows.len()).sum();
+    let mean = (weight / model.runs.len().max(1)).max(1);
+    let each = if weight <= WEIGHT { usize::MAX } else { (WEIGHT / mean / sides.max(1)).max(1) };
+    // With very many sides even one card each is too much: the first ones are drawn.
+    let mut room = (WEIGHT / mean).max(sides.min(40));
+    let cases = model.cases.iter().map(|case| {
+        let runs = || case.rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid));
+        let largest = runs().map(|run| activity::largest(run)).fold(0.0, f64::max);
+        let what = runs().find_map(|run| activity::outcome_key(run)).map_or(String::new(), |key| key.to_owned());
+        let sides = case.rows.iter().map(|row| side(row, case, largest, each, &mut room)).collect();
+        CaseCards { label: case.label.clone(), what, sides }
+    });
+    cases.collect()
+}
+
+fn side(row: &Row<'_>, case: &Case<'_>, largest: f64, each: usize, room: &mut usize) -> SideCards {
+    let all: Vec<&RunRecord> = row.group.valid.iter().chain(&row.group.invalid).copied().collect();
+    let mut drawn = representative(&all, each.min(*room));
+    *room = room.saturating_sub(if each == usize::MAX { 0 } else { drawn.len() });
+    drawn.sort_by_key(|run| run.order);
+    let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, case, largest)).collect();
+    SideCards { label: row.label.clone(), place: row.place, left_out: all.len() - cards.len(), cards }
+}
+
+/// At most `count` runs: spread evenly over the sorted outcome, so slow and fast ones are among them.
+fn representative<'a>(runs: &[&'a RunRecord], count: usize) -> Vec<&'a RunRecord> {
+    if runs.len() <= count {
+        return runs.to_vec();
+    }
+    let outcome = |run: &RunRecord| {
+        let key = activity::outcome_key(run);
+        key.and_then(|key| run.result(key)).unwrap_or(f64::NEG_INFINITY)
+    };
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(|a, b| outcome(a).total_cmp(&outcome(b)));
+    match count {
+        0 => Vec::new(),
+        1 => vec![sorted[sorted.len() / 2]],
+        _ => (0..count).map(|at| sorted[at * (sorted.len() - 1) / (count - 1)]).collect(),
+    }
+}
+
+fn card(run: &RunRecord, case: &Case<'_>, largest: f64) -> Card {
+    let table = case.tables.iter().find(|table| table.metric.headline);
+    let value = table.and_then(|table| Some(table.scale.with_unit(run.result(&table.metric.key)?)));
+    let fallback = || {
+        let (key, value) = run.results.iter().next()?;
+        Some(Scale::of(key, *value).with_unit(*value))
+    };
+    Card {
+        order: run.order,
+        block: run.block,
+        value: value.or_else(fallback).unwrap_or_default(),
+        valid: run.validity.valid,
+        svg: activity::plot(run, largest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn representatives_include_the_ends() {
+        let runs: Vec<RunRecord> = (0..20u32)
+            .map(|order| {
+                let mut run = RunRecord::new(order.to_string());
+                run.results.insert("throughput_bits_per_s".into(), f64::from((order * 7) % 20));
+                run.intervals.series.insert("throughput_bits_per_s".into(), vec![1.0]);
+                run
+            })
+            .collect();
+        let all: Vec<&RunRecord> = runs.iter().collect();
+        let values = |count| -> Vec<f64> {
+            representative(&all, count).iter().map(|run| run.results["throughput_bits_per_s"]).collect()
+        };
+        assert_eq!(values(3), [0.0, 9.0, 19.0]);
+        assert_eq!((values(1).len(), values(0).len(), values(50).len()), (1, 0, 20));
+    }
+}

@@ -1,0 +1,307 @@
+//! What the machine did, as tables: CPUs with their interrupts, workers, interfaces, connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::super::model::{Case, Row};
+use super::super::units::{Scale, significant};
+use crate::record::{Probes, RunRecord};
+use crate::stats::median;
+
+/// CPUs listed per stack: the busiest.
+const CPUS: usize = 16;
+/// Device interrupts listed per stack.
+const DEVICES: usize = 5;
+
+/// Columns of the CPU table: shares of time, then events per second.
+pub(super) const CPU_COLUMNS: [&str; 11] =
+    ["usr", "sys", "softirq", "irq", "steal", "wait", "idle", "RES/s", "CAL/s", "TLB/s", "NET_RX/s"];
+
+/// The machine in one case.
+#[derive(Serialize)]
+pub(super) struct Machine {
+    label: String,
+    sides: Vec<Side>,
+}
+
+/// The machine in one case under one stack, medians over the runs that count.
+#[derive(Serialize)]
+struct Side {
+    label: String,
+    place: usize,
+    cpus: Vec<(String, Vec<String>)>,
+    remark: String,
+    workers: Vec<[String; 7]>,
+    interfaces: Vec<[String; 8]>,
+    protocols: Vec<(String, String)>,
+    tcp: Vec<Connection>,
+}
+
+#[derive(Serialize)]
+struct Connection {
+    title: String,
+    fields: Vec<(String, String)>,
+}
+
+/// The tables of a case.
+pub(super) fn tables(case: &Case<'_>) -> Machine {
+    Machine { label: case.label.clone(), sides: case.rows.iter().map(side).collect() }
+}
+
+fn side(row: &Row<'_>) -> Side {
+    let runs = &row.group.valid;
+    Side {
+        label: row.label.clone(),
+        place: row.place,
+        cpus: cpus(runs),
+        remark: remark(runs),
+        workers: workers(runs),
+        interfaces: interfaces(runs),
+        protocols: protocols(runs),
+        tcp: connections(runs),
+    }
+}
+
+/// Seconds between the first and the last sample.
+fn length_s(probes: &Probes) -> Option<f64> {
+    let length = probes.times_s.last()? - probes.times_s.first()?;
+    (length > 0.0).then_some(length)
+}
+
+/// Median over the runs in which `of` has a value.
+fn over<'a>(runs: &[&'a RunRecord], of: impl Fn(&'a Probes) -> Option<f64>) -> Option<f64> {
+    median(&runs.iter().filter_map(|run| of(&run.probes)).collect::<Vec<_>>())
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".into(), rate)
+}
+
+/// Rates below ten keep a decimal, others none.
+fn rate(value: f64) -> String {
+    match value {
+        v if v == 0.0 => "0".into(),
+        v if v < 10.0 => format!("{v:.1}"),
+        v => super::super::units::grouped(v),
+    }
+}
+
+fn cpus(runs: &[&RunRecord]) -> Vec<(String, Vec<String>)> {
+    let activities = runs.iter().filter_map(|run| run.probes.cpu.as_ref());
+    let numbers: BTreeSet<u32> = activities.flat_map(|cpu| cpu.cpus.iter().map(|one| one.cpu)).collect();
+    let mut rows: Vec<(f64, u32, Vec<String>)> = numbers
+        .into_iter()
+        .map(|number| {
+            let busy = over(runs, |probes| share(probes, number, "idle")).map_or(0.0, |idle| 1.0 - idle);
+            (busy, number, cpu(runs, number))
+        })
+        .collect();
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    rows.truncate(CPUS);
+    rows.sort_by_key(|row| row.1);
+    rows.into_iter().map(|(_, number, cells)| (format!("CPU {number}"), cells)).collect()
+}
+
+fn cpu(runs: &[&RunRecord], cpu: u32) -> Vec<String> {
+    let kinds = CPU_COLUMNS[..7].iter().map(|kind| {
+        let share = over(runs, |probes| share(probes, cpu, kind));
+        share.map_or_else(|| "–".into(), |share| format!("{:.0}", share * 100.0))
+    });
+    let ipis = ["RES", "CAL", "TLB"].iter().map(|id| {
+        let rate = over(runs, |probes| {
+            let interrupts = probes.interrupts.as_ref()?;
+            let column = interrupts.cpus.iter().position(|one| *one == cpu)?;
+            let row = interrupts.rows.iter().find(|row| row.id == *id)?;
+            Some(*row.counts.get(column)? as f64 / length_s(probes)?)
+        });
+        number(rate)
+    });
+    let net_rx = over(runs, |probes| {
+        let counts = probes.softirqs.as_ref()?.get("NET_RX")?;
+        Some(*counts.get(cpu as usize)? as f64 / length_s(probes)?)
+    });
+    kinds.chain(ipis).chain([number(net_rx)]).collect()
+}
+
+fn share(probes: &Probes, cpu: u32, kind: &str) -> Option<f64> {
+    let one = probes.cpu.as_ref()?.cpus.iter().find(|one| one.cpu == cpu)?;
+    let all: f64 = one.kinds().iter().map(|(_, series)| series.iter().sum::<f64>()).sum();
+    // Lowered priority is user code too.
+    let of_kind = one.total_s(kind) + if kind == "usr" { one.total_s("nice") } else { 0.0 };
+    (all > 0.0).then(|| of_kind / all)
+}
+
+/// Context switches, device interrupts and softnet trouble in one line.
+fn remark(runs: &[&RunRecord]) -> String {
+    let mut parts = Vec::new();
+    let switches = over(runs, |probes| {
+        Some(probes.context_switches.as_ref()?.iter().sum::<u64>() as f64 / length_s(probes)?)
+    });
+    if let Some(switches) = switches {
+        parts.push(format!("context switches {}/s", rate(switches)));
+    }
+    let named = runs.iter().filter_map(|run| run.probes.interrupts.as_ref()).flat_map(|all| &all.rows);
+    let devices: BTreeSet<(&str, &str)> = named
+        .filter(|row| row.id.bytes().all(|byte| byte.is_ascii_digit()))
+        .map(|row| (row.id.as_str(), row.name.as_str()))
+        .collect();
+    let mut devices: Vec<(f64, &str)> = devices
+        .into_iter()
+        .filter_map(|(id, name)| {
+            let rate = over(runs, |probes| {
+                let row = probes.interrupts.as_ref()?.rows.iter().find(|row| row.id == id);
+                Some(row.map_or(0, |row| row.counts.iter().sum::<u64>()) as f64 / length_s(probes)?)
+            })?;
+            (rate >= 1.0).then_some((rate, name))
+        })
+        .collect();
+    devices.sort_by(|a, b| b.0.total_cmp(&a.0));
+    parts.extend(devices.iter().take(DEVICES).map(|(events, name)| format!("{name} {}/s", rate(*events))));
+    let lost = |pick: fn(&crate::record::SoftnetCpu) -> u64| {
+        over(runs, |probes| Some(probes.softnet.as_ref()?.iter().map(pick).sum::<u64>() as f64)).unwrap_or(0.0)
+    };
+    for (name, count) in [("backlog drops", lost(|cpu| cpu.dropped)), ("time squeezes", lost(|cpu| cpu.time_squeezed))] {
+        if count > 0.0 {
+            parts.push(format!("{name} {}", rate(count)));
+        }
+    }
+    parts.join(" · ")
+}
+
+fn workers(runs: &[&RunRecord]) -> Vec<[String; 7]> {
+    let all = runs.iter().filter_map(|run| run.probes.workers.as_ref());
+    let roles: BTreeSet<&String> = all.flat_map(|workers| workers.keys()).collect();
+    let rows = roles.into_iter().map(|role| {
+        let of = |pick: fn(&crate::record::WorkerActivity) -> f64| {
+            over(runs, |probes| Some(pick(probes.workers.as_ref()?.get(role)?)))
+        };
+        let per_s = |pick: fn(&crate::record::WorkerActivity) -> u64| {
+            number(over(runs, |probes| Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / length_s(probes)?)))
+        };
+        let seconds = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.2}"));
+        [
+            role.clone(),
+            seconds(of(|worker| worker.usr_s)),
+            seconds(of(|worker| worker.sys_s)),
+            per_s(|worker| worker.voluntary_switches),
+            per_s(|worker| worker.involuntary_switches),
+            places(runs, role),
+            number(of(|worker| worker.moves_seen as f64)),
+        ]
+    });
+    rows.collect()
+}
+
+/// `CPU 0 88 %, CPU 1 12 %`: where the threads were seen, over all runs, four places at most.
+fn places(runs: &[&RunRecord], role: &str) -> String {
+    let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
+    for worker in runs.iter().filter_map(|run| run.probes.workers.as_ref()?.get(role)) {
+        for (cpu, count) in &worker.seen_on_cpu {
+            *seen.entry(*cpu).or_default() += count;
+        }
+    }
+    let all: u64 = seen.values().sum();
+    let mut seen: Vec<_> = seen.into_iter().collect();
+    seen.sort_by_key(|(cpu, count)| (std::cmp::Reverse(*count), *cpu));
+    let text: Vec<String> = seen
+        .iter()
+        .take(4)
+        .map(|(cpu, count)| format!("CPU {cpu} {:.0} %", *count as f64 * 100.0 / all.max(1) as f64))
+        .collect();
+    if text.is_empty() { "–".into() } else { text.join(", ") }
+}
+
+fn interfaces(runs: &[&RunRecord]) -> Vec<[String; 8]> {
+    let all = runs.iter().filter_map(|run| run.probes.hosts.as_ref());
+    let names: BTreeSet<(&String, &String)> =
+        all.flat_map(|hosts| hosts.iter().flat_map(|(host, one)| one.interfaces.keys().map(move |name| (host, name)))).collect();
+    let rows = names.into_iter().filter_map(|(host, name)| {
+        let of = |pick: fn(&crate::record::InterfaceCounters) -> u64| {
+            over(runs, |probes| Some(pick(probes.hosts.as_ref()?.get(host)?.interfaces.get(name)?) as f64)).unwrap_or(0.0)
+        };
+        let (rx, tx) = (of(|one| one.rx_bytes), of(|one| one.tx_bytes));
+        if rx + tx == 0.0 {
+            return None;
+        }
+        let (rx_packets, tx_packets) = (of(|one| one.rx_packets), of(|one| one.tx_packets));
+        let each = |bytes: f64, packets: f64| if packets > 0.0 { rate((bytes / packets).round()) } else { "–".into() };
+        let bytes = |bytes: f64| Scale::of("x_bytes", bytes).with_unit(bytes);
+        Some([
+            format!("{host}/{name}"),
+            bytes(rx),
+            rate(rx_packets),
+            each(rx, rx_packets),
+            bytes(tx),
+            rate(tx_packets),
+            each(tx, tx_packets),
+            rate(of(|one| one.rx_dropped + one.tx_dropped + one.rx_errors + one.tx_errors)),
+        ])
+    });
+    rows.collect()
+}
+
+/// Counters that tell of trouble or of a way taken; the rest is in the embedded data.
+const TELLING: &[&str] = &[
+    "Tcp.RetransSegs",
+    "Tcp.InErrs",
+    "Tcp.OutRsts",
+    "TcpExt.TCPTimeouts",
+    "TcpExt.TCPLossProbes",
+    "TcpExt.TCPFastRetrans",
+    "TcpExt.TCPSACKReorder",
+    "TcpExt.TCPOFOQueue",
+    "TcpExt.TCPRcvCollapsed",
+    "TcpExt.PruneCalled",
+    "TcpExt.TCPBacklogDrop",
+    "TcpExt.TCPRcvQDrop",
+    "TcpExt.TCPToZeroWindowAdv",
+    "TcpExt.TCPZeroWindowDrop",
+    "TcpExt.DelayedACKs",
+    "TcpExt.TCPAutoCorking",
+    "TcpExt.TCPMemoryPressures",
+    "TcpExt.ListenDrops",
+    "Ip.InDiscards",
+    "Ip.ReasmFails",
+];
+
+fn protocols(runs: &[&RunRecord]) -> Vec<(String, String)> {
+    let all = runs.iter().filter_map(|run| run.probes.hosts.as_ref());
+    let hosts: BTreeSet<&String> = all.flat_map(|hosts| hosts.keys()).collect();
+    let mut rows = Vec::new();
+    for host in hosts {
+        for name in TELLING {
+            let count = over(runs, |probes| {
+                let protocols = &probes.hosts.as_ref()?.get(host)?.protocols;
+                Some(protocols.get(*name).copied().unwrap_or(0) as f64)
+            });
+            if let Some(count) = count.filter(|count| *count != 0.0) {
+                rows.push((format!("{host} {name}"), rate(count)));
+            }
+        }
+    }
+    rows
+}
+
+fn connections(runs: &[&RunRecord]) -> Vec<Connection> {
+    type Side<'a> = (&'a str, &'a str, Option<&'a str>);
+    let mut sides: BTreeMap<Side<'_>, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+    for info in runs.iter().flat_map(|run| &run.probes.tcp_info) {
+        let side = sides.entry((&info.role, &info.stack, info.congestion.as_deref())).or_default();
+        for (name, value) in &info.fields {
+            side.entry(name).or_default().push(*value);
+        }
+    }
+    let connections = sides.into_iter().map(|((role, stack, congestion), fields)| Connection {
+        title: [Some(role), Some(stack), congestion].into_iter().flatten().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" · "),
+        fields: fields
+            .into_iter()
+            .filter_map(|(name, values)| {
+                let middle = median(&values)?;
+                let text = if middle.fract() == 0.0 { super::super::units::grouped(middle) } else { significant(middle) };
+                Some((name.to_owned(), text))
+            })
+            .collect(),
+    });
+    connections.collect()
+}

@@ -1,0 +1,97 @@
+//! What the results are called and which of them come first.
+
+use std::collections::BTreeSet;
+
+use crate::record::RunRecord;
+use crate::record::keys;
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// One result as shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Metric {
+    pub(super) key: String,
+    pub(super) label: String,
+    pub(super) better: Better,
+    /// Drawn and put into the verdict table; the others are listed.
+    pub(super) headline: bool,
+}
+
+/// Known results in the order of showing: key, label, better, headline.
+const KNOWN: &[(&str, &str, Better, bool)] = &[
+    (keys::THROUGHPUT, "throughput", Better::Higher, true),
+    (keys::TRANSACTIONS, "transactions", Better::Higher, true),
+    (keys::CPU_PER_GB, "CPU per GB, whole machine", Better::Lower, true),
+    (keys::CPU_PER_TRANSACTION, "CPU per transaction, whole machine", Better::Lower, true),
+    (keys::LATENCY_P50, "latency, median", Better::Lower, true),
+    (keys::LATENCY_P90, "latency, 90 %", Better::Lower, false),
+    (keys::LATENCY_P99, "latency, 99 %", Better::Lower, true),
+    (keys::LATENCY_P999, "latency, 99.9 %", Better::Lower, false),
+    ("latency_mean_us", "latency, mean", Better::Lower, false),
+    (keys::LATENCY_MAX, "latency, largest", Better::Lower, false),
+    (keys::CPU_SECONDS, "CPU time, whole machine", Better::Neither, false),
+    (keys::PAYLOAD, "payload", Better::Neither, false),
+    (keys::TRANSACTION_COUNT, "transactions counted", Better::Neither, false),
+];
+
+/// Results that say the same as another one of the same run and are not worth a plot beside it:
+/// the bits of a request/response workload follow from its transactions.
+const IMPLIED: &[(&str, &str)] = &[(keys::THROUGHPUT, keys::TRANSACTIONS), (keys::CPU_PER_GB, keys::TRANSACTIONS)];
+
+/// The results that these runs have, known ones first.
+pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Vec<Metric> {
+    let present: BTreeSet<&str> = runs.flat_map(|run| run.results.keys().map(String::as_str)).collect();
+    let implied = |key: &str| IMPLIED.iter().any(|(one, by)| *one == key && present.contains(by));
+    let known = KNOWN.iter().filter(|(key, ..)| present.contains(key)).map(|(key, label, better, headline)| Metric {
+        key: (*key).into(),
+        label: (*label).into(),
+        better: *better,
+        headline: *headline && !implied(key),
+    });
+    let others = present.iter().filter(|key| !KNOWN.iter().any(|(known, ..)| known == *key));
+    let others = others.map(|key| Metric {
+        key: (*key).into(),
+        label: spoken(key),
+        better: Better::Neither,
+        headline: false,
+    });
+    known.chain(others).collect()
+}
+
+/// `near_cpu_s` is "near cpu": the unit is written with the number.
+fn spoken(key: &str) -> String {
+    let ends = ["_bits_per_s", "_bytes_per_s", "_per_s", "_bytes", "_us", "_ms", "_s"];
+    let bare = ends.iter().find_map(|end| key.strip_suffix(end)).unwrap_or(key);
+    bare.replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics(results: &[&str]) -> Vec<Metric> {
+        let mut run = RunRecord::new("x");
+        run.results = results.iter().map(|key| ((*key).to_owned(), 1.0)).collect();
+        of_runs([run].iter())
+    }
+
+    #[test]
+    fn known_results_come_first_and_unknown_ones_are_listed() {
+        let metrics = metrics(&["near_cpu_s", "cpu_s_per_gb", "throughput_bits_per_s"]);
+        let keys: Vec<_> = metrics.iter().map(|metric| metric.key.as_str()).collect();
+        assert_eq!(keys, ["throughput_bits_per_s", "cpu_s_per_gb", "near_cpu_s"]);
+        assert_eq!((metrics[2].label.as_str(), metrics[2].headline), ("near cpu", false));
+    }
+
+    #[test]
+    fn the_bits_of_a_request_response_workload_are_no_headline() {
+        let metrics = metrics(&["transactions_per_s", "throughput_bits_per_s"]);
+        assert!(!metrics[0].headline && metrics[1].headline);
+    }
+}

@@ -1,0 +1,75 @@
+//! What the runs of an experiment say: text for the terminal, JSON lines, and one HTML page.
+//!
+//! All three show the same numbers: they are computed once, in [`Report::new`], and written by the
+//! same functions.
+
+mod html;
+mod metric;
+mod model;
+mod text;
+mod units;
+mod verdict;
+
+#[cfg(test)]
+mod fixture;
+
+use std::fmt;
+
+use crate::record::{ExperimentRecord, RunRecord};
+use model::Model;
+
+/// The summary of an experiment.
+#[derive(Debug)]
+pub struct Report<'a> {
+    model: Model<'a>,
+}
+
+/// The page could not be made.
+#[derive(Debug)]
+pub struct ReportError(String);
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the report page could not be made: {}", self.0)
+    }
+}
+
+impl std::error::Error for ReportError {}
+
+impl<'a> Report<'a> {
+    /// Computes the summary. Runs of other experiments do not belong here; an unfinished
+    /// experiment and one without a valid run are fine.
+    pub fn new(experiment: &'a ExperimentRecord, runs: &'a [RunRecord]) -> Self {
+        Self { model: Model::new(experiment, runs) }
+    }
+
+    /// The answer in one or two sentences.
+    pub fn verdict(&self) -> String {
+        verdict::sentence(&self.model)
+    }
+
+    /// Tables for a terminal of any width of at least 80 columns: medians, intervals, n, ratios,
+    /// invalid runs.
+    pub fn text(&self) -> String {
+        text::render(&self.model)
+    }
+
+    /// One self-contained page: no network, no script, below 2 MB.
+    pub fn html(&self) -> Result<String, ReportError> {
+        html::render(&self.model).map_err(|error| ReportError(format!("{error:#}")))
+    }
+}
+
+/// One JSON object per run and line, in the order given: the run format of `docs/run-format.md`.
+pub fn json_lines(runs: &[RunRecord]) -> String {
+    let mut lines = String::new();
+    for run in runs {
+        // Maps with text keys and numbers: this cannot fail.
+        lines.push_str(&serde_json::to_string(run).expect("a run record is representable in JSON"));
+        lines.push('\n');
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! The numbers of a report, computed once for all its forms.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::metric::{self, Metric};
+use super::units::Scale;
+use crate::record::{ExperimentRecord, RunRecord, configuration_label};
+use crate::stats::{Bootstrap, Comparison, Group, Summary, compare, groups};
+
+/// An experiment by cases.
+#[derive(Debug)]
+pub(super) struct Model<'a> {
+    pub(super) experiment: &'a ExperimentRecord,
+    pub(super) runs: &'a [RunRecord],
+    pub(super) cases: Vec<Case<'a>>,
+    /// Factors that had one level in all runs of a workload: workload, then factor and level.
+    pub(super) held: Vec<(String, Vec<(String, String)>)>,
+}
+
+/// One workload at one level of every factor: what the stacks are compared in.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) workload: String,
+    /// Workload and the factors that vary.
+    pub(super) label: String,
+    /// The stacks, the base first.
+    pub(super) rows: Vec<Row<'a>>,
+    pub(super) tables: Vec<Table>,
+}
+
+/// The runs of a case on one stack.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    /// The stack, with factors that only it has.
+    pub(super) label: String,
+    /// Place of the stack in the design: chooses colour and shape.
+    pub(super) place: usize,
+    pub(super) group: Group<'a>,
+}
+
+/// One result of a case, a cell per row.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) metric: Metric,
+    pub(super) scale: Scale,
+    pub(super) cells: Vec<Cell>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) summary: Option<Summary>,
+    /// Against the first row; `None` for that row itself.
+    pub(super) comparison: Option<Comparison>,
+}
+
+type Factors = BTreeMap<String, String>;
+
+impl<'a> Model<'a> {
+    pub(super) fn new(experiment: &'a ExperimentRecord, runs: &'a [RunRecord]) -> Self {
+        let groups = groups(runs, &experiment.workloads, &experiment.stacks);
+        let mut workloads: Vec<String> = Vec::new();
+        for group in &groups {
+            if !workloads.contains(&group.key.workload) {
+                workloads.push(group.key.workload.clone());
+            }
+        }
+        let mut stacks = experiment.stacks.clone();
+        for group in &groups {
+            if !stacks.contains(&group.key.stack) {
+                stacks.push(group.key.stack.clone());
+            }
+        }
+        let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
+        let mut model = Self { experiment, runs, cases: Vec::new(), held: Vec::new() };
+        for workload in workloads {
+            let own: Vec<_> = groups.iter().filter(|group| group.key.workload == workload).cloned().collect();
+            let design = Design::of(&own);
+            model.held.push((workload.clone(), design.held(&own)));
+            model.cases.extend(design.cases(workload, own, &stacks, &experiment.factors, &bootstrap));
+        }
+        model
+    }
+
+    pub(super) fn valid_runs(&self) -> usize {
+        self.runs.iter().filter(|run| run.validity.valid).count()
+    }
+
+    pub(super) fn invalid(&self) -> impl Iterator<Item = &'a RunRecord> {
+        self.runs.iter().filter(|run| !run.validity.valid)
+    }
+
+    /// Label of the case and of the stack that a run belongs to.
+    pub(super) fn labels_of(&self, run: &RunRecord) -> (&str, &str) {
+        let here = |group: &Group<'_>| group.valid.iter().chain(&group.invalid).any(|one| one.id == run.id);
+        let found = self.cases.iter().find_map(|case| {
+            let row = case.rows.iter().find(|row| here(&row.group))?;
+            Some((case.label.as_str(), row.label.as_str()))
+        });
+        found.unwrap_or(("", ""))
+    }
+}
+
+/// Which factors of a workload make a case, which only tell the rows of a stack apart.
+struct Design {
+    /// Factors that every run has and that vary.
+    varying: BTreeSet<String>,
+    /// Factors that every run has.
+    common: BTreeSet<String>,
+}
+
+impl Design {
+    fn of(groups: &[Group<'_>]) -> Self {
+        let mut levels: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+        for group in groups {
+            for (name, level) in &group.key.factors {
+                let entry = levels.entry(name).or_default();
+                entry.0 += 1;
+                entry.1.insert(level);
+            }
+        }
+        let everywhere = levels.iter().filter(|(_, (count, _))| *count == groups.len());
+        let common = everywhere.clone().map(|(name, _)| (*name).to_owned()).collect();
+        let varying = everywhere.filter(|(_, (_, seen))| seen.len() > 1).map(|(name, _)| (*name).to_owned());
+        Self { varying: varying.collect(), common }
+    }
+
+    fn held(&self, groups: &[Group<'_>]) -> Vec<(String, String)> {
+        let Some(first) = groups.first() else { return Vec::new() };
+        let held = first.key.factors.iter().filter(|(name, _)| self.common.contains(*name) && !self.varying.contains(*name));
+        held.map(|(name, level)| (name.clone(), level.clone())).collect()
+    }
+
+    fn only(names: &BTreeSet<String>, factors: &Factors, inside: bool) -> Factors {
+        let kept = factors.iter().filter(|(name, _)| names.contains(*name) == inside);
+        kept.map(|(name, level)| (name.clone(), level.clone())).collect()
+    }
+
+    fn cases<'a>(
+        &self,
+        workload: String,
+        groups: Vec<Group<'a>>,
+        stacks: &[String],
+        levels: &BTreeMap<String, Vec<String>>,
+        bootstrap: &Bootstrap,
+    ) -> Vec<Case<'a>> {
+        let mut by_factors: BTreeMap<Vec<Level>, (Factors, Vec<Row<'a>>)> = BTreeMap::new();
+        for group in groups {
+            let shared = Self::only(&self.varying, &group.key.factors, true);
+            let own = Self::only(&self.common, &group.key.factors, false);
+            let order = shared.iter().map(|(name, level)| Level::of(level, levels.get(name))).collect();
+            let place = stacks.iter().position(|stack| *stack == group.key.stack).unwrap_or(stacks.len());
+            let row = Row { label: configuration_label(&group.key.stack, &own), place, group };
+            by_factors.entry(order).or_insert_with(|| (shared, Vec::new())).1.push(row);
+        }
+        let cases = by_factors.into_values().map(|(factors, mut rows)| {
+            rows.sort_by_key(|row| (row.place, row.label.clone()));
+            let tables = tables(&rows, stacks, bootstrap);
+            Case { label: configuration_label(&workload, &factors), workload: workload.clone(), rows, tables }
+        });
+        cases.collect()
+    }
+}
+
+/// Levels sort as the design lists them, others as numbers where they are numbers: 64 before 128.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Listed(usize),
+    Number(u64, String),
+    Text(String),
+}
+
+impl Level {
+    fn of(level: &str, listed: Option<&Vec<String>>) -> Self {
+        if let Some(place) = listed.and_then(|listed| listed.iter().position(|one| one == level)) {
+            return Self::Listed(place);
+        }
+        match level.parse::<f64>() {
+            // The bits of non-negative floats sort as they do.
+            Ok(number) if number >= 0.0 => Self::Number(number.to_bits(), level.to_owned()),
+            _ => Self::Text(level.to_owned()),
+        }
+    }
+}
+
+fn tables(rows: &[Row<'_>], stacks: &[String], bootstrap: &Bootstrap) -> Vec<Table> {
+    let runs = rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid)).copied();
+    let base = rows.first().filter(|row| stacks.first().is_none_or(|stack| *stack == row.group.key.stack));
+    let tables = metric::of_runs(runs).into_iter().map(|metric| {
+        let cells: Vec<Cell> = rows
+            .iter()
+            .enumerate()
+            .map(|(at, row)| Cell {
+                summary: row.group.summary(&metric.key, bootstrap),
+                comparison: base
+                    .filter(|_| at > 0)
+                    .and_then(|base| compare(&row.group, &base.group, &metric.key, bootstrap)),
+            })
+            .collect();
+        let largest = cells.iter().filter_map(|cell| cell.summary).map(|summary| summary.median).fold(0.0, f64::max);
+        Table { scale: Scale::of(&metric.key, largest), metric, cells }
+    });
+    tables.collect()
+}

@@ -1,0 +1,203 @@
+//! The forms of the report against each other and against what a page may be.
+
+use super::*;
+use crate::record::{ExperimentRecord, Timestamp};
+
+fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
+    let page = Report::new(experiment, runs).html().unwrap();
+    // For looking at it: MILLSTREAM_TEST_PAGE=FILE keeps the page.
+    if let Some(path) = std::env::var_os("MILLSTREAM_TEST_PAGE") {
+        std::fs::write(path, &page).unwrap();
+    }
+    page
+}
+
+#[test]
+fn every_run_is_a_point_in_every_plot_of_its_case() {
+    let (experiment, runs) = fixture::experiment();
+    let page = page_of(&experiment, &runs);
+    let report = Report::new(&experiment, &runs);
+    for case in &report.model.cases {
+        for table in case.tables.iter().filter(|table| table.metric.headline) {
+            for row in &case.rows {
+                for sample in row.group.samples(&table.metric.key) {
+                    let valid = sample.run.validity.valid;
+                    let title = format!(
+                        "<title>{}: {}, run {}, block {}{}</title>",
+                        row.label,
+                        table.scale.with_unit(sample.value),
+                        sample.run.order,
+                        sample.run.block,
+                        if valid { "" } else { ", does not count" }
+                    );
+                    assert!(page.contains(&title), "{title}");
+                }
+            }
+        }
+    }
+    let marks = page.matches("class=\"pt s").count();
+    // Two results per stream run, four per request/response run, and the cross of the legend.
+    assert_eq!(marks, 20 * 2 + 10 * 4 + 1);
+    assert_eq!(page.matches(" bad\" d=").count(), 2 + 1, "the invalid run is a cross in both of its plots");
+}
+
+#[test]
+fn text_and_page_show_the_same_numbers() {
+    let (experiment, runs) = fixture::experiment();
+    let report = Report::new(&experiment, &runs);
+    let (text, page) = (report.text(), report.html().unwrap());
+    let mut compared = 0;
+    for case in &report.model.cases {
+        assert!(text.contains(&case.label) && page.contains(&case.label));
+        for table in case.tables.iter().filter(|table| table.metric.headline) {
+            for cell in &table.cells {
+                let summary = cell.summary.unwrap();
+                let median = table.scale.number(summary.median);
+                let interval = text::interval_text(&summary, &table.scale);
+                assert!(text.contains(&median) && page.contains(&median), "{median}");
+                assert!(text.contains(&interval) && page.contains(&interval), "{interval}");
+                if let Some(comparison) = &cell.comparison {
+                    let ratio = verdict::ratio_with_interval(comparison);
+                    assert!(text.contains(&ratio) && page.contains(&ratio), "{ratio}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(compared, 2 + 2 + 4);
+    assert!(text.contains(&report.verdict()) && page.contains(&report.verdict()));
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside() {
+    let (experiment, runs) = fixture::experiment();
+    let page = page_of(&experiment, &runs);
+    for outside in ["http://", "https://", "<link", "<img", "<iframe", "@import", "url(", "src="] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let scripts: Vec<_> = page.match_indices("<script").collect();
+    assert_eq!(scripts.len(), 1, "the data, which is no code");
+    assert!(page.contains("<script type=\"application/json\" id=\"data\">"));
+    assert!(page.len() < 2_000_000, "{}", page.len());
+}
+
+#[test]
+fn the_page_is_well_formed_and_can_be_heard() {
+    let (experiment, runs) = fixture::experiment();
+    let page = page_of(&experiment, &runs);
+    for element in ["section", "article", "figure", "table", "svg", "details", "tr", "dl", "div", "text", "tbody"] {
+        let opened = page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
+    }
+    for svg in page.split("<svg ").skip(1) {
+        let head = &svg[..svg.find('>').unwrap()];
+        assert!(head.contains("aria-label") || head.contains("aria-hidden"), "{head}");
+    }
+    assert_eq!(page.matches("<table").count(), page.matches("<caption").count());
+    for anchor in page.split("href=\"#").skip(1) {
+        let id = anchor.split('"').next().unwrap();
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    assert!(page.contains("<odd &amp;") || page.contains("&lt;odd &amp;"), "the environment is text");
+    assert!(!page.contains("NaN"));
+}
+
+#[test]
+fn the_data_in_the_page_are_the_records() {
+    let (experiment, runs) = fixture::experiment();
+    let page = page_of(&experiment, &runs);
+    let from = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = &page[from..from + page[from..].find("</script>").unwrap()];
+    assert!(!data.contains('<'));
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let inside: Vec<RunRecord> = serde_json::from_value(data["runs"].clone()).unwrap();
+    assert!(inside == runs);
+    let own: ExperimentRecord = serde_json::from_value(data["experiment"].clone()).unwrap();
+    assert!(own == experiment);
+    assert_eq!(data["omitted"], serde_json::json!([]));
+}
+
+#[test]
+fn a_large_experiment_still_makes_a_small_page() {
+    let (mut experiment, few) = fixture::experiment();
+    let mut runs = Vec::new();
+    for order in 0..150u32 {
+        let mut run = few[order as usize % few.len()].clone();
+        run.id = experiment.run_id(order);
+        run.order = order;
+        run.block = order / 6;
+        let cpu = run.probes.cpu.as_mut().unwrap();
+        for number in 2..48 {
+            let mut more = cpu.cpus[0].clone();
+            more.cpu = number;
+            cpu.cpus.push(more);
+        }
+        runs.push(run);
+    }
+    experiment.planned_runs = 150;
+    let page = page_of(&experiment, &runs);
+    assert!(page.len() < 2_000_000, "{}", page.len());
+    assert!(page.contains("more runs are not drawn"));
+    assert!(page.contains("\"omitted\":[\"runs[].probes.hosts series\""));
+}
+
+#[test]
+fn json_is_one_record_per_line() {
+    let (_, runs) = fixture::experiment();
+    let text = json_lines(&runs);
+    let back: Vec<RunRecord> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(back == runs);
+}
+
+#[test]
+fn nothing_and_one_run_and_one_stack_are_reported_too() {
+    let (experiment, runs) = fixture::experiment();
+    let nothing = Report::new(&experiment, &[]);
+    assert!(nothing.verdict().contains("No valid run"));
+    assert!(nothing.text().contains("Only 0 of 30 planned runs"));
+    assert!(nothing.html().unwrap().contains("No valid run"));
+
+    let one = Report::new(&experiment, &runs[..1]);
+    assert!(one.text().contains("The kernel had"), "{}", one.text());
+    assert!(one.html().is_ok());
+
+    let kernel: Vec<RunRecord> = runs.iter().filter(|run| run.stack == "kernel").cloned().collect();
+    let kernel = Report::new(&experiment, &kernel);
+    assert!(!kernel.html().unwrap().contains("class=\"forest\""));
+
+    let other: Vec<RunRecord> = runs.iter().filter(|run| run.stack == "millstream").cloned().collect();
+    let other = Report::new(&experiment, &other);
+    assert!(!other.text().contains("1.00"), "without its base nothing is a ratio");
+}
+
+#[test]
+fn bare_records_of_another_program_are_reported() {
+    let experiment = ExperimentRecord::new("x", 1, Timestamp::from_unix_ms(0));
+    let mut run = RunRecord::new("r");
+    run.workload = "w".into();
+    run.stack = "other".into();
+    run.results.insert("events".into(), 3.0);
+    run.results.insert("odd_bytes".into(), f64::NAN);
+    run.validity.valid = false;
+    let runs = [run];
+    let report = Report::new(&experiment, &runs);
+    assert!(report.text().contains("no reason given"));
+    assert!(report.html().unwrap().contains("no: no reason given"));
+}
+
+#[test]
+fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
+    let (experiment, mut runs) = fixture::experiment();
+    for run in runs.iter_mut().filter(|run| run.stack == "millstream") {
+        let engine = if run.block % 2 == 0 { "local" } else { "net" };
+        run.factors.insert("engine".into(), engine.into());
+        run.factors.insert("stack".into(), "millstream".into());
+    }
+    let report = Report::new(&experiment, &runs);
+    let labels: Vec<&str> = report.model.cases.iter().map(|case| case.label.as_str()).collect();
+    assert_eq!(labels, ["tcp_stream direction=send", "tcp_stream direction=recv", "tcp_rr"]);
+    let rows: Vec<&str> = report.model.cases[0].rows.iter().map(|row| row.label.as_str()).collect();
+    assert_eq!(rows, ["kernel", "millstream engine=local", "millstream engine=net"]);
+    assert!(report.text().contains("tcp_rr everywhere with ip=v4 message_bytes=131072"));
+    assert!(report.model.cases[0].tables[0].cells[2].comparison.is_some());
+}
