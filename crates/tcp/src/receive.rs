@@ -92,6 +92,12 @@ impl Connection {
         if let Some(packet) = payload
             && len > 0
         {
+            if let Some(timestamps) = header.options.timestamps
+                && self.negotiated.timestamps
+                && len >= self.rcv.mss_estimate as usize
+            {
+                self.sample_receiver_rtt(now, timestamps.echo);
+            }
             self.take_data(now, span.start, packet, pool);
         }
         if header.flags.fin() && self.state != State::Closed {
@@ -217,6 +223,7 @@ impl Connection {
     pub(crate) fn take_data(&mut self, now: Instant, start: i64, mut packet: Packet, pool: &Pool) {
         if !self.state.may_receive_data() {
             // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
+            self.challenge(now);
             return;
         }
         if self.orphaned || self.rcv.shut {
@@ -374,6 +381,8 @@ impl Connection {
         if at >= self.rcv.nxt as i64 && self.rcv.fin.is_none() && self.state.may_receive_data() {
             if at <= self.rcv.edge as i64 {
                 self.rcv.fin = Some(at as u64);
+                // ahead of something missing: a duplicate ACK at once, as for data
+                self.rcv.ack.now = true;
             }
         } else if at < self.rcv.nxt as i64 {
             // the FIN again: our ACK was lost

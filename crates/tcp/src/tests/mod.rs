@@ -1,4 +1,5 @@
 //! Conversations and transfers on a virtual clock.
 
 mod harness;
+mod script;
 mod transfer;

@@ -108,7 +108,9 @@ fn a_slow_reader_closes_and_opens_the_window() {
 
 #[test]
 fn a_bottleneck_with_a_short_queue() {
-    for (congestion, seed) in [(CongestionKind::Cubic, 50), (CongestionKind::NewReno, 51)] {
+    for (congestion, seed, least) in
+        [(CongestionKind::Cubic, 50, 65e6), (CongestionKind::NewReno, 51, 45e6)]
+    {
         let path = Path {
             rate_bits_per_s: 100_000_000,
             queue_bytes: 100_000,
@@ -120,7 +122,7 @@ fn a_bottleneck_with_a_short_queue() {
         net.configs[0].congestion = congestion;
         let took = net.transfer([10 * MB, 0], Duration::from_secs(60));
         let rate = 10.0 * MB as f64 * 8.0 / took.as_secs_f64();
-        assert!(rate > 65e6, "{congestion:?}: {rate:e} bit/s, {:#?}", net.side(0).info());
+        assert!(rate > least, "{congestion:?}: {rate:e} bit/s, {:#?}", net.side(0).info());
         assert_eq!(net.side(0).info().timeouts, 0);
     }
 }

@@ -1,0 +1,422 @@
+//! Conversations written down: what comes in, what must go out, and when.
+//!
+//! A script is lines of text; `#` begins a comment. Sequence numbers count from each side's SYN.
+//!
+//! ```text
+//! config delayed_ack_ms=0          parameters, before anything else
+//! connect | accept                 opens; `accept` takes the next `<` line as the SYN
+//! established [active] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [size N]
+//! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
+//! none                             nothing (more) goes out
+//! +MS                              time passes; timers run when due
+//! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ
+//! state NAME | readable N | error NAME | eof | info FIELD VALUE
+//! ```
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
+
+use super::harness::{pool, tuple};
+use crate::*;
+
+const OURS: u32 = 0xffff_fc00;
+const THEIRS: u32 = 0x7fff_ff00;
+
+pub struct Script {
+    name: String,
+    connection: Option<Connection>,
+    config: Config,
+    accept_next: bool,
+    now: Instant,
+    pool: Pool,
+    out: VecDeque<(u64, TcpHeader, u32)>,
+    super_segment_bytes: u32,
+    v6: bool,
+    timestamps: bool,
+    line: usize,
+    ts_offset: u32,
+    /// Timestamp of the last segment out, echoed where a script names none.
+    last_ts: u32,
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> T {
+    word.parse().unwrap_or_else(|_| panic!("not a number: {word:?}"))
+}
+
+impl Script {
+    fn new(name: &str, v6: bool) -> Script {
+        Script {
+            name: name.to_string(),
+            connection: None,
+            config: Config { keepalive: None, ..Config::default() },
+            accept_next: false,
+            now: Instant::ZERO + Duration::from_secs(1000),
+            pool: pool(),
+            out: VecDeque::new(),
+            super_segment_bytes: 0,
+            v6,
+            timestamps: false,
+            line: 0,
+            ts_offset: 0u32.wrapping_sub(1_000_000),
+            last_ts: 0,
+        }
+    }
+
+    fn fail(&self, what: impl std::fmt::Display) -> ! {
+        let state = self.connection.as_ref().map(|c| c.info());
+        panic!("{} line {}: {what}\nwaiting: {:?}\n{state:?}", self.name, self.line, self.out);
+    }
+
+    fn conn(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("a connection")
+    }
+
+    fn ms(&self) -> u64 {
+        self.now.as_nanos() / 1_000_000 - 1_000_000
+    }
+
+    fn collect(&mut self) {
+        let limits = TransmitLimits {
+            super_segment_bytes: self.super_segment_bytes,
+            payload: PayloadMode::CopyAndSum { headroom: 0 },
+        };
+        let (now, pool, ms) = (self.now, self.pool.clone(), self.ms());
+        if let Some(connection) = self.connection.as_mut() {
+            while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
+                if let Some(timestamps) = segment.header.options.timestamps {
+                    self.last_ts = timestamps.value;
+                }
+                self.out.push_back((ms, segment.header, segment.payload_len));
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let end = self.now + Duration::from_millis(ms);
+        loop {
+            self.collect();
+            let next = self.connection.as_ref().and_then(|c| c.next_deadline());
+            let Some(next) = next.filter(|at| *at <= end) else { break };
+            self.now = next.max(self.now);
+            let now = self.now;
+            self.conn().on_timer(now);
+        }
+        self.now = end;
+    }
+
+    /// Reads `FLAGS seq(len) field...` into a header; `given` says which fields were named.
+    fn segment(&self, words: &[&str], ours: bool) -> (TcpHeader, u32, Vec<String>) {
+        let (own, other) = if ours { (OURS, THEIRS) } else { (THEIRS, OURS) };
+        let mut header = TcpHeader::default();
+        let mut given = Vec::new();
+        let ends = tuple(0, self.v6);
+        let (from, to) = if ours { (ends.local, ends.remote) } else { (ends.remote, ends.local) };
+        (header.src_port, header.dst_port) = (from.port(), to.port());
+        for letter in words[0].chars() {
+            header.flags |= match letter {
+                'S' => TcpFlags::SYN,
+                'A' | '.' => TcpFlags::ACK,
+                'F' => TcpFlags::FIN,
+                'R' => TcpFlags::RST,
+                'P' => TcpFlags::PSH,
+                'U' => TcpFlags::URG,
+                _ => self.fail(format!("flag {letter}")),
+            };
+        }
+        let (seq, len) = words[1].trim_end_matches(')').split_once('(').unwrap_or((words[1], "0"));
+        header.seq =
+            SeqNumber(own.wrapping_add(if seq == "*" { 0 } else { number::<i64>(seq) as u32 }));
+        header.window = 65_535;
+        let mut words = words[2..].iter();
+        while let Some(field) = words.next() {
+            given.push(field.to_string());
+            let mut value = || *words.next().unwrap_or(&"");
+            match *field {
+                "ack" => header.ack = SeqNumber(other.wrapping_add(number::<i64>(value()) as u32)),
+                "win" => header.window = number(value()),
+                "mss" => header.options.mss = Some(number(value())),
+                "ws" => header.options.window_scale = Some(number(value())),
+                "sackok" => header.options.sack_permitted = true,
+                "size" => {
+                    value();
+                }
+                "ts" => {
+                    let (v, e) = value().split_once('/').unwrap_or(("0", "0"));
+                    header.options.timestamps =
+                        Some(Timestamps { value: number(v), echo: number(e) });
+                }
+                "sack" => {
+                    for block in value().split(',').filter(|b| *b != "none") {
+                        let (a, b) = block.split_once('-').expect("a-b");
+                        let at = |n: &str| SeqNumber(other.wrapping_add(number::<i64>(n) as u32));
+                        header.options.sack.push(at(a), at(b)).expect("room for a block");
+                    }
+                }
+                other => self.fail(format!("field {other}")),
+            }
+        }
+        (header, if len == "*" { u32::MAX } else { number(len) }, given)
+    }
+
+    fn input(&mut self, words: &[&str]) {
+        self.collect();
+        if !self.out.is_empty() {
+            self.fail("unexpected output before this input");
+        }
+        let (mut header, len, given) = self.segment(words, false);
+        if header.options.timestamps.is_none() && self.timestamps && !header.flags.rst() {
+            header.options.timestamps =
+                Some(Timestamps { value: self.ms() as u32 + 5000, echo: self.last_ts });
+        }
+        if self.accept_next {
+            self.accept_next = false;
+            let connection = Connection::accept(
+                self.config.clone(),
+                tuple(0, self.v6),
+                SeqNumber(OURS),
+                self.ts_offset,
+                &header,
+                self.now,
+            );
+            self.connection = Some(connection);
+            return;
+        }
+        let bytes = vec![b'x'; len as usize];
+        let payload = (len > 0).then(|| {
+            let mut packet = Packet::from_slice(&self.pool, 0, &bytes).expect("frames");
+            if let Some(at) = given.iter().position(|g| g == "size") {
+                let size = words[2..].iter().skip_while(|w| **w != "size").nth(1).expect("size");
+                let _ = at;
+                packet.meta_mut().segmentation = Some(millstream_packet::Segmentation {
+                    kind: millstream_packet::SegmentationKind::TcpV4,
+                    size: number(size),
+                    header_len: 0,
+                    ecn: false,
+                });
+            }
+            packet
+        });
+        let (now, pool) = (self.now, self.pool.clone());
+        self.conn().on_segment(now, &header, payload, 0, &pool);
+    }
+
+    fn expect(&mut self, words: &[&str]) {
+        self.collect();
+        let (wanted, len, given) = self.segment(words, true);
+        let Some((at, got, got_len)) = self.out.pop_front() else {
+            self.fail(format!("nothing came out, wanted {words:?}"))
+        };
+        let any_seq = words[1].starts_with('*');
+        let mut same = got.flags == wanted.flags
+            && (any_seq || got.seq == wanted.seq)
+            && (len == u32::MAX || got_len == len);
+        for field in given {
+            same &= match field.as_str() {
+                "ack" => got.ack == wanted.ack,
+                "win" => got.window == wanted.window,
+                "mss" => got.options.mss == wanted.options.mss,
+                "ws" => got.options.window_scale == wanted.options.window_scale,
+                "sackok" => got.options.sack_permitted,
+                "ts" => got.options.timestamps == wanted.options.timestamps,
+                "sack" => got.options.sack == wanted.options.sack,
+                _ => true,
+            };
+        }
+        if !same {
+            let relative = (got.seq - SeqNumber(OURS), got.ack - SeqNumber(THEIRS));
+            self.fail(format!("wanted {words:?}, got at {at} ms {relative:?}({got_len}) {got:?}"));
+        }
+    }
+
+    fn established(&mut self, words: &[&str]) {
+        let has = |w: &str| words.contains(&w);
+        let window: u16 = words.iter().find_map(|w| w.strip_prefix("win=")).map_or(65_535, number);
+        self.timestamps = !has("nots");
+        let mut options = String::from("mss 1460");
+        if !has("nosack") {
+            options += " sackok";
+        }
+        if !has("noscale") {
+            options += " ws 0";
+        }
+        if !has("nots") {
+            options += " ts 5000/0";
+        }
+        if has("active") {
+            self.run_line("connect");
+            self.run_line("> S 0 mss 1460 sackok");
+            self.run_line("+10");
+            self.run_line(&format!("< SA 0 ack 1 win {window} {options}"));
+            self.run_line("> A 1 ack 1");
+        } else {
+            self.run_line("accept");
+            self.run_line(&format!("< S 0 win {window} {options}"));
+            self.run_line("> SA 0 ack 1");
+            self.run_line("+10");
+            self.run_line(&format!("< A 1 ack 1 win {window}"));
+        }
+        self.run_line("state ESTAB");
+        self.run_line("none");
+    }
+
+    fn configure(&mut self, words: &[&str]) {
+        for word in words {
+            let (key, value) = word.split_once('=').expect("key=value");
+            match key {
+                "delayed_ack_ms" => self.config.delayed_ack_ms = number(value),
+                "recv" => {
+                    self.config.recv_buffer_bytes = number(value);
+                    self.config.auto_tune = false;
+                }
+                "mss" => self.config.mss = number(value),
+                "nagle" => self.config.nagle = value == "on",
+                "iw" => self.config.initial_window_segments = number(value),
+                "retries" => self.config.retries = number(value),
+                "syn_retries" => self.config.syn_retries = number(value),
+                "user_timeout_ms" => self.config.user_timeout_ms = Some(number(value)),
+                "sack" => self.config.sack = value == "on",
+                "timestamps" => self.config.timestamps = value == "on",
+                "window_scale" => self.config.window_scale = value == "on",
+                "super" => self.super_segment_bytes = number(value),
+                "time_wait_ms" => self.config.time_wait_ms = number(value),
+                "fin_wait_2_ms" => self.config.fin_wait_2_ms = number(value),
+                "reno" => self.config.congestion = CongestionKind::NewReno,
+                "keepalive" => {
+                    self.config.keepalive =
+                        Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });
+                }
+                _ => self.fail(format!("config {key}")),
+            }
+        }
+    }
+
+    fn run_line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+        let Some(&first) = words.first() else { return };
+        let (pool, now) = (self.pool.clone(), self.now);
+        let argument = || number::<usize>(words[1]);
+        match first {
+            "config" => self.configure(&words[1..]),
+            "connect" => {
+                let (config, isn) = (self.config.clone(), SeqNumber(OURS));
+                self.connection =
+                    Some(Connection::connect(config, tuple(0, self.v6), isn, self.ts_offset, now));
+            }
+            "accept" => self.accept_next = true,
+            "established" => self.established(&words[1..]),
+            "<" => self.input(&words[1..]),
+            ">" => self.expect(&words[1..]),
+            "none" => {
+                self.collect();
+                if !self.out.is_empty() {
+                    self.fail("something came out");
+                }
+            }
+            "write" => {
+                let n = argument();
+                let written = self.conn().write(&pool, &vec![b'y'; n]);
+                if written != Ok(n) {
+                    self.fail(format!("write: {written:?}"));
+                }
+            }
+            "read" => {
+                let n = argument();
+                let read = self.conn().read(&mut vec![0; n]);
+                if read != Ok(n) {
+                    self.fail(format!("read: {read:?}"));
+                }
+            }
+            "readall" => while matches!(self.conn().read(&mut [0; 65_536]), Ok(1..)) {},
+            "eof" => {
+                if self.conn().read(&mut [0; 10]) != Ok(0) {
+                    self.fail("not at the end");
+                }
+            }
+            "shutdown" => self.conn().shutdown_write(),
+            "close" => self.conn().close(),
+            "abort" => self.conn().abort(),
+            "nodelay" => self.conn().set_nodelay(true),
+            "mtu" => self.conn().set_path_mtu(now, SeqNumber(OURS) + argument(), number(words[2])),
+            "icmp" => self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), true),
+            "reuse" => {
+                let (header, _, _) = self.segment(&words[2..], false);
+                if self.conn().may_reuse(&header) != (words[1] == "yes") {
+                    self.fail("reuse");
+                }
+            }
+            _ => self.run_check(first, &words),
+        }
+    }
+
+    fn run_check(&mut self, first: &str, words: &[&str]) {
+        match first {
+            "state" => {
+                if self.conn().state().name() != words[1] {
+                    self.fail(format!("wanted {}", words[1]));
+                }
+            }
+            "readable" => {
+                let got = self.conn().readable_bytes();
+                if got != number::<usize>(words[1]) {
+                    self.fail(format!("{got} bytes readable"));
+                }
+            }
+            "error" => {
+                let got = self.conn().error().map_or("none", |e| e.name());
+                if got != words[1..].join(" ") {
+                    self.fail(format!("error {got}"));
+                }
+            }
+            "info" => {
+                let text = format!("{:?}", self.conn().info());
+                let wanted = format!("{}: {},", words[1], words[2..].join(" "));
+                if !text.contains(&wanted) {
+                    self.fail(format!("no {wanted}"));
+                }
+            }
+            _ if first.starts_with('+') => self.pass(number(&first[1..])),
+            _ => self.fail(format!("unknown: {first}")),
+        }
+    }
+}
+
+/// Runs one conversation with IPv4 and IPv6 ends.
+pub fn run(name: &str, text: &str) {
+    for v6 in [false, true] {
+        let mut script = Script::new(name, v6);
+        for (index, line) in text.lines().enumerate() {
+            script.line = index + 1;
+            script.run_line(line);
+        }
+        script.collect();
+        if !script.out.is_empty() {
+            script.fail("something came out at the end");
+        }
+    }
+}
+
+/// Every conversation in `scripts/`: files of `== name` and its lines.
+#[test]
+fn conversations() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts");
+    let (mut count, mut failed) = (0, Vec::new());
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).expect("scripts").map(|f| f.expect("entry").path()).collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        for part in text.split("\n== ").skip(1) {
+            let (name, body) = part.split_once('\n').unwrap_or((part, ""));
+            count += 1;
+            if std::panic::catch_unwind(|| run(name, body)).is_err() {
+                failed.push(name.to_string());
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{} of {count} conversations failed: {failed:#?}", failed.len());
+    assert!(count >= 30, "only {count} conversations found");
+}
