@@ -238,7 +238,8 @@ impl Connection {
             if let Phase::Recovery { high } = self.recovery.phase
                 && una < high
             {
-                return self.board.mark_lost(una, una, head);
+                self.recovery.force_resend = true;
+                return self.board.mark_lost(una, head);
             }
             if self.recovery.phase == Phase::Open {
                 self.board.forget_duplicates();
@@ -257,7 +258,7 @@ impl Connection {
             && self.recovery.phase == Phase::Open
             && una > self.recovery.recover
         {
-            return self.board.mark_lost(una, una, head);
+            return self.board.mark_lost(una, head);
         }
         0
     }

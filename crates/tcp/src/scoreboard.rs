@@ -134,7 +134,7 @@ impl Scoreboard {
         Scoreboard { sent: VecDeque::new(), exceptions: None, duplicate_bytes: 0, seed }
     }
 
-    fn exceptions(&mut self, una: u64) -> &mut Exceptions {
+    fn exceptions(&mut self) -> &mut Exceptions {
         let seed = self.seed;
         self.exceptions.get_or_insert_with(|| {
             Box::new(Exceptions {
@@ -142,7 +142,7 @@ impl Scoreboard {
                 lost: RangeSet::new(seed ^ 0x5555_5555, usize::MAX),
                 resent: OrderedMap::new(seed ^ 0x3333_3333),
                 resent_order: VecDeque::new(),
-                judged: una,
+                judged: 0,
             })
         })
     }
@@ -162,7 +162,7 @@ impl Scoreboard {
 
     /// `[start, end)`, lost, is sent again.
     pub(crate) fn on_resend(&mut self, start: u64, end: u64, now: Instant) {
-        let board = self.exceptions(start);
+        let board = self.exceptions();
         board.lost.remove(start, end, |_, _| ());
         board.take_resent(start, end, |_, _, _| ());
         board.resent.insert(start, Resent { end, at: now });
@@ -280,7 +280,7 @@ impl Scoreboard {
 
     /// The peer holds `[start, end)`, above `una`.
     pub(crate) fn on_sack(&mut self, una: u64, start: u64, end: u64, delivery: &mut Delivery) {
-        let board = self.exceptions(una);
+        let board = self.exceptions();
         let fack = board.sacked.highest().unwrap_or(una);
         let mut parts = Parts::default();
         board.sacked.insert(start, end, |from, to| parts.push(from, to));
@@ -317,14 +317,14 @@ impl Scoreboard {
     }
 
     /// Judges `[start, end)` lost, except what has arrived. Returns the bytes that were not judged so before.
-    pub(crate) fn mark_lost(&mut self, una: u64, start: u64, end: u64) -> u64 {
-        self.exceptions(una).mark_lost(start, end)
+    pub(crate) fn mark_lost(&mut self, start: u64, end: u64) -> u64 {
+        self.exceptions().mark_lost(start, end)
     }
 
     /// The retransmission timer expired: all that has not arrived is lost (RFC 6675 5.1).
     pub(crate) fn mark_all_lost(&mut self, una: u64, nxt: u64) -> u64 {
         self.duplicate_bytes = 0;
-        let board = self.exceptions(una);
+        let board = self.exceptions();
         board.judged = nxt;
         board.resent_order.clear();
         board.mark_lost(una, nxt)

@@ -219,7 +219,7 @@ impl Connection {
         self.set_mss();
         if self.snd.una < self.snd.nxt {
             let (una, nxt) = (self.snd.una, self.snd.nxt);
-            self.board.mark_lost(una, una, nxt);
+            self.board.mark_lost(una, nxt);
             self.recovery.force_resend = true;
         }
     }
