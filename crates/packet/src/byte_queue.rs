@@ -1,10 +1,12 @@
 //! A queue of bytes: a TCP stream's data, before it is sent or after it came.
 
 use crate::chain::ViewBuilder;
+use crate::cursors::{Cursors, Walked};
 use crate::desc::{Entry, Kind};
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
 use crate::limits::{
-    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, PACKET_LIMIT_BYTES,
+    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+    PACKET_LIMIT_BYTES,
 };
 use crate::magazine;
 use crate::meta::Meta;
@@ -25,23 +27,21 @@ use std::fmt;
 ///                  ▲ front                 ▲ end
 /// ```
 pub struct ByteQueue {
-    last: Option<Entry>,
+    pub(crate) last: Option<Entry>,
     len: usize,
     gauge: Gauge,
     /// Bytes that were copied into a last frame's room instead of holding a frame.
     coalesced: u64,
     /// Position in the stream of the first byte inside. Wraps; put backs go behind the start.
-    front: u64,
-    cursor: Cursor,
+    pub(crate) front: u64,
+    pub(crate) cursors: Cursors,
 }
 
-/// An entry, and the position in the stream of its first byte: where a sequential reader of the
-/// queue left off.
-#[derive(Clone, Copy)]
-struct Cursor(Option<(Entry, u64)>);
-
-// SAFETY: owns its ring as a packet does; the cursor points into it.
+// SAFETY: owns its ring as a packet does; the cursors point into it.
 unsafe impl Send for ByteQueue {}
+
+/// A walk that goes on within this many bytes of a remembered place takes that place with it.
+const NEAR_BYTES: usize = 4 * FRAME_SIZE_BYTES;
 
 /// How much was written, and whether the queue was empty before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl ByteQueue {
             gauge: Gauge::new(limits),
             coalesced: 0,
             front: 0,
-            cursor: Cursor(None),
+            cursors: Cursors::new(),
         }
     }
 
@@ -248,7 +248,7 @@ impl ByteQueue {
         let (len, held) = (other.len, other.gauge.held);
         other.front = other.front.wrapping_add(len as u64);
         other.len = 0;
-        other.cursor = Cursor(None);
+        other.cursors.clear();
         other.gauge.sub(held);
         self.len += len;
         self.gauge.add(held);
@@ -267,7 +267,7 @@ impl ByteQueue {
         while bytes + next.len() <= n {
             bytes += next.len();
             units += next.units();
-            self.forget_cursor(next);
+            self.cursors.forget(next);
             taken = Some(next);
             if next == last {
                 break;
@@ -311,7 +311,7 @@ impl ByteQueue {
             None => Packet::from_slice(pool, 0, unsafe { &first.bytes()[..n] }).ok()?,
         };
         first.set_range(first.offset() + n, first.len() - n);
-        self.trim_cursor(first, n);
+        self.cursors.trim(first, n);
         self.took(n, 0);
         Some(part)
     }
@@ -343,7 +343,7 @@ impl ByteQueue {
     fn drop_front(&mut self, last: Entry, first: Entry, n: usize) {
         if n < first.len() {
             first.set_range(first.offset() + n, first.len() - n);
-            self.trim_cursor(first, n);
+            self.cursors.trim(first, n);
             return self.took(n, 0);
         }
         if first == last {
@@ -351,7 +351,7 @@ impl ByteQueue {
         } else {
             last.set_next(first.next());
         }
-        self.forget_cursor(first);
+        self.cursors.forget(first);
         self.took(n, first.units() as usize * DESCRIPTOR_SIZE_BYTES);
         magazine::release(first);
     }
@@ -385,18 +385,18 @@ impl ByteQueue {
         .map_or(0, |_| n)
     }
 
-    /// References to `len` bytes from `offset` (as many as there are), which stay. Going on where
-    /// the last `view` or `copy_packet` ended takes no time to find the place, nor does the
-    /// front.
+    /// References to `len` bytes from `offset` (as many as there are), which stay. Finding the
+    /// place takes constant time at the front, and where one of the last few `view`s or
+    /// `copy_packet`s ended: new data and several holes can be sent in turns.
     ///
     /// # Errors
     /// When not enough views are free.
     pub fn view(&mut self, pool: &Pool, offset: usize, len: usize) -> Result<Packet, Exhausted> {
         let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
         let mut builder = ViewBuilder::new();
-        let cursor =
+        let walked =
             self.walk(offset, len, |entry, from, len| builder.push(pool, entry, from, len))?;
-        self.cursor = cursor;
+        self.cursors.keep(walked);
         builder.finish(pool)
     }
 
@@ -419,7 +419,7 @@ impl ByteQueue {
         let mut done = 0;
         let mut slices = packet.spare_slices();
         let mut to: &mut [u8] = &mut [];
-        let cursor = self.walk(offset, len, |entry, from, len| {
+        let walked = self.walk(offset, len, |entry, from, len| {
             // SAFETY: the entry is the queue's.
             let mut bytes = unsafe { &entry.bytes()[from..from + len] };
             while !bytes.is_empty() {
@@ -436,26 +436,24 @@ impl ByteQueue {
             Ok(())
         })?;
         drop(slices);
-        self.cursor = cursor;
+        self.cursors.keep(walked);
         packet.commit(len);
         packet.meta_mut().payload_sum = Some(total as u16);
         Ok(packet)
     }
 
     /// Calls `f` with (entry, from, len) for each piece of `len` bytes from `offset`, all of which
-    /// are inside. Returns a cursor to where that ended.
+    /// are inside. Returns where that ended.
     fn walk(
         &self,
         offset: usize,
         len: usize,
         mut f: impl FnMut(Entry, usize, usize) -> Result<(), Exhausted>,
-    ) -> Result<Cursor, Exhausted> {
-        let (Some(last), 1..) = (self.last, len) else { return Ok(self.cursor) };
-        let (mut entry, mut skip) = match self.cursor.0 {
-            Some((entry, at)) if offset >= self.offset_of(at) => {
-                (entry, offset - self.offset_of(at))
-            }
-            _ => (last.next(), offset),
+    ) -> Result<Option<Walked>, Exhausted> {
+        let (Some(last), 1..) = (self.last, len) else { return Ok(None) };
+        let (mut used, mut entry, mut skip) = match self.cursors.nearest(self.front, offset) {
+            Some((used, entry, at)) => (Some(used), entry, offset - at),
+            None => (None, last.next(), offset),
         };
         let mut left = len;
         loop {
@@ -466,52 +464,20 @@ impl ByteQueue {
             }
             if left == 0 {
                 let start = offset + len - (skip + here);
-                return Ok(Cursor(Some((entry, self.front.wrapping_add(start as u64)))));
+                return Ok(Some(Walked { used, entry, at: self.front.wrapping_add(start as u64) }));
+            }
+            if left == len && skip > NEAR_BYTES {
+                // Far from where it started: another reader's place, which it shall keep.
+                used = None;
             }
             skip = skip.saturating_sub(entry.len());
             entry = entry.next();
         }
     }
 
-    /// How far a position in the stream is from the front. Cursors are never before it.
-    fn offset_of(&self, at: u64) -> usize {
-        at.wrapping_sub(self.front) as usize
-    }
-
-    /// The entry leaves the queue.
-    #[inline]
-    fn forget_cursor(&mut self, entry: Entry) {
-        if self.cursor.0.is_some_and(|(at, _)| at == entry) {
-            self.cursor = Cursor(None);
-        }
-    }
-
-    /// The entry, the first one, has lost its first `n` bytes.
-    #[inline]
-    fn trim_cursor(&mut self, first: Entry, n: usize) {
-        if let Some((entry, at)) = &mut self.cursor.0
-            && *entry == first
-        {
-            *at = at.wrapping_add(n as u64);
-        }
-    }
-
     /// The data, frame by frame, from the front.
     pub fn slices(&self) -> Slices<'_> {
         self.last.map_or(Slices::none(), |last| Slices::new(last.next(), last))
-    }
-}
-
-#[cfg(test)]
-impl ByteQueue {
-    pub(crate) fn held_by_walking(&self) -> usize {
-        let Some(last) = self.last else { return 0 };
-        let (mut entry, mut units) = (last.next(), last.units());
-        while entry != last {
-            units += entry.units();
-            entry = entry.next();
-        }
-        units as usize * DESCRIPTOR_SIZE_BYTES
     }
 }
 
@@ -525,7 +491,7 @@ impl Drop for ByteQueue {
 
 impl fmt::Debug for ByteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { last: _, len, gauge, coalesced, front: _, cursor: _ } = self;
+        let Self { last: _, len, gauge, coalesced, front: _, cursors: _ } = self;
         f.debug_struct("ByteQueue")
             .field("len", len)
             .field("coalesced", coalesced)

@@ -13,6 +13,7 @@ mod arena;
 mod batch;
 mod byte_queue;
 mod chain;
+mod cursors;
 mod depot;
 mod desc;
 mod limit;

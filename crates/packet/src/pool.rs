@@ -307,6 +307,13 @@ impl Pool {
     }
 }
 
+#[cfg(test)]
+impl Pool {
+    pub(crate) fn watch(&self) -> std::sync::Weak<Arena> {
+        Arc::downgrade(&self.arena)
+    }
+}
+
 /// Frames come from the arena of a packet that is out.
 pub(crate) fn frame_beside(entry: Entry) -> Option<Entry> {
     // SAFETY: the entry is owned and out.

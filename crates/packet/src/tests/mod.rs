@@ -237,18 +237,112 @@ fn frames_freed_on_another_thread_for_ever_come_round() {
     assert_eq!((stats.used_frames, stats.cached_frames.len()), (0, 1));
 }
 
+/// The last of handle, packet and thread to go takes the memory with it, in whatever order.
 #[test]
-fn packets_outlive_the_pool_on_any_thread() {
-    let pool = pool(300);
-    let mut packets: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
-    let view = packets[0].view(&pool, 0, 0).err().is_none();
-    assert!(!view || packets.len() == 300);
-    let other = packets.split_off(150);
-    drop(pool);
-    thread::spawn(move || drop(other)).join().unwrap();
-    for packet in &mut packets {
-        packet.append(10).unwrap().fill(1);
+fn memory_goes_when_the_last_packet_has_come_home() {
+    for order in 0..6 {
+        let pool = pool(300);
+        let watch = pool.watch();
+        let mut packets: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+        packets[0].append(10).unwrap().fill(1);
+        packets.push(packets[0].view(&pool, 2, 8).unwrap());
+        let other = packets.split_off(150);
+        let drop_elsewhere = |packets| thread::spawn(move || drop(packets)).join().unwrap();
+        match order {
+            0 => {
+                drop(pool);
+                drop(packets);
+                drop_elsewhere(other);
+            }
+            1 => {
+                drop_elsewhere(other);
+                drop(packets);
+                drop(pool);
+            }
+            2 => {
+                drop(packets);
+                drop(pool);
+                assert_eq!(other.last().unwrap().head(), [1; 8]);
+                drop_elsewhere(other);
+            }
+            3 => {
+                drop(other);
+                drop(pool);
+                drop_elsewhere(packets);
+            }
+            4 => {
+                let pool = thread::spawn(move || (drop(other), pool).1).join().unwrap();
+                drop(packets);
+                drop(pool);
+            }
+            _ => {
+                // A thread that still runs keeps what is in its magazine until it ends.
+                let (go, wait) = std::sync::mpsc::channel::<()>();
+                let (done, ended) = std::sync::mpsc::channel::<()>();
+                let thread = thread::spawn(move || {
+                    drop(other);
+                    done.send(()).unwrap();
+                    wait.recv().unwrap_err();
+                });
+                ended.recv().unwrap();
+                drop(pool);
+                drop(packets);
+                assert!(watch.upgrade().is_some());
+                drop(go);
+                thread.join().unwrap();
+            }
+        }
+        assert!(watch.upgrade().is_none(), "kept, in order {order}");
     }
+}
+
+#[test]
+fn threads_that_end_give_back_what_they_hold() {
+    let pool = pool(1000);
+    for _ in 0..20 {
+        let pool = pool.clone();
+        thread::spawn(move || drop(pool.alloc(0))).join().unwrap();
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.depot_frames, stats.cached_frames), (1000, vec![]));
+    assert_eq!(std::iter::from_fn(|| pool.alloc(0)).collect::<Vec<_>>().len(), 1000);
+}
+
+#[test]
+fn many_pools_in_one_thread_keep_apart() {
+    let pools: Vec<_> = (0..20).map(|_| pool(10)).collect();
+    for _ in 0..3 {
+        let held: Vec<Vec<_>> =
+            pools.iter().map(|pool| std::iter::from_fn(|| pool.alloc(0)).collect()).collect();
+        assert!(held.iter().all(|held| held.len() == 10));
+        // Packets of one pool in a chain with those of another go home each.
+        let mut chain = pools[0].alloc(0);
+        held.into_iter().flatten().for_each(|packet| match &mut chain {
+            Some(chain) => chain.concat(packet),
+            None => chain = Some(packet),
+        });
+        drop(chain);
+        assert!(pools.iter().all(|pool| pool.stats().used_frames == 0));
+    }
+}
+
+#[test]
+fn idle_memory_is_given_back_and_comes_again() {
+    let pool = pool(2 * CHUNK_FRAMES + 10);
+    let fill = || {
+        std::iter::from_fn(|| pool.alloc(0))
+            .map(|mut packet| {
+                packet.append(2048).unwrap().fill(3);
+                packet
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut held = fill();
+    let one = held.swap_remove(500);
+    drop(held);
+    assert_eq!(pool.release_idle() / CHUNK_FRAMES, FRAME_SIZE_BYTES);
+    assert_eq!(one.head(), [3; 2048]);
+    assert_eq!(fill().len(), 2 * CHUNK_FRAMES + 10);
 }
 
 #[test]

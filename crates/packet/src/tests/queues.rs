@@ -21,6 +21,34 @@ enum Op {
     Limits { high: usize },
 }
 
+impl ByteQueue {
+    /// Entries to be walked to the byte at `offset`.
+    fn steps_to(&self, offset: usize) -> usize {
+        let start = self.cursors.nearest(self.front, offset);
+        let (mut entry, mut left) = match start {
+            Some((_, entry, at)) => (entry, offset - at),
+            None => (self.last.expect("data").next(), offset),
+        };
+        let mut steps = 0;
+        while left > entry.len() {
+            left -= entry.len();
+            entry = entry.next();
+            steps += 1;
+        }
+        steps
+    }
+
+    fn held_by_walking(&self) -> usize {
+        let Some(last) = self.last else { return 0 };
+        let (mut entry, mut units) = (last.next(), last.units());
+        while entry != last {
+            units += entry.units();
+            entry = entry.next();
+        }
+        units as usize * DESCRIPTOR_SIZE_BYTES
+    }
+}
+
 fn len() -> impl Strategy<Value = usize> {
     prop_oneof![2 => 0..4usize, 1 => 500..530usize, 1 => 2040..2056usize, 2 => 0..6000usize]
 }
@@ -252,7 +280,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(24))]
     /// Whatever the sizes: the queue holds no more than its limit, and what it says it holds is
     /// what is gone from the pool.
     #[test]
@@ -394,4 +422,61 @@ fn writes_fill_the_tail_while_its_front_is_in_flight() {
     }
     assert_eq!(queue.held_bytes(), FRAME_HELD_BYTES);
     assert!(views.iter().all(|view| view.len() == 1));
+}
+
+#[test]
+fn places_are_forgotten_with_the_frames_they_are_in() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    for by_take in [false, true] {
+        let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+        queue.write(&pool, &[1; 5000]);
+        drop(queue.view(&pool, 0, 100).unwrap());
+        drop(queue.view(&pool, 2500, 100).unwrap());
+        if by_take {
+            drop(queue.take(4096, &pool));
+        } else {
+            queue.discard(4096);
+        }
+        // The frames of the places come back in another order.
+        let other = [2; 2048 * 3];
+        queue.put_back(Packet::from_slice(&pool, 0, &other).unwrap());
+        let mut expected = other.to_vec();
+        expected.extend([1; 904]);
+        for offset in [0, 2500, 4096, 6000, 7000] {
+            let view = queue.view(&pool, offset, 48).unwrap();
+            assert!(view.slices().flatten().eq(&expected[offset..offset + 48]), "at {offset}");
+        }
+    }
+}
+
+#[test]
+fn several_places_are_found_at_once() {
+    let pool = Pool::new(PoolConfig::fixed(600)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    queue.write(&pool, &vec![0; 1 << 20]);
+    let mut places = [1000, 200_000, 700_000];
+    for _ in 0..100 {
+        for place in &mut places {
+            drop(queue.view(&pool, *place, 1448).unwrap());
+            *place += 1448;
+        }
+        assert!(places.iter().all(|&place| queue.steps_to(place) <= 1));
+    }
+}
+
+#[test]
+fn frames_without_data_go_with_the_last_byte() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    for how in 0..3 {
+        let mut packet = Packet::from_slice(&pool, 0, &[1; 600]).unwrap();
+        packet.concat(pool.alloc(0).unwrap());
+        queue.append(packet).unwrap();
+        match how {
+            0 => assert_eq!(queue.read(&mut [0; 600]), 600),
+            1 => assert_eq!(queue.discard(600), 600),
+            _ => drop(queue.take(600, &pool)),
+        }
+        assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+    }
 }
