@@ -175,8 +175,25 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         context_switches: Some(vec![if kernel { 3_000 } else { 900 }; STEPS]),
         softirqs: Some(BTreeMap::from([("NET_RX".into(), vec![41_000, 39_000]), ("TIMER".into(), vec![900, 870])])),
         softnet: Some(vec![SoftnetCpu { cpu: 0, processed: 41_000, ..SoftnetCpu::default() }]),
+        hosts: Some(BTreeMap::from([("near".into(), host(kernel))])),
         workers: Some(BTreeMap::from([("near".into(), worker(8_000)), ("far".into(), worker(12_000))])),
         tcp_info: vec![info("near", if kernel { "kernel" } else { "millstream" }, noise(45.0)), info("far", "kernel", noise(60.0))],
         ..Probes::default()
+    }
+}
+
+fn host(kernel: bool) -> HostCounters {
+    let counters = InterfaceCounters {
+        rx_bytes: 12_000_000,
+        rx_packets: 180_000,
+        tx_bytes: if kernel { 8_660_000_000 } else { 5_300_000_000 },
+        tx_packets: 140_000,
+        rx_bytes_series: vec![400_000; 35],
+        tx_bytes_series: vec![250_000_000; 35],
+        ..InterfaceCounters::default()
+    };
+    HostCounters {
+        interfaces: BTreeMap::from([("ms0".into(), counters), ("lo".into(), InterfaceCounters::default())]),
+        protocols: BTreeMap::from([("Tcp.RetransSegs".into(), 3), ("TcpExt.DelayedACKs".into(), 1_234)]),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::super::model::{Case, Row};
-use super::super::units::{Scale, significant};
+use super::super::units::{Scale, grouped, significant};
 use crate::record::{Probes, RunRecord};
 use crate::stats::median;
 
@@ -23,6 +23,8 @@ pub(super) const CPU_COLUMNS: [&str; 11] =
 pub(super) struct Machine {
     label: String,
     sides: Vec<Side>,
+    interfaces: bool,
+    tcp: Connections,
 }
 
 /// The machine in one case under one stack, medians over the runs that count.
@@ -35,18 +37,21 @@ struct Side {
     workers: Vec<[String; 7]>,
     interfaces: Vec<[String; 8]>,
     protocols: Vec<(String, String)>,
-    tcp: Vec<Connection>,
 }
 
+/// State of the connections of a case: a column per stack and end, a row per field.
 #[derive(Serialize)]
-struct Connection {
-    title: String,
-    fields: Vec<(String, String)>,
+struct Connections {
+    /// Place of the stack, its label, whose connection it is.
+    columns: Vec<(usize, String, String)>,
+    rows: Vec<(String, Vec<String>)>,
 }
 
 /// The tables of a case.
 pub(super) fn tables(case: &Case<'_>) -> Machine {
-    Machine { label: case.label.clone(), sides: case.rows.iter().map(side).collect() }
+    let sides: Vec<Side> = case.rows.iter().map(side).collect();
+    let interfaces = sides.iter().any(|side| !side.interfaces.is_empty());
+    Machine { label: case.label.clone(), sides, interfaces, tcp: connections(case) }
 }
 
 fn side(row: &Row<'_>) -> Side {
@@ -59,7 +64,6 @@ fn side(row: &Row<'_>) -> Side {
         workers: workers(runs),
         interfaces: interfaces(runs),
         protocols: protocols(runs),
-        tcp: connections(runs),
     }
 }
 
@@ -78,13 +82,9 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), rate)
 }
 
-/// Rates below ten keep a decimal, others none.
+/// Whole numbers and large ones without decimals, others with three digits.
 fn rate(value: f64) -> String {
-    match value {
-        v if v == 0.0 => "0".into(),
-        v if v < 10.0 => format!("{v:.1}"),
-        v => super::super::units::grouped(v),
-    }
+    if value.fract() == 0.0 || value.abs() >= 100.0 { grouped(value) } else { significant(value) }
 }
 
 fn cpus(runs: &[&RunRecord]) -> Vec<(String, Vec<String>)> {
@@ -283,25 +283,32 @@ fn protocols(runs: &[&RunRecord]) -> Vec<(String, String)> {
     rows
 }
 
-fn connections(runs: &[&RunRecord]) -> Vec<Connection> {
-    type Side<'a> = (&'a str, &'a str, Option<&'a str>);
-    let mut sides: BTreeMap<Side<'_>, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
-    for info in runs.iter().flat_map(|run| &run.probes.tcp_info) {
-        let side = sides.entry((&info.role, &info.stack, info.congestion.as_deref())).or_default();
-        for (name, value) in &info.fields {
-            side.entry(name).or_default().push(*value);
+fn connections(case: &Case<'_>) -> Connections {
+    // Fields by column; every value of every run and connection of that column.
+    let mut columns: Vec<(usize, String, String)> = Vec::new();
+    let mut values: Vec<BTreeMap<&str, Vec<f64>>> = Vec::new();
+    for row in &case.rows {
+        let mut ends: BTreeMap<String, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+        for info in row.group.valid.iter().flat_map(|run| &run.probes.tcp_info) {
+            let parts = [Some(info.role.as_str()), Some(info.stack.as_str()), info.congestion.as_deref()];
+            let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+            let end = ends.entry(parts.join(", ")).or_default();
+            for (name, value) in info.fields.iter().filter(|(_, value)| value.is_finite()) {
+                end.entry(name).or_default().push(*value);
+            }
+        }
+        for (end, fields) in ends {
+            columns.push((row.place, row.label.clone(), end));
+            values.push(fields);
         }
     }
-    let connections = sides.into_iter().map(|((role, stack, congestion), fields)| Connection {
-        title: [Some(role), Some(stack), congestion].into_iter().flatten().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(" · "),
-        fields: fields
-            .into_iter()
-            .filter_map(|(name, values)| {
-                let middle = median(&values)?;
-                let text = if middle.fract() == 0.0 { super::super::units::grouped(middle) } else { significant(middle) };
-                Some((name.to_owned(), text))
-            })
-            .collect(),
+    let names: BTreeSet<&str> = values.iter().flat_map(|fields| fields.keys().copied()).collect();
+    let rows = names.into_iter().map(|name| {
+        let cells = values.iter().map(|fields| {
+            let middle = fields.get(name).and_then(|values| median(values));
+            middle.map_or_else(|| "–".into(), rate)
+        });
+        (name.to_owned(), cells.collect())
     });
-    connections.collect()
+    Connections { columns, rows: rows.collect() }
 }
