@@ -27,7 +27,8 @@ fn pair(now: Instant) -> (Connection, Connection) {
 
 /// Moves `total` bytes; only the machine's own calls are timed, not writing and reading.
 fn bulk(name: &str, limits: TransmitLimits, total: u64) {
-    let pool = Pool::new(PoolConfig { initial_frames: 65_536, ..PoolConfig::default() }).expect("pool");
+    let pool =
+        Pool::new(PoolConfig { initial_frames: 65_536, ..PoolConfig::default() }).expect("pool");
     let mut now = Instant::from_nanos(1_000_000_000);
     let (mut a, mut b) = pair(now);
     let source = vec![7u8; 1 << 16];

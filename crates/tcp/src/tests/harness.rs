@@ -85,7 +85,6 @@ pub struct Side {
     pub read_chunk: usize,
     /// Right edge of the window offered so far, and the peer's data seen so far (both as distances).
     offered: Option<SeqNumber>,
-    shift: u8,
     link_free_at: Instant,
 }
 
@@ -144,7 +143,6 @@ impl Net {
             finished: false,
             read_chunk: 1 << 20,
             offered: None,
-            shift: 0,
             link_free_at: Instant::ZERO,
         };
         Net {
@@ -224,10 +222,8 @@ impl Net {
     }
 
     fn check_outgoing(&mut self, from: usize, header: &TcpHeader, len: u32) {
-        let shift = if header.flags.syn() { 0 } else { self.sides[from].shift };
-        if header.flags.syn() {
-            self.sides[from].shift = header.options.window_scale.unwrap_or(0);
-        }
+        let negotiated = self.side(from).info().rcv_wscale;
+        let shift = if header.flags.syn() { 0 } else { negotiated };
         if header.flags.ack() && !header.flags.rst() {
             let edge = header.ack + (usize::from(header.window) << shift);
             if let Some(before) = self.sides[from].offered {
