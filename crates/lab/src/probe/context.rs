@@ -34,7 +34,7 @@ impl Probe for Context {
     }
 }
 
-fn parse(text: &str) -> Result<u64, String> {
+pub(super) fn parse(text: &str) -> Result<u64, String> {
     let count = text.lines().find_map(|line| line.strip_prefix("ctxt "));
     let count = count.ok_or("no line ctxt")?;
     count.trim().parse().map_err(|_| format!("odd number {count:?}"))

@@ -77,7 +77,7 @@ fn seconds(ticks: u64, tick_s: f64) -> f64 {
 }
 
 /// The lines `cpuN`; kernels before 2.6.11 have fewer columns, the missing ones count as 0.
-fn parse(text: &str) -> Result<Vec<(u32, Ticks)>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<(u32, Ticks)>, String> {
     let mut cpus = Vec::new();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();

@@ -197,7 +197,7 @@ pub(crate) fn in_namespace<T: Send>(
 }
 
 /// `/proc/net/dev`. A name may hold a colon (`eth0:1`), so the last one separates, and no blank need follow it.
-fn parse_dev(text: &str) -> Result<Interfaces, String> {
+pub(super) fn parse_dev(text: &str) -> Result<Interfaces, String> {
     let mut interfaces = Interfaces::new();
     for line in text.lines().filter(|line| !line.contains('|')) {
         let (name, counters) = line.rsplit_once(':').ok_or_else(|| format!("odd line {line:?}"))?;
@@ -214,7 +214,7 @@ fn parse_dev(text: &str) -> Result<Interfaces, String> {
 
 /// `/proc/net/snmp` and `netstat`: a line of names and a line of values, both after the protocol.
 /// A later kernel's longer line of names without values for all of them counts as far as it goes.
-fn parse_paired(text: &str) -> Result<Protocols, String> {
+pub(super) fn parse_paired(text: &str) -> Result<Protocols, String> {
     let mut counters = Protocols::new();
     let mut lines = text.lines();
     while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
@@ -235,7 +235,7 @@ fn parse_paired(text: &str) -> Result<Protocols, String> {
 }
 
 /// `/proc/net/snmp6`: `Ip6InReceives 1` becomes `Ip6.InReceives`.
-fn parse_listed(text: &str) -> Result<Protocols, String> {
+pub(super) fn parse_listed(text: &str) -> Result<Protocols, String> {
     let mut counters = Protocols::new();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();

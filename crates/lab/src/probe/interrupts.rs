@@ -100,7 +100,7 @@ impl Probe for Interrupts {
 }
 
 /// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left out.
-fn parse(text: &str) -> Result<Table, String> {
+pub(super) fn parse(text: &str) -> Result<Table, String> {
     let mut lines = text.lines();
     let head = lines.next().ok_or("empty")?;
     let mut cpus = Vec::new();

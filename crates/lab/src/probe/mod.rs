@@ -127,6 +127,69 @@ fn rise32(before: u64, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Rng;
+
+    /// Every parser with the text it is for.
+    fn parse_all(name: &str, text: &str) -> bool {
+        match name {
+            "stat" => cpu::parse(text).is_ok() && context::parse(text).is_ok(),
+            "interrupts" => interrupts::parse(text).is_ok(),
+            "softirqs" => softirqs::parse(text).is_ok(),
+            "softnet" => softnet::parse(text).is_ok(),
+            "dev" => host::parse_dev(text).is_ok(),
+            "snmp" => host::parse_paired(text).is_ok(),
+            "task-stat" => worker::parse_stat(text).is_ok(),
+            "listed" => host::parse_listed(text).is_ok(),
+            "pressure" => pressure::parse(text).is_ok(),
+            _ => worker::parse_switches(text).is_ok(),
+        }
+    }
+
+    #[test]
+    fn damaged_text_never_panics() {
+        let samples = [
+            ("stat", include_str!("samples/stat.txt")),
+            ("interrupts", include_str!("samples/interrupts.txt")),
+            ("interrupts", include_str!("samples/interrupts-arm.txt")),
+            ("softirqs", include_str!("samples/softirqs.txt")),
+            ("softnet", include_str!("samples/softnet.txt")),
+            ("dev", include_str!("samples/dev.txt")),
+            ("snmp", include_str!("samples/snmp.txt")),
+            ("task-stat", include_str!("samples/task-stat.txt")),
+            ("listed", "Ip6InReceives \t1\nIcmp6OutMsgs 7\n6 5\n"),
+            ("pressure", "some avg10=0.05 total=6590034\nfull avg10=0.03 total=6257450\n"),
+            ("switches", "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n"),
+        ];
+        let mut rng = Rng::new(5);
+        let pieces = [
+            "",
+            ":",
+            "\n",
+            " ",
+            "|",
+            ")",
+            "(",
+            "-",
+            "18446744073709551616",
+            "é",
+            "\0",
+            "CPU",
+            "0x",
+            ".",
+        ];
+        for (name, sample) in samples {
+            assert!(parse_all(name, sample), "{name} as it is");
+            for _ in 0..400 {
+                let mut letters: Vec<char> = sample.chars().collect();
+                for _ in 0..=rng.below(4) {
+                    let from = rng.below(letters.len() + 1);
+                    let to = (from + rng.below(12)).min(letters.len());
+                    letters.splice(from..to, pieces[rng.below(pieces.len())].chars());
+                }
+                parse_all(name, &letters.into_iter().collect::<String>());
+            }
+        }
+    }
 
     #[test]
     fn counters_of_32_bits_wrap_and_others_do_not() {

@@ -48,7 +48,7 @@ impl Probe for Softirqs {
 }
 
 /// The file has a column for every possible CPU; all are kept, CPU n at place n.
-fn parse(text: &str) -> Result<Counts, String> {
+pub(super) fn parse(text: &str) -> Result<Counts, String> {
     let mut lines = text.lines();
     let columns = lines.next().ok_or("empty")?.split_ascii_whitespace().count();
     let mut kinds = Counts::new();

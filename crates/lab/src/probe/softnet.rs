@@ -51,7 +51,7 @@ impl Probe for Softnet {
 
 /// Hexadecimal columns: 0 processed, 1 dropped, 2 time squeezed, 9 received RPS, 10 flow limit,
 /// 12 number of the CPU (since 5.10; before that lines are counted).
-fn parse(text: &str) -> Result<Vec<SoftnetCpu>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<SoftnetCpu>, String> {
     let mut cpus = Vec::new();
     for (line_number, line) in text.lines().enumerate() {
         let columns: Result<Vec<u64>, _> =

@@ -171,7 +171,7 @@ impl Thread {
 
 /// Fields by number as in proc(5): 10 minflt, 12 majflt, 14 utime, 15 stime, 39 processor. The
 /// second field, the name in parentheses, may hold blanks and parentheses itself.
-fn parse_stat(text: &str) -> Result<Stat, String> {
+pub(super) fn parse_stat(text: &str) -> Result<Stat, String> {
     let (_, rest) = text.rsplit_once(')').ok_or("no name in parentheses")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| -> Result<u64, String> {
@@ -187,7 +187,7 @@ fn parse_stat(text: &str) -> Result<Stat, String> {
     })
 }
 
-fn parse_switches(text: &str) -> Result<Switches, String> {
+pub(super) fn parse_switches(text: &str) -> Result<Switches, String> {
     let value = |key: &str| -> Result<u64, String> {
         let value = text.lines().find_map(|line| line.strip_prefix(key));
         let value = value.ok_or_else(|| format!("no line {key}"))?;

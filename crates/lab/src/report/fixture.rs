@@ -7,8 +7,11 @@ use crate::stats::Rng;
 
 /// Experiment and runs; the run of order 7 is invalid.
 pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
-    let mut experiment = ExperimentRecord::new("first-look", 12_345, Timestamp::from_unix_ms(1_795_213_459_123));
-    experiment.question = "How does Millstream over TAP compare with the kernel over veth, on the same machine?".into();
+    let mut experiment =
+        ExperimentRecord::new("first-look", 12_345, Timestamp::from_unix_ms(1_795_213_459_123));
+    experiment.question =
+        "How does Millstream over TAP compare with the kernel over veth, on the same machine?"
+            .into();
     experiment.workloads = vec!["tcp_stream".into(), "tcp_rr".into()];
     experiment.stacks = vec!["kernel".into(), "millstream".into()];
     experiment.factors = BTreeMap::from([("direction".into(), vec!["send".into(), "recv".into()])]);
@@ -16,11 +19,23 @@ pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
     experiment.planned_runs = 30;
     experiment.finished_at = Some(Timestamp::from_unix_ms(1_795_213_659_000));
     let by_stack = |kernel: &str, millstream: &str| {
-        BTreeMap::from([("kernel".to_owned(), kernel.to_owned()), ("millstream".to_owned(), millstream.to_owned())])
+        BTreeMap::from([
+            ("kernel".to_owned(), kernel.to_owned()),
+            ("millstream".to_owned(), millstream.to_owned()),
+        ])
     };
     experiment.differences = vec![
-        Difference { what: "link".into(), by_stack: by_stack("veth pair, offloads on", "TAP with virtio-net headers, offloads on") },
-        Difference { what: "peer".into(), by_stack: by_stack("kernel, other namespace", "kernel, other namespace") },
+        Difference {
+            what: "link".into(),
+            by_stack: by_stack(
+                "veth pair, offloads on",
+                "TAP with virtio-net headers, offloads on",
+            ),
+        },
+        Difference {
+            what: "peer".into(),
+            by_stack: by_stack("kernel, other namespace", "kernel, other namespace"),
+        },
         Difference { what: "congestion control".into(), by_stack: by_stack("cubic", "NewReno") },
     ];
     experiment.definition = "name = \"first-look\"\nrepeats = 5\n\n[[workload]]\nname = \"tcp_stream\"\ndirection = [\"send\", \"recv\"]\n".into();
@@ -37,11 +52,15 @@ pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
     ] {
         experiment.environment.set(name, value);
     }
-    experiment.environment.record::<&str>("cpu.governor", Err("/sys/…/scaling_governor: No such file or directory"));
+    experiment
+        .environment
+        .record::<&str>("cpu.governor", Err("/sys/…/scaling_governor: No such file or directory"));
     let mut rng = Rng::new(1);
     let mut runs = Vec::new();
     for block in 0..5 {
-        for (workload, direction) in [("tcp_stream", "send"), ("tcp_stream", "recv"), ("tcp_rr", "send")] {
+        for (workload, direction) in
+            [("tcp_stream", "send"), ("tcp_stream", "recv"), ("tcp_rr", "send")]
+        {
             for stack in ["kernel", "millstream"] {
                 let order = runs.len() as u32;
                 let mut run = run(&experiment, &mut rng, (workload, direction, stack), order);
@@ -50,7 +69,9 @@ pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
             }
         }
     }
-    runs[7].validity.reject("the interface counted 3 % of the bytes reported: the traffic took another path");
+    runs[7]
+        .validity
+        .reject("the interface counted 3 % of the bytes reported: the traffic took another path");
     runs[7].path = Some(PathProof {
         interface: "near/ms0".into(),
         reported_bytes: 7_000_000_000,
@@ -62,7 +83,8 @@ pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
 
 fn run(of: &ExperimentRecord, rng: &mut Rng, what: (&str, &str, &str), order: u32) -> RunRecord {
     let (workload, direction, stack) = what;
-    let mut noise = |around: f64| around * (0.93 + 0.14 * (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64);
+    let mut noise =
+        |around: f64| around * (0.93 + 0.14 * (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64);
     let mut run = RunRecord::new(of.run_id(order));
     run.experiment_id = of.id.clone();
     run.experiment = of.name.clone();
@@ -97,7 +119,11 @@ fn run(of: &ExperimentRecord, rng: &mut Rng, what: (&str, &str, &str), order: u3
     };
     let rate = run.results[key];
     let series: Vec<f64> = (0..30).map(|_| noise(rate)).collect();
-    run.intervals = IntervalSeries { start_s: 0.5, width_s: 0.1, series: BTreeMap::from([(key.into(), series)]) };
+    run.intervals = IntervalSeries {
+        start_s: 0.5,
+        width_s: 0.1,
+        series: BTreeMap::from([(key.into(), series)]),
+    };
     run.path = Some(PathProof {
         interface: "near/ms0".into(),
         reported_bytes: 7_000_000_000,
@@ -163,21 +189,37 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         connection: 0,
         stack: stack.into(),
         congestion: Some(if stack == "kernel" { "cubic" } else { "newreno" }.into()),
-        fields: BTreeMap::from([("srtt_us".into(), srtt), ("cwnd_bytes".into(), 1.2e6), ("retransmits".into(), 0.0)]),
+        fields: BTreeMap::from([
+            ("srtt_us".into(), srtt),
+            ("cwnd_bytes".into(), 1.2e6),
+            ("retransmits".into(), 0.0),
+        ]),
     };
     Probes {
         interval_s: 0.1,
         times_s: (0..=STEPS).map(|step| 0.05 + step as f64 * 0.1).collect(),
         own_cpu_s: noise(0.004),
-        absent: BTreeMap::from([("pressure".into(), "/proc/pressure/cpu: No such file or directory".into())]),
+        absent: BTreeMap::from([(
+            "pressure".into(),
+            "/proc/pressure/cpu: No such file or directory".into(),
+        )]),
         cpu: Some(CpuActivity { resolution_s: 0.01, cpus }),
         interrupts: Some(Interrupts { cpus: vec![0, 1], rows }),
         context_switches: Some(vec![if kernel { 3_000 } else { 900 }; STEPS]),
-        softirqs: Some(BTreeMap::from([("NET_RX".into(), vec![41_000, 39_000]), ("TIMER".into(), vec![900, 870])])),
+        softirqs: Some(BTreeMap::from([
+            ("NET_RX".into(), vec![41_000, 39_000]),
+            ("TIMER".into(), vec![900, 870]),
+        ])),
         softnet: Some(vec![SoftnetCpu { cpu: 0, processed: 41_000, ..SoftnetCpu::default() }]),
         hosts: Some(BTreeMap::from([("near".into(), host(kernel))])),
-        workers: Some(BTreeMap::from([("near".into(), worker(8_000)), ("far".into(), worker(12_000))])),
-        tcp_info: vec![info("near", if kernel { "kernel" } else { "millstream" }, noise(45.0)), info("far", "kernel", noise(60.0))],
+        workers: Some(BTreeMap::from([
+            ("near".into(), worker(8_000)),
+            ("far".into(), worker(12_000)),
+        ])),
+        tcp_info: vec![
+            info("near", if kernel { "kernel" } else { "millstream" }, noise(45.0)),
+            info("far", "kernel", noise(60.0)),
+        ],
         ..Probes::default()
     }
 }
@@ -193,7 +235,13 @@ fn host(kernel: bool) -> HostCounters {
         ..InterfaceCounters::default()
     };
     HostCounters {
-        interfaces: BTreeMap::from([("ms0".into(), counters), ("lo".into(), InterfaceCounters::default())]),
-        protocols: BTreeMap::from([("Tcp.RetransSegs".into(), 3), ("TcpExt.DelayedACKs".into(), 1_234)]),
+        interfaces: BTreeMap::from([
+            ("ms0".into(), counters),
+            ("lo".into(), InterfaceCounters::default()),
+        ]),
+        protocols: BTreeMap::from([
+            ("Tcp.RetransSegs".into(), 3),
+            ("TcpExt.DelayedACKs".into(), 1_234),
+        ]),
     }
 }

@@ -42,18 +42,22 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
 
 /// Results that say the same as another one of the same run and are not worth a plot beside it:
 /// the bits of a request/response workload follow from its transactions.
-const IMPLIED: &[(&str, &str)] = &[(keys::THROUGHPUT, keys::TRANSACTIONS), (keys::CPU_PER_GB, keys::TRANSACTIONS)];
+const IMPLIED: &[(&str, &str)] =
+    &[(keys::THROUGHPUT, keys::TRANSACTIONS), (keys::CPU_PER_GB, keys::TRANSACTIONS)];
 
 /// The results that these runs have, known ones first.
 pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Vec<Metric> {
-    let present: BTreeSet<&str> = runs.flat_map(|run| run.results.keys().map(String::as_str)).collect();
+    let present: BTreeSet<&str> =
+        runs.flat_map(|run| run.results.keys().map(String::as_str)).collect();
     let implied = |key: &str| IMPLIED.iter().any(|(one, by)| *one == key && present.contains(by));
-    let known = KNOWN.iter().filter(|(key, ..)| present.contains(key)).map(|(key, label, better, headline)| Metric {
-        key: (*key).into(),
-        label: (*label).into(),
-        better: *better,
-        headline: *headline && !implied(key),
-    });
+    let known = KNOWN.iter().filter(|(key, ..)| present.contains(key)).map(
+        |(key, label, better, headline)| Metric {
+            key: (*key).into(),
+            label: (*label).into(),
+            better: *better,
+            headline: *headline && !implied(key),
+        },
+    );
     let others = present.iter().filter(|key| !KNOWN.iter().any(|(known, ..)| known == *key));
     let others = others.map(|key| Metric {
         key: (*key).into(),

@@ -48,8 +48,7 @@ impl<'a> Report<'a> {
         verdict::sentence(&self.model)
     }
 
-    /// Tables for a terminal of any width of at least 80 columns: medians, intervals, n, ratios,
-    /// invalid runs.
+    /// A table for a terminal of about 100 columns: medians, intervals, n, ratios, invalid runs.
     pub fn text(&self) -> String {
         text::render(&self.model)
     }

@@ -73,10 +73,17 @@ impl<'a> Model<'a> {
         let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
         let mut model = Self { experiment, runs, cases: Vec::new(), held: Vec::new() };
         for workload in workloads {
-            let own: Vec<_> = groups.iter().filter(|group| group.key.workload == workload).cloned().collect();
+            let own: Vec<_> =
+                groups.iter().filter(|group| group.key.workload == workload).cloned().collect();
             let design = Design::of(&own);
             model.held.push((workload.clone(), design.held(&own)));
-            model.cases.extend(design.cases(workload, own, &stacks, &experiment.factors, &bootstrap));
+            model.cases.extend(design.cases(
+                workload,
+                own,
+                &stacks,
+                &experiment.factors,
+                &bootstrap,
+            ));
         }
         model
     }
@@ -91,7 +98,9 @@ impl<'a> Model<'a> {
 
     /// Label of the case and of the stack that a run belongs to.
     pub(super) fn labels_of(&self, run: &RunRecord) -> (&str, &str) {
-        let here = |group: &Group<'_>| group.valid.iter().chain(&group.invalid).any(|one| one.id == run.id);
+        let here = |group: &Group<'_>| {
+            group.valid.iter().chain(&group.invalid).any(|one| one.id == run.id)
+        };
         let found = self.cases.iter().find_map(|case| {
             let row = case.rows.iter().find(|row| here(&row.group))?;
             Some((case.label.as_str(), row.label.as_str()))
@@ -120,13 +129,18 @@ impl Design {
         }
         let everywhere = levels.iter().filter(|(_, (count, _))| *count == groups.len());
         let common = everywhere.clone().map(|(name, _)| (*name).to_owned()).collect();
-        let varying = everywhere.filter(|(_, (_, seen))| seen.len() > 1).map(|(name, _)| (*name).to_owned());
+        let varying =
+            everywhere.filter(|(_, (_, seen))| seen.len() > 1).map(|(name, _)| (*name).to_owned());
         Self { varying: varying.collect(), common }
     }
 
     fn held(&self, groups: &[Group<'_>]) -> Vec<(String, String)> {
         let Some(first) = groups.first() else { return Vec::new() };
-        let held = first.key.factors.iter().filter(|(name, _)| self.common.contains(*name) && !self.varying.contains(*name));
+        let held = first
+            .key
+            .factors
+            .iter()
+            .filter(|(name, _)| self.common.contains(*name) && !self.varying.contains(*name));
         held.map(|(name, level)| (name.clone(), level.clone())).collect()
     }
 
@@ -147,15 +161,22 @@ impl Design {
         for group in groups {
             let shared = Self::only(&self.varying, &group.key.factors, true);
             let own = Self::only(&self.common, &group.key.factors, false);
-            let order = shared.iter().map(|(name, level)| Level::of(level, levels.get(name))).collect();
-            let place = stacks.iter().position(|stack| *stack == group.key.stack).unwrap_or(stacks.len());
+            let order =
+                shared.iter().map(|(name, level)| Level::of(level, levels.get(name))).collect();
+            let place =
+                stacks.iter().position(|stack| *stack == group.key.stack).unwrap_or(stacks.len());
             let row = Row { label: configuration_label(&group.key.stack, &own), place, group };
             by_factors.entry(order).or_insert_with(|| (shared, Vec::new())).1.push(row);
         }
         let cases = by_factors.into_values().map(|(factors, mut rows)| {
             rows.sort_by_key(|row| (row.place, row.label.clone()));
             let tables = tables(&rows, stacks, bootstrap);
-            Case { label: configuration_label(&workload, &factors), workload: workload.clone(), rows, tables }
+            Case {
+                label: configuration_label(&workload, &factors),
+                workload: workload.clone(),
+                rows,
+                tables,
+            }
         });
         cases.collect()
     }
@@ -183,8 +204,10 @@ impl Level {
 }
 
 fn tables(rows: &[Row<'_>], stacks: &[String], bootstrap: &Bootstrap) -> Vec<Table> {
-    let runs = rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid)).copied();
-    let base = rows.first().filter(|row| stacks.first().is_none_or(|stack| *stack == row.group.key.stack));
+    let runs =
+        rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid)).copied();
+    let base =
+        rows.first().filter(|row| stacks.first().is_none_or(|stack| *stack == row.group.key.stack));
     let tables = metric::of_runs(runs).into_iter().map(|metric| {
         let cells: Vec<Cell> = rows
             .iter()
@@ -196,7 +219,11 @@ fn tables(rows: &[Row<'_>], stacks: &[String], bootstrap: &Bootstrap) -> Vec<Tab
                     .and_then(|base| compare(&row.group, &base.group, &metric.key, bootstrap)),
             })
             .collect();
-        let largest = cells.iter().filter_map(|cell| cell.summary).map(|summary| summary.median).fold(0.0, f64::max);
+        let largest = cells
+            .iter()
+            .filter_map(|cell| cell.summary)
+            .map(|summary| summary.median)
+            .fold(0.0, f64::max);
         Table { scale: Scale::of(&metric.key, largest), metric, cells }
     });
     tables.collect()

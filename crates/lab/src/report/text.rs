@@ -1,7 +1,7 @@
 //! The summary for a terminal.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table as Grid};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, TableComponent};
 
 use super::model::{Case, Model, Table};
 use super::units::{self, Scale};
@@ -21,15 +21,17 @@ pub(super) fn render(model: &Model<'_>) -> String {
         out.push_str(&format!("{}\n", experiment.question));
     }
     for (workload, held) in model.held.iter().filter(|(_, held)| !held.is_empty()) {
-        let held: Vec<String> = held.iter().map(|(name, level)| format!("{name}={level}")).collect();
+        let held: Vec<String> =
+            held.iter().map(|(name, level)| format!("{name}={level}")).collect();
         out.push_str(&format!("{workload} everywhere with {}\n", held.join(" ")));
     }
-    for case in &model.cases {
-        out.push_str(&format!("\n{}\n{}\n", case.label, grid(case)));
+    if !model.cases.is_empty() {
+        out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
     out.push_str(&invalid(model));
     out.push_str(&format!("\n{}\n", verdict::sentence(model)));
-    out.push_str("Medians of runs with 95 % bootstrap intervals; ratios are of medians, against the first row.\n");
+    out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack.\n");
+    out.push_str("CPU is that of the whole machine, both ends.\n");
     out
 }
 
@@ -41,33 +43,53 @@ pub(super) fn interval_text(summary: &Summary, scale: &Scale) -> String {
     )
 }
 
-fn grid(case: &Case<'_>) -> Grid {
+fn grid(model: &Model<'_>) -> Grid {
     let mut grid = Grid::new();
-    grid.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    grid.set_header(["", "stack", "median", "", "95 % interval", "n", "ratio (95 %)"]);
-    for table in case.tables.iter().filter(|table| table.metric.headline) {
-        rows(&mut grid, case, table);
+    grid.load_preset(NOTHING)
+        .set_style(TableComponent::HeaderLines, '─')
+        .set_style(TableComponent::MiddleHeaderIntersections, '─')
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(["", "", "median", "", "95 % interval", "n", "ratio (95 %)", ""]);
+    for case in &model.cases {
+        grid.add_row([case.label.as_str()]);
+        for table in case.tables.iter().filter(|table| table.metric.headline) {
+            rows(&mut grid, case, table);
+        }
     }
     for column in [2, 4, 5] {
         if let Some(column) = grid.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    // The unit belongs to the number before it.
+    if let Some(column) = grid.column_mut(2) {
+        column.set_padding((1, 0));
+    }
     grid
+}
+
+/// Lines without the blanks at their ends.
+fn trimmed(text: &str) -> String {
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 fn rows(grid: &mut Grid, case: &Case<'_>, table: &Table) {
     let Table { metric, scale, cells } = table;
+    let name = metric.label.strip_suffix(", whole machine").unwrap_or(&metric.label);
     for (at, (row, cell)) in case.rows.iter().zip(cells).enumerate() {
-        let label = if at == 0 { metric.label.clone() } else { String::new() };
+        let label = if at == 0 { format!("  {name}") } else { String::new() };
         let Some(summary) = &cell.summary else {
-            grid.add_row([label, row.label.clone(), "–".into(), String::new(), "–".into(), "0".into(), String::new()]);
+            grid.add_row([
+                label,
+                row.label.clone(),
+                "–".into(),
+                String::new(),
+                "–".into(),
+                "0".into(),
+            ]);
             continue;
         };
-        let ratio = cell.comparison.as_ref().map_or_else(String::new, |comparison| {
-            let judged = verdict::judgement(comparison, metric.better);
-            format!("{}  {judged}", verdict::ratio_with_interval(comparison))
-        });
+        let comparison = cell.comparison.as_ref();
         grid.add_row([
             label,
             row.label.clone(),
@@ -75,7 +97,8 @@ fn rows(grid: &mut Grid, case: &Case<'_>, table: &Table) {
             scale.unit.clone(),
             interval_text(summary, scale),
             summary.n.to_string(),
-            ratio,
+            comparison.map_or_else(String::new, verdict::ratio_with_interval),
+            comparison.map_or("", |one| verdict::judgement(one, metric.better)).into(),
         ]);
     }
 }
@@ -84,8 +107,15 @@ fn invalid(model: &Model<'_>) -> String {
     let mut out = String::new();
     for run in model.invalid() {
         let (case, stack) = model.labels_of(run);
-        let reasons = if run.validity.reasons.is_empty() { "no reason given".into() } else { run.validity.reasons.join("; ") };
-        out.push_str(&format!("run {} ({case}, {stack}, block {}): {reasons}\n", run.order, run.block));
+        let reasons = if run.validity.reasons.is_empty() {
+            "no reason given".into()
+        } else {
+            run.validity.reasons.join("; ")
+        };
+        out.push_str(&format!(
+            "run {} ({case}, {stack}, block {}): {reasons}\n",
+            run.order, run.block
+        ));
     }
     if out.is_empty() { out } else { format!("\nRuns that do not count:\n{out}") }
 }

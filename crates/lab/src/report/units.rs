@@ -26,7 +26,8 @@ const ENDS: &[(&str, &str, bool)] = &[
 impl Scale {
     /// The scale for values of `key` of which `largest` is the largest.
     pub(super) fn of(key: &str, largest: f64) -> Self {
-        let (_, unit, prefixed) = ENDS.iter().find(|(end, ..)| key.ends_with(end)).unwrap_or(&("", "", true));
+        let (_, unit, prefixed) =
+            ENDS.iter().find(|(end, ..)| key.ends_with(end)).unwrap_or(&("", "", true));
         if *unit == "µs" && largest >= 10_000.0 {
             return Self { divisor: 1e3, unit: "ms".into() };
         }
@@ -35,9 +36,7 @@ impl Scale {
         let Some((from, prefix)) = step else { return Self { divisor: 1.0, unit: (*unit).into() } };
         // Thousands begin at ten thousand: 9,870/s reads better than 9.87 k/s.
         let divisor = if *prefix == "k" { 1e3 } else { *from };
-        let blank = if unit.starts_with('/') { " " } else { "" };
-        let unit = if blank.is_empty() { format!("{prefix}{unit}") } else { format!("{prefix}{unit}") };
-        Self { divisor, unit }
+        Self { divisor, unit: format!("{prefix}{unit}") }
     }
 
     /// The number alone.
@@ -47,7 +46,11 @@ impl Scale {
 
     /// The number with its unit.
     pub(super) fn with_unit(&self, value: f64) -> String {
-        if self.unit.is_empty() { self.number(value) } else { format!("{} {}", self.number(value), self.unit) }
+        if self.unit.is_empty() {
+            self.number(value)
+        } else {
+            format!("{} {}", self.number(value), self.unit)
+        }
     }
 }
 
@@ -146,8 +149,14 @@ mod tests {
 
     #[test]
     fn ratios_and_durations_are_short() {
-        assert_eq!([ratio(0.0412), ratio(0.625), ratio(12.46), ratio(1234.0)], ["0.041", "0.62", "12.5", "1,234"]);
-        assert_eq!([duration(1.54), duration(12.4), duration(120.0), duration(200.0)], ["1.5 s", "12 s", "2 min", "3 min 20 s"]);
+        assert_eq!(
+            [ratio(0.0412), ratio(0.625), ratio(12.46), ratio(1234.0)],
+            ["0.041", "0.62", "12.5", "1,234"]
+        );
+        assert_eq!(
+            [duration(1.54), duration(12.4), duration(120.0), duration(200.0)],
+            ["1.5 s", "12 s", "2 min", "3 min 20 s"]
+        );
         assert_eq!(duration(3725.0), "1 h 2 min");
     }
 }

@@ -25,7 +25,12 @@ pub(super) fn judgement(comparison: &Comparison, better: Better) -> &'static str
 pub(super) fn ratio_with_interval(comparison: &Comparison) -> String {
     match comparison.interval {
         Some(interval) => {
-            format!("{} ({} to {})", ratio(comparison.ratio), ratio(interval.low), ratio(interval.high))
+            format!(
+                "{} ({} to {})",
+                ratio(comparison.ratio),
+                ratio(interval.low),
+                ratio(interval.high)
+            )
         }
         None => ratio(comparison.ratio),
     }
@@ -145,8 +150,13 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
     {
         for (row, cell) in case.rows.iter().zip(&table.cells) {
             let Some(summary) = cell.summary else { continue };
-            let (who, median) = (capitalised(&spoken(&row.label)), table.scale.with_unit(summary.median));
-            sentences.push(format!("{who} had {median} {} in {} (median).", what(table), case.label));
+            let (who, median) =
+                (capitalised(&spoken(&row.label)), table.scale.with_unit(summary.median));
+            sentences.push(format!(
+                "{who} had {median} {} in {} (median).",
+                what(table),
+                case.label
+            ));
         }
     }
     sentences

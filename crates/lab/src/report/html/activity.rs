@@ -51,7 +51,13 @@ pub(super) fn plot(run: &RunRecord, largest: f64) -> String {
         top += CORE + GAP;
     }
     for time in [0.0, end / 2.0, end] {
-        let anchor = if time == 0.0 { " st" } else if time == end { " en" } else { "" };
+        let anchor = if time == 0.0 {
+            " st"
+        } else if time == end {
+            " en"
+        } else {
+            ""
+        };
         out.push_str(&format!(
             "<text class=\"tick{anchor}\" x=\"{}\" y=\"{}\">{time:.1} s</text>",
             n(x(time)),
@@ -66,7 +72,10 @@ pub(super) fn plot(run: &RunRecord, largest: f64) -> String {
 pub(super) fn outcome_key(run: &RunRecord) -> Option<&str> {
     let metrics = metric::of_runs([run].into_iter());
     let series = &run.intervals.series;
-    let leading = metrics.iter().filter(|metric| metric.headline).find_map(|metric| series.get_key_value(&metric.key));
+    let leading = metrics
+        .iter()
+        .filter(|metric| metric.headline)
+        .find_map(|metric| series.get_key_value(&metric.key));
     let fallback = || series.get_key_value(keys::THROUGHPUT).or_else(|| series.iter().next());
     leading.or_else(fallback).map(|(key, _)| key.as_str())
 }
@@ -123,8 +132,12 @@ fn shares(run: &RunRecord, cpu: &CpuSeries) -> Vec<(f64, f64, [f64; KINDS.len()]
     let steps = times.len().saturating_sub(1).min(cpu.idle_s.len());
     let each = steps.div_ceil(STEPS).max(1);
     let kinds = cpu.kinds();
-    let series = |name: &str| kinds.iter().find(|(kind, _)| *kind == name).map_or(&[][..], |(_, series)| *series);
-    let sum = |series: &[f64], from: usize, to: usize| series.get(from..to).unwrap_or_default().iter().sum::<f64>();
+    let series = |name: &str| {
+        kinds.iter().find(|(kind, _)| *kind == name).map_or(&[][..], |(_, series)| *series)
+    };
+    let sum = |series: &[f64], from: usize, to: usize| {
+        series.get(from..to).unwrap_or_default().iter().sum::<f64>()
+    };
     let drawn = (0..steps).step_by(each).map(|from| {
         let to = (from + each).min(steps);
         let parts = KINDS.map(|kind| sum(series(kind), from, to));
@@ -159,12 +172,14 @@ fn core(run: &RunRecord, cpu: &CpuSeries, top: f64, x: &impl Fn(f64) -> f64) -> 
         if steps.iter().all(|(.., parts)| parts[kind] <= 0.0) {
             continue;
         }
-        let above: Vec<f64> = below.iter().zip(&steps).map(|(low, (.., parts))| low + parts[kind]).collect();
+        let above: Vec<f64> =
+            below.iter().zip(&steps).map(|(low, (.., parts))| low + parts[kind]).collect();
         let y = |share: f64| n(bottom - share.clamp(0.0, 1.0) * CORE);
         let mut path = String::new();
         for (at, (from, to, _)) in steps.iter().enumerate() {
             let start = if at == 0 { format!("M{}", n(x(*from))) } else { String::new() };
-            let vertical = if at == 0 { format!(" {}", y(above[at])) } else { format!("V{}", y(above[at])) };
+            let vertical =
+                if at == 0 { format!(" {}", y(above[at])) } else { format!("V{}", y(above[at])) };
             path.push_str(&format!("{start}{vertical}H{}", n(x(*to))));
         }
         for (at, (from, ..)) in steps.iter().enumerate().rev() {
@@ -179,14 +194,19 @@ fn core(run: &RunRecord, cpu: &CpuSeries, top: f64, x: &impl Fn(f64) -> f64) -> 
 /// Mean share of work; waiting for a disk and stolen time are none.
 fn mean_busy(steps: &[(f64, f64, [f64; KINDS.len()])]) -> f64 {
     let length: f64 = steps.iter().map(|(from, to, _)| to - from).sum();
-    let worked: f64 = steps.iter().map(|(from, to, parts)| (to - from) * parts[..5].iter().sum::<f64>()).sum();
+    let worked: f64 =
+        steps.iter().map(|(from, to, parts)| (to - from) * parts[..5].iter().sum::<f64>()).sum();
     if length > 0.0 { worked / length } else { 0.0 }
 }
 
 fn spoken(run: &RunRecord, cpus: &[&CpuSeries]) -> String {
     let mut text = format!("run {} over time", run.order);
     for cpu in cpus {
-        text.push_str(&format!("; CPU {} {:.0} % busy", cpu.cpu, mean_busy(&shares(run, cpu)) * 100.0));
+        text.push_str(&format!(
+            "; CPU {} {:.0} % busy",
+            cpu.cpu,
+            mean_busy(&shares(run, cpu)) * 100.0
+        ));
     }
     text
 }

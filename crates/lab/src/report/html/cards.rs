@@ -44,9 +44,12 @@ pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
     // With very many sides even one card each is too much: the first ones are drawn.
     let mut room = (WEIGHT / mean).max(sides.min(40));
     let cases = model.cases.iter().map(|case| {
-        let runs = || case.rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid));
+        let runs =
+            || case.rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid));
         let largest = runs().map(|run| activity::largest(run)).fold(0.0, f64::max);
-        let what = runs().find_map(|run| activity::outcome_key(run)).map_or(String::new(), |key| key.to_owned());
+        let what = runs()
+            .find_map(|run| activity::outcome_key(run))
+            .map_or(String::new(), |key| key.to_owned());
         let sides = case.rows.iter().map(|row| side(row, case, largest, each, &mut room)).collect();
         CaseCards { label: case.label.clone(), what, sides }
     });
@@ -59,7 +62,12 @@ fn side(row: &Row<'_>, case: &Case<'_>, largest: f64, each: usize, room: &mut us
     *room = room.saturating_sub(if each == usize::MAX { 0 } else { drawn.len() });
     drawn.sort_by_key(|run| run.order);
     let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, case, largest)).collect();
-    SideCards { label: row.label.clone(), place: row.place, left_out: all.len() - cards.len(), cards }
+    SideCards {
+        label: row.label.clone(),
+        place: row.place,
+        left_out: all.len() - cards.len(),
+        cards,
+    }
 }
 
 /// At most `count` runs: spread evenly over the sorted outcome, so slow and fast ones are among them.
@@ -112,7 +120,10 @@ mod tests {
             .collect();
         let all: Vec<&RunRecord> = runs.iter().collect();
         let values = |count| -> Vec<f64> {
-            representative(&all, count).iter().map(|run| run.results["throughput_bits_per_s"]).collect()
+            representative(&all, count)
+                .iter()
+                .map(|run| run.results["throughput_bits_per_s"])
+                .collect()
         };
         assert_eq!(values(3), [0.0, 9.0, 19.0]);
         assert_eq!((values(1).len(), values(0).len(), values(50).len()), (1, 0, 20));

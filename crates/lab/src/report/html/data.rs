@@ -28,7 +28,9 @@ const REDUCTIONS: [Reduction; 5] = [
     }),
     ("runs[].environment", |run| run.environment = Environment::default()),
     ("runs[].probes.interrupts series", |run| {
-        for row in run.probes.interrupts.iter_mut().flat_map(|interrupts| interrupts.rows.iter_mut()) {
+        for row in
+            run.probes.interrupts.iter_mut().flat_map(|interrupts| interrupts.rows.iter_mut())
+        {
             row.series.clear();
         }
     }),
@@ -59,7 +61,8 @@ pub(super) fn embedded(model: &Model<'_>) -> Result<String, serde_json::Error> {
             }
             None => {
                 omitted.push("runs");
-                let text = serde_json::to_string(&Data { experiment, runs: &[], omitted: &omitted })?;
+                let text =
+                    serde_json::to_string(&Data { experiment, runs: &[], omitted: &omitted })?;
                 return Ok(text.replace('<', "\\u003c"));
             }
         }

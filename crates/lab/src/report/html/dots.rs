@@ -16,10 +16,12 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
     let table = &case.tables[at];
     let Table { metric, scale, cells } = table;
     let samples: Vec<_> = case.rows.iter().map(|row| row.group.samples(&metric.key)).collect();
-    let largest = samples.iter().flatten().map(|sample| sample.value).fold(0.0, f64::max) / scale.divisor;
+    let largest =
+        samples.iter().flatten().map(|sample| sample.value).fold(0.0, f64::max) / scale.divisor;
     let ticks = ticks(largest, 5);
     let end = ticks.last().copied().unwrap_or(1.0);
-    let x = |value: f64| LEFT + (value / scale.divisor / end).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
+    let x =
+        |value: f64| LEFT + (value / scale.divisor / end).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let bottom = ROW * case.rows.len() as f64;
     let height = bottom + AXIS;
     let said: Vec<String> = case
@@ -40,13 +42,31 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
         let at = n(x(tick * scale.divisor));
         out.push_str(&format!("<path class=\"grid\" d=\"M{at} 4V{}\"/>", n(bottom)));
         let label = super::super::units::significant(*tick);
-        let label = if label.contains('.') { label.trim_end_matches('0').trim_end_matches('.').to_owned() } else { label };
-        out.push_str(&format!("<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>", n(bottom + 16.0)));
+        let label = if label.contains('.') {
+            label.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            label
+        };
+        out.push_str(&format!(
+            "<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>",
+            n(bottom + 16.0)
+        ));
     }
-    out.push_str(&format!("<path class=\"axis\" d=\"M{} {}H{}\"/>", n(LEFT), n(bottom), n(WIDTH - RIGHT)));
+    out.push_str(&format!(
+        "<path class=\"axis\" d=\"M{} {}H{}\"/>",
+        n(LEFT),
+        n(bottom),
+        n(WIDTH - RIGHT)
+    ));
     for (index, (row, cell)) in case.rows.iter().zip(cells).enumerate() {
         let top = index as f64 * ROW;
-        out.push_str(&format!("<text class=\"name t{}\" x=\"{}\" y=\"{}\">{}</text>", row.place, n(LEFT + 4.0), n(top + 18.0), escape(&row.label)));
+        out.push_str(&format!(
+            "<text class=\"name t{}\" x=\"{}\" y=\"{}\">{}</text>",
+            row.place,
+            n(LEFT + 4.0),
+            n(top + 18.0),
+            escape(&row.label)
+        ));
         if let Some(summary) = &cell.summary {
             let value = format!(
                 "<tspan class=\"value\">{}</tspan> <tspan class=\"dim\">({}) n={}</tspan>",
@@ -54,7 +74,11 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
                 interval_text(summary, scale),
                 summary.n
             );
-            out.push_str(&format!("<text class=\"num\" x=\"{}\" y=\"{}\">{value}</text>", n(WIDTH - RIGHT), n(top + 18.0)));
+            out.push_str(&format!(
+                "<text class=\"num\" x=\"{}\" y=\"{}\">{value}</text>",
+                n(WIDTH - RIGHT),
+                n(top + 18.0)
+            ));
             if let Some(interval) = summary.interval {
                 let (low, high) = (x(interval.low), x(interval.high));
                 out.push_str(&format!(
@@ -66,7 +90,11 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
                 ));
             }
             let at = n(x(summary.median));
-            out.push_str(&format!("<path class=\"median s{}\" d=\"M{at} {}v42\"/>", row.place, n(top + 26.0)));
+            out.push_str(&format!(
+                "<path class=\"median s{}\" d=\"M{at} {}v42\"/>",
+                row.place,
+                n(top + 26.0)
+            ));
         }
         out.push_str(&points(row, &samples[index], scale, top + 47.0, &x));
     }
@@ -83,7 +111,8 @@ fn points(
 ) -> String {
     let blocks = samples.iter().map(|sample| sample.run.block).max().unwrap_or(0);
     let points = samples.iter().map(|sample| {
-        let place = if blocks == 0 { 0.0 } else { f64::from(sample.run.block) / f64::from(blocks) - 0.5 };
+        let place =
+            if blocks == 0 { 0.0 } else { f64::from(sample.run.block) / f64::from(blocks) - 0.5 };
         let valid = sample.run.validity.valid;
         let remark = if valid { "" } else { ", does not count" };
         let title = format!(

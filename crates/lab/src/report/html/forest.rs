@@ -55,14 +55,27 @@ pub(super) fn plot(model: &Model<'_>) -> Option<String> {
         "<svg class=\"forest\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Ratios of medians against {}, with 95 % intervals; the table below has the numbers\">",
         n(WIDTH),
         n(height),
-        escape(&model.cases.iter().find_map(|case| case.rows.first()).map_or(String::new(), |row| row.label.clone()))
+        escape(
+            &model
+                .cases
+                .iter()
+                .find_map(|case| case.rows.first())
+                .map_or(String::new(), |row| row.label.clone())
+        )
     );
     for tick in ratio_ticks(low, high) {
         let at = n(x(tick));
         let class = if tick == 1.0 { "one" } else { "grid" };
-        out.push_str(&format!("<path class=\"{class}\" d=\"M{at} {}V{}\"/>", n(TOP - 6.0), n(height - 6.0)));
+        out.push_str(&format!(
+            "<path class=\"{class}\" d=\"M{at} {}V{}\"/>",
+            n(TOP - 6.0),
+            n(height - 6.0)
+        ));
         let label = if tick == 1.0 { "equal".into() } else { format!("× {}", trimmed(tick)) };
-        out.push_str(&format!("<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>", n(TOP - 12.0)));
+        out.push_str(&format!(
+            "<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>",
+            n(TOP - 12.0)
+        ));
     }
     out.push_str(&body);
     out.push_str("</svg>");
@@ -96,7 +109,8 @@ fn drawn(line: &Line, y: f64, x: &impl Fn(f64) -> f64) -> String {
         "worse" => "poor",
         _ => "even",
     };
-    let mut out = format!("<text class=\"what\" x=\"22\" y=\"{}\">{}</text>", n(y + 4.5), escape(metric));
+    let mut out =
+        format!("<text class=\"what\" x=\"22\" y=\"{}\">{}</text>", n(y + 4.5), escape(metric));
     if let Some(interval) = comparison.interval {
         let (low, high) = (n(x(interval.low)), n(x(interval.high)));
         out.push_str(&format!("<path class=\"span {class}\" d=\"M{low} {0}H{high}\"/>", n(y)));
@@ -130,7 +144,9 @@ fn range(lines: &[Line]) -> (f64, f64) {
     let (mut low, mut high) = (0.5f64, 2.0f64);
     for Line { comparison, .. } in lines {
         let ends = comparison.interval.map(|interval| [interval.low, interval.high]);
-        for value in ends.into_iter().flatten().chain([comparison.ratio]).filter(|value| *value > 0.0) {
+        for value in
+            ends.into_iter().flatten().chain([comparison.ratio]).filter(|value| *value > 0.0)
+        {
             low = low.min(value);
             high = high.max(value);
         }
@@ -143,7 +159,8 @@ fn ratio_ticks(low: f64, high: f64) -> Vec<f64> {
     let (from, to) = (low.log2().ceil() as i32, high.log2().floor() as i32);
     let every = ((to - from) / 7 + 1).max(1);
     let fine = to - from <= 3;
-    let mut ticks: Vec<f64> = (from..=to).filter(|power| power % every == 0).map(|power| 2f64.powi(power)).collect();
+    let mut ticks: Vec<f64> =
+        (from..=to).filter(|power| power % every == 0).map(|power| 2f64.powi(power)).collect();
     if fine {
         ticks.extend([0.75, 1.5].into_iter().filter(|tick| (low..=high).contains(tick)));
     }
@@ -153,5 +170,9 @@ fn ratio_ticks(low: f64, high: f64) -> Vec<f64> {
 
 fn trimmed(tick: f64) -> String {
     let text = ratio(tick);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }

@@ -15,8 +15,9 @@ const CPUS: usize = 16;
 const DEVICES: usize = 5;
 
 /// Columns of the CPU table: shares of time, then events per second.
-pub(super) const CPU_COLUMNS: [&str; 11] =
-    ["usr", "sys", "softirq", "irq", "steal", "wait", "idle", "RES/s", "CAL/s", "TLB/s", "NET_RX/s"];
+pub(super) const CPU_COLUMNS: [&str; 11] = [
+    "usr", "sys", "softirq", "irq", "steal", "wait", "idle", "RES/s", "CAL/s", "TLB/s", "NET_RX/s",
+];
 
 /// The machine in one case.
 #[derive(Serialize)]
@@ -89,11 +90,13 @@ fn rate(value: f64) -> String {
 
 fn cpus(runs: &[&RunRecord]) -> Vec<(String, Vec<String>)> {
     let activities = runs.iter().filter_map(|run| run.probes.cpu.as_ref());
-    let numbers: BTreeSet<u32> = activities.flat_map(|cpu| cpu.cpus.iter().map(|one| one.cpu)).collect();
+    let numbers: BTreeSet<u32> =
+        activities.flat_map(|cpu| cpu.cpus.iter().map(|one| one.cpu)).collect();
     let mut rows: Vec<(f64, u32, Vec<String>)> = numbers
         .into_iter()
         .map(|number| {
-            let busy = over(runs, |probes| share(probes, number, "idle")).map_or(0.0, |idle| 1.0 - idle);
+            let busy =
+                over(runs, |probes| share(probes, number, "idle")).map_or(0.0, |idle| 1.0 - idle);
             (busy, number, cpu(runs, number))
         })
         .collect();
@@ -141,7 +144,8 @@ fn remark(runs: &[&RunRecord]) -> String {
     if let Some(switches) = switches {
         parts.push(format!("context switches {}/s", rate(switches)));
     }
-    let named = runs.iter().filter_map(|run| run.probes.interrupts.as_ref()).flat_map(|all| &all.rows);
+    let named =
+        runs.iter().filter_map(|run| run.probes.interrupts.as_ref()).flat_map(|all| &all.rows);
     let devices: BTreeSet<(&str, &str)> = named
         .filter(|row| row.id.bytes().all(|byte| byte.is_ascii_digit()))
         .map(|row| (row.id.as_str(), row.name.as_str()))
@@ -157,11 +161,17 @@ fn remark(runs: &[&RunRecord]) -> String {
         })
         .collect();
     devices.sort_by(|a, b| b.0.total_cmp(&a.0));
-    parts.extend(devices.iter().take(DEVICES).map(|(events, name)| format!("{name} {}/s", rate(*events))));
+    parts.extend(
+        devices.iter().take(DEVICES).map(|(events, name)| format!("{name} {}/s", rate(*events))),
+    );
     let lost = |pick: fn(&crate::record::SoftnetCpu) -> u64| {
-        over(runs, |probes| Some(probes.softnet.as_ref()?.iter().map(pick).sum::<u64>() as f64)).unwrap_or(0.0)
+        over(runs, |probes| Some(probes.softnet.as_ref()?.iter().map(pick).sum::<u64>() as f64))
+            .unwrap_or(0.0)
     };
-    for (name, count) in [("backlog drops", lost(|cpu| cpu.dropped)), ("time squeezes", lost(|cpu| cpu.time_squeezed))] {
+    for (name, count) in [
+        ("backlog drops", lost(|cpu| cpu.dropped)),
+        ("time squeezes", lost(|cpu| cpu.time_squeezed)),
+    ] {
         if count > 0.0 {
             parts.push(format!("{name} {}", rate(count)));
         }
@@ -177,9 +187,12 @@ fn workers(runs: &[&RunRecord]) -> Vec<[String; 7]> {
             over(runs, |probes| Some(pick(probes.workers.as_ref()?.get(role)?)))
         };
         let per_s = |pick: fn(&crate::record::WorkerActivity) -> u64| {
-            number(over(runs, |probes| Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / length_s(probes)?)))
+            number(over(runs, |probes| {
+                Some(pick(probes.workers.as_ref()?.get(role)?) as f64 / length_s(probes)?)
+            }))
         };
-        let seconds = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.2}"));
+        let seconds =
+            |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.2}"));
         [
             role.clone(),
             seconds(of(|worker| worker.usr_s)),
@@ -214,18 +227,26 @@ fn places(runs: &[&RunRecord], role: &str) -> String {
 
 fn interfaces(runs: &[&RunRecord]) -> Vec<[String; 8]> {
     let all = runs.iter().filter_map(|run| run.probes.hosts.as_ref());
-    let names: BTreeSet<(&String, &String)> =
-        all.flat_map(|hosts| hosts.iter().flat_map(|(host, one)| one.interfaces.keys().map(move |name| (host, name)))).collect();
+    let names: BTreeSet<(&String, &String)> = all
+        .flat_map(|hosts| {
+            hosts.iter().flat_map(|(host, one)| one.interfaces.keys().map(move |name| (host, name)))
+        })
+        .collect();
     let rows = names.into_iter().filter_map(|(host, name)| {
         let of = |pick: fn(&crate::record::InterfaceCounters) -> u64| {
-            over(runs, |probes| Some(pick(probes.hosts.as_ref()?.get(host)?.interfaces.get(name)?) as f64)).unwrap_or(0.0)
+            over(runs, |probes| {
+                Some(pick(probes.hosts.as_ref()?.get(host)?.interfaces.get(name)?) as f64)
+            })
+            .unwrap_or(0.0)
         };
         let (rx, tx) = (of(|one| one.rx_bytes), of(|one| one.tx_bytes));
         if rx + tx == 0.0 {
             return None;
         }
         let (rx_packets, tx_packets) = (of(|one| one.rx_packets), of(|one| one.tx_packets));
-        let each = |bytes: f64, packets: f64| if packets > 0.0 { rate((bytes / packets).round()) } else { "–".into() };
+        let each = |bytes: f64, packets: f64| {
+            if packets > 0.0 { rate((bytes / packets).round()) } else { "–".into() }
+        };
         let bytes = |bytes: f64| Scale::of("x_bytes", bytes).with_unit(bytes);
         Some([
             format!("{host}/{name}"),
@@ -290,8 +311,10 @@ fn connections(case: &Case<'_>) -> Connections {
     for row in &case.rows {
         let mut ends: BTreeMap<String, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
         for info in row.group.valid.iter().flat_map(|run| &run.probes.tcp_info) {
-            let parts = [Some(info.role.as_str()), Some(info.stack.as_str()), info.congestion.as_deref()];
-            let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+            let parts =
+                [Some(info.role.as_str()), Some(info.stack.as_str()), info.congestion.as_deref()];
+            let parts: Vec<&str> =
+                parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
             let end = ends.entry(parts.join(", ")).or_default();
             for (name, value) in info.fields.iter().filter(|(_, value)| value.is_finite()) {
                 end.entry(name).or_default().push(*value);

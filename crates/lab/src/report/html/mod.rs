@@ -28,10 +28,12 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.add_template("page.html", PAGE)?;
-    let data = data::embedded(model)
-        .map_err(|error| minijinja::Error::new(minijinja::ErrorKind::BadSerialization, error.to_string()))?;
+    let data = data::embedded(model).map_err(|error| {
+        minijinja::Error::new(minijinja::ErrorKind::BadSerialization, error.to_string())
+    })?;
     let experiment = model.experiment;
-    let cases: Vec<CaseView> = model.cases.iter().enumerate().map(|(at, case)| case_view(at, case)).collect();
+    let cases: Vec<CaseView> =
+        model.cases.iter().enumerate().map(|(at, case)| case_view(at, case)).collect();
     environment.get_template("page.html")?.render(context! {
         style => STYLE,
         experiment,
@@ -61,7 +63,10 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
 fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     let experiment = model.experiment;
     let fact = |name: &str| experiment.environment.get(name).map(str::to_owned);
-    let mut facts = vec![("measured", experiment.started_at.to_string().replace('T', " ").replace(".000Z", " UTC"))];
+    let mut facts = vec![(
+        "measured",
+        experiment.started_at.to_string().replace('T', " ").replace(".000Z", " UTC"),
+    )];
     if let Some((day, time)) = facts[0].1.clone().split_once(' ') {
         let minute = time.get(..5).unwrap_or(time);
         facts[0].1 = format!("{day} {minute} UTC");
@@ -75,7 +80,8 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
         facts.push(("kernel", kernel));
     }
     if let Some(version) = fact("millstream.version") {
-        let commit = fact("millstream.commit").map_or(String::new(), |commit| format!(" ({commit})"));
+        let commit =
+            fact("millstream.commit").map_or(String::new(), |commit| format!(" ({commit})"));
         facts.push(("millstream", format!("{version}{commit}")));
     }
     facts.push(("seed", experiment.seed.to_string()));
@@ -84,7 +90,8 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
 
 fn stacks(model: &Model<'_>) -> Vec<(usize, String)> {
     let rows = model.cases.iter().flat_map(|case| &case.rows);
-    let stacks: BTreeMap<usize, String> = rows.map(|row| (row.place, row.group.key.stack.clone())).collect();
+    let stacks: BTreeMap<usize, String> =
+        rows.map(|row| (row.place, row.group.key.stack.clone())).collect();
     stacks.into_iter().collect()
 }
 
@@ -185,11 +192,14 @@ struct RunView {
 fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
     let (case, stack) = model.labels_of(run);
     let case_of = model.cases.iter().find(|one| one.label == case);
-    let place = case_of.and_then(|one| one.rows.iter().find(|row| row.label == stack)).map_or(0, |row| row.place);
+    let place = case_of
+        .and_then(|one| one.rows.iter().find(|row| row.label == stack))
+        .map_or(0, |row| row.place);
     let tables = case_of.map_or(&[][..], |one| &one.tables[..]);
-    let results = tables.iter().filter(|table| table.metric.headline).filter_map(|table| {
-        Some(table.scale.with_unit(run.result(&table.metric.key)?))
-    });
+    let results = tables
+        .iter()
+        .filter(|table| table.metric.headline)
+        .filter_map(|table| Some(table.scale.with_unit(run.result(&table.metric.key)?)));
     let path = run.path.as_ref().map_or_else(String::new, |path| {
         let share = path.counted_bytes as f64 / path.reported_bytes.max(1) as f64;
         format!("{:.1} % on {}", share * 100.0, path.interface)
@@ -205,7 +215,9 @@ fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
         place,
         results: results.collect(),
         path,
-        busy: busy.map_or_else(String::new, |busy| format!("{:.0} %", busy * 100.0 / length / cpus as f64)),
+        busy: busy.map_or_else(String::new, |busy| {
+            format!("{:.0} %", busy * 100.0 / length / cpus as f64)
+        }),
         valid: run.validity.valid,
         reasons: run.validity.reasons.join("; "),
     }
@@ -256,7 +268,13 @@ fn probe_view(model: &Model<'_>) -> (String, Vec<(String, String, usize)>) {
     let median = crate::stats::median(&costs);
     let cost = median.map_or_else(
         || "not measured".into(),
-        |cost| format!("{} % of one CPU (median over {} runs)", units::significant(cost * 100.0), costs.len()),
+        |cost| {
+            format!(
+                "{} % of one CPU (median over {} runs)",
+                units::significant(cost * 100.0),
+                costs.len()
+            )
+        },
     );
     let mut absent: BTreeMap<(String, String), usize> = BTreeMap::new();
     for run in model.runs {
@@ -280,7 +298,10 @@ fn notes(model: &Model<'_>) -> Vec<(String, usize)> {
 /// The words as a shell would take them.
 fn shell_words(words: &[String]) -> String {
     let plain = |word: &String| {
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=,:@%+".contains(&byte))
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_./=,:@%+".contains(&byte))
     };
     let quoted = words.iter().map(|word| {
         if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', "'\\''")) }
@@ -292,7 +313,11 @@ fn shell_words(words: &[String]) -> String {
 mod tests {
     #[test]
     fn words_survive_a_shell() {
-        let words = ["millstream", "run", "my file.toml", "--set", "a=b,c", "it's"].map(str::to_owned);
-        assert_eq!(super::shell_words(&words), "millstream run 'my file.toml' --set a=b,c 'it'\\''s'");
+        let words =
+            ["millstream", "run", "my file.toml", "--set", "a=b,c", "it's"].map(str::to_owned);
+        assert_eq!(
+            super::shell_words(&words),
+            "millstream run 'my file.toml' --set a=b,c 'it'\\''s'"
+        );
     }
 }

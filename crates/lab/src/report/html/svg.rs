@@ -30,7 +30,10 @@ pub(super) fn ticks(largest: f64, wanted: usize) -> Vec<f64> {
     }
     let rough = largest / wanted.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|factor| factor * power).find(|step| *step >= rough * 0.999);
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= rough * 0.999);
     let step = step.unwrap_or(power * 10.0);
     let count = (largest / step - 1e-9).ceil() as usize;
     (0..=count).map(|at| at as f64 * step).collect()
@@ -42,13 +45,23 @@ pub(super) fn mark(place: usize, valid: bool, x: f64, y: f64, title: &str) -> St
     let title = format!("<title>{}</title>", escape(title));
     let (x0, y0) = (n(x), n(y));
     if !valid {
-        return format!("<path class=\"pt s{place} bad\" d=\"M{x0} {y0}m-4.5 -4.5l9 9m0 -9l-9 9\">{title}</path>");
+        return format!(
+            "<path class=\"pt s{place} bad\" d=\"M{x0} {y0}m-4.5 -4.5l9 9m0 -9l-9 9\">{title}</path>"
+        );
     }
     match place % 4 {
-        0 => format!("<circle class=\"pt s{place}\" cx=\"{x0}\" cy=\"{y0}\" r=\"4.5\">{title}</circle>"),
-        1 => format!("<path class=\"pt s{place}\" d=\"M{x0} {y0}m0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z\">{title}</path>"),
-        2 => format!("<path class=\"pt s{place}\" d=\"M{x0} {y0}m-4.2 -4.2h8.4v8.4h-8.4z\">{title}</path>"),
-        _ => format!("<path class=\"pt s{place}\" d=\"M{x0} {y0}m0 -5.2l5.2 9.2h-10.4z\">{title}</path>"),
+        0 => format!(
+            "<circle class=\"pt s{place}\" cx=\"{x0}\" cy=\"{y0}\" r=\"4.5\">{title}</circle>"
+        ),
+        1 => format!(
+            "<path class=\"pt s{place}\" d=\"M{x0} {y0}m0 -5.6l5.6 5.6l-5.6 5.6l-5.6 -5.6z\">{title}</path>"
+        ),
+        2 => format!(
+            "<path class=\"pt s{place}\" d=\"M{x0} {y0}m-4.2 -4.2h8.4v8.4h-8.4z\">{title}</path>"
+        ),
+        _ => format!(
+            "<path class=\"pt s{place}\" d=\"M{x0} {y0}m0 -5.2l5.2 9.2h-10.4z\">{title}</path>"
+        ),
     }
 }
 
