@@ -25,7 +25,7 @@ struct Row {
 }
 
 #[derive(Debug, PartialEq)]
-struct Table {
+pub(super) struct Table {
     cpus: Vec<u32>,
     /// Id, counts, name.
     rows: Vec<(String, Vec<u64>, String)>,

@@ -31,7 +31,7 @@ struct Thread {
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Stat {
+pub(super) struct Stat {
     minor_faults: u64,
     major_faults: u64,
     usr_ticks: u64,
@@ -40,7 +40,7 @@ struct Stat {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Switches {
+pub(super) struct Switches {
     voluntary: u64,
     involuntary: u64,
 }
