@@ -3,32 +3,139 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
 
-use common::Lab;
-use millstream::local::{TcpListener, TcpStream};
+use common::hosts;
+use millstream::link::{Medium, PairConfig};
+use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
+
+/// Every byte tells its place in the stream.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+}
+
+fn send_pattern(stream: &mut TcpStream, total: usize, call: usize) {
+    let mut sent = 0;
+    let mut chunk = vec![0; call];
+    while sent < total {
+        let len = call.min(total - sent);
+        chunk.iter_mut().take(len).enumerate().for_each(|(i, byte)| *byte = pattern(sent + i));
+        stream.write_all(&chunk[..len]).expect("write");
+        sent += len;
+    }
+}
+
+fn receive_pattern(stream: &mut TcpStream, total: usize) {
+    let mut received = 0;
+    let mut chunk = vec![0; 100_000];
+    while received < total {
+        let len = stream.read(&mut chunk).expect("read");
+        assert_ne!(len, 0, "the stream ended after {received} of {total}");
+        for (i, &byte) in chunk[..len].iter().enumerate() {
+            assert_eq!(byte, pattern(received + i), "at {}", received + i);
+        }
+        received += len;
+    }
+}
+
+fn links() -> Vec<PairConfig> {
+    let plain = PairConfig { offload: false, ..PairConfig::default() };
+    let offload = PairConfig::default();
+    let ip = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+    vec![plain, offload, ip]
+}
+
+fn both_families(port: u16) -> [SocketAddr; 2] {
+    ["10.9.0.2", "fd09::2"].map(|ip| SocketAddr::new(ip.parse().expect("an address"), port))
+}
 
 #[test]
-fn echo_in_both_families() {
-    for (server, port) in [("10.9.0.2", 7), ("fd09::2", 8)] {
-        let lab = Lab::new(Default::default());
-        let addr = std::net::SocketAddr::new(server.parse().expect("an address"), port);
-        lab.run(
-            |stack| {
-                let mut stream = TcpStream::connect(stack, addr).expect("connect");
-                stream.write_all(b"to and fro").expect("write");
-                let mut answer = [0; 10];
-                stream.read_exact(&mut answer).expect("read");
-                assert_eq!(&answer, b"to and fro");
-            },
-            |stack| {
-                let listener = TcpListener::bind(stack, addr, 16).expect("bind");
-                common::ready();
-                let (mut stream, _) = listener.accept().expect("accept");
-                let mut bytes = [0; 10];
-                stream.read_exact(&mut bytes).expect("read");
-                stream.write_all(&bytes).expect("write");
-                assert_eq!(stream.read(&mut bytes).expect("end"), 0);
-            },
-        );
+fn echo_in_both_families_on_every_kind_of_link() {
+    for link in links() {
+        for addr in both_families(7) {
+            hosts(
+                link.clone(),
+                |stack| {
+                    let mut stream = TcpStream::connect(stack, addr).expect("connect");
+                    assert_eq!(stream.peer_addr().expect("peer"), addr);
+                    stream.write_all(b"to and fro").expect("write");
+                    let mut answer = [0; 10];
+                    stream.read_exact(&mut answer).expect("read");
+                    assert_eq!(&answer, b"to and fro");
+                },
+                |stack, ready| {
+                    let listener = TcpListener::bind(stack, addr, 16).expect("bind");
+                    ready();
+                    let (mut stream, _) = listener.accept().expect("accept");
+                    let mut bytes = [0; 10];
+                    stream.read_exact(&mut bytes).expect("read");
+                    stream.write_all(&bytes).expect("write");
+                    assert_eq!(stream.read(&mut bytes).expect("end"), 0);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn bulk_arrives_whole_and_ends_in_order() {
+    const TOTAL: usize = 20_000_000;
+    for link in links() {
+        for addr in both_families(9) {
+            hosts(
+                link.clone(),
+                |stack| {
+                    let mut stream = TcpStream::connect(stack, addr).expect("connect");
+                    send_pattern(&mut stream, TOTAL, 70_000);
+                    stream.shutdown(Shutdown::Write).expect("shutdown");
+                    receive_pattern(&mut stream, TOTAL / 4);
+                    assert_eq!(stream.read(&mut [0; 9]).expect("end"), 0);
+                },
+                |stack, ready| {
+                    let listener = TcpListener::bind(stack, addr, 16).expect("bind");
+                    ready();
+                    let (mut stream, _) = listener.accept().expect("accept");
+                    receive_pattern(&mut stream, TOTAL);
+                    assert_eq!(stream.read(&mut [0; 9]).expect("end"), 0);
+                    send_pattern(&mut stream, TOTAL / 4, 10_000);
+                    finish(stack, stream);
+                },
+            );
+        }
+    }
+}
+
+/// Closes a stream and lets the stack see it through.
+fn finish(stack: &Stack, stream: TcpStream) {
+    drop(stream);
+    while stack.engine().sockets().any(|socket| socket.remote.is_some()) {
+        stack.run_once(Some(std::time::Duration::from_millis(50))).expect("a turn");
+    }
+}
+
+#[test]
+fn datagrams_both_ways() {
+    for link in links() {
+        for addr in both_families(53) {
+            hosts(
+                link.clone(),
+                |stack| {
+                    let any = SocketAddr::new("::".parse().expect("any"), 0);
+                    let socket = UdpSocket::bind(stack, any).expect("bind");
+                    socket.send_to(b"question", addr).expect("send");
+                    let mut bytes = [0; 100];
+                    let (len, from) = socket.recv_from(&mut bytes).expect("receive");
+                    assert_eq!((&bytes[..len], from), (&b"answer"[..], addr));
+                },
+                |stack, ready| {
+                    let socket = UdpSocket::bind(stack, addr).expect("bind");
+                    ready();
+                    let mut bytes = [0; 100];
+                    let (len, from) = socket.recv_from(&mut bytes).expect("receive");
+                    assert_eq!(&bytes[..len], b"question");
+                    socket.send_to(b"answer", from).expect("send");
+                },
+            );
+        }
     }
 }

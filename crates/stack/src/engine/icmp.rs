@@ -41,7 +41,7 @@ impl Engine {
             | Icmp::PacketTooBig { .. }
             | Icmp::TimeExceeded { .. }
             | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
-                Ok(quote) => self.icmp_error_input(&message, &quote),
+                Ok(quote) => self.icmp_error_input(now, &message, &quote),
                 Err(reason) => self.out.stats.malformed(reason),
             },
             Icmp::Redirect { .. } | Icmp::Other { .. } => {
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// An error about a packet that we are said to have sent.
-    pub(super) fn icmp_error_input(&mut self, error: &Icmp, quote: &Quote) {
+    pub(super) fn icmp_error_input(&mut self, now: Instant, error: &Icmp, quote: &Quote) {
         if !self.out.addresses.owns(quote.ip.src) {
             return self.out.stats.drop(DropReason::IcmpNoSocket);
         }
@@ -131,7 +131,7 @@ impl Engine {
                     local: SocketAddr::new(quote.ip.src, src_port),
                     remote: SocketAddr::new(quote.ip.dst, dst_port),
                 };
-                self.tcp_icmp_error(&tuple, seq, error)
+                self.tcp_icmp_error(now, &tuple, seq, error)
             }
             QuotedTransport::Udp { src_port, dst_port } => {
                 let local = SocketAddr::new(quote.ip.src, src_port);

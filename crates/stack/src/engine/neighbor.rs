@@ -122,7 +122,7 @@ impl Engine {
                 Action::Unreachable { mut packets, .. } => {
                     while let Some(packet) = packets.pop() {
                         self.out.stats.drop(DropReason::NeighborUnreachable);
-                        self.unreachable_here(&packet);
+                        self.unreachable_here(now, &packet);
                     }
                 }
             }
@@ -227,11 +227,11 @@ impl Engine {
     }
 
     /// A packet of ours did not get out: its socket hears of it as of an ICMP error.
-    fn unreachable_here(&mut self, packet: &Packet) {
+    fn unreachable_here(&mut self, now: Instant, packet: &Packet) {
         let head = packet.head();
         let version = if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
         if let Ok(quote) = icmp::Quote::parse(version, head) {
-            self.icmp_error_input(&icmp::Icmp::Unreachable(Unreachable::Host), &quote);
+            self.icmp_error_input(now, &icmp::Icmp::Unreachable(Unreachable::Host), &quote);
         }
     }
 }

@@ -139,7 +139,7 @@ impl Engine {
         let Incoming { tuple, header, payload, ecn, link, .. } = segment;
         if socket.conn.state() == State::TimeWait
             && header.flags.syn()
-            && socket.conn.time_wait_accepts(&header)
+            && socket.conn.may_reuse(&header)
             && self.tcp.listeners.find(tuple.local).is_some()
         {
             // RFC 6191: a new incarnation takes the place of one that only waits.
@@ -219,6 +219,7 @@ impl Engine {
     /// (RFC 5927, 4.1).
     pub(super) fn tcp_icmp_error(
         &mut self,
+        now: Instant,
         tuple: &FourTuple,
         seq: SeqNumber,
         error: &Icmp,
@@ -227,14 +228,15 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
         match error {
             Icmp::PacketTooBig { mtu } => {
-                socket.conn.set_path_mtu(u16::try_from(*mtu).unwrap_or(u16::MAX));
+                let mtu = u16::try_from(*mtu).unwrap_or(u16::MAX);
+                socket.conn.set_path_mtu(now, seq, mtu);
             }
             Icmp::Unreachable(why) => {
                 let hard = matches!(
                     why,
                     Unreachable::Port | Unreachable::Protocol | Unreachable::Prohibited
                 );
-                socket.conn.on_icmp_error(seq, hard);
+                socket.conn.on_icmp_error(now, seq, hard);
             }
             _ => {}
         }

@@ -84,7 +84,7 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
         let Some(segment) = socket.conn.poll_transmit(now, &out.pool, &limits) else {
             // Nothing to send, or no frame to send it in; the latter must be tried again.
-            let dry = out.pool.is_dry();
+            let dry = socket.conn.is_starved_of_frames();
             return (any, if dry { Served::Blocked } else { Served::Done });
         };
         let Some(way) = way else {

@@ -52,7 +52,7 @@ impl Capture {
     }
 
     /// Wraps a link so that what passes it is captured here.
-    pub fn trace(&self, link: Box<dyn Link>) -> io::Result<Box<dyn Link>> {
+    pub fn trace(&self, link: impl Link + 'static) -> io::Result<Box<dyn Link>> {
         let file = BufWriter::with_capacity(1 << 20, File::create(&self.path)?);
         let out = Bounded { file, left: CAPTURE_BYTES };
         Ok(Box::new(Trace::new(link, out, TraceConfig::default())?))
@@ -115,7 +115,6 @@ impl Capture {
         assert!(output.status.success(), "tshark {filter:?}: {errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
-
 }
 
 impl Drop for Capture {

@@ -96,7 +96,8 @@ pub fn run(path: &str, body: fn() -> Outcome) {
 /// starts with it.
 fn possible_namespaces() -> Option<&'static [&'static str]> {
     const ROOT: &[&str] = &["--net", "--pid", "--fork", "--kill-child"];
-    const USER: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"];
+    const USER: &[&str] =
+        &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"];
     [ROOT, USER].into_iter().find(|flags| {
         let mut probe = Command::new("unshare");
         probe.args(*flags).args(["--", "true"]).stdin(Stdio::null()).stderr(Stdio::null());
@@ -115,7 +116,10 @@ fn exit_with_the_outside() {
 
 /// Ends the test with a message when `progress` stands still for a minute: a hang would otherwise
 /// have no message. Nothing here depends on how fast anything is.
-pub fn watch(progress: impl Fn() -> u64 + Send + 'static, tell: impl Fn() -> String + Send + 'static) {
+pub fn watch(
+    progress: impl Fn() -> u64 + Send + 'static,
+    tell: impl Fn() -> String + Send + 'static,
+) {
     std::thread::spawn(move || {
         let mut last = progress();
         loop {

@@ -18,38 +18,50 @@ impl Pattern {
         (x ^ (x >> 29)).to_le_bytes()
     }
 
-    /// Calls `piece` with consecutive parts of `0..len` and their bytes from stream place `at` on.
-    fn pieces(self, at: u64, len: usize, mut piece: impl FnMut(usize, &[u8]) -> bool) -> bool {
-        let mut done = 0;
-        while done < len {
-            let place = at + done as u64;
-            let word = self.word(place / 8);
-            let skip = (place % 8) as usize;
-            let n = (8 - skip).min(len - done);
-            if !piece(done, &word[skip..skip + n]) {
-                return false;
-            }
-            done += n;
-        }
-        true
+    /// Lengths of the part of `0..len` before the first word that begins in it.
+    fn head_len(at: u64, len: usize) -> usize {
+        ((8 - at % 8) % 8).min(len as u64) as usize
     }
 
     /// Writes the bytes from place `at` of the stream on.
     pub fn fill(self, at: u64, bytes: &mut [u8]) {
-        self.pieces(at, bytes.len(), |from, piece| {
-            bytes[from..from + piece.len()].copy_from_slice(piece);
-            true
-        });
+        let (head, body) = bytes.split_at_mut(Self::head_len(at, bytes.len()));
+        if !head.is_empty() {
+            let from = (at % 8) as usize;
+            head.copy_from_slice(&self.word(at / 8)[from..from + head.len()]);
+        }
+        let first = at.div_ceil(8);
+        let mut words = body.chunks_exact_mut(8);
+        let mut index = first;
+        for word in &mut words {
+            word.copy_from_slice(&self.word(index));
+            index += 1;
+        }
+        let tail = words.into_remainder();
+        tail.copy_from_slice(&self.word(index)[..tail.len()]);
     }
 
     /// Panics unless `bytes` are those from place `at` of the stream on.
     pub fn check(self, at: u64, bytes: &[u8]) {
-        let mut wrong = 0;
-        let good = self.pieces(at, bytes.len(), |from, piece| {
-            wrong = from;
-            bytes[from..from + piece.len()] == *piece
-        });
-        assert!(good, "wrong bytes at {}", at + wrong as u64);
+        let (head, body) = bytes.split_at(Self::head_len(at, bytes.len()));
+        let from = (at % 8) as usize;
+        let mut good = head.is_empty() || *head == self.word(at / 8)[from..from + head.len()];
+        let mut index = at.div_ceil(8);
+        let words = body.chunks_exact(8);
+        let tail = words.remainder();
+        let mut differing = 0;
+        for word in words {
+            let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            differing |= word ^ u64::from_le_bytes(self.word(index));
+            index += 1;
+        }
+        good &= differing == 0 && *tail == self.word(index)[..tail.len()];
+        if !good {
+            let mut expected = vec![0; bytes.len()];
+            self.fill(at, &mut expected);
+            let wrong = bytes.iter().zip(&expected).position(|(a, b)| a != b);
+            panic!("wrong bytes at {:?}", wrong.map(|wrong| at + wrong as u64));
+        }
     }
 }
 

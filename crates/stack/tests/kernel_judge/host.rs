@@ -1,0 +1,102 @@
+//! The two sides: the kernel with a TAP device, Millstream behind it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use millstream::link::{Fault, FaultConfig, Faults, Link, Reorder, Tap, TapConfig};
+use millstream::packet::{Pool, PoolConfig};
+use millstream::{Engine, EngineConfig};
+
+use crate::capture::Capture;
+use crate::namespace::{Absent, say};
+
+/// The version of IP a test uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    V4,
+    V6,
+}
+
+impl Ip {
+    /// The kernel's address; over a pair, that of the first end.
+    pub fn kernel(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 70, 0, 1).into(),
+            Self::V6 => Ipv6Addr::new(0xfd70, 0, 0, 0, 0, 0, 0, 1).into(),
+        }
+    }
+
+    /// Millstream's address.
+    pub fn ours(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 70, 0, 2).into(),
+            Self::V6 => Ipv6Addr::new(0xfd70, 0, 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
+    pub fn prefix_len(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        }
+    }
+}
+
+/// A TAP device with the kernel's addresses on it.
+pub fn tap(offload: bool) -> Result<Box<dyn Link>, Absent> {
+    let config = TapConfig {
+        name: Some("judge0".into()),
+        vnet_hdr: offload,
+        offload,
+        host_addresses: [Ip::V4, Ip::V6].map(|ip| (ip.kernel(), ip.prefix_len())).into(),
+        ..TapConfig::default()
+    };
+    let tap = Tap::open(&config)?;
+    for note in tap.notes() {
+        say(note);
+    }
+    Ok(Box::new(tap))
+}
+
+/// What the transfers have to survive, in both directions: of a hundred packets one is lost and one
+/// overtaken, of a thousand one has a flipped bit.
+pub fn faults(seed: u64) -> FaultConfig {
+    let both = Faults {
+        loss: 0.01,
+        reorder: Some(Reorder { probability: 0.01, delay: Duration::from_millis(1) }),
+        corrupt: 0.001,
+        ..Faults::default()
+    };
+    FaultConfig { seed, transmit: both, receive: both }
+}
+
+/// A link behind faults, captured on this side of them.
+pub fn damaged(link: Box<dyn Link>, seed: u64, capture: &Capture) -> Result<Box<dyn Link>, Absent> {
+    Ok(capture.trace(Fault::new(link, faults(seed)))?)
+}
+
+/// Addresses for an engine.
+pub fn addresses(choose: fn(Ip) -> IpAddr) -> Vec<millstream::route::Prefix> {
+    [Ip::V4, Ip::V6]
+        .map(|ip| millstream::route::Prefix { addr: choose(ip), len: ip.prefix_len() })
+        .into()
+}
+
+/// A pool of its own for an engine.
+pub fn pool() -> Pool {
+    Pool::new(PoolConfig::default()).expect("memory for a pool")
+}
+
+/// An engine with one link.
+pub fn engine(
+    pool: &Pool,
+    link: Box<dyn Link>,
+    choose: fn(Ip) -> IpAddr,
+) -> std::io::Result<Engine> {
+    let mut engine = Engine::new(EngineConfig::new(pool.clone()))?;
+    let link = engine.add_link(link)?;
+    for prefix in addresses(choose) {
+        engine.add_address(link, prefix)?;
+    }
+    Ok(engine)
+}
