@@ -8,12 +8,15 @@
 //!  reads     the queue, after arming                armed, after changing the queue
 //! ```
 //!
-//! No wake-up is lost. The sleeper does: set `armed`, fence, look at the queue, sleep if it shows nothing. The
-//! ringer does: change the queue, fence, load `armed`. Both fences are sequentially consistent, so one of them comes
-//! first in their single order. If the sleeper's is first, the ringer's load sees `armed` and rings. If the ringer's is
-//! first, the sleeper's look sees the changed queue and does not sleep.
+//! No wake-up is lost. The sleeper does: set `armed`, fence, look at the queue, sleep if it shows nothing. The ringer
+//! does: change the queue, fence, load `armed`. Both fences are sequentially consistent, so one of them comes first in
+//! their single order. If the sleeper's is first, the ringer's load sees `armed` and rings. If the ringer's is first,
+//! the sleeper's look sees the changed queue and does not sleep.
 //!
-//! The loom test at the end tries every order of two wake-ups (`RUSTFLAGS="--cfg loom" cargo test --release -p
+//! The ringer's fence need not follow every change: it must come between its last change and its own sleep. Until then
+//! the ringer looks at `armed` again and again, with plain loads, and sees it at last.
+//!
+//! The loom tests at the end try every order of events (`RUSTFLAGS="--cfg loom" cargo test --release -p
 //! millstream-link --lib doorbell`).
 //!
 //! No wake-up is doubled: whoever swaps a set `armed` to 0 owns the announcement. The ringer that took it rings exactly
@@ -65,10 +68,11 @@ impl<E: Event> Doorbell<E> {
         &self.event
     }
 
-    /// The ringer's half: call after changing the queue. Rings, and returns true, when the sleeper has announced
-    /// that it sleeps for `reason`.
+    /// The ringer's half: call after changing the queue and (at once, or at last before the ringer's own sleep) a
+    /// sequentially consistent fence. Rings, and returns true, when the sleeper has announced that it sleeps for
+    /// `reason`.
+    #[inline]
     pub fn notify(&self, reason: u8) -> bool {
-        fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) & reason == 0 {
             return false;
         }
@@ -191,6 +195,7 @@ mod loom_tests {
                 loom::thread::spawn(move || {
                     for item in 1..=2 {
                         queue.store(item, Ordering::Release);
+                        fence(Ordering::SeqCst);
                         bell.notify(FRAMES);
                     }
                 })
@@ -209,6 +214,36 @@ mod loom_tests {
             sleeper.wake(&bell);
             assert_eq!(sleeper.owed, 0);
             assert_eq!(bell.event().drain(), 0);
+        });
+    }
+
+    /// A producer waits for room; the consumer makes it without a fence, and looks again after the fence with which it
+    /// announces its own sleep.
+    #[test]
+    fn room_made_without_a_fence_is_told_before_sleeping() {
+        loom::model(|| {
+            let (producers, consumers) =
+                (Arc::new(Doorbell::new(Model::new())), Doorbell::new(Model::new()));
+            let head = Arc::new(AtomicUsize::new(0));
+            let producer = {
+                let (bell, head) = (Arc::clone(&producers), Arc::clone(&head));
+                loom::thread::spawn(move || {
+                    let mut sleeper = Sleeper::default();
+                    sleeper.announce(&bell, ROOM);
+                    if head.load(Ordering::Acquire) == 0 {
+                        bell.event().sleep();
+                    }
+                    sleeper.wake(&bell);
+                    sleeper
+                })
+            };
+            head.store(1, Ordering::Release);
+            producers.notify(ROOM);
+            Sleeper::default().announce(&consumers, FRAMES);
+            producers.notify(ROOM);
+            let mut sleeper = producer.join().unwrap();
+            sleeper.wake(&producers);
+            assert_eq!((sleeper.owed, producers.event().drain()), (0, 0));
         });
     }
 }

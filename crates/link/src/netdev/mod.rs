@@ -96,6 +96,28 @@ pub fn set_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Li
     })
 }
 
+/// Tells the kernel for good that `address` on interface `name` is at `mac`: it will not ask.
+///
+/// # Errors
+/// For want of privilege.
+pub fn add_neighbor(name: &str, address: IpAddr, mac: MacAddr) -> Result<(), LinkError> {
+    const NDA_DST: u16 = 1;
+    const NDA_LLADDR: u16 = 2;
+    const NUD_PERMANENT: u16 = 0x80;
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // struct ndmsg: family, padding, index, state, flags, type.
+    let mut body = [0; 12];
+    body[0] = family as u8;
+    body[4..8].copy_from_slice(&index(name)?.to_ne_bytes());
+    body[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
+    let request = Request::new(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, &body)
+        .attribute(NDA_DST, Octets::of(address).get())
+        .attribute(NDA_LLADDR, &mac.0);
+    request
+        .send()
+        .map_err(|e| LinkError::from_io(format!("add the neighbour {address} on {name}"), e))
+}
+
 /// Adds a route to `destination/prefix_len` by `gateway`, or straight onto interface `name` without one.
 ///
 /// # Errors

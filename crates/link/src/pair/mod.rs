@@ -15,9 +15,10 @@ mod tests;
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
-use millstream_packet::{Checksum, Instant, Meta, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, Meta, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
@@ -120,6 +121,7 @@ struct Hangup(Arc<Doorbell<EventFd>>);
 
 impl Drop for Hangup {
     fn drop(&mut self) {
+        fence(Ordering::SeqCst);
         self.0.notify(FRAMES | ROOM);
     }
 }
@@ -241,28 +243,19 @@ impl Link for PairEnd {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         self.sleeper.wake(&self.own);
-        let mut count = 0;
-        while !batch.is_full() {
-            let Some(mut packet) = self.rx.pop() else { break };
+        let Self { rx, stats, .. } = self;
+        let count = rx.pop_bulk(batch.room(), |mut packet| {
             let meta = packet.meta_mut();
             // What the sender knew about the packet stays with the sender.
-            *meta = Meta {
-                arrival: now,
-                checksum: std::mem::replace(&mut meta.checksum, Checksum::Unverified),
-                segmentation: meta.segmentation.take(),
-                ..Meta::default()
-            };
-            self.stats.rx_packets += 1;
-            self.stats.rx_bytes += packet.len() as u64;
-            self.stats.rx_super_segments += u64::from(packet.meta().segmentation.is_some());
-            count += 1;
-            if batch.push(packet).is_err() {
-                break;
-            }
-        }
-        if count > 0 && self.peer.0.notify(ROOM) {
-            self.stats.wakeups += 1;
-        }
+            let Meta { checksum, segmentation, .. } = *meta;
+            *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
+            stats.rx_packets += 1;
+            stats.rx_bytes += packet.len() as u64;
+            stats.rx_super_segments += u64::from(segmentation.is_some());
+            // There is room.
+            let _ = batch.push(packet);
+        });
+        self.stats.wakeups += u64::from(self.peer.0.notify(ROOM));
         Ok(count)
     }
 
@@ -277,20 +270,22 @@ impl Link for PairEnd {
             return Ok(self.drop_all(batch));
         }
         let before = batch.len();
-        let mut pushed = false;
+        let mut was_empty = false;
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
             Outgoing { batch, cutting, capabilities, offload: *offload, pool, stats };
         while !outgoing.is_finished() {
-            let (count, _) = tx.push_bulk(&mut outgoing);
-            pushed |= count > 0;
+            let (count, edge) = tx.push_bulk(&mut outgoing);
+            was_empty |= edge;
             if count == 0 && !outgoing.is_finished() {
                 outgoing.stats.tx_full += 1;
                 self.blocked = true;
                 break;
             }
         }
-        if pushed && self.peer.0.notify(FRAMES) {
+        // The ring fences when it publishes. It was not empty: the peer has yet to look, and will
+        // not sleep.
+        if was_empty && self.peer.0.notify(FRAMES) {
             self.stats.wakeups += 1;
         }
         Ok(before - batch.len())
@@ -303,6 +298,8 @@ impl Link for PairEnd {
     fn prepare_sleep(&mut self) -> bool {
         let reasons = if self.blocked { FRAMES | ROOM } else { FRAMES };
         self.sleeper.announce(&self.own, reasons);
+        // The announcement's fence comes after all room made: tell of it now if that was missed.
+        self.stats.wakeups += u64::from(self.peer.0.notify(ROOM));
         let has_room = self.blocked && (self.tx.len() < self.tx.capacity() || self.tx.is_closed());
         if !self.rx.is_empty() || has_room {
             self.sleeper.wake(&self.own);

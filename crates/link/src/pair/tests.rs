@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use millstream_packet::Checksum;
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,172 @@
+//! What a packet costs on a link, in nanoseconds per packet: `pair` in one thread, TAP writes and reads through the
+//! kernel. The numbers of docs/performance.md come from here.
+//!
+//! `cargo run --release -p millstream-link --example link_cost`; as root for the TAP part.
+
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Instant as Clock;
+
+use millstream_link::netdev::{self, Namespace};
+use millstream_link::{Link, LinkError, PairConfig, Tap, TapConfig, pair};
+use millstream_packet::{
+    BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation,
+    SegmentationKind,
+};
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{IpHeader, Protocol};
+
+const ROUNDS: usize = 7;
+
+/// The median of several measurements, in nanoseconds per packet, with the smallest and the largest.
+fn report(what: &str, mut measure: impl FnMut() -> f64) {
+    let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
+    all.sort_by(f64::total_cmp);
+    println!("{what:<58}{:>9.0}   ({:.0} to {:.0})", all[ROUNDS / 2], all[0], all[ROUNDS - 1]);
+}
+
+/// A frame to nobody: a TCP packet of `payload` bytes, a super-segment if it is longer than the MTU allows.
+fn frame(pool: &Pool, payload: usize) -> Packet {
+    let (src, dst): (IpAddr, IpAddr) = ([10, 70, 0, 2].into(), [10, 70, 0, 1].into());
+    let mut head = vec![0; 54];
+    EthernetHeader::new(MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 8]), EtherType::IPV4)
+        .emit(&mut head);
+    IpHeader::new(src, dst, Protocol::TCP, 20 + payload).emit(&mut head[14..]);
+    head[46] = 5 << 4;
+    let mut packet = Packet::from_slice(pool, 64, &head).expect("frames");
+    packet.extend_from_slice(pool, &vec![0; payload]).expect("frames");
+    let meta = packet.meta_mut();
+    meta.checksum = Checksum::Partial { start: 34, offset: 16 };
+    if payload > 1460 {
+        let kind = SegmentationKind::TcpV4;
+        meta.segmentation = Some(Segmentation { kind, ecn: false, size: 1460, header_len: 54 });
+    }
+    packet
+}
+
+fn pair_cost(pool: &Pool, payload: usize, batch_len: usize) -> f64 {
+    const COUNT: usize = 2_000_000;
+    let (mut a, mut b) = pair(PairConfig::default()).expect("a pair");
+    let mut batch = PacketBatch::new();
+    for _ in 0..batch_len {
+        batch.push(frame(pool, payload)).expect("room");
+    }
+    let start = Clock::now();
+    for _ in 0..COUNT / batch_len / 2 {
+        a.transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+        b.receive(Instant::ZERO, pool, &mut batch).expect("receive");
+        b.transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+        a.receive(Instant::ZERO, pool, &mut batch).expect("receive");
+    }
+    start.elapsed().as_nanos() as f64 / COUNT as f64
+}
+
+/// Filling a batch alone, to be subtracted from what writes cost.
+fn fill(pool: &Pool, payload: usize, batch: &mut PacketBatch) {
+    while !batch.is_full() {
+        batch.push(frame(pool, payload)).expect("room");
+    }
+}
+
+fn write_cost(tap: &mut Tap, pool: &Pool, payload: usize, batches: usize) -> f64 {
+    let mut spent = 0;
+    for _ in 0..batches {
+        let mut batch = PacketBatch::new();
+        fill(pool, payload, &mut batch);
+        let start = Clock::now();
+        tap.transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+        spent += start.elapsed().as_nanos();
+        assert!(batch.is_empty());
+    }
+    spent as f64 / (batches * BATCH_LIMIT) as f64
+}
+
+/// Reads what the kernel's socket has sent; `send` bytes a call, in segments of `segment` bytes.
+fn read_cost(
+    tap: &mut Tap,
+    pool: &Pool,
+    socket: &UdpSocket,
+    send: usize,
+    segment: usize,
+    rounds: usize,
+) -> f64 {
+    let size = segment as libc::c_int;
+    // SAFETY: the option (UDP_SEGMENT of SOL_UDP) is one int.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), 17, 103, (&raw const size).cast(), 4) };
+    let bytes = vec![0; send];
+    let (mut spent, mut count) = (0, 0);
+    for _ in 0..rounds {
+        for _ in 0..BATCH_LIMIT {
+            socket.send_to(&bytes, ("10.70.0.2", 9)).expect("send");
+        }
+        let mut batch = PacketBatch::new();
+        let start = Clock::now();
+        count += tap.receive(Instant::ZERO, pool, &mut batch).expect("receive");
+        spent += start.elapsed().as_nanos();
+    }
+    spent as f64 / count as f64
+}
+
+fn tap_costs(pool: &Pool, offload: bool) -> Result<(), LinkError> {
+    let namespace = Namespace::create()?;
+    let mut tap = Tap::open(&TapConfig {
+        netns: Some(namespace.path()),
+        host_addresses: vec![([10, 70, 0, 1].into(), 24)],
+        vnet_hdr: offload,
+        queue_packets: Some(4096),
+        ..TapConfig::default()
+    })?;
+    for note in tap.notes() {
+        println!("{note}");
+    }
+    let (name, mac) = (tap.name().to_owned(), tap.capabilities().mac);
+    let socket = namespace.run(|| {
+        netdev::add_neighbor(&name, [10, 70, 0, 2].into(), mac)?;
+        UdpSocket::bind("10.70.0.1:9")
+            .map_err(|error| LinkError::System { what: "bind".into(), error })
+    })??;
+    let how = if offload { "virtio-net header" } else { "plain frames" };
+    let mut empty = PacketBatch::new();
+    while tap.receive(Instant::ZERO, pool, &mut empty)? > 0 {
+        empty.clear();
+    }
+    report(&format!("tap, {how}: read that finds nothing"), || {
+        let start = Clock::now();
+        for _ in 0..20_000 {
+            tap.receive(Instant::ZERO, pool, &mut PacketBatch::new()).expect("receive");
+        }
+        start.elapsed().as_nanos() as f64 / 20_000.0
+    });
+    for payload in [0, 1460, 64_240] {
+        let batches = if payload > 1460 { 30 } else { 300 };
+        report(&format!("tap, {how}: write, {payload} bytes of payload"), || {
+            write_cost(&mut tap, pool, payload, batches)
+        });
+    }
+    for (send, segment) in [(18, 1400), (1400, 1400), (63_000, 1400)] {
+        let rounds = if send > 1400 { 20 } else { 200 };
+        if send > 1400 && !offload {
+            continue;
+        }
+        report(&format!("tap, {how}: read, {send} bytes of payload"), || {
+            read_cost(&mut tap, pool, &socket, send, segment, rounds)
+        });
+    }
+    Ok(())
+}
+
+fn main() {
+    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    println!("{:<58}{:>9}   (range of {ROUNDS})", "", "ns/packet");
+    for (payload, batch) in [(1460, 1), (1460, 64), (64_240, 16)] {
+        report(
+            &format!("pair, one thread: {payload} bytes of payload, batches of {batch}"),
+            || pair_cost(&pool, payload, batch),
+        );
+    }
+    for offload in [true, false] {
+        if let Err(error) = tap_costs(&pool, offload) {
+            println!("tap: skipped: {error}");
+        }
+    }
+}
