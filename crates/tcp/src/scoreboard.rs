@@ -83,6 +83,8 @@ struct Exceptions {
     resent_order: VecDeque<Sent>,
     /// First transmissions below this offset were judged by RACK already.
     judged: u64,
+    /// Ranges being worked on; kept so that nothing is allocated each time.
+    scratch: Vec<Sent>,
 }
 
 /// See the module.
@@ -116,6 +118,43 @@ impl Exceptions {
         }
     }
 
+    fn take_scratch(&mut self) -> Vec<Sent> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch
+    }
+
+    /// The first transmission of `[start, end)` is lost; what was sent again since is in flight still.
+    fn mark_original_lost(&mut self, start: u64, end: u64) -> u64 {
+        let mut again = self.take_scratch();
+        self.take_resent(start, end, |start, end, at| again.push(Sent { start, end, at }));
+        let mut newly = self.mark_lost(start, end);
+        for part in &again {
+            self.lost.remove(part.start, part.end, |from, to| newly -= to - from);
+            self.resent.insert(part.start, Resent { end: part.end, at: part.at });
+        }
+        self.scratch = again;
+        newly
+    }
+
+    /// The retransmission `record` is lost, where nothing was sent after it or arrived.
+    fn mark_resent_lost(&mut self, record: Sent) -> u64 {
+        let mut parts = self.take_scratch();
+        self.take_resent(record.start, record.end, |start, end, at| {
+            parts.push(Sent { start, end, at })
+        });
+        let mut newly = 0;
+        for part in &parts {
+            if part.at == record.at {
+                newly += self.mark_lost(part.start, part.end);
+            } else {
+                self.resent.insert(part.start, Resent { end: part.end, at: part.at });
+            }
+        }
+        self.scratch = parts;
+        newly
+    }
+
     fn mark_lost(&mut self, start: u64, end: u64) -> u64 {
         let mut gaps = std::mem::replace(&mut self.sacked, RangeSet::new(1, 0));
         let mut newly = 0;
@@ -143,6 +182,7 @@ impl Scoreboard {
                 resent: OrderedMap::new(seed ^ 0x3333_3333),
                 resent_order: VecDeque::new(),
                 judged: 0,
+                scratch: Vec::new(),
             })
         })
     }
@@ -265,33 +305,36 @@ impl Scoreboard {
     }
 
     fn on_cumulative_with_exceptions(&mut self, una: u64, ack: u64, delivery: &mut Delivery) {
-        let mut parts = Parts::default();
         let Some(board) = self.exceptions.as_mut() else { return };
-        board.sacked.gaps(una, ack, |from, to| parts.push(from, to));
+        let mut parts = board.take_scratch();
+        board
+            .sacked
+            .gaps(una, ack, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
         let fack = board.sacked.highest().unwrap_or(0);
         board.sacked.remove_below(ack, |_, _| ());
-        self.deliver(&parts, fack, delivery);
-        let Some(board) = self.exceptions.as_mut() else { return };
         board.judged = board.judged.max(ack);
         while board.resent_order.front().is_some_and(|r| r.end <= ack) {
             board.resent_order.pop_front();
         }
+        self.deliver(parts, fack, delivery);
     }
 
     /// The peer holds `[start, end)`, above `una`.
     pub(crate) fn on_sack(&mut self, una: u64, start: u64, end: u64, delivery: &mut Delivery) {
         let board = self.exceptions();
         let fack = board.sacked.highest().unwrap_or(una);
-        let mut parts = Parts::default();
-        board.sacked.insert(start, end, |from, to| parts.push(from, to));
+        let mut parts = board.take_scratch();
+        board
+            .sacked
+            .insert(start, end, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
         let before = delivery.bytes;
-        self.deliver(&parts, fack, delivery);
+        self.deliver(parts, fack, delivery);
         delivery.sacked_bytes += delivery.bytes - before;
     }
 
     /// Takes delivered ranges out of `lost` and `resent`, and notes their times.
-    fn deliver(&mut self, parts: &Parts, fack: u64, delivery: &mut Delivery) {
-        for &(start, end) in parts.iter() {
+    fn deliver(&mut self, parts: Vec<Sent>, fack: u64, delivery: &mut Delivery) {
+        for &Sent { start, end, .. } in &parts {
             let Some(board) = self.exceptions.as_mut() else { return };
             delivery.bytes += end - start;
             let mut once = true;
@@ -313,6 +356,9 @@ impl Scoreboard {
                 let lowest = delivery.reordered.map_or(start, |seen| seen.min(start));
                 delivery.reordered = Some(lowest);
             }
+        }
+        if let Some(board) = self.exceptions.as_mut() {
+            board.scratch = parts;
         }
     }
 
@@ -371,7 +417,7 @@ impl Scoreboard {
                     break;
                 }
             } else {
-                newly += board.mark_lost(start, end);
+                newly += board.mark_original_lost(start, end);
             }
             board.judged = end;
             index += usize::from(end == record.end);
@@ -386,55 +432,134 @@ impl Scoreboard {
                 break;
             }
             board.resent_order.pop_front();
-            let mut parts = Parts::default();
-            board.take_resent(record.start, record.end, |from, to, at| {
-                parts.push_at(from, to, at);
-            });
-            for (&(from, to), &at) in parts.iter().zip(&parts.times) {
-                if at == record.at {
-                    newly += board.mark_lost(from, to);
-                } else {
-                    board.resent.insert(from, Resent { end: to, at });
-                }
-            }
+            newly += board.mark_resent_lost(record);
         }
         (newly, again)
     }
 
-    /// Whether `offset` may not give a round-trip sample, being sent again or judged lost.
-    #[cfg(test)]
-    pub(crate) fn conditions(&self, offset: u64) -> (bool, bool, bool) {
-        let Some(b) = &self.exceptions else { return (false, false, false) };
-        let resent = b.resent.floor(offset).is_some_and(|(_, r)| r.end > offset);
-        (b.sacked.containing(offset).is_some(), b.lost.containing(offset).is_some(), resent)
-    }
-
     /// Gives back memory that an idle connection does not need.
     pub(crate) fn shrink_idle(&mut self) {
-        if self.sent.is_empty() && self.sent.capacity() > 0 {
+        if self.sent.is_empty() && self.sent.capacity() > 256 {
             self.sent = VecDeque::new();
         }
     }
 }
 
-/// A short list of ranges: nearly always one or two, so that it stays off the heap.
-#[derive(Default)]
-struct Parts {
-    ranges: Vec<(u64, u64)>,
-    times: Vec<Instant>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
 
-impl Parts {
-    fn push(&mut self, start: u64, end: u64) {
-        self.ranges.push((start, end));
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
     }
 
-    fn push_at(&mut self, start: u64, end: u64, at: Instant) {
-        self.ranges.push((start, end));
-        self.times.push(at);
+    /// Ten segments of 100 bytes, a millisecond apart, from offset 1.
+    fn ten() -> Scoreboard {
+        let mut board = Scoreboard::new(1);
+        for i in 0..10 {
+            board.on_send(1 + i * 100, 101 + i * 100, at(i));
+        }
+        board
     }
 
-    fn iter(&self) -> std::slice::Iter<'_, (u64, u64)> {
-        self.ranges.iter()
+    #[test]
+    fn the_pipe_is_what_is_neither_sacked_nor_lost() {
+        let mut board = ten();
+        let mut delivery = Delivery::default();
+        assert_eq!(board.pipe(1, 1001), 1000);
+        board.on_sack(1, 301, 501, &mut delivery);
+        assert_eq!((delivery.bytes, board.pipe(1, 1001)), (200, 800));
+        assert_eq!(delivery.newest, Some(Transmission { at: at(4), end: 501, resent: false }));
+        assert_eq!(board.mark_lost(1, 401), 300);
+        assert_eq!(board.pipe(1, 1001), 500);
+        assert_eq!(board.next_lost(), Some((1, 301)));
+        board.on_resend(1, 101, at(20));
+        assert_eq!((board.next_lost(), board.pipe(1, 1001)), (Some((101, 301)), 600));
+        let mut delivery = Delivery::default();
+        board.on_cumulative(1, 101, &mut delivery);
+        assert_eq!((delivery.bytes, delivery.sent_once_at), (100, None));
+        assert_eq!(delivery.newest, Some(Transmission { at: at(20), end: 101, resent: true }));
+    }
+
+    #[test]
+    fn rack_judges_what_was_sent_before_the_newest_delivered() {
+        let mut board = ten();
+        let mut delivery = Delivery::default();
+        board.on_sack(1, 401, 501, &mut delivery);
+        let patience = Duration::from_millis(10);
+        assert_eq!(board.detect_lost((at(4), 501), patience, at(12)), (300, Some(at(13))));
+        assert_eq!(board.detect_lost((at(4), 501), patience, at(13)), (100, None));
+        assert_eq!(board.next_lost(), Some((1, 401)));
+        // sent again, and lost again
+        board.on_resend(1, 101, at(14));
+        board.on_resend(101, 401, at(15));
+        assert_eq!(board.next_lost(), None);
+        board.on_sack(1, 101, 401, &mut delivery);
+        assert_eq!(board.detect_lost((at(15), 401), patience, at(25)), (600, None));
+        assert_eq!(board.next_lost(), Some((1, 101)));
+    }
+
+    #[test]
+    fn what_arrives_late_and_was_sent_once_is_reordering() {
+        let mut board = ten();
+        let mut delivery = Delivery::default();
+        board.on_sack(1, 301, 401, &mut delivery);
+        assert_eq!(delivery.reordered, None);
+        board.on_cumulative(1, 101, &mut delivery);
+        assert_eq!(delivery.reordered, Some(1));
+    }
+
+    proptest! {
+        /// Whatever happens, the sums agree with a map of bytes.
+        #[test]
+        fn sums_agree(ops in proptest::collection::vec((0u8..5, 0u64..30, 1u64..10), 1..80)) {
+            let mut board = Scoreboard::new(9);
+            let (mut una, mut nxt, mut clock) = (1u64, 1u64, 0u64);
+            let mut model = vec!['.'; 4000];
+            for (op, start, len) in ops {
+                clock += 1;
+                let from = (una + start * 3).min(nxt);
+                let to = (from + len * 5).min(nxt);
+                let mut delivery = Delivery::default();
+                match op {
+                    0 => {
+                        board.on_send(nxt, nxt + len * 7, at(clock));
+                        nxt += len * 7;
+                    }
+                    1 if from < to => {
+                        let new = (from..to).filter(|&i| model[i as usize] != 's').count() as u64;
+                        board.on_sack(una, from, to, &mut delivery);
+                        prop_assert_eq!(delivery.bytes, new);
+                        model[from as usize..to as usize].fill('s');
+                    }
+                    2 if from < to => {
+                        board.mark_lost(from, to);
+                        for i in from..to {
+                            if model[i as usize] != 's' {
+                                model[i as usize] = 'l';
+                            }
+                        }
+                    }
+                    3 => if let Some((a, b)) = board.next_lost() {
+                        let b = b.min(a + len * 4);
+                        prop_assert!((a..b).all(|i| model[i as usize] == 'l'));
+                        board.on_resend(a, b, at(clock));
+                        model[a as usize..b as usize].fill('r');
+                    },
+                    4 => {
+                        let new = (una..from).filter(|&i| model[i as usize] != 's').count() as u64;
+                        board.on_cumulative(una, from, &mut delivery);
+                        prop_assert_eq!(delivery.bytes, new);
+                        una = from;
+                    }
+                    _ => {}
+                }
+                let live = &model[una as usize..nxt as usize];
+                let gone = live.iter().filter(|c| matches!(c, 's' | 'l')).count() as u64;
+                prop_assert_eq!(board.pipe(una, nxt), nxt - una - gone);
+                prop_assert_eq!(board.lost_bytes(), live.iter().filter(|c| **c == 'l').count() as u64);
+            }
+        }
     }
 }
