@@ -39,6 +39,8 @@ pub const CHATTER_BYTES: u64 = 16 * 1024;
 /// Connections of a worker whose state is kept; the first ones stand for the others.
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// What a stack may take to say its last words after the last close.
-pub const LINGER_MS: u64 = 2_000;
+pub const LINGER_MS: u64 = 30;
 /// How far the measured window may be from the asked one.
 pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;
+/// What a worker may take to exit before it is killed.
+pub const LEAVE_TIMEOUT_MS: u64 = 500;

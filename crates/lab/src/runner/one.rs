@@ -191,7 +191,6 @@ impl Run<'_> {
             link,
             mtu: self.mtu(),
             offload: self.offload(),
-            seed: self.planned.seed,
             addresses: both(Path::near_address),
             far_addresses: both(Path::far_address),
         })
@@ -254,6 +253,8 @@ impl Run<'_> {
         }
         let measured = self.measure(&mut near, Some(&mut far))?;
         let after = hosts.counters()?;
+        near.leave();
+        far.leave();
         let probes = sampler.stop();
         let same_link = (path == Path::Veth).then_some(crate::hosts::NEAR_INTERFACE);
         let proof = integrity::check(
@@ -278,6 +279,7 @@ impl Run<'_> {
         let ports = self.listen(&mut both, address)?;
         self.connect(&mut both, address, ports)?;
         let measured = self.measure(&mut both, None)?;
+        both.leave();
         let probes = sampler.stop();
         let link = measured.ends.iter().find(|end| end.end == End::Far).and_then(|far| far.link);
         let interface = link.map(|link| Interface {

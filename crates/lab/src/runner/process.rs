@@ -116,6 +116,16 @@ impl WorkerProcess {
         }
     }
 
+    /// Asks the worker to exit and gives it a moment; then it is killed.
+    pub fn leave(mut self) {
+        if self.tell(&Command::Leave).is_ok() {
+            let deadline = Instant::now() + Duration::from_millis(limits::LEAVE_TIMEOUT_MS);
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     /// An error with the worker's last words on one line.
     pub fn failed(&self, why: &str) -> Error {
         let words = self.last_words.lock().map(|words| words.clone()).unwrap_or_default();

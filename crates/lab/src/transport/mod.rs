@@ -1,13 +1,16 @@
 //! One face over the kernel's sockets and over Millstream, so that both are
 //! measured by the same code.
 
+mod info;
 mod kernel;
+mod millstream;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub use self::millstream::LocalNetwork;
 pub use kernel::KernelNetwork;
 
 use crate::worker::LinkBytes;

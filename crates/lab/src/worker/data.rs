@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+use millstream::link::PairEnd;
+
 use super::protocol::{Job, LinkBytes, StackJob};
+use super::stack;
 use crate::limits;
-use crate::transport::{KernelNetwork, Network};
+use crate::transport::Network;
 use crate::workload::{End, Outcome, Ports, Progress, Task};
 
 /// What the main thread tells a data thread.
@@ -42,7 +44,6 @@ pub(super) struct DataThread {
     pub(super) progress: Arc<Progress>,
     steps: Sender<Step>,
     told: Receiver<Told>,
-    thread: JoinHandle<()>,
 }
 
 impl DataThread {
@@ -53,19 +54,24 @@ impl DataThread {
         let (steps, inbox) = channel();
         let (teller, told) = channel();
         let body = move || {
-            let life = || -> Result<Finished, String> {
-                pin(cpu)?;
-                let mut stack = open()?;
-                live(task, &mut stack, &inbox, &teller, &shared)
+            let opened = pin(cpu).and_then(|()| open());
+            let (last, kept) = match opened {
+                Err(why) => (Told::Failed(why), None),
+                Ok(mut stack) => match live(task, &mut stack, &inbox, &teller, &shared) {
+                    Err(why) => (Told::Failed(why), Some(stack)),
+                    Ok(finished) => (Told::Finished(Box::new(finished)), Some(stack)),
+                },
             };
-            let last = life().map_or_else(Told::Failed, |f| Told::Finished(Box::new(f)));
             let _ = teller.send(last);
+            // The link stays, with its counters, until the runner has read them.
+            let _ = inbox.recv();
+            drop(kept);
         };
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name(if end == End::Near { "near-data".into() } else { "far-data".into() })
             .spawn(body)
             .map_err(|error| error.to_string())?;
-        Ok(Self { end, progress, steps, told, thread })
+        Ok(Self { end, progress, steps, told })
     }
 
     fn hear(&self) -> Result<Told, String> {
@@ -105,14 +111,12 @@ impl DataThread {
         }
     }
 
-    /// Waits for the end of the workload.
-    pub(super) fn finish(self) -> Result<Finished, String> {
-        let finished = match self.hear()? {
-            Told::Finished(finished) => *finished,
-            _ => return Err(out_of_turn()),
-        };
-        self.thread.join().map_err(|_| "the data thread panicked".to_owned())?;
-        Ok(finished)
+    /// Waits for the end of the workload. The stack stays open until this is dropped.
+    pub(super) fn finished(&self) -> Result<Finished, String> {
+        match self.hear()? {
+            Told::Finished(finished) => Ok(*finished),
+            _ => Err(out_of_turn()),
+        }
     }
 }
 
@@ -121,10 +125,10 @@ fn out_of_turn() -> String {
 }
 
 /// A stack and what can be asked of it besides traffic.
-struct Opened {
-    network: Box<dyn Network>,
-    stack: &'static str,
-    notes: Vec<String>,
+pub(super) struct Opened {
+    pub(super) network: Box<dyn Network>,
+    pub(super) stack: &'static str,
+    pub(super) notes: Vec<String>,
 }
 
 type Open = Box<dyn FnOnce() -> Result<Opened, String> + Send>;
@@ -163,18 +167,32 @@ fn live(
 
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
-    let Job { end, task, stack, cpu, far_cpu: _, buffer_bytes } = job;
-    match (stack, end) {
+    let Job { end, task, stack: wanted, cpu, far_cpu, buffer_bytes } = job;
+    match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
-            let open: Open = Box::new(move || {
-                let mut network = KernelNetwork::new().map_err(|error| error.to_string())?;
-                network.set_buffers(buffer_bytes);
-                Ok(Opened { network: Box::new(network), stack: "kernel", notes: Vec::new() })
-            });
+            let open: Open = Box::new(move || stack::kernel(buffer_bytes));
             Ok(vec![DataThread::spawn(end, task, cpu, open)?])
         }
         (StackJob::Kernel, None) => Err("the kernel has no in-memory link".to_owned()),
-        (StackJob::Millstream(_), _) => Err("not yet".to_owned()),
+        (StackJob::Millstream(job), Some(end)) => {
+            let open: Open = Box::new(move || stack::over_tap(&job, buffer_bytes));
+            Ok(vec![DataThread::spawn(end, task, cpu, open)?])
+        }
+        (StackJob::Millstream(job), None) => {
+            let (near, far) = stack::memory(&job)?;
+            let open = |link: PairEnd, addresses: Vec<(IpAddr, u8)>| -> Open {
+                let job = job.clone();
+                Box::new(move || {
+                    stack::millstream(Box::new(link), &addresses, &job, buffer_bytes, Vec::new())
+                })
+            };
+            let near = open(near, job.addresses.clone());
+            let far = open(far, job.far_addresses.clone());
+            Ok(vec![
+                DataThread::spawn(End::Near, task, cpu, near)?,
+                DataThread::spawn(End::Far, task, far_cpu, far)?,
+            ])
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod data;
 mod protocol;
 mod sampling;
+mod stack;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -96,10 +97,10 @@ fn serve() -> Result<(), String> {
                 answer(&Reply::Connected)?;
             }
             Command::Measure { begin_ns, end_ns } => {
-                let report = measure(ends, begin_ns, end_ns)?;
+                let report = measure(&ends, begin_ns, end_ns)?;
                 answer(&Reply::Done(Box::new(report)))?;
-                return Ok(());
             }
+            Command::Leave => return Ok(()),
         }
     }
     Err("the runner has gone".to_owned())
@@ -119,7 +120,7 @@ fn start(ends: &mut Ends, job: Job) -> Result<Vec<String>, String> {
     Ok(notes)
 }
 
-fn measure(ends: Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
+fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
     for end in ends.all() {
         end.progress.set_window(begin_ns, end_ns);
     }
@@ -127,14 +128,12 @@ fn measure(ends: Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
     let taken = sampling::sample(&counters, begin_ns, end_ns);
     counters.iter().for_each(|progress| progress.stop());
     let mut reports = Vec::new();
-    let threads = ends.near.into_iter().chain(ends.far);
-    for (at, thread) in threads.enumerate() {
-        let (end, progress) = (thread.end, thread.progress.clone());
-        let finished = thread.finish()?;
+    for (at, thread) in ends.all().enumerate() {
+        let finished = thread.finished()?;
         reports.push(EndReport {
-            end,
+            end: thread.end,
             samples: taken.samples.iter().map(|sample| sample.of(at)).collect(),
-            totals: progress.counts(),
+            totals: thread.progress.counts(),
             latency: finished.outcome.latency_ns.as_ref().map(Latency::of),
             tcp_info: finished.outcome.tcp_info,
             link: finished.link,

@@ -55,8 +55,6 @@ pub struct MillstreamJob {
     pub mtu: u32,
     /// Checksum and segmentation offload of the link.
     pub offload: bool,
-    /// Seed of keys.
-    pub seed: u64,
     /// Addresses with their prefix lengths (of the near end).
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of the far end, when the process is both.
@@ -96,13 +94,15 @@ pub enum Command {
         ports: Ports,
     },
     /// Read the counters over this stretch of CLOCK_MONOTONIC, then end the
-    /// workload in order. Answer: [`Reply::Done`], after which the worker exits.
+    /// workload in order. Answer: [`Reply::Done`]; the stack and its link stay.
     Measure {
         /// Beginning of the window.
         begin_ns: u64,
         /// Its end.
         end_ns: u64,
     },
+    /// Close the stack and exit. No answer.
+    Leave,
 }
 
 /// From a worker to the runner.

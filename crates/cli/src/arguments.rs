@@ -1,0 +1,188 @@
+//! The command line: names, help, and the parsing of `--set`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use millstream_lab::experiment::{FACTORS, Overrides, STACKS, builtins};
+
+/// Measures TCP over the kernel's stack and over Millstream, side by side.
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an experiment: a built-in one by its name, or a TOML file
+    #[command(after_long_help = run_help())]
+    Run(Run),
+    /// List the built-in experiments, and the experiments that are kept
+    List(List),
+    /// Show a kept experiment as a table
+    Show(Show),
+    /// Write the page of a kept experiment (one self-contained HTML file)
+    Report(Report),
+    /// Do the traffic of one run (started by `run`, not by hand)
+    #[command(hide = true)]
+    Worker {
+        /// The process that started it.
+        parent: u32,
+    },
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Name of a built-in experiment, or a file ending in .toml
+    pub experiment: String,
+    /// Stacks to measure, separated by commas; the first is the base of comparisons
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub stack: Option<Vec<String>>,
+    /// Blocks: in each, every configuration runs once, in random order
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<u32>,
+    /// Levels of a factor; may be given several times
+    #[arg(long, value_name = "FACTOR=A,B", value_parser = setting)]
+    pub set: Vec<Setting>,
+    /// Seconds that each run measures
+    #[arg(long, value_name = "SECONDS")]
+    pub duration: Option<f64>,
+    /// Seconds of warm-up before that
+    #[arg(long, value_name = "SECONDS")]
+    pub warmup: Option<f64>,
+    /// Seed of the order of runs; drawn when not given, and recorded
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write the experiment and its runs as JSON to this file too ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub which: Which,
+    /// Print the experiment and its runs as JSON instead
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    #[command(flatten)]
+    pub which: Which,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// Which kept experiment.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// Id of the experiment, its beginning, or a name (then the newest of that name)
+    pub id: String,
+}
+
+/// Where experiments are kept.
+#[derive(Debug, Args)]
+pub struct Database {
+    /// SQLite file with what is kept [default: millstream.sqlite3 in $XDG_DATA_HOME/millstream]
+    #[arg(long = "db", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// One `--set`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    factor: String,
+    levels: Vec<String>,
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    let (factor, levels) = text.split_once('=').ok_or("write it as factor=a,b")?;
+    let levels: Vec<String> = levels.split(',').map(|level| level.trim().to_owned()).collect();
+    if factor.trim().is_empty() || levels.iter().any(String::is_empty) {
+        return Err("write it as factor=a,b".to_owned());
+    }
+    Ok(Setting { factor: factor.trim().to_owned(), levels })
+}
+
+impl Run {
+    /// What the options change of the definition.
+    pub fn overrides(&self) -> Overrides {
+        let pair = |set: &Setting| (set.factor.clone(), set.levels.clone());
+        Overrides {
+            stacks: self.stack.clone(),
+            repeats: self.repeats,
+            duration_s: self.duration,
+            warmup_s: self.warmup,
+            seed: self.seed,
+            set: self.set.iter().map(pair).collect(),
+        }
+    }
+}
+
+/// Built-ins and factors, for `run --help`.
+fn run_help() -> String {
+    use std::fmt::Write;
+    let names: Vec<&str> = builtins().iter().map(|(name, _)| *name).collect();
+    let mut text =
+        format!("Built-in experiments: {}\n\nFactors (levels; default):\n", names.join(", "));
+    let _ = writeln!(text, "  {:<20} {} (both)", "stack", STACKS.join(", "));
+    for factor in FACTORS {
+        let workloads: Vec<&str> = factor.workloads.iter().map(|w| w.name()).collect();
+        let _ = writeln!(text, "  {:<20} {} ({})", factor.name, factor.levels, factor.default);
+        let _ = writeln!(text, "  {:<20}   {} [{}]", "", factor.help, workloads.join(", "));
+    }
+    text.push_str("\nAn interrupt (Ctrl-C) keeps what was finished.");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_setting_is_a_factor_and_its_levels() {
+        let parsed = setting("streams=1, 4").unwrap();
+        assert_eq!((parsed.factor.as_str(), parsed.levels.len()), ("streams", 2));
+        for wrong in ["streams", "=1", "streams=", "streams=1,,2", "="] {
+            assert!(setting(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_factor() {
+        let help = run_help();
+        assert!(FACTORS.iter().all(|factor| help.contains(factor.name)));
+        assert!(help.contains("first-look"));
+    }
+}

@@ -1,0 +1,109 @@
+//! `millstream list`, `show` and `report`: what was kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use millstream_lab::error::Error;
+use millstream_lab::experiment::Definition;
+use millstream_lab::experiment::builtins;
+use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::report::{Report, json_lines};
+use millstream_lab::store::Store;
+
+use crate::arguments::{Database, List, Report as ReportArguments, Show};
+
+/// An error of the store as an error of the command.
+pub fn stored(error: millstream_lab::store::StoreError) -> Error {
+    Error::Store(error.to_string())
+}
+
+/// The database file, its folder made: `--db`, else in the user's data folder.
+pub fn database(database: &Database) -> Result<PathBuf, Error> {
+    let file = match &database.file {
+        Some(file) => file.clone(),
+        None => {
+            let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+            let folder = set("XDG_DATA_HOME")
+                .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+                .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
+            folder.join("millstream").join("millstream.sqlite3")
+        }
+    };
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
+    }
+    Ok(file)
+}
+
+/// Writes the page of an experiment and gives its path.
+pub fn write_page(
+    folder: &Path,
+    experiment: &ExperimentRecord,
+    report: &Report<'_>,
+) -> Result<PathBuf, Error> {
+    let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
+    fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
+    let path = folder.join(format!("{}.html", experiment.id));
+    fs::write(&path, html).map_err(Error::file(path.display().to_string()))?;
+    Ok(path)
+}
+
+/// Writes the runs, one JSON object per line; `-` is the standard output.
+pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
+    let lines = json_lines(runs);
+    if path == Path::new("-") {
+        print!("{lines}");
+        return Ok(());
+    }
+    fs::write(path, lines).map_err(Error::file(path.display().to_string()))
+}
+
+fn find(which: &str, at: &Database) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
+    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let experiment = store.find(which).map_err(stored)?;
+    let runs = store.runs(&experiment.id).map_err(stored)?;
+    Ok((experiment, runs))
+}
+
+/// Built-in experiments, and the kept ones, the newest first.
+pub fn list(arguments: &List) -> Result<ExitCode, Error> {
+    println!("Built in:");
+    for (name, text) in builtins() {
+        let question = Definition::parse(name, text)?.question;
+        println!("  {name:<14} {question}");
+    }
+    let file = database(&arguments.database)?;
+    if !file.exists() {
+        println!("\nKept: none yet (they will be in {})", file.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kept = Store::open_existing(&file).and_then(|store| store.experiments()).map_err(stored)?;
+    println!("\nKept in {}:", file.display());
+    for one in kept {
+        let state = if one.finished_at.is_some() { "finished" } else { "unfinished" };
+        let invalid = one.runs - one.valid_runs;
+        let invalid = if invalid > 0 { format!(", {invalid} invalid") } else { String::new() };
+        println!("  {:<40} {} of {} runs{invalid}, {state}", one.id, one.runs, one.planned_runs);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A kept experiment as tables, or as JSON lines.
+pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
+    let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
+    if arguments.json {
+        write_json(Path::new("-"), &runs)?;
+    } else {
+        print!("{}", Report::new(&experiment, &runs).text());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page of a kept experiment.
+pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
+    let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
+    let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs))?;
+    println!("{}", fs::canonicalize(&page).unwrap_or(page).display());
+    Ok(ExitCode::SUCCESS)
+}

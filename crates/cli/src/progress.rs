@@ -1,0 +1,155 @@
+//! How far an experiment is: a bar with the time left on a terminal, one line
+//! per run elsewhere. It writes to the standard error alone.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use millstream_lab::experiment::PlannedRun;
+use millstream_lab::record::{RunRecord, keys};
+
+/// What set-up and taking down add to a run, until runs have been timed.
+const SET_UP_S: f64 = 0.5;
+
+/// See the module's promise.
+pub struct Progress {
+    bar: ProgressBar,
+    pace: Arc<Mutex<Pace>>,
+    total: usize,
+    done: usize,
+}
+
+/// How fast runs have been so far.
+struct Pace {
+    expected_s: f64,
+    finished: u32,
+    finished_s: f64,
+    left: usize,
+    run_began: Instant,
+}
+
+impl Pace {
+    fn run_s(&self) -> f64 {
+        if self.finished == 0 {
+            self.expected_s
+        } else {
+            self.finished_s / f64::from(self.finished)
+        }
+    }
+
+    fn left_s(&self) -> f64 {
+        let run_s = self.run_s();
+        let current = (run_s - self.run_began.elapsed().as_secs_f64()).max(0.0);
+        if self.left == 0 { 0.0 } else { current + run_s * (self.left - 1) as f64 }
+    }
+}
+
+impl Progress {
+    /// For runs that measure and warm up for `seconds` each.
+    pub fn new(seconds: f64) -> Self {
+        let pace = Pace {
+            expected_s: seconds + SET_UP_S,
+            finished: 0,
+            finished_s: 0.0,
+            left: 0,
+            run_began: Instant::now(),
+        };
+        Self { bar: ProgressBar::hidden(), pace: Arc::new(Mutex::new(pace)), total: 0, done: 0 }
+    }
+
+    /// The experiment begins.
+    pub fn begin(&mut self, id: &str, total: usize) {
+        self.total = total;
+        if let Ok(mut pace) = self.pace.lock() {
+            pace.left = total;
+            eprintln!("{id}: {total} runs, about {}", minutes(pace.run_s() * total as f64));
+        }
+        let pace = self.pace.clone();
+        let left = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
+            let left_s = pace.lock().map_or(0.0, |pace| pace.left_s());
+            let _ = write!(to, "{} left", minutes(left_s));
+        };
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} · {left} · {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .with_key("left", left);
+        self.bar = ProgressBar::new(total as u64).with_style(style);
+        self.bar.enable_steady_tick(Duration::from_millis(500));
+    }
+
+    /// A run begins.
+    pub fn run_begins(&mut self, run: &PlannedRun) {
+        if let Ok(mut pace) = self.pace.lock() {
+            pace.run_began = Instant::now();
+        }
+        let configuration = &run.configuration;
+        let levels: Vec<&str> = configuration.named.values().map(String::as_str).collect();
+        let workload = configuration.workload.name();
+        self.bar.set_message(format!("{} {workload} {}", configuration.stack, levels.join(" ")));
+    }
+
+    /// A run has ended.
+    pub fn run_ended(&mut self, run: &RunRecord) {
+        self.done += 1;
+        if let Ok(mut pace) = self.pace.lock() {
+            pace.left = self.total - self.done;
+            pace.finished += 1;
+            pace.finished_s += run.duration_s;
+        }
+        if !run.validity.valid {
+            let why = run.validity.reasons.join("; ");
+            let line = format!("invalid: {} {}: {why}", run.stack, run.configuration());
+            self.bar.suspend(|| eprintln!("{line}"));
+        } else if self.bar.is_hidden() {
+            let (done, total) = (self.done, self.total);
+            eprintln!("{done}/{total} {} {}: {}", run.stack, run.configuration(), headline(run));
+        }
+        self.bar.inc(1);
+    }
+
+    /// The experiment is over; the bar goes.
+    pub fn end(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The main result of a run.
+fn headline(run: &RunRecord) -> String {
+    if let Some(bits) = run.result(keys::THROUGHPUT) {
+        return format!("{:.2} Gb/s", bits / 1e9);
+    }
+    let rate = run.result(keys::TRANSACTIONS).unwrap_or(0.0);
+    format!("{rate:.0} transactions/s")
+}
+
+/// `2:05 min`.
+fn minutes(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    format!("{}:{:02} min", whole / 60, whole % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_runs_that_were_timed() {
+        let mut pace = Pace {
+            expected_s: 5.0,
+            finished: 0,
+            finished_s: 0.0,
+            left: 3,
+            run_began: Instant::now() + Duration::from_secs(3600),
+        };
+        assert_eq!(pace.left_s(), 15.0);
+        (pace.finished, pace.finished_s, pace.left) = (1, 7.0, 2);
+        assert_eq!(pace.left_s(), 14.0);
+        pace.left = 0;
+        assert_eq!(pace.left_s(), 0.0);
+    }
+
+    #[test]
+    fn time_is_written_in_minutes() {
+        assert_eq!(minutes(125.4), "2:05 min");
+        assert_eq!(minutes(-1.0), "0:00 min");
+    }
+}

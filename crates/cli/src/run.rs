@@ -1,0 +1,153 @@
+//! `millstream run`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use millstream_lab::error::Error;
+use millstream_lab::experiment::{Definition, PlannedRun, builtin, builtins};
+use millstream_lab::leftovers::StateDir;
+use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::report::Report;
+use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting, WorkerProgram};
+use millstream_lab::store::Store;
+
+use crate::arguments::Run;
+use crate::kept;
+use crate::progress::Progress;
+
+/// Runs the experiment, keeps every finished run, prints the table and names
+/// the page. After an interrupt it does the same with what was finished.
+pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
+    let mut definition = load(&arguments.experiment)?;
+    definition.apply(&arguments.overrides())?;
+    let state = StateDir::locate()?;
+    for line in state.sweep()? {
+        eprintln!("{line}");
+    }
+    let file = kept::database(&arguments.database)?;
+    // Before any thread is started: a user namespace can be entered only then.
+    let access = Access::obtain();
+    for note in access.notes() {
+        eprintln!("note: {note}");
+    }
+    let store = Store::open(&file).map_err(kept::stored)?;
+    let setting = Setting {
+        program: worker_program()?,
+        state,
+        access,
+        interrupt: Interrupt::from_signals()?,
+        command_line: std::env::args().collect(),
+    };
+    let seconds = definition.duration_s + definition.warmup_s;
+    let mut keeper =
+        Keeper { store, progress: Progress::new(seconds), experiment: None, runs: vec![] };
+    let done = runner::run(&definition, &setting, &mut keeper);
+    keeper.progress.end();
+    let Keeper { experiment, runs, .. } = keeper;
+    if let Some(experiment) = experiment {
+        finish(arguments, &experiment, &runs, &file)?;
+        if done.is_ok() {
+            return Ok(verdict(&runs));
+        }
+    }
+    done.map(|_| ExitCode::SUCCESS)
+}
+
+/// A definition by the name of a built-in experiment or from a file.
+fn load(name: &str) -> Result<Definition, Error> {
+    if let Some(definition) = builtin(name) {
+        return Ok(definition);
+    }
+    if !name.ends_with(".toml") {
+        let names: Vec<&str> = builtins().iter().map(|(name, _)| *name).collect();
+        return Err(Error::Refused(format!(
+            "no experiment '{name}'; built in: {}; or give a file ending in .toml",
+            names.join(", ")
+        )));
+    }
+    let text = fs::read_to_string(name).map_err(Error::file(name))?;
+    Definition::parse(name, &text)
+}
+
+/// This very program, as a worker.
+fn worker_program() -> Result<WorkerProgram, Error> {
+    let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
+    Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
+}
+
+/// Keeps every run the moment it ends.
+struct Keeper {
+    store: Store,
+    progress: Progress,
+    experiment: Option<ExperimentRecord>,
+    runs: Vec<RunRecord>,
+}
+
+impl Observer for Keeper {
+    fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error> {
+        self.store.save_experiment(experiment).map_err(kept::stored)?;
+        self.experiment = Some(experiment.clone());
+        self.progress.begin(&experiment.id, plan.len());
+        Ok(())
+    }
+
+    fn run_begins(&mut self, run: &PlannedRun) {
+        self.progress.run_begins(run);
+    }
+
+    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
+        self.store.save_run(run).map_err(kept::stored)?;
+        self.progress.run_ended(run);
+        self.runs.push(run.clone());
+        Ok(())
+    }
+
+    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
+        self.experiment = Some(experiment.clone());
+        self.store.save_experiment(experiment).map_err(kept::stored)
+    }
+}
+
+/// Table, page and JSON of what was finished.
+fn finish(
+    arguments: &Run,
+    experiment: &ExperimentRecord,
+    runs: &[RunRecord],
+    file: &Path,
+) -> Result<(), Error> {
+    if runs.is_empty() {
+        eprintln!("No run was finished; the experiment is kept as {}.", experiment.id);
+        return Ok(());
+    }
+    let report = Report::new(experiment, runs);
+    print!("{}", report.text());
+    if let Some(path) = &arguments.json {
+        kept::write_json(path, runs)?;
+    }
+    let page = kept::write_page(&arguments.out, experiment, &report)?;
+    println!("\nPage: {}", shown(&page));
+    println!("Kept: {} in {}", experiment.id, file.display());
+    Ok(())
+}
+
+fn shown(path: &Path) -> String {
+    let full: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    full.display().to_string()
+}
+
+/// Success when every configuration has at least one run that counts.
+fn verdict(runs: &[RunRecord]) -> ExitCode {
+    let mut valid: BTreeMap<(String, &str), u32> = BTreeMap::new();
+    for run in runs {
+        let count = valid.entry((run.configuration(), &run.stack)).or_default();
+        *count += u32::from(run.validity.valid);
+    }
+    let mut code = ExitCode::SUCCESS;
+    for ((configuration, stack), _) in valid.iter().filter(|(_, count)| **count == 0) {
+        eprintln!("millstream: no valid run of {configuration} on {stack}; see the reasons above");
+        code = ExitCode::FAILURE;
+    }
+    code
+}

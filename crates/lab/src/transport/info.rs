@@ -1,0 +1,48 @@
+//! Millstream's view of a connection under the names of the record.
+
+use std::collections::BTreeMap;
+
+use millstream::tcp::TcpInfo;
+
+use super::ConnInfo;
+
+/// Names as for the kernel's sockets, where both have the same quantity.
+pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
+    let table = [
+        ("rto_us", info.rto_us as f64),
+        ("srtt_us", info.srtt_us as f64),
+        ("rttvar_us", info.rttvar_us as f64),
+        ("min_rtt_us", info.min_rtt_us as f64),
+        ("mss_bytes", f64::from(info.snd_mss_bytes)),
+        ("cwnd_bytes", info.cwnd_bytes as f64),
+        ("snd_wnd_bytes", info.snd_wnd_bytes as f64),
+        ("rcv_wnd_bytes", info.rcv_wnd_bytes as f64),
+        ("notsent_bytes", info.notsent_bytes as f64),
+        ("send_queue_bytes", info.send_queue_bytes as f64),
+        ("recv_queue_bytes", info.recv_queue_bytes as f64),
+        ("send_limit_bytes", info.send_limit_bytes as f64),
+        ("recv_limit_bytes", info.recv_limit_bytes as f64),
+        ("bytes_sent", info.bytes_sent as f64),
+        ("bytes_retransmitted", info.bytes_retransmitted as f64),
+        ("bytes_acked", info.bytes_acked as f64),
+        ("bytes_received", info.bytes_received as f64),
+        ("segments_sent", info.segments_out as f64),
+        ("segments_received", info.segments_in as f64),
+        ("retransmits", f64::from(info.retransmits)),
+        ("timeouts", f64::from(info.timeouts)),
+        ("fast_recoveries", f64::from(info.fast_recoveries)),
+        ("delayed_acks", f64::from(info.delayed_acks)),
+        ("duplicate_acks", f64::from(info.duplicate_acks_in)),
+        ("out_of_order_packets", f64::from(info.out_of_order_segments)),
+        ("memory_drops", f64::from(info.memory_drops)),
+        ("busy_s", info.busy_us as f64 / 1e6),
+        ("rwnd_limited_s", info.rwnd_limited_us as f64 / 1e6),
+        ("sndbuf_limited_s", info.sndbuf_limited_us as f64 / 1e6),
+    ];
+    let mut fields: BTreeMap<String, f64> =
+        table.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    if info.ssthresh_bytes != u64::MAX {
+        fields.insert("ssthresh_bytes".to_owned(), info.ssthresh_bytes as f64);
+    }
+    ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
+}
