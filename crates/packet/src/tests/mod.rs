@@ -342,6 +342,7 @@ fn idle_memory_is_given_back_and_comes_again() {
     drop(held);
     assert_eq!(pool.release_idle() / CHUNK_FRAMES, FRAME_SIZE_BYTES);
     assert_eq!(one.head(), [3; 2048]);
+    drop(one);
     assert_eq!(fill().len(), 2 * CHUNK_FRAMES + 10);
 }
 
