@@ -1,6 +1,6 @@
 //! Lists of memory for scattered reads and gathered writes, kept between calls so that none is built twice.
 
-use millstream_packet::{FRAME_SIZE_BYTES, Packet, Pool};
+use millstream_packet::{BATCH_LIMIT, FRAME_SIZE_BYTES, Packet, Pool};
 
 use crate::limits::{RECEIVE_HEADROOM_BYTES, SPARE_FRAMES, WRITE_SLICES};
 
@@ -114,6 +114,35 @@ impl SpareFrames {
     }
 }
 
+/// How many packets the next batch of reads probably finds.
+///
+/// The read that finds nothing costs half of one that finds something. A receive therefore stops
+/// after as many packets as last time: under a steady trickle the answer leaves before that read
+/// is made, and under load the number doubles until a batch is full.
+#[derive(Debug)]
+pub(crate) struct Expectation(usize);
+
+impl Expectation {
+    pub fn new() -> Self {
+        Self(1)
+    }
+
+    /// Packets to read before stopping, at least one.
+    pub fn limit(&self) -> usize {
+        self.0
+    }
+
+    /// `found` packets were read; `ended` when there were no more.
+    pub fn learn(&mut self, found: usize, ended: bool) {
+        let next = match (found, ended) {
+            (_, false) => self.0 * 2,
+            (0, true) => self.0 / 2,
+            (found, true) => found,
+        };
+        self.0 = next.clamp(1, BATCH_LIMIT);
+    }
+}
+
 /// The list of a packet's slices for a gathered write.
 pub(crate) struct GatherList {
     iov: [libc::iovec; WRITE_SLICES],
@@ -190,6 +219,22 @@ mod tests {
                 kept.push(packet);
             }
         }
+    }
+
+    #[test]
+    fn a_trickle_costs_no_vain_read_before_the_answer_and_load_fills_batches() {
+        let mut expectation = Expectation::new();
+        for _ in 0..10 {
+            assert_eq!(expectation.limit(), 1);
+            expectation.learn(1, false);
+            expectation.learn(0, true);
+        }
+        for _ in 0..10 {
+            expectation.learn(expectation.limit(), false);
+        }
+        assert_eq!(expectation.limit(), BATCH_LIMIT);
+        expectation.learn(10, true);
+        assert_eq!(expectation.limit(), 10);
     }
 
     #[test]

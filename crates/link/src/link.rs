@@ -89,6 +89,7 @@ pub trait Link: Send {
     fn capabilities(&self) -> &Capabilities;
 
     /// Moves received packets into `batch`, at most its free room, and returns how many.
+    /// There may be more; 0 means that there is nothing now (or no frame for it).
     ///
     /// A packet starts at the link header ([`Medium`]); its checksum and segmentation state are in its meta data,
     /// `arrival` is `now`. On receive `Checksum::Partial` means: good data whose transport checksum field is not

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::iov::{GatherList, SpareFrames, compact};
+use crate::iov::{Expectation, GatherList, SpareFrames, compact};
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
@@ -91,6 +91,7 @@ pub struct Tap {
     longest: usize,
     spares: SpareFrames,
     gather: GatherList,
+    expected: Expectation,
     /// A super-segment being cut.
     cutting: Option<Segmenter>,
     /// A segment cut and refused for want of room.
@@ -167,6 +168,7 @@ impl Tap {
             longest,
             spares: SpareFrames::new(room + 1),
             gather: GatherList::new(),
+            expected: Expectation::new(),
             cutting: None,
             segment: None,
             blocked: false,
@@ -359,17 +361,18 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
+        let limit = batch.room().min(self.expected.limit());
         let mut count = 0;
-        while !batch.is_full() {
+        while count < limit {
             let Some(mut packet) = self.read(pool)? else { break };
             packet.meta_mut().arrival = now;
             self.stats.rx_packets += 1;
             self.stats.rx_bytes += packet.len() as u64;
             count += 1;
-            if batch.push(packet).is_err() {
-                break;
-            }
+            // There is room.
+            let _ = batch.push(packet);
         }
+        self.expected.learn(count, count < limit);
         Ok(count)
     }
 
