@@ -46,6 +46,25 @@ impl Engine {
         self.out.flush(now);
     }
 
+    /// As [`Engine::flush`], when there is something to send; whether there was.
+    pub(crate) fn flush_if_due(&mut self) -> bool {
+        let due = !self.tcp.dirty.is_empty();
+        if due {
+            self.flush();
+        }
+        due && !self.blocked
+    }
+
+    /// Tells the sleeper that there was work.
+    pub(crate) fn worked(&mut self) {
+        self.sleeper.worked(self.time);
+    }
+
+    /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        self.tcp.sockets.len() > self.tcp.time_wait_count
+    }
+
     /// Fires timers that are due; whether there were any.
     fn timers(&mut self, now: Instant) -> bool {
         if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {

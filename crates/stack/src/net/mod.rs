@@ -1,2 +1,218 @@
-//! The engine in a thread of its own.
+//! The engine in a thread of its own, the application in its threads.
+//!
+//! Every socket has a ring of packets each way, with one side in the application and one in the engine.
+//! Data never passes a lock that both can hold. Who sleeps is woken once, when an empty ring gets its
+//! first packet or a full one its first room. Names and error kinds are those of `std::net`; all handles
+//! are `Send` and `Sync`.
+//!
+//! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
+
+mod poller;
 mod ready;
+mod shared;
+mod tcp;
+mod udp;
+mod worker;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millstream_packet::Pool;
+
+pub use poller::Poller;
+pub use tcp::{TcpListener, TcpStream};
+pub use udp::UdpSocket;
+
+use crate::{Engine, EngineStats, Error, SocketInfo, Waker};
+use ready::ReadySet;
+use shared::Reply;
+use worker::Worker;
+
+/// Where the engine's thread runs and how it waits.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// The CPU that the engine's thread is bound to; `None` leaves it to the system.
+    pub cpu: Option<usize>,
+    /// The engine's longest busy-poll time, in place of the one it was made with.
+    pub busy_poll: Option<Duration>,
+}
+
+/// What the application's side reaches the engine by.
+pub(crate) struct Door {
+    calls: Mutex<Vec<Call>>,
+    has_calls: AtomicBool,
+    /// TCP sockets, by slot, whose rings or wishes the engine must look at.
+    pub(crate) streams: ReadySet,
+    /// UDP sockets likewise.
+    pub(crate) datagrams: ReadySet,
+    /// Listeners likewise.
+    pub(crate) listeners: ReadySet,
+    waker: Waker,
+    pub(crate) pool: Pool,
+    stop: AtomicBool,
+    ended: AtomicBool,
+}
+
+type Call = Box<dyn FnOnce(&mut Worker) + Send>;
+
+impl Door {
+    fn new(engine: &Engine) -> Self {
+        let limits = engine.limits();
+        Self {
+            calls: Mutex::new(Vec::new()),
+            has_calls: AtomicBool::new(false),
+            streams: ReadySet::new(limits.connections),
+            datagrams: ReadySet::new(limits.udp_sockets),
+            listeners: ReadySet::new(limits.listeners),
+            waker: engine.waker(),
+            pool: engine.pool().clone(),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the engine's thread must not sleep.
+    fn is_busy(&self) -> bool {
+        self.has_calls.load(Ordering::SeqCst)
+            || !self.streams.is_empty()
+            || !self.datagrams.is_empty()
+            || !self.listeners.is_empty()
+            || self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Adds a socket to a set and wakes the engine if that is news.
+    pub(crate) fn nudge(&self, set: &ReadySet, slot: u32) {
+        if set.add(slot) {
+            self.waker.wake();
+        }
+    }
+
+    /// Leaves a call for the engine's thread.
+    pub(crate) fn post(&self, call: impl FnOnce(&mut Worker) + Send + 'static) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(call));
+        self.has_calls.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    fn take_calls(&self) -> Vec<Call> {
+        if !self.has_calls.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the engine's thread answer a question.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.ended.load(Ordering::SeqCst) {
+            return Err(Error::EngineGone);
+        }
+        let reply = Reply::new();
+        let answer = Arc::clone(&reply);
+        self.post(move |worker| answer.set(call(worker)));
+        reply.wait(|| self.ended.load(Ordering::SeqCst)).ok_or(Error::EngineGone)
+    }
+}
+
+/// Ends the engine's thread when the last handle goes.
+pub(crate) struct Handle {
+    pub(crate) door: Arc<Door>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Handle {
+    fn stop(&self) {
+        self.door.stop.store(true, Ordering::SeqCst);
+        self.door.waker.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// An engine that runs in its own thread. Clones name the same one; it ends with
+/// [`Stack::shutdown`], or when the last clone and the last socket are gone.
+#[derive(Clone)]
+pub struct Stack {
+    handle: Arc<Handle>,
+}
+
+impl Stack {
+    /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it. Fails as
+    /// `build` does.
+    pub fn spawn(
+        placement: Placement,
+        build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
+    ) -> io::Result<Self> {
+        let started = Reply::new();
+        let answer = Arc::clone(&started);
+        let body = move || match start(&placement, build) {
+            Ok(worker) => {
+                answer.set(Ok(Arc::clone(&worker.door)));
+                drop(answer);
+                worker.run();
+            }
+            Err(error) => answer.set(Err(error)),
+        };
+        let thread = std::thread::Builder::new().name("millstream".into()).spawn(body)?;
+        let answer = started.wait(|| thread.is_finished());
+        let door = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { handle: Arc::new(Handle { door, thread }) })
+    }
+
+    /// Ends the engine: open connections are closed, what they still have to send gets a moment to
+    /// leave, and the thread is joined. Sockets fail with `BrokenPipe` afterwards.
+    pub fn shutdown(&self) {
+        self.handle.stop();
+    }
+
+    /// The engine's counters.
+    pub fn stats(&self) -> io::Result<EngineStats> {
+        Ok(self.handle.door.ask(|worker| worker.engine.stats().clone())?)
+    }
+
+    /// All sockets.
+    pub fn sockets(&self) -> io::Result<Vec<SocketInfo>> {
+        Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
+    }
+
+    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile.
+    pub fn with_engine<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        Ok(self.handle.door.ask(|worker| call(&mut worker.engine))?)
+    }
+
+    /// The pool that packets for [`TcpStream::write_packet`] come from.
+    pub fn pool(&self) -> &Pool {
+        &self.handle.door.pool
+    }
+}
+
+fn start(
+    placement: &Placement,
+    build: impl FnOnce() -> io::Result<Engine>,
+) -> io::Result<Worker> {
+    if let Some(cpu) = placement.cpu {
+        millstream_link::sys::pin_current_thread(cpu)?;
+    }
+    let mut engine = build()?;
+    if let Some(busy_poll) = placement.busy_poll {
+        engine.set_busy_poll(busy_poll);
+    }
+    Ok(Worker::new(engine))
+}

@@ -16,7 +16,7 @@ use crate::namespace::{Outcome, judged, say, watch};
 use crate::pattern::Pattern;
 
 /// What is read or written at once.
-const CHUNK_BYTES: usize = 128 << 10;
+pub const CHUNK_BYTES: usize = 128 << 10;
 
 /// Bytes each way.
 pub fn transfer_bytes() -> u64 {

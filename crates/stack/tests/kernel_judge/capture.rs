@@ -66,9 +66,13 @@ impl Capture {
         let wrong = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 \
                      || udp.checksum.status == 0 || icmp.checksum.status == 0 \
                      || icmpv6.checksum.status == 0";
-        // Out is what Millstream sent; what it received through faults is damaged on purpose.
+        // Out is what Millstream sent; what it received through faults is damaged on purpose. The
+        // kernel writes a TCP checksum of zero as 0xffff (skb_checksum_help), which verifies, but
+        // tshark calls it bad.
         let filter = match whose {
-            Whose::All => wrong.to_owned(),
+            Whose::All => format!(
+                "({wrong}) && !(frame.packet_flags_direction == 1 && tcp.checksum == 0xffff)"
+            ),
             Whose::Sent => format!("frame.packet_flags_direction == 2 && ({wrong})"),
         };
         let text = self.tshark(&filter, &[])?;

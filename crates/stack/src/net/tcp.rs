@@ -1,0 +1,453 @@
+//! TCP in the style of `std::net`, through rings.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use millstream_packet::Packet;
+use millstream_packet::ring::{Consumer, Producer};
+use millstream_tcp::{Config, TcpInfo};
+
+use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::worker::{PACKET_BYTES, StreamParts};
+use super::{Handle, Stack};
+use crate::{Error, SocketId};
+
+/// Bytes that lie in the tx ring at most; a write waits beyond.
+const TX_RING_BYTES: u64 = 1 << 20;
+
+/// A TCP listener.
+pub struct TcpListener {
+    handle: Arc<Handle>,
+    id: SocketId,
+    local: SocketAddr,
+    shared: Arc<Shared>,
+    accepted: Mutex<Consumer<StreamParts>>,
+    nonblocking: AtomicBool,
+}
+
+impl TcpListener {
+    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
+    pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
+        Self::open(stack, addr, backlog, None)
+    }
+
+    /// Listens on `addr`; its connections get `config`.
+    pub fn bind_with(
+        stack: &Stack,
+        addr: SocketAddr,
+        backlog: usize,
+        config: &Config,
+    ) -> io::Result<Self> {
+        Self::open(stack, addr, backlog, Some(config.clone()))
+    }
+
+    fn open(
+        stack: &Stack,
+        addr: SocketAddr,
+        backlog: usize,
+        config: Option<Config>,
+    ) -> io::Result<Self> {
+        let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
+            let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
+            let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
+            let local = worker.engine.tcp_listener_addr(id)?;
+            Ok::<_, Error>((id, local, worker.attach_listener(id)))
+        })??;
+        Ok(Self {
+            handle: Arc::clone(&stack.handle),
+            id,
+            local,
+            shared,
+            accepted: Mutex::new(accepted),
+            nonblocking: AtomicBool::new(false),
+        })
+    }
+
+    /// The next connection, and its peer.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let mut accepted = lock(&self.accepted);
+        loop {
+            if let Some(parts) = accepted.pop() {
+                if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+                    self.handle.door.nudge(&self.handle.door.listeners, self.id.slot());
+                }
+                let peer = parts.remote;
+                return Ok((TcpStream::new(&self.handle, parts), peer));
+            }
+            if self.shared.has(READ_END) {
+                return Err(self.shared.error().unwrap_or(Error::EngineGone).into());
+            }
+            if self.nonblocking.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.shared.reader.wait(None, || !accepted.is_empty() || self.shared.has(READ_END));
+        }
+    }
+
+    /// Whether `accept` returns at once when there is no connection.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+
+    /// Its name in the engine.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        let (id, door) = (self.id, &self.handle.door);
+        door.post(move |worker| worker.engine.tcp_close_listener(id));
+    }
+}
+
+/// A TCP connection. One thread may read while another writes; dropping it closes it in order.
+pub struct TcpStream {
+    handle: Arc<Handle>,
+    id: SocketId,
+    shared: Arc<Shared>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    tx: Mutex<Writing>,
+    rx: Mutex<Reading>,
+    nonblocking: AtomicBool,
+}
+
+struct Writing {
+    ring: Producer<Packet>,
+    put: u64,
+    timeout: Option<Duration>,
+}
+
+struct Reading {
+    ring: Consumer<Packet>,
+    /// Taken from the ring and not read to its end.
+    current: Option<Packet>,
+    timeout: Option<Duration>,
+}
+
+impl TcpStream {
+    pub(super) fn new(handle: &Arc<Handle>, parts: StreamParts) -> Self {
+        let StreamParts { id, shared, tx, rx, local, remote } = parts;
+        Self {
+            handle: Arc::clone(handle),
+            id,
+            shared,
+            local,
+            remote,
+            tx: Mutex::new(Writing { ring: tx, put: 0, timeout: None }),
+            rx: Mutex::new(Reading { ring: rx, current: None, timeout: None }),
+            nonblocking: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens a connection and waits until it stands.
+    pub fn connect(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let stream = Self::open(stack, addr, None)?;
+        stream.wait_connected(None)?;
+        Ok(stream)
+    }
+
+    /// Opens a connection with a configuration and waits until it stands.
+    pub fn connect_with(stack: &Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+        let stream = Self::connect_start(stack, addr, config)?;
+        stream.wait_connected(None)?;
+        Ok(stream)
+    }
+
+    /// Opens a connection and waits until it stands, `timeout` at most.
+    pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let stream = Self::open(stack, addr, None)?;
+        stream.wait_connected(Some(StdInstant::now() + timeout))?;
+        Ok(stream)
+    }
+
+    /// Begins to open a connection; it is writable once it stands.
+    pub fn connect_start(stack: &Stack, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+        Self::open(stack, addr, Some(config.clone()))
+    }
+
+    fn open(stack: &Stack, addr: SocketAddr, config: Option<Config>) -> io::Result<Self> {
+        let parts = stack.handle.door.ask(move |worker| {
+            let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
+            let id = worker.engine.tcp_connect_with(addr, None, &config)?;
+            worker.attach(id)
+        })??;
+        Ok(Self::new(&stack.handle, parts))
+    }
+
+    fn wait_connected(&self, deadline: Option<StdInstant>) -> io::Result<()> {
+        let done = || self.shared.has(CONNECTED) || self.shared.has(READ_END);
+        if !self.shared.reader.wait(deadline, done) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match self.shared.error() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the ring has a packet. `None` is the orderly end.
+    fn next_packet(&self, rx: &mut Reading) -> io::Result<Option<Packet>> {
+        let deadline = rx.timeout.map(|timeout| StdInstant::now() + timeout);
+        loop {
+            if let Some(packet) = rx.ring.pop() {
+                return Ok(Some(packet));
+            }
+            if self.shared.has(READ_END) {
+                // What was put before the end was announced.
+                if let Some(packet) = rx.ring.pop() {
+                    return Ok(Some(packet));
+                }
+                return match self.shared.error() {
+                    Some(error) => Err(error.into()),
+                    None => Ok(None),
+                };
+            }
+            if self.nonblocking.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let ready = || !rx.ring.is_empty() || self.shared.has(READ_END);
+            if !self.shared.reader.wait(deadline, ready) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+
+    /// Tells the engine of room, if it waits for some.
+    fn taken(&self, bytes: usize) {
+        self.shared.rx_taken.fetch_add(bytes as u64, Ordering::SeqCst);
+        if self.shared.rx_stalled.load(Ordering::SeqCst)
+            && self.shared.rx_stalled.swap(false, Ordering::SeqCst)
+        {
+            self.handle.door.nudge(&self.handle.door.streams, self.id.slot());
+        }
+    }
+
+    /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
+    pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
+        let mut rx = lock(&self.rx);
+        let packet = match rx.current.take() {
+            Some(packet) => Some(packet),
+            None => self.next_packet(&mut rx)?,
+        };
+        let Some(mut packet) = packet else { return Ok(None) };
+        if packet.len() > max {
+            let pool = &self.handle.door.pool;
+            rx.current = packet.split_off(max, pool).ok();
+        }
+        self.taken(packet.len());
+        Ok(Some(packet))
+    }
+
+    /// Waits until the tx side takes another packet.
+    fn wait_room(&self, tx: &mut Writing) -> io::Result<()> {
+        let deadline = tx.timeout.map(|timeout| StdInstant::now() + timeout);
+        loop {
+            if self.shared.has(WRITE_END) {
+                return Err(self.shared.error().unwrap_or(Error::BrokenPipe).into());
+            }
+            let room = |tx: &Writing| {
+                let inside = tx.put.wrapping_sub(self.shared.tx_taken.load(Ordering::Acquire));
+                tx.ring.len() < tx.ring.capacity() && inside < TX_RING_BYTES
+            };
+            if room(tx) {
+                return Ok(());
+            }
+            if self.nonblocking.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let ready = || room(tx) || self.shared.has(WRITE_END);
+            if !self.shared.writer.wait(deadline, ready) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+
+    fn put(&self, tx: &mut Writing, packet: Packet) -> io::Result<()> {
+        tx.put += packet.len() as u64;
+        match tx.ring.push(packet) {
+            Ok(true) => {
+                let door = &self.handle.door;
+                door.nudge(&door.streams, self.id.slot());
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Sends a packet's bytes without copying them. It must come from [`Stack::pool`]'s pool or another
+    /// that outlives the engine.
+    pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
+        let mut tx = lock(&self.tx);
+        self.wait_room(&mut tx)?;
+        self.put(&mut tx, packet)
+    }
+
+    /// Ends one direction or both. Ending the reading side alone does nothing on the wire.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if how != Shutdown::Read {
+            self.wish(SHUTDOWN_WRITE);
+        }
+        Ok(())
+    }
+
+    fn wish(&self, bit: u8) {
+        self.shared.wishes.fetch_or(bit, Ordering::AcqRel);
+        let door = &self.handle.door;
+        door.nudge(&door.streams, self.id.slot());
+    }
+
+    /// Sends small segments at once.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
+    }
+
+    /// Whether reads and writes return at once when they would block.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a read waits at most; then it fails with `WouldBlock`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        lock(&self.rx).timeout = nonzero(timeout)?;
+        Ok(())
+    }
+
+    /// How long a write waits at most; then it fails with `WouldBlock`.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        lock(&self.tx).timeout = nonzero(timeout)?;
+        Ok(())
+    }
+
+    /// Counters and estimates.
+    pub fn info(&self) -> io::Result<TcpInfo> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.remote)
+    }
+
+    /// Its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+
+    /// Its name in the engine.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+/// Both sides' locks guard plain data, which is whole even if a holder panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+    match timeout {
+        Some(Duration::ZERO) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))
+        }
+        timeout => Ok(timeout),
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let mut rx = lock(&self.rx);
+        if rx.current.is_none() {
+            rx.current = self.next_packet(&mut rx)?;
+        }
+        let mut read = 0;
+        while read < buffer.len() {
+            let Some(packet) = &mut rx.current else { break };
+            let len = packet.copy_to(0, &mut buffer[read..]);
+            read += len;
+            if len == packet.len() {
+                rx.current = None;
+                if read < buffer.len() {
+                    rx.current = rx.ring.pop();
+                }
+            } else {
+                packet.trim_front(len);
+            }
+        }
+        self.taken(read);
+        Ok(read)
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let mut tx = lock(&self.tx);
+        let mut written = 0;
+        for chunk in data.chunks(PACKET_BYTES) {
+            match self.wait_room(&mut tx) {
+                Ok(()) => {}
+                Err(_) if written != 0 => break,
+                Err(error) => return Err(error),
+            }
+            match Packet::from_slice(&self.handle.door.pool, 0, chunk) {
+                Ok(packet) => self.put(&mut tx, packet)?,
+                Err(_) if written != 0 => break,
+                Err(_) => return Err(Error::Exhausted.into()),
+            }
+            written += chunk.len();
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        self.wish(CLOSE);
+    }
+}

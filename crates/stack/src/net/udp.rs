@@ -1,0 +1,149 @@
+//! UDP in the style of `std::net`, through rings.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant as StdInstant};
+
+use millstream_packet::Packet;
+use millstream_packet::ring::{Consumer, Producer};
+
+use super::shared::{CLOSE, READ_END, Shared};
+use super::worker::Letter;
+use super::{Handle, Stack};
+use crate::limits::HEADROOM_BYTES;
+use crate::{Error, SocketId};
+
+/// A UDP socket. Sending never waits for the network: a datagram that finds no way is lost.
+pub struct UdpSocket {
+    handle: Arc<Handle>,
+    id: SocketId,
+    shared: Arc<Shared>,
+    tx: Mutex<Producer<Letter>>,
+    rx: Mutex<Consumer<Letter>>,
+    timeout: Mutex<Option<Duration>>,
+    nonblocking: AtomicBool,
+}
+
+impl UdpSocket {
+    /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
+    pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
+        let (id, (shared, tx, rx)) = stack.handle.door.ask(move |worker| {
+            let id = worker.engine.udp_bind(addr)?;
+            Ok::<_, Error>((id, worker.attach_datagrams(id)))
+        })??;
+        Ok(Self {
+            handle: Arc::clone(&stack.handle),
+            id,
+            shared,
+            tx: Mutex::new(tx),
+            rx: Mutex::new(rx),
+            timeout: Mutex::new(None),
+            nonblocking: AtomicBool::new(false),
+        })
+    }
+
+    /// Fixes the peer for [`UdpSocket::send`].
+    pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
+    }
+
+    fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        let door = &self.handle.door;
+        let packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
+            .map_err(|_| io::Error::from(Error::Exhausted))?;
+        let mut tx = self.tx.lock().unwrap_or_else(PoisonError::into_inner);
+        while tx.len() >= tx.capacity() {
+            if self.shared.has(READ_END) {
+                return Err(Error::EngineGone.into());
+            }
+            if self.nonblocking.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let ready = || tx.len() < tx.capacity() || self.shared.has(READ_END);
+            self.shared.writer.wait(None, ready);
+        }
+        match tx.push((packet, to)) {
+            Ok(true) => door.nudge(&door.datagrams, self.id.slot()),
+            Ok(false) => {}
+            Err(_) => return Err(io::ErrorKind::WouldBlock.into()),
+        }
+        Ok(data.len())
+    }
+
+    /// Sends a datagram to `addr`.
+    pub fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
+        self.transmit(data, Some(addr))
+    }
+
+    /// Sends a datagram to the connected peer.
+    pub fn send(&self, data: &[u8]) -> io::Result<usize> {
+        self.transmit(data, None)
+    }
+
+    /// The next datagram as it came, and who sent it.
+    pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
+        let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = timeout.map(|timeout| StdInstant::now() + timeout);
+        let mut rx = self.rx.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some((packet, Some(from))) = rx.pop() {
+                if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+                    self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
+                }
+                return Ok((packet, from));
+            }
+            if let Some(error) = self.shared.error() {
+                return Err(error.into());
+            }
+            if self.nonblocking.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let ready = || !rx.is_empty() || self.shared.error().is_some();
+            if !self.shared.reader.wait(deadline, ready) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+
+    /// The next datagram, cut to `buffer`, and who sent it.
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (packet, from) = self.recv_packet()?;
+        Ok((packet.copy_to(0, buffer), from))
+    }
+
+    /// The next datagram, cut to `buffer`.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    /// Its own address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??.0)
+    }
+
+    /// Whether calls return at once when they would block.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a receive waits at most; then it fails with `WouldBlock`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout == Some(Duration::ZERO) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
+        }
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        Ok(())
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        self.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
+        self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
+    }
+}

@@ -1,0 +1,414 @@
+//! The engine's side: carries packets between rings and connections, turn by turn.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millstream_packet::Packet;
+use millstream_packet::ring::{Consumer, Producer, spsc};
+
+use super::Door;
+use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use crate::{Engine, Error, Readiness, SocketId, SocketKind};
+
+/// Packets that a ring holds.
+pub const RING_PACKETS: usize = 64;
+
+/// Bytes of one packet that goes through a ring.
+pub const PACKET_BYTES: usize = 65_536;
+
+/// Bytes that lie in the rx ring at most before the engine leaves the rest in the connection, where it
+/// counts against the receive window.
+pub const RX_RING_BYTES: u64 = 1 << 20;
+
+/// How long the engine sees connections through after it was told to stop.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// The application's ends of a stream.
+pub struct StreamParts {
+    pub id: SocketId,
+    pub shared: Arc<Shared>,
+    pub tx: Producer<Packet>,
+    pub rx: Consumer<Packet>,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+}
+
+/// The engine's ends of a stream.
+struct Stream {
+    id: SocketId,
+    shared: Arc<Shared>,
+    tx: Consumer<Packet>,
+    rx: Producer<Packet>,
+    rx_put: u64,
+    /// Taken from the ring, not yet by the connection.
+    pending: Option<Packet>,
+    /// The application ended its writing side; the connection is told when the ring is empty.
+    ending: bool,
+    closing: bool,
+}
+
+/// The engine's end of a listener.
+struct Listening {
+    id: SocketId,
+    shared: Arc<Shared>,
+    accepted: Producer<StreamParts>,
+}
+
+/// A datagram on its way through a ring.
+pub type Letter = (Packet, Option<SocketAddr>);
+
+/// The engine's ends of a UDP socket.
+struct Datagrams {
+    id: SocketId,
+    shared: Arc<Shared>,
+    tx: Consumer<Letter>,
+    rx: Producer<Letter>,
+    pending: Option<Letter>,
+}
+
+/// The body of the engine's thread.
+pub struct Worker {
+    pub engine: Engine,
+    pub door: Arc<Door>,
+    streams: Vec<Option<Stream>>,
+    listeners: Vec<Option<Listening>>,
+    datagrams: Vec<Option<Datagrams>>,
+    /// Slots taken out of the ready sets; empty between uses.
+    slots: Vec<u32>,
+}
+
+impl Worker {
+    pub fn new(engine: Engine) -> Self {
+        let door = Arc::new(Door::new(&engine));
+        let (streams, listeners, datagrams, slots) = Default::default();
+        Self { engine, door, streams, listeners, datagrams, slots }
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        while !self.door.stop.load(Ordering::SeqCst) {
+            if self.step(None).is_err() {
+                break;
+            }
+        }
+        self.finish();
+    }
+
+    /// The application's work, a turn, the sockets' news; then sleep if there was nothing.
+    fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
+        let now = self.engine.refresh_time();
+        let mut busy = self.application();
+        let turn = self.engine.turn(now);
+        busy |= self.deliver();
+        if self.engine.flush_if_due() || busy || turn.progress {
+            self.engine.worked();
+            return Ok(());
+        }
+        let door = Arc::clone(&self.door);
+        self.engine.idle_unless(turn, max_sleep, || door.is_busy())
+    }
+
+    /// Takes up what the application's threads have left; whether there was anything.
+    fn application(&mut self) -> bool {
+        let calls = self.door.take_calls();
+        let mut busy = !calls.is_empty();
+        for call in calls {
+            call(self);
+        }
+        let door = Arc::clone(&self.door);
+        let mut slots = std::mem::take(&mut self.slots);
+        door.streams.drain(|slot| slots.push(slot));
+        busy |= !slots.is_empty();
+        for slot in slots.drain(..) {
+            self.serve_stream(slot, Readiness { readable: true, writable: true, closed: false });
+        }
+        door.datagrams.drain(|slot| slots.push(slot));
+        busy |= !slots.is_empty();
+        for slot in slots.drain(..) {
+            self.serve_datagrams(slot);
+        }
+        door.listeners.drain(|slot| slots.push(slot));
+        for slot in slots.drain(..) {
+            self.serve_listener(slot);
+        }
+        self.slots = slots;
+        busy
+    }
+
+    /// Hands the sockets' news to the application's threads.
+    fn deliver(&mut self) -> bool {
+        let mut any = false;
+        while let Some((id, readiness)) = self.engine.next_event() {
+            any = true;
+            match id.kind() {
+                SocketKind::Tcp => self.serve_stream(id.slot(), readiness),
+                SocketKind::Listener => self.serve_listener(id.slot()),
+                SocketKind::Udp => self.serve_datagrams(id.slot()),
+                SocketKind::Icmp => {}
+            }
+        }
+        any
+    }
+
+    /// Makes rings for a connection.
+    pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
+        let tuple = self.engine.tcp_addresses(id)?;
+        let (tx, tx_taken) = spsc(RING_PACKETS);
+        let (rx_put, rx) = spsc(RING_PACKETS);
+        let shared = Arc::new(Shared::default());
+        let stream = Stream {
+            id,
+            shared: Arc::clone(&shared),
+            tx: tx_taken,
+            rx: rx_put,
+            rx_put: 0,
+            pending: None,
+            ending: false,
+            closing: false,
+        };
+        place(&mut self.streams, id.slot(), stream);
+        let (local, remote) = (tuple.local, tuple.remote);
+        Ok(StreamParts { id, shared, tx, rx, local, remote })
+    }
+
+    /// Makes the ring of a listener.
+    pub fn attach_listener(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<StreamParts>) {
+        let (accepted, consumer) = spsc(RING_PACKETS);
+        let shared = Arc::new(Shared::default());
+        let listening = Listening { id, shared: Arc::clone(&shared), accepted };
+        place(&mut self.listeners, id.slot(), listening);
+        (shared, consumer)
+    }
+
+    /// Makes the rings of a UDP socket.
+    pub fn attach_datagrams(
+        &mut self,
+        id: SocketId,
+    ) -> (Arc<Shared>, Producer<Letter>, Consumer<Letter>) {
+        let (tx, tx_taken) = spsc(RING_PACKETS * 4);
+        let (rx_put, rx) = spsc(RING_PACKETS * 4);
+        let shared = Arc::new(Shared::default());
+        let sides =
+            Datagrams { id, shared: Arc::clone(&shared), tx: tx_taken, rx: rx_put, pending: None };
+        place(&mut self.datagrams, id.slot(), sides);
+        (shared, tx, rx)
+    }
+
+    /// Carries packets between a connection and its rings, and takes up the application's wishes.
+    fn serve_stream(&mut self, slot: u32, readiness: Readiness) {
+        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
+        let engine = &mut self.engine;
+        let wishes = stream.shared.wishes.swap(0, Ordering::AcqRel);
+        stream.ending |= wishes & (SHUTDOWN_WRITE | CLOSE) != 0;
+        stream.closing |= wishes & CLOSE != 0;
+        if !stream.shared.has(CONNECTED) {
+            match engine.tcp_connected(stream.id) {
+                Ok(false) if !stream.closing => return,
+                Ok(_) => stream.shared.set_state(CONNECTED),
+                Err(error) => stream.fail(error),
+            }
+        }
+        if readiness.writable || readiness.closed || stream.ending {
+            stream.carry_out(engine);
+        }
+        if readiness.readable || readiness.closed {
+            stream.carry_in(engine);
+        }
+        if stream.closing && stream.pending.is_none() && stream.tx.is_empty() {
+            engine.tcp_close(stream.id);
+            self.streams[slot as usize] = None;
+        }
+    }
+
+    /// Hands finished connections over.
+    fn serve_listener(&mut self, slot: u32) {
+        loop {
+            let Some(Some(listening)) = self.listeners.get_mut(slot as usize) else { return };
+            if listening.accepted.is_closed() {
+                self.engine.tcp_close_listener(listening.id);
+                self.listeners[slot as usize] = None;
+                return;
+            }
+            if listening.accepted.len() >= listening.accepted.capacity() {
+                // The application looks here again when it has taken one.
+                listening.shared.rx_stalled.store(true, Ordering::SeqCst);
+                if listening.accepted.len() >= listening.accepted.capacity() {
+                    return;
+                }
+            }
+            let Ok((id, _)) = self.engine.tcp_accept(listening.id) else { return };
+            let shared = Arc::clone(&listening.shared);
+            let Ok(parts) = self.attach(id) else { continue };
+            parts.shared.set_state(CONNECTED);
+            if let Some(Some(listening)) = self.listeners.get_mut(slot as usize) {
+                let _ = listening.accepted.push(parts);
+            }
+            shared.readable();
+            self.serve_stream(
+                id.slot(),
+                Readiness { readable: true, writable: false, closed: false },
+            );
+        }
+    }
+
+    /// Carries datagrams both ways.
+    fn serve_datagrams(&mut self, slot: u32) {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+        let engine = &mut self.engine;
+        loop {
+            let Some((packet, to)) = socket.pending.take().or_else(|| socket.tx.pop()) else { break };
+            // A datagram that cannot be sent is lost, as on any network.
+            let _ = engine.udp_send_packet(socket.id, packet, to);
+        }
+        socket.shared.writable();
+        let mut any = false;
+        while socket.rx.len() < socket.rx.capacity() {
+            match engine.udp_recv_packet(socket.id) {
+                Ok((packet, from)) => {
+                    any |= socket.rx.push((packet, Some(from))).is_ok();
+                }
+                Err(Error::WouldBlock) => break,
+                Err(error) => {
+                    socket.shared.set_error(error);
+                    any = true;
+                }
+            }
+        }
+        if socket.rx.len() >= socket.rx.capacity() {
+            socket.shared.rx_stalled.store(true, Ordering::SeqCst);
+        }
+        if any {
+            socket.shared.readable();
+        }
+        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0 {
+            engine.close(socket.id);
+            self.datagrams[slot as usize] = None;
+        }
+    }
+
+    /// Closes everything, lets what is left leave for a moment, and tells all who wait.
+    fn finish(mut self) {
+        for call in self.door.take_calls() {
+            call(&mut self);
+        }
+        for slot in 0..self.streams.len() as u32 {
+            if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
+                stream.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
+                let shared = Arc::clone(&stream.shared);
+                self.serve_stream(slot, Readiness { readable: false, writable: true, closed: false });
+                shared.set_error(Error::EngineGone);
+                shared.set_state(READ_END | WRITE_END);
+            }
+        }
+        for listening in self.listeners.iter().flatten() {
+            listening.shared.set_error(Error::EngineGone);
+            listening.shared.set_state(READ_END);
+        }
+        for socket in self.datagrams.iter().flatten() {
+            socket.shared.set_error(Error::EngineGone);
+            socket.shared.set_state(READ_END | WRITE_END);
+        }
+        let until = self.engine.refresh_time() + LINGER;
+        while self.engine.now() < until && self.engine.has_unfinished() {
+            let left = until.saturating_duration_since(self.engine.now());
+            if self.engine.run_once(Some(left)).is_err() {
+                break;
+            }
+            self.deliver();
+        }
+        self.door.ended.store(true, Ordering::SeqCst);
+        // Calls that came in meanwhile are answered by their being dropped.
+        drop(self.door.take_calls());
+    }
+}
+
+impl Stream {
+    /// From the ring into the connection, as far as it takes it.
+    fn carry_out(&mut self, engine: &mut Engine) {
+        let mut taken = 0;
+        while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
+            let len = packet.len() as u64;
+            match engine.tcp_write_packet(self.id, packet) {
+                Ok(()) => taken += len,
+                Err((packet, Error::WouldBlock)) => {
+                    self.pending = Some(packet);
+                    break;
+                }
+                Err((packet, error)) => {
+                    drop(packet);
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        if taken != 0 {
+            self.shared.tx_taken.fetch_add(taken, Ordering::AcqRel);
+            self.shared.writable();
+        }
+        if self.ending && self.pending.is_none() && self.tx.is_empty() {
+            let _ = engine.tcp_shutdown_write(self.id);
+        }
+    }
+
+    /// From the connection into the ring, as far as it has room.
+    fn carry_in(&mut self, engine: &mut Engine) {
+        if self.shared.has(READ_END) {
+            return;
+        }
+        let mut any = false;
+        loop {
+            if !self.has_room() {
+                // Either the application sees the flag after it has made room, or the room is seen here.
+                self.shared.rx_stalled.store(true, Ordering::SeqCst);
+                if !self.has_room() {
+                    break;
+                }
+            }
+            match engine.tcp_read_packet(self.id, PACKET_BYTES) {
+                Ok(Some(packet)) => {
+                    self.rx_put += packet.len() as u64;
+                    any = true;
+                    if self.rx.push(packet).is_err() {
+                        break;
+                    }
+                }
+                Err(Error::WouldBlock) => break,
+                Ok(None) => {
+                    self.shared.set_state(READ_END);
+                    break;
+                }
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        if any {
+            self.shared.readable();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let inside = self.rx_put.wrapping_sub(self.shared.rx_taken.load(Ordering::SeqCst));
+        self.rx.len() < self.rx.capacity() && inside < RX_RING_BYTES
+    }
+
+    /// The connection is over: nothing more in either direction.
+    fn fail(&mut self, error: Error) {
+        self.pending = None;
+        while self.tx.pop().is_some() {}
+        self.shared.set_error(error);
+        self.shared.set_state(READ_END | WRITE_END);
+    }
+}
+
+fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {
+    let slot = slot as usize;
+    if list.len() <= slot {
+        list.resize_with(slot + 1, || None);
+    }
+    list[slot] = Some(value);
+}

@@ -1,0 +1,178 @@
+//! Two engines over an in-memory pair, each in its own thread, applications in others.
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use millstream::link::{PairConfig, pair};
+use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+
+fn stacks(link: PairConfig) -> (Stack, Stack) {
+    let pool = common::pool();
+    let (near, far) = pair(link).expect("a pair");
+    let spawn = |end, seed, addresses: [&'static str; 2]| {
+        let config = common::config(&pool, seed);
+        Stack::spawn(Placement::default(), move || Ok(common::engine(config, end, &addresses)))
+            .expect("a stack")
+    };
+    (spawn(near, 1, common::NEAR), spawn(far, 2, common::FAR))
+}
+
+fn far_addr(port: u16) -> SocketAddr {
+    SocketAddr::new("10.9.0.2".parse().expect("an address"), port)
+}
+
+#[test]
+fn echo_and_orderly_end() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accept");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("read");
+        stream.write_all(&bytes).expect("write");
+    });
+    let mut stream = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    stream.set_nodelay(true).expect("nodelay");
+    stream.write_all(b"there and back").expect("write");
+    stream.shutdown(Shutdown::Write).expect("shutdown");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    assert_eq!(answer, "there and back");
+    server.join().expect("server");
+    assert!(stream.info().expect("info").bytes_acked >= 14);
+}
+
+#[test]
+fn bulk_both_ways_at_once() {
+    const TOTAL: usize = 60_000_000;
+    for offload in [true, false] {
+        let (near, far) = stacks(PairConfig { offload, ..PairConfig::default() });
+        let listener = TcpListener::bind(&far, far_addr(9), 16).expect("bind");
+        let pump = |stream: TcpStream| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let chunk: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+                    let mut writer = &stream;
+                    for _ in 0..TOTAL / chunk.len() {
+                        writer.write_all(&chunk).expect("write");
+                    }
+                    stream.shutdown(Shutdown::Write).expect("shutdown");
+                });
+                let mut reader = &stream;
+                let (mut total, mut chunk) = (0, vec![0; 70_000]);
+                loop {
+                    let len = reader.read(&mut chunk).expect("read");
+                    if len == 0 {
+                        break;
+                    }
+                    for (i, &byte) in chunk[..len].iter().enumerate() {
+                        assert_eq!(byte, ((total + i) % 100_000 % 251) as u8);
+                    }
+                    total += len;
+                }
+                assert_eq!(total, TOTAL);
+            });
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| pump(listener.accept().expect("accept").0));
+            pump(TcpStream::connect(&near, far_addr(9)).expect("connect"));
+        });
+    }
+}
+
+#[test]
+fn refused_and_timed_out() {
+    let (near, _far) = stacks(PairConfig::default());
+    let error = TcpStream::connect(&near, far_addr(1)).err().expect("nobody listens");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    let gone = SocketAddr::new("10.9.0.77".parse().expect("an address"), 80);
+    let patience = Duration::from_millis(50);
+    let error = TcpStream::connect_timeout(&near, gone, patience).err().expect("nobody there");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn a_poller_serves_many_streams() {
+    const STREAMS: usize = 200;
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(70), 256).expect("bind");
+    let server = std::thread::spawn(move || {
+        let streams: Vec<TcpStream> =
+            (0..STREAMS).map(|_| listener.accept().expect("accept").0).collect();
+        let poller = Poller::new(&far);
+        for (token, stream) in streams.iter().enumerate() {
+            stream.set_nonblocking(true).expect("nonblocking");
+            poller.add(stream, token).expect("add");
+        }
+        let (mut open, mut events, mut bytes) = (STREAMS, Vec::new(), [0; 4096]);
+        let mut ended = vec![false; STREAMS];
+        while open > 0 {
+            events.clear();
+            poller.wait(None, &mut events).expect("wait");
+            for (token, _) in &events {
+                let mut stream = &streams[*token];
+                loop {
+                    match stream.read(&mut bytes) {
+                        Ok(0) => {
+                            if !std::mem::replace(&mut ended[*token], true) {
+                                stream.shutdown(Shutdown::Write).expect("shutdown");
+                                open -= 1;
+                            }
+                            break;
+                        }
+                        Ok(len) => stream.write_all(&bytes[..len]).expect("write"),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        }
+        streams
+    });
+    let streams: Vec<TcpStream> =
+        (0..STREAMS).map(|_| TcpStream::connect(&near, far_addr(70)).expect("connect")).collect();
+    for (i, mut stream) in streams.iter().enumerate() {
+        stream.write_all(format!("stream {i}").as_bytes()).expect("write");
+        stream.shutdown(Shutdown::Write).expect("shutdown");
+    }
+    for (i, mut stream) in streams.iter().enumerate() {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("read");
+        assert_eq!(answer, format!("stream {i}"));
+    }
+    drop(server.join().expect("server"));
+}
+
+#[test]
+fn datagrams_and_their_limits() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    client.send_to(b"question", far_addr(53)).expect("send");
+    let mut bytes = [0; 64];
+    let (len, from) = server.recv_from(&mut bytes).expect("receive");
+    assert_eq!(&bytes[..len], b"question");
+    server.send_to(b"answer", from).expect("send");
+    let (len, from) = client.recv_from(&mut bytes).expect("receive");
+    assert_eq!((&bytes[..len], from), (&b"answer"[..], far_addr(53)));
+    client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");
+    assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+}
+
+#[test]
+fn shutdown_joins_and_sockets_say_so() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut stream = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (peer, _) = listener.accept().expect("accept");
+    stream.write_all(b"last words").expect("write");
+    near.shutdown();
+    assert_eq!(stream.write(b"x").err().map(|e| e.kind()), Some(io::ErrorKind::BrokenPipe));
+    assert!(near.stats().is_err());
+    let mut bytes = String::new();
+    (&peer).read_to_string(&mut bytes).expect("read");
+    assert_eq!(bytes, "last words");
+}
