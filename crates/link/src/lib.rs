@@ -4,7 +4,7 @@
 //! (checksums, cutting and merging of super-segments) is told by [`Capabilities`], yet every link takes every
 //! packet: what it cannot offload it completes or cuts in software ([`offload`]) at the edge.
 //!
-//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices). Wrappers, links themselves: [`Fault`]
+//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet socket). Wrappers, links themselves: [`Fault`]
 //! (seeded damage) and [`Trace`] (pcap-ng). [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
@@ -18,6 +18,7 @@ mod link;
 pub mod netdev;
 pub mod offload;
 pub mod pair;
+mod raw;
 mod stats;
 pub mod sys;
 mod tap;
@@ -30,6 +31,7 @@ pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use link::{Capabilities, Link, Medium, TransmitChecksum};
 pub use pair::{PairConfig, PairEnd, pair};
+pub use raw::{RawConfig, RawLink};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};

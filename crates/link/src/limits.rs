@@ -38,3 +38,6 @@ pub const PROBE_ATTEMPTS: usize = 50;
 
 /// How long it waits between two looks when there is nothing to read, in milliseconds.
 pub const PROBE_WAIT_MS: u64 = 2;
+
+/// Most slices of all the packets that one call sends on a packet socket.
+pub const BATCH_SLICES: usize = 512;

@@ -22,6 +22,8 @@ pub enum DropCause {
     BadOffload,
     /// The receiving side cut the packet short.
     Truncated,
+    /// The kernel had no room for a received packet.
+    Overrun,
     /// The other side refused this packet for good (not for want of room).
     Refused,
     /// The other end of a pair is gone.
@@ -36,7 +38,7 @@ pub enum DropCause {
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Every cause, in index order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -49,6 +51,7 @@ impl DropCause {
         Self::VirtioChecksumRange,
         Self::BadOffload,
         Self::Truncated,
+        Self::Overrun,
         Self::Refused,
         Self::Closed,
         Self::FaultLoss,
@@ -73,6 +76,7 @@ impl DropCause {
             Self::VirtioChecksumRange => "virtio_checksum_range",
             Self::BadOffload => "bad_offload",
             Self::Truncated => "truncated",
+            Self::Overrun => "overrun",
             Self::Refused => "refused",
             Self::Closed => "closed",
             Self::FaultLoss => "fault_loss",

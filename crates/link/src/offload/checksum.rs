@@ -1,6 +1,7 @@
 //! Completing a partial transport checksum in software.
 
 use millstream_packet::{Checksum, Packet, Pool, sum};
+use millstream_wire::udp;
 
 use super::OffloadError;
 
@@ -20,24 +21,27 @@ pub fn transport_sum(packet: &Packet, start: usize) -> u32 {
 /// frame was shared and there is no frame for the copy. The packet is unchanged then.
 pub fn complete_checksum(packet: &mut Packet, pool: &Pool) -> Result<bool, OffloadError> {
     let Checksum::Partial { start, offset } = packet.meta().checksum else { return Ok(false) };
-    let field = usize::from(start) + usize::from(offset);
-    if field + 2 > packet.len() {
+    let at = usize::from(start) + usize::from(offset);
+    if at + 2 > packet.len() {
         return Err(OffloadError::Malformed);
     }
-    if field + 2 > packet.head().len() {
-        packet.pull_up(field + 2).map_err(|_| OffloadError::Malformed)?;
+    if at + 2 > packet.head().len() {
+        packet.pull_up(at + 2).map_err(|_| OffloadError::Malformed)?;
     }
     let head = packet.make_head_mut(pool)?;
-    debug_assert!(head.len() >= field + 2);
-    let value = not_zero(sum::finish(transport_sum(packet, usize::from(start))));
+    debug_assert!(head.len() >= at + 2);
+    let value = field(transport_sum(packet, usize::from(start)), usize::from(offset));
     let Some(head) = packet.head_mut() else { return Err(OffloadError::Exhausted) };
-    head[field..field + 2].copy_from_slice(&value);
+    head[at..at + 2].copy_from_slice(&value);
     packet.meta_mut().checksum = Checksum::Unverified;
     Ok(true)
 }
 
-/// A computed checksum as it is sent: all ones instead of zero, which UDP reserves for "none" (RFC 768, RFC 8200
-/// section 8.1) and which TCP takes as the same number.
-pub(super) fn not_zero(value: [u8; 2]) -> [u8; 2] {
-    if value == [0, 0] { [0xff, 0xff] } else { value }
+/// The checksum field of a transport whose field is at `offset` in its header, for the sum over
+/// everything. All ones stand for zero in UDP alone, where zero means "none" (RFC 768).
+pub(crate) fn field(sum: u32, offset: usize) -> [u8; 2] {
+    match sum::finish(sum) {
+        [0, 0] if offset == udp::CHECKSUM_OFFSET => [0xff, 0xff],
+        value => value,
+    }
 }

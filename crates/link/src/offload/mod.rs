@@ -10,6 +10,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 

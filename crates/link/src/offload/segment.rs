@@ -3,7 +3,7 @@
 use millstream_packet::{Checksum, Meta, Packet, Pool, Segmentation, SegmentationKind, sum};
 
 use super::OffloadError;
-use super::checksum::{not_zero, transport_sum};
+use super::checksum::{field, transport_sum};
 use crate::Medium;
 use crate::limits::{LINK_HEADER_BYTES, RECEIVE_HEADROOM_BYTES, SEGMENT_HEADER_BYTES};
 
@@ -199,7 +199,7 @@ impl Segmenter {
         let state = match self.checksum {
             SegmentChecksum::Partial => partial(self.l4, offset),
             SegmentChecksum::Complete => {
-                let value = not_zero(sum::finish(transport_sum(segment, self.l4)));
+                let value = field(transport_sum(segment, self.l4), offset);
                 if let Some(head) = segment.head_mut() {
                     head[self.l4 + offset..self.l4 + offset + 2].copy_from_slice(&value);
                 }

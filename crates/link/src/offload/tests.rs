@@ -183,3 +183,22 @@ fn shared_headers_are_copied_before_they_are_written() {
     assert!(parse(&packet, Medium::Ethernet).is_valid);
     assert!(!parse(&other, Medium::Ethernet).is_valid);
 }
+
+#[test]
+fn a_sum_of_zero_is_written_as_all_ones_in_udp_alone() {
+    let pool = pool();
+    for (is_tcp, expected) in [(true, [0, 0]), (false, [0xff, 0xff])] {
+        let mut shape = Shape::new(false, is_tcp, vec![0; 100]);
+        let field = |shape: &Shape| {
+            let mut packet = shape.build(&pool);
+            complete_checksum(&mut packet, &pool).unwrap();
+            assert!(parse(&packet, Medium::Ethernet).is_valid);
+            let at = 34 + if is_tcp { 16 } else { 6 };
+            [packet.head()[at], packet.head()[at + 1]]
+        };
+        // A word equal to the checksum brings the sum to all ones, whose complement is zero.
+        let value = field(&shape);
+        shape.payload[98..].copy_from_slice(&value);
+        assert_eq!(field(&shape), expected);
+    }
+}

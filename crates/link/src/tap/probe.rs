@@ -4,16 +4,16 @@
 //! packets are addressed to nobody: on Ethernet to a link address that no interface has, and on IP to the loopback
 //! address, which no outside packet may use (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3); every host drops them.
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
 
 use super::device::Device;
 use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
-use crate::sys::{PollEntry, check, poll};
-use crate::{LinkError, Medium, netdev, vnet};
+use crate::raw::socket;
+use crate::sys::{PollEntry, poll};
+use crate::{Medium, vnet};
 
 const SEGMENT_BYTES: u16 = 1000;
 const PAYLOAD_BYTES: usize = 3000;
@@ -33,7 +33,7 @@ pub(super) struct Checked {
 pub(super) fn run(device: &Device, medium: Medium) -> Checked {
     let name = &device.name;
     let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };
-    let socket = match open_packet_socket(name) {
+    let socket = match socket::open(name) {
         Ok(socket) => socket,
         Err(error) => {
             checked.notes.push(format!("offloads of {name} accepted but not checked: {error}"));
@@ -155,39 +155,4 @@ impl Probe {
             && got[4..6] == self.header[4..6]
             && got[at..] == self.bytes[at..]
     }
-}
-
-/// A non-blocking packet socket with virtio-net headers on interface `name`.
-fn open_packet_socket(name: &str) -> Result<OwnedFd, LinkError> {
-    let index = netdev::index(name)?;
-    let protocol = (libc::ETH_P_ALL as u16).to_be();
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let open = || -> io::Result<OwnedFd> {
-        // SAFETY: socket takes no pointers. With protocol 0 it receives nothing until it is bound.
-        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: `fd` was just opened and is owned by nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let on: libc::c_int = 1;
-        let size = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the option is one int, and `size` its size.
-        check(unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_VNET_HDR,
-                (&raw const on).cast(),
-                size,
-            )
-        })?;
-        // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index.cast_signed();
-        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the pointer is to a live address of that size.
-        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) })?;
-        Ok(fd)
-    };
-    open().map_err(|e| LinkError::from_io(format!("open a packet socket on {name}"), e))
 }

@@ -11,9 +11,9 @@ mod tests;
 use std::io::{self, Write};
 use std::os::fd::RawFd;
 
-use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, sum};
+use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool};
 
-use crate::offload::transport_sum;
+use crate::offload::{field, transport_sum};
 use crate::{Capabilities, Link, LinkError, LinkStats};
 pub use pcapng::Direction;
 
@@ -88,10 +88,11 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
             packet.copy_to(0, bytes);
             if let Checksum::Partial { start, offset } = packet.meta().checksum {
                 let at = usize::from(start) + usize::from(offset);
-                if let Some(field) = bytes.get_mut(at..at + 2) {
-                    let value = sum::finish(transport_sum(packet, start.into()));
-                    // Zero would say "no checksum" (RFC 768).
-                    field.copy_from_slice(if value == [0, 0] { &[0xff, 0xff] } else { &value });
+                if let Some(place) = bytes.get_mut(at..at + 2) {
+                    place.copy_from_slice(&field(
+                        transport_sum(packet, start.into()),
+                        offset.into(),
+                    ));
                 }
             }
         });

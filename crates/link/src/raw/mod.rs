@@ -1,0 +1,344 @@
+//! A packet socket (AF_PACKET) on an interface that exists: the stack shares the interface with the kernel.
+//!
+//! Super-segments and partial checksums pass whole both ways, by virtio-net headers; what the interface cannot do the
+//! kernel does. A batch is sent with one system call; each packet received takes one, straight into frames.
+//!
+//! The kernel's own stack sees every received packet, too: give the interface no address of the kernel's, or filter, or
+//! it will answer with resets. Several sockets with the same fan-out group share the packets by flow.
+
+mod send;
+pub(crate) mod socket;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
+
+use crate::iov::{Expectation, SpareFrames};
+use crate::{
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
+    vnet,
+};
+use send::SendBatch;
+
+/// How to open a [`RawLink`].
+#[derive(Clone, Debug, Default)]
+pub struct RawConfig {
+    /// The interface.
+    pub interface: String,
+    /// The namespace it lives in; `None`: the calling thread's.
+    pub netns: Option<PathBuf>,
+    /// The stack's link address, made reachable by promiscuous mode; `None`: the interface's own.
+    pub mac: Option<MacAddr>,
+    /// Share received packets by flow with the other sockets of this group.
+    pub fanout_group: Option<u16>,
+    /// Bytes the kernel queues towards us; `None`: the system's default.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// A packet socket as a link.
+pub struct RawLink {
+    fd: OwnedFd,
+    name: String,
+    capabilities: Capabilities,
+    spares: SpareFrames,
+    sends: SendBatch,
+    expected: Expectation,
+    blocked: bool,
+    overruns: Cell<u64>,
+    stats: LinkStats,
+}
+
+impl std::fmt::Debug for RawLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawLink").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+impl RawLink {
+    /// Opens a socket on the interface, which must be up and speak Ethernet.
+    ///
+    /// # Errors
+    /// When there is no such interface, or for want of privilege ([`LinkError::is_not_permitted`]).
+    pub fn open(config: &RawConfig) -> Result<Self, LinkError> {
+        netdev::run_in(config.netns.as_deref(), || Self::open_here(config))?
+    }
+
+    fn open_here(config: &RawConfig) -> Result<Self, LinkError> {
+        let name = &config.interface;
+        let fd = socket::open(name)?;
+        let raw = fd.as_raw_fd();
+        let option = |what: &str, result: io::Result<()>| {
+            result.map_err(|e| LinkError::from_io(format!("{what} on {name}"), e))
+        };
+        option("have auxiliary data", socket::set(raw, libc::PACKET_AUXDATA, &1_i32))?;
+        if let Some(bytes) = config.receive_buffer_bytes {
+            option("set the receive buffer", set_receive_buffer(raw, bytes))?;
+        }
+        socket::join(raw, name, config.mac.is_some())?;
+        if let Some(group) = config.fanout_group {
+            let hash = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
+            let value = i32::from(group) | (hash as i32) << 16;
+            option("join the fan-out group", socket::set(raw, libc::PACKET_FANOUT, &value))?;
+        }
+        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let capabilities = Capabilities {
+            rx_checksum: true,
+            tx_checksum: TransmitChecksum { v4: true, v6: true },
+            tso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
+            uso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
+            rx_merge: true,
+            ..Capabilities::plain(Medium::Ethernet, netdev::mtu(name)?, mac)
+        };
+        Ok(Self {
+            fd,
+            name: name.clone(),
+            capabilities,
+            spares: SpareFrames::new(
+                limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES + 1,
+            ),
+            sends: SendBatch::new(),
+            expected: Expectation::new(),
+            blocked: false,
+            overruns: Cell::new(0),
+            stats: LinkStats::default(),
+        })
+    }
+
+    /// Reads one packet; `None` when there is none (or no frame for it).
+    fn read(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+        loop {
+            if !self.spares.fill(pool) {
+                return Ok(None);
+            }
+            let mut header = [0; vnet::HEADER_BYTES];
+            let mut control = Control([0; 64]);
+            // SAFETY: a msghdr is plain data, for which all zero is valid.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            let slices = self.spares.slices(&mut header);
+            message.msg_iov = slices.as_ptr().cast_mut();
+            message.msg_iovlen = slices.len();
+            message.msg_control = (&raw mut control).cast();
+            message.msg_controllen = size_of::<Control>();
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`; they, `control` and the list
+            // itself outlive the call.
+            let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+            self.stats.rx_syscalls += 1;
+            if n < 0 {
+                let error = io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(None),
+                    // An interface that went down tells it once, and may come up again.
+                    Some(libc::EINTR | libc::ENETDOWN) => continue,
+                    _ => return Err(LinkError::from_io(format!("read from {}", self.name), error)),
+                }
+            }
+            let auxiliary = auxiliary(&message);
+            let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
+            match self.accept(&header, n.cast_unsigned(), is_cut, auxiliary) {
+                Ok(packet) => return Ok(Some(packet)),
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+    }
+
+    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are, for the next read.
+    fn accept(
+        &mut self,
+        header: &vnet::Header,
+        n: usize,
+        is_cut: bool,
+        auxiliary: Option<libc::tpacket_auxdata>,
+    ) -> Result<Packet, DropCause> {
+        let Some(len) = n.checked_sub(header.len()) else { return Err(DropCause::VirtioTruncated) };
+        if is_cut {
+            return Err(DropCause::Truncated);
+        }
+        if len < limits::ETHERNET_HEADER_BYTES {
+            return Err(DropCause::TooShort);
+        }
+        let Some(mut packet) = self.spares.take(len) else { return Err(DropCause::PoolExhausted) };
+        let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), len)?;
+        if let Some(auxiliary) = auxiliary {
+            if checksum == Checksum::Unverified
+                && auxiliary.tp_status & libc::TP_STATUS_CSUM_VALID != 0
+            {
+                checksum = Checksum::Verified;
+            }
+            if auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0
+                && put_tag_back(&mut packet, &auxiliary)
+            {
+                if let Checksum::Partial { start, .. } = &mut checksum {
+                    *start += 4;
+                }
+                if let Some(segmentation) = &mut segmentation {
+                    segmentation.header_len += 4;
+                }
+            }
+        }
+        let meta = packet.meta_mut();
+        meta.checksum = checksum;
+        meta.segmentation = segmentation;
+        self.stats.rx_super_segments += u64::from(segmentation.is_some());
+        Ok(packet)
+    }
+
+    /// Puts as much of `batch` as there are slices for into one call; counts and drops what cannot be sent at all.
+    fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) {
+        while let Some(packet) = batch.pop() {
+            let is_super = packet.meta().segmentation.is_some();
+            if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
+                self.stats.count_drop(DropCause::TooLong);
+                continue;
+            }
+            if let Err(packet) = self.sends.stage(packet, pool) {
+                // The place it came from is free.
+                let _ = batch.push_front(packet);
+                return;
+            }
+        }
+    }
+
+    /// Sends what is staged; false when the kernel takes nothing now, and what is left is back in `batch`.
+    fn send(&mut self, batch: &mut PacketBatch) -> bool {
+        while !self.sends.is_empty() {
+            self.stats.tx_syscalls += 1;
+            let error = match self.sends.send(self.fd.as_raw_fd(), &mut self.stats) {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) => {
+                    self.sends.unstage(batch);
+                    return false;
+                }
+                // This packet, or the interface as it is now (its queue may be full): the next may
+                // pass.
+                _ => {
+                    self.sends.drop_first();
+                    self.stats.count_drop(DropCause::Refused);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The auxiliary data of a received message.
+fn auxiliary(message: &libc::msghdr) -> Option<libc::tpacket_auxdata> {
+    // SAFETY: `message` was filled in by recvmsg, and its control buffer is alive.
+    let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
+    let wanted = first.cmsg_level == libc::SOL_PACKET && first.cmsg_type == libc::PACKET_AUXDATA;
+    // SAFETY: a PACKET_AUXDATA message carries this structure, perhaps unaligned.
+    wanted
+        .then(|| unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() })
+}
+
+/// Writes the VLAN tag that the kernel took out back behind the addresses; false without headroom.
+fn put_tag_back(packet: &mut Packet, auxiliary: &libc::tpacket_auxdata) -> bool {
+    if packet.prepend(4).is_none() {
+        return false;
+    }
+    let Some(head) = packet.head_mut() else { return false };
+    let has_type = auxiliary.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let tag_type = if has_type { auxiliary.tp_vlan_tpid } else { 0x8100 };
+    head.copy_within(4..16, 0);
+    head[12..14].copy_from_slice(&tag_type.to_be_bytes());
+    head[14..16].copy_from_slice(&auxiliary.tp_vlan_tci.to_be_bytes());
+    true
+}
+
+fn set_receive_buffer(fd: RawFd, bytes: usize) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live int.
+    let set = |option| unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), size)
+    };
+    // Beyond the system's limit only for the privileged.
+    if set(libc::SO_RCVBUFFORCE) == 0 || set(libc::SO_RCVBUF) == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+impl Link for RawLink {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let limit = batch.room().min(self.expected.limit());
+        let mut count = 0;
+        while count < limit {
+            let Some(mut packet) = self.read(pool)? else { break };
+            packet.meta_mut().arrival = now;
+            self.stats.rx_packets += 1;
+            self.stats.rx_bytes += packet.len() as u64;
+            count += 1;
+            // There is room.
+            let _ = batch.push(packet);
+        }
+        self.expected.learn(count, count < limit);
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let before = batch.len();
+        self.blocked = false;
+        while !batch.is_empty() {
+            self.stage(pool, batch);
+            if self.sends.is_empty() && batch.pop().is_some() {
+                // Of too many pieces for a call, and no frames to put it together.
+                self.stats.count_drop(DropCause::PoolExhausted);
+            }
+            if !self.send(batch) {
+                self.blocked = true;
+                self.stats.tx_full += 1;
+                break;
+            }
+        }
+        Ok(before - batch.len())
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.fd.as_raw_fd())
+    }
+
+    fn wants_write(&self) -> bool {
+        self.blocked
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.overruns.set(self.overruns.get() + socket::take_overruns(self.fd.as_raw_fd()));
+        let mut stats = self.stats;
+        stats.drops[DropCause::Overrun.index()] += self.overruns.get();
+        stats
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,70 @@
+//! Opening a packet socket (packet(7)) and setting its options.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::LinkError;
+use crate::netdev;
+use crate::sys::check;
+
+/// Not in libc yet: leave out what this host sends.
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole link-layer frames.
+pub(crate) fn open(name: &str) -> Result<OwnedFd, LinkError> {
+    let index = netdev::index(name)?;
+    let what = |step: &str| format!("{step} a packet socket on {name}");
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket takes no pointers. With protocol 0 it receives nothing until it is bound.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
+        .map_err(|e| LinkError::from_io(what("open"), e))?;
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    set(fd.as_raw_fd(), libc::PACKET_VNET_HDR, &1_i32)
+        .map_err(|e| LinkError::from_io(what("have virtio-net headers on"), e))?;
+    // Old kernels do not know it; their sockets see what this host sends.
+    let _ = set(fd.as_raw_fd(), PACKET_IGNORE_OUTGOING, &1_i32);
+    // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index.cast_signed();
+    let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live address of that size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) })
+        .map_err(|e| LinkError::from_io(what("bind"), e))?;
+    Ok(fd)
+}
+
+/// Sets an option of level `SOL_PACKET` to a plain value.
+pub(super) fn set<T: Copy>(fd: RawFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: the pointer is to a live value of that size, which the kernel only reads.
+    check(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, size) }).map(|_| ())
+}
+
+/// Lets the interface pass frames of every group, or (`promiscuous`) to every station, while the socket is open.
+pub(super) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkError> {
+    let kind = if promiscuous { libc::PACKET_MR_PROMISC } else { libc::PACKET_MR_ALLMULTI };
+    let request = libc::packet_mreq {
+        mr_ifindex: netdev::index(name)?.cast_signed(),
+        mr_type: kind as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(fd, libc::PACKET_ADD_MEMBERSHIP, &request)
+        .map_err(|e| LinkError::from_io(format!("receive groups on {name}"), e))
+}
+
+/// Packets that the kernel had no room for since this was last asked.
+pub(super) fn take_overruns(fd: RawFd) -> u64 {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    let value = (&raw mut stats).cast();
+    // SAFETY: the pointers are to a live value and its size, which the kernel fills in.
+    let got = unsafe {
+        libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut size)
+    };
+    if got == 0 { u64::from(stats.tp_drops) } else { 0 }
+}
