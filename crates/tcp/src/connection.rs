@@ -134,6 +134,9 @@ pub(crate) struct ReceiveSide {
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
     pub(crate) density: u32,
+    /// Moving sums behind it: payload that arrived and memory that the queue grew by.
+    pub(crate) mean_len: u32,
+    pub(crate) mean_held: u32,
     pub(crate) ts_recent: u32,
     pub(crate) ts_recent_at: Instant,
     /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
@@ -257,6 +260,8 @@ impl Connection {
                 shut: false,
                 limit_bytes: recv,
                 density: 160,
+                mean_len: 160 * 256,
+                mean_held: 256 * 256,
                 ts_recent: 0,
                 ts_recent_at: now,
                 acked: 0,

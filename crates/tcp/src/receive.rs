@@ -266,13 +266,15 @@ impl Connection {
     #[inline]
     fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
         let len = packet.len() as u64;
-        self.observe_density(len, packet.held_bytes());
         let was_empty = self.rcv.queue.is_empty();
+        let held = self.rcv.queue.held_bytes();
         if !self.store(packet, pool) {
             self.counters.memory_drops += 1;
             self.rcv.ack.now = true;
             return;
         }
+        let grown = self.rcv.queue.held_bytes().saturating_sub(held);
+        self.observe_density(len, grown);
         self.rcv.nxt += len;
         self.counters.bytes_received += len;
         if self.rcv.reassembly.is_some() {

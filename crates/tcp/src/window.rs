@@ -48,7 +48,8 @@ impl Connection {
     #[inline]
     fn next_edge(&self) -> u64 {
         let wanted = self.rcv.nxt + self.free_window();
-        let step = u64::from(self.rcv.mss_estimate).min(self.rcv.limit_bytes as u64 / 2);
+        let whole = self.rcv.limit_bytes as u64 * u64::from(self.rcv.density) / 256;
+        let step = u64::from(self.rcv.mss_estimate).min(whole / 2);
         if wanted >= self.rcv.edge + step { wanted } else { self.rcv.edge.max(self.rcv.nxt) }
     }
 
@@ -87,18 +88,14 @@ impl Connection {
         }
     }
 
-    /// Remembers how much payload a byte of memory carries.
+    /// Remembers how much payload a byte of memory carries: `len` bytes arrived and the queue grew by
+    /// `held_bytes` (nothing, where they fitted into a frame that was there).
     #[inline]
     pub(crate) fn observe_density(&mut self, len: u64, held_bytes: usize) {
-        let density = (len as u32).saturating_mul(256) / (held_bytes as u32).max(1);
-        let density = density.clamp(16, 248);
-        // a tight packet counts slowly, a loose one at once up to a half: the promise must hold
-        let old = self.rcv.density;
-        self.rcv.density = if density >= old {
-            old + (density - old).div_ceil(16)
-        } else {
-            old - (old - density) / 8
-        };
+        let rcv = &mut self.rcv;
+        rcv.mean_len = rcv.mean_len - rcv.mean_len / 16 + (len as u32).min(1 << 17);
+        rcv.mean_held = rcv.mean_held - rcv.mean_held / 16 + (held_bytes as u32).min(1 << 17);
+        rcv.density = (rcv.mean_len * 256 / rcv.mean_held.max(1)).clamp(32, 248);
     }
 
     /// The application took `bytes` out of the receive queue.

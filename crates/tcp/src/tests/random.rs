@@ -21,7 +21,7 @@ fn random_path(random: &mut Random) -> Path {
         reorder: bad(random, 0.5),
         late: Duration::from_micros(random.below(40_000)),
         rate_bits_per_s: random.below(2) * (1 << (18 + random.below(10))),
-        queue_bytes: 3_000 + random.below(100_000),
+        queue_bytes: 70_000 + random.below(100_000),
         super_segment_bytes: random.below(2) as u32 * 65_000,
         merge: random.below(2) == 0,
         view: random.below(2) == 0,
