@@ -54,7 +54,7 @@ pub struct RunRecord {
     /// What the machine did meanwhile.
     #[serde(default)]
     pub probes: Probes,
-    /// The surroundings; empty facts mean "as recorded in the experiment".
+    /// The facts of this run, such as settings of its hosts; the machine's are in the experiment.
     #[serde(default)]
     pub environment: Environment,
     /// Remarks, for example fall-backs of a link's self-check.

@@ -130,6 +130,8 @@ fn run(of: &ExperimentRecord, rng: &mut Rng, what: (&str, &str, &str), order: u3
         counted_bytes: 7_021_000_000,
         agrees: true,
     });
+    run.environment.set("setting.link", if kernel { "veth" } else { "tap" });
+    run.environment.set("setting.mtu_bytes", "1500");
     run.probes = probes(kernel, &mut noise);
     run
 }

@@ -153,6 +153,18 @@ fn a_large_experiment_still_makes_a_small_page() {
 }
 
 #[test]
+fn what_differs_between_the_sides_is_said() {
+    let (experiment, runs) = fixture::experiment();
+    let report = Report::new(&experiment, &runs);
+    let (text, page) = (report.text(), report.html().unwrap());
+    assert!(text.contains("congestion control – kernel: cubic; millstream: NewReno"));
+    assert!(!text.contains("peer –"), "what is the same is no difference");
+    assert!(page.contains("congestion control") && page.contains("NewReno"));
+    assert!(page.contains("<th scope=\"row\">setting.link</th><td>veth</td><td>tap</td>"));
+    assert!(!page.contains("<th scope=\"row\">setting.mtu_bytes</th>"));
+}
+
+#[test]
 fn json_is_one_record_per_line() {
     let (_, runs) = fixture::experiment();
     let text = json_lines(&runs);

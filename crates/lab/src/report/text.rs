@@ -29,6 +29,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
     out.push_str(&invalid(model));
+    out.push_str(&differences(model));
     out.push_str(&format!("\n{}\n", verdict::sentence(model)));
     out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack.\n");
     out.push_str("CPU is that of the whole machine, both ends.\n");
@@ -118,6 +119,21 @@ fn invalid(model: &Model<'_>) -> String {
         ));
     }
     if out.is_empty() { out } else { format!("\nRuns that do not count:\n{out}") }
+}
+
+/// What is not the same on the sides; what is the same on all is left to the page.
+fn differences(model: &Model<'_>) -> String {
+    let mut out = String::new();
+    for difference in &model.experiment.differences {
+        let values: Vec<&String> = difference.by_stack.values().collect();
+        if values.windows(2).all(|pair| pair[0] == pair[1]) && values.len() > 1 {
+            continue;
+        }
+        let sides: Vec<String> =
+            difference.by_stack.iter().map(|(stack, how)| format!("{stack}: {how}")).collect();
+        out.push_str(&format!("  {} – {}\n", difference.what, sides.join("; ")));
+    }
+    if out.is_empty() { out } else { format!("\nWhat differs between the sides:\n{out}") }
 }
 
 /// `30 runs in 3 min 20 s`.

@@ -6,6 +6,7 @@ mod data;
 mod dots;
 mod forest;
 mod machine;
+mod surroundings;
 mod svg;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use super::metric::Better;
 use super::model::{Case, Model};
 use super::text::{extent, interval_text};
-use super::{units, verdict};
+use super::verdict;
 use crate::record::RunRecord;
 
 const PAGE: &str = include_str!("page.html");
@@ -49,11 +50,12 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         machines => model.cases.iter().map(machine::tables).collect::<Vec<_>>(),
         runs => model.runs.iter().map(|run| run_view(model, run)).collect::<Vec<_>>(),
         has_invalid => model.valid_runs() < model.runs.len(),
-        groups => environment_groups(model),
+        groups => surroundings::facts(model),
         absent => &experiment.environment.absent,
-        changed => changed(model),
-        probes => probe_view(model),
-        notes => notes(model),
+        changed => surroundings::changed(model),
+        probes => surroundings::probes(model),
+        notes => surroundings::notes(model),
+        applied => surroundings::applied(model),
         command => shell_words(&experiment.command_line),
         data,
     })
@@ -221,78 +223,6 @@ fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
         valid: run.validity.valid,
         reasons: run.validity.reasons.join("; "),
     }
-}
-
-/// The facts of the environment by subject, the part before the first dot.
-fn environment_groups(model: &Model<'_>) -> Vec<(String, Vec<(String, String)>)> {
-    let mut groups: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
-    for (name, value) in &model.experiment.environment.facts {
-        let (group, rest) = name.split_once('.').unwrap_or(("other", name));
-        groups.entry(group).or_default().push((rest.to_owned(), value.clone()));
-    }
-    groups.into_iter().map(|(group, facts)| (group.to_owned(), facts)).collect()
-}
-
-/// Facts that changed from the start of the experiment to some run: name, at the start, then, number of runs.
-fn changed(model: &Model<'_>) -> Vec<(String, String, String, usize)> {
-    let start = &model.experiment.environment;
-    let mut changes: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-    for run in model.runs.iter().filter(|run| !run.environment.facts.is_empty()) {
-        // What only one of the two recorded says nothing about a change.
-        for (name, before, now) in start.changes(&run.environment) {
-            if let (Some(before), Some(now)) = (before, now) {
-                *changes.entry((name.into(), before.into(), now.into())).or_default() += 1;
-            }
-        }
-    }
-    // Facts that change by themselves (load, free memory) have many values: one line is enough.
-    let mut seen = BTreeMap::new();
-    for ((name, before, now), runs) in changes {
-        let entry = seen.entry(name.clone()).or_insert((name, before, now, 0));
-        entry.3 += runs;
-    }
-    seen.into_values().collect()
-}
-
-/// Cost and absence of probes over all runs.
-fn probe_view(model: &Model<'_>) -> (String, Vec<(String, String, usize)>) {
-    let costs: Vec<f64> = model
-        .runs
-        .iter()
-        .filter_map(|run| {
-            let times = &run.probes.times_s;
-            let length = times.last()? - times.first()?;
-            (length > 0.0).then(|| run.probes.own_cpu_s / length)
-        })
-        .collect();
-    let median = crate::stats::median(&costs);
-    let cost = median.map_or_else(
-        || "not measured".into(),
-        |cost| {
-            format!(
-                "{} % of one CPU (median over {} runs)",
-                units::significant(cost * 100.0),
-                costs.len()
-            )
-        },
-    );
-    let mut absent: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for run in model.runs {
-        for (probe, reason) in &run.probes.absent {
-            *absent.entry((probe.clone(), reason.clone())).or_default() += 1;
-        }
-    }
-    (cost, absent.into_iter().map(|((probe, reason), runs)| (probe, reason, runs)).collect())
-}
-
-/// Remarks of the experiment and of its runs, each once.
-fn notes(model: &Model<'_>) -> Vec<(String, usize)> {
-    let mut notes: BTreeMap<&str, usize> = BTreeMap::new();
-    for note in model.runs.iter().flat_map(|run| &run.notes) {
-        *notes.entry(note).or_default() += 1;
-    }
-    let own = model.experiment.notes.iter().map(|note| (note.clone(), 0));
-    own.chain(notes.into_iter().map(|(note, runs)| (note.to_owned(), runs))).collect()
 }
 
 /// The words as a shell would take them.
