@@ -18,7 +18,7 @@ const LENGTHS: [usize; 2] = [10, 150_000];
 
 type Measurement = (&'static str, fn(usize));
 
-const MEASUREMENTS: [Measurement; 9] = [
+const MEASUREMENTS: [Measurement; 11] = [
     ("append, 1 to 1460 bytes", append),
     ("put_back of 1460 bytes", put_back),
     ("concat of a queue of 3", concat),
@@ -26,8 +26,10 @@ const MEASUREMENTS: [Measurement; 9] = [
     ("discard of 1460 bytes", discard),
     ("view of 1460 bytes, in sequence", view),
     ("copy_packet of 1460, in sequence", copy),
+    ("view of 64 KB, for each frame", view_many),
     ("write of 100 bytes", write),
     ("allocate and free", alloc),
+    ("chain of 64 KB, for each frame", alloc_chain),
 ];
 
 fn main() {
@@ -87,6 +89,7 @@ fn setup(length: usize, size: impl Fn(usize) -> usize) -> Setup {
     let packets = (0..OPERATIONS).map(|i| packet(size(i))).collect();
     // Empties the magazines, so that each measurement meets the depot equally often.
     pool.release_idle();
+    drop(packet(1).view(&pool, 0, 1));
     Setup { pool, queue, packets }
 }
 
@@ -172,6 +175,17 @@ fn view(length: usize) {
     measured(&mut queue, &pool);
 }
 
+fn view_many(length: usize) {
+    #[inline(never)]
+    fn measured(queue: &mut ByteQueue, pool: &Pool) {
+        for i in 0..OPERATIONS / 40 {
+            drop(black_box(queue.view(pool, i * 40 * 1460, 40 * 1460)));
+        }
+    }
+    let Setup { pool, mut queue, .. } = with_front(length);
+    measured(&mut queue, &pool);
+}
+
 fn copy(length: usize) {
     #[inline(never)]
     fn measured(queue: &mut ByteQueue, pool: &Pool) {
@@ -199,6 +213,17 @@ fn alloc(length: usize) {
     fn measured(pool: &Pool) {
         for _ in 0..OPERATIONS {
             drop(black_box(pool.alloc(128)));
+        }
+    }
+    let Setup { pool, queue: _queue, .. } = setup(length, |_| 1);
+    measured(&pool);
+}
+
+fn alloc_chain(length: usize) {
+    #[inline(never)]
+    fn measured(pool: &Pool) {
+        for _ in 0..OPERATIONS / 40 {
+            drop(black_box(pool.alloc_chain(0, 40 * 2048)));
         }
     }
     let Setup { pool, queue: _queue, .. } = setup(length, |_| 1);

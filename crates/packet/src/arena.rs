@@ -278,7 +278,7 @@ impl Arena {
     }
 
     /// Puts a thread's cache on the books; false if the pool is closed.
-    pub(crate) fn cache_joined(&self, cache: &Cache) -> bool {
+    pub(crate) fn cache_joined(&self, cache: *const Cache) -> bool {
         let mut control = self.control();
         if control.closed {
             return false;
@@ -288,7 +288,7 @@ impl Arena {
     }
 
     /// Takes an emptied cache off the books.
-    pub(crate) fn cache_left(self: &Arc<Self>, cache: &Cache) {
+    pub(crate) fn cache_left(self: &Arc<Self>, cache: *const Cache) {
         let mut control = self.control();
         control.caches.retain(|&other| !std::ptr::eq(other, cache));
         self.settle(&mut control);

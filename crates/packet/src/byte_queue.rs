@@ -1,6 +1,6 @@
 //! A queue of bytes: a TCP stream's data, before it is sent or after it came.
 
-use crate::chain::ViewBuilder;
+use crate::chain::RingBuilder;
 use crate::cursors::{Cursors, Walked};
 use crate::desc::{Entry, Kind};
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
@@ -393,11 +393,11 @@ impl ByteQueue {
     /// When not enough views are free.
     pub fn view(&mut self, pool: &Pool, offset: usize, len: usize) -> Result<Packet, Exhausted> {
         let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
-        let mut builder = ViewBuilder::new();
+        let mut builder = RingBuilder::new();
         let walked =
-            self.walk(offset, len, |entry, from, len| builder.push(pool, entry, from, len))?;
+            self.walk(offset, len, |entry, from, len| builder.push_view(pool, entry, from, len))?;
         self.cursors.keep(walked);
-        builder.finish(pool)
+        builder.finish().or_else(|| pool.alloc(0)).ok_or(Exhausted)
     }
 
     /// A copy of `len` bytes from `offset` (as many as there are) in fresh frames behind

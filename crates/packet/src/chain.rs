@@ -1,6 +1,6 @@
 //! Chains: trim, split, join, view, pull up. None of them copies payload.
 
-use crate::desc::{Entry, FRAME_UNITS, Kind};
+use crate::desc::{Entry, FRAME_UNITS, Kind, VIEW_UNITS};
 use crate::limits::{
     FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES, PULL_UP_LIMIT_BYTES,
 };
@@ -182,7 +182,7 @@ impl Packet {
     /// # Errors
     /// When not enough views are free.
     pub fn view(&self, pool: &Pool, offset: usize, len: usize) -> Result<Packet, Exhausted> {
-        let mut builder = ViewBuilder::new();
+        let mut builder = RingBuilder::new();
         let end = self.len().min(offset.saturating_add(len));
         let mut at = 0;
         for entry in self.entries() {
@@ -192,11 +192,11 @@ impl Packet {
             let from = offset.saturating_sub(at).min(entry.len());
             let to = entry.len().min(end - at);
             if from < to {
-                builder.push(pool, entry, from, to - from)?;
+                builder.push_view(pool, entry, from, to - from)?;
             }
             at += entry.len();
         }
-        builder.finish(pool)
+        builder.finish().or_else(|| pool.alloc(0)).ok_or(Exhausted)
     }
 
     /// Makes the first `n` bytes contiguous, moving no more than these, and returns them.
@@ -268,16 +268,22 @@ impl Packet {
     }
 }
 
-/// Collects views into a packet.
-pub(crate) struct ViewBuilder(Option<Packet>);
+/// Collects descriptors into a packet; what it has collected goes home if it is dropped before.
+pub(crate) struct RingBuilder {
+    last: Option<Entry>,
+    len: usize,
+    units: u32,
+}
 
-impl ViewBuilder {
+impl RingBuilder {
+    #[inline]
     pub(crate) fn new() -> Self {
-        Self(None)
+        Self { last: None, len: 0, units: 0 }
     }
 
     /// Adds a view of `len` bytes from `from` of the entry's data.
-    pub(crate) fn push(
+    #[inline]
+    pub(crate) fn push_view(
         &mut self,
         pool: &Pool,
         of: Entry,
@@ -286,28 +292,37 @@ impl ViewBuilder {
     ) -> Result<(), Exhausted> {
         let view = pool.take_view().ok_or(Exhausted)?;
         view.reset_view(Kind::View, of, of.offset() + from, len);
-        match &mut self.0 {
-            None => {
-                view.set_totals(len, view.units());
-                view.set_meta(Meta::default());
-                self.0 = Some(Packet::from_ring(view));
-            }
-            Some(packet) => packet.push_view(view, len),
-        }
+        self.push(view, VIEW_UNITS);
+        self.len += len;
         Ok(())
     }
 
-    /// The packet; an empty frame when nothing was added.
-    pub(crate) fn finish(self, pool: &Pool) -> Result<Packet, Exhausted> {
-        self.0.or_else(|| pool.alloc(0)).ok_or(Exhausted)
+    /// Adds an entry that is a ring of its own.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry, units: u32) {
+        if let Some(last) = self.last {
+            entry.set_next(last.next());
+            last.set_next(entry);
+        }
+        self.last = Some(entry);
+        self.units += units;
+    }
+
+    /// The packet; none when nothing was added.
+    #[inline]
+    pub(crate) fn finish(mut self) -> Option<Packet> {
+        let last = self.last.take()?;
+        last.set_totals(self.len, self.units);
+        last.set_meta(Meta::default());
+        Some(Packet::from_ring(last))
     }
 }
 
-impl Packet {
-    fn push_view(&mut self, view: Entry, len: usize) {
-        let last = self.last();
-        view.set_next(last.next());
-        last.set_next(view);
-        self.move_root(view, last.total_len() + len, last.held_units() + view.units());
+impl Drop for RingBuilder {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(last) = self.last.take() {
+            drop(Packet::from_ring(last));
+        }
     }
 }

@@ -53,8 +53,11 @@ impl Cursors {
     #[inline]
     pub(crate) fn keep(&mut self, walked: Option<Walked>) {
         let Some(Walked { used, entry, at }) = walked else { return };
-        let gone = used.unwrap_or(CURSORS - 1);
-        self.0.copy_within(..gone, 1);
+        let mut gone = used.unwrap_or(CURSORS - 1).min(CURSORS - 1);
+        while gone != 0 {
+            self.0[gone] = self.0[gone - 1];
+            gone -= 1;
+        }
         self.0[0] = Some(Cursor { entry, at });
     }
 

@@ -64,7 +64,7 @@ const _: () = assert!(FRAME_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
 
 /// Held memory is counted in descriptors' sizes.
 pub(crate) const FRAME_UNITS: u32 = (FRAME_HELD_BYTES / DESCRIPTOR_SIZE_BYTES) as u32;
-const VIEW_UNITS: u32 = 1;
+pub(crate) const VIEW_UNITS: u32 = 1;
 
 /// Marks the end of a packet in a queue; no packet holds so many units.
 const QUEUED: u32 = 1 << 31;

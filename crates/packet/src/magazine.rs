@@ -19,7 +19,7 @@ use crate::arena::{Arena, Stock};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::ptr;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// thread's alone.
 pub(crate) struct Magazine {
     count: AtomicU32,
-    half: u32,
+    limit: u32,
     items: UnsafeCell<[Option<Entry>; MAGAZINE_LIMIT]>,
 }
 
@@ -37,7 +37,7 @@ impl Magazine {
     fn new(half: usize) -> Self {
         debug_assert!(half != 0 && 2 * half <= MAGAZINE_LIMIT);
         let items = UnsafeCell::new([None; MAGAZINE_LIMIT]);
-        Self { count: AtomicU32::new(0), half: half as u32, items }
+        Self { count: AtomicU32::new(0), limit: 2 * half as u32, items }
     }
 
     #[inline]
@@ -72,7 +72,7 @@ impl Magazine {
     #[inline]
     fn push(&self, entry: Entry) -> bool {
         let count = self.count();
-        if count >= 2 * self.half as usize {
+        if count >= self.limit as usize {
             return false;
         }
         self.items()[count % MAGAZINE_LIMIT] = Some(entry);
@@ -95,7 +95,7 @@ impl Magazine {
     #[cold]
     #[inline(never)]
     fn give_half(&self, stock: &Stock) {
-        let (half, count, items) = (self.half as usize, self.count(), self.items());
+        let (half, count, items) = (self.limit as usize / 2, self.count(), self.items());
         stock.depot.put(&items[..half]);
         items.copy_within(half..count, 0);
         self.set_count(count - half);
@@ -124,17 +124,20 @@ impl Cache {
 struct Slot {
     /// The pool's tag (kind bits clear), or `NO_POOL`.
     tag: Cell<u32>,
-    cache: Cell<*const Cache>,
+    /// With a tag, a cache of this thread that is alive.
+    cache: Cell<NonNull<Cache>>,
 }
 
 const SLOTS: usize = 8;
 const NO_POOL: u32 = u32::MAX;
 
-struct Caches(RefCell<Vec<Box<Cache>>>);
+/// The running thread's caches. Made from boxes, and boxes again only in `retire`: meanwhile the
+/// pool's books point to them too.
+struct Caches(RefCell<Vec<NonNull<Cache>>>);
 
 thread_local! {
     static TABLE: [Slot; SLOTS] = const {
-        [const { Slot { tag: Cell::new(NO_POOL), cache: Cell::new(ptr::null()) } }; SLOTS]
+        [const { Slot { tag: Cell::new(NO_POOL), cache: Cell::new(NonNull::dangling()) } }; SLOTS]
     };
     static CACHES: Caches = const { Caches(RefCell::new(Vec::new())) };
 }
@@ -147,11 +150,16 @@ impl Drop for Caches {
     }
 }
 
-/// Empties a cache and takes it off its pool's books.
-fn retire(cache: Box<Cache>) {
+/// Empties a cache, which is on no list of this thread any more, takes it off its pool's books,
+/// and frees it.
+fn retire(at: NonNull<Cache>) {
+    // SAFETY: alive until the end of this function.
+    let cache = unsafe { at.as_ref() };
     forget_slot(cache.arena.tag);
     cache.give_all();
-    cache.arena.cache_left(&cache);
+    cache.arena.cache_left(at.as_ptr());
+    // SAFETY: made from a box; neither table, list nor books refer to it.
+    drop(unsafe { Box::from_raw(at.as_ptr()) });
 }
 
 fn slot_index(tag: u32) -> usize {
@@ -168,58 +176,73 @@ fn forget_slot(tag: u32) {
 }
 
 /// The running thread's cache for the pool with this tag, if the table has it.
+///
+/// The reference is good until the thread retires the cache, which no code that holds one does.
 #[inline]
-fn cached(tag: u32) -> *const Cache {
+fn cached<'a>(tag: u32) -> Option<&'a Cache> {
     TABLE.with(|table| {
         let slot = &table[slot_index(tag)];
-        if slot.tag.get() == tag { slot.cache.get() } else { ptr::null() }
+        // SAFETY: with a tag, the cache is alive.
+        (slot.tag.get() == tag).then(|| unsafe { slot.cache.get().as_ref() })
     })
 }
 
-/// Finds or makes the running thread's cache; null when the pool is closed, or the thread ends.
+/// Finds or makes the running thread's cache; none when the pool is closed, or the thread ends.
 #[cold]
 #[inline(never)]
-fn find(arena: &Arc<Arena>) -> *const Cache {
-    CACHES
-        .try_with(|caches| {
-            let Ok(mut caches) = caches.0.try_borrow_mut() else { return ptr::null() };
-            let found = caches.iter().find(|cache| cache.arena.tag == arena.tag);
-            let cache: *const Cache = match found {
-                Some(cache) => &raw const **cache,
-                None => {
-                    // A good moment to let go of pools that are no more.
-                    for i in (0..caches.len()).rev() {
-                        if caches[i].arena.is_closed() {
-                            retire(caches.swap_remove(i));
-                        }
+fn find<'a>(arena: &Arc<Arena>) -> Option<&'a Cache> {
+    let find = |caches: &Caches| {
+        let mut caches = caches.0.try_borrow_mut().ok()?;
+        // SAFETY: what is on the list is alive.
+        let tag = |cache: &NonNull<Cache>| unsafe { cache.as_ref() }.arena.tag;
+        let cache = match caches.iter().find(|cache| tag(cache) == arena.tag) {
+            Some(&cache) => cache,
+            None => {
+                // A good moment to let go of pools that are no more.
+                for i in (0..caches.len()).rev() {
+                    // SAFETY: as above.
+                    if unsafe { caches[i].as_ref() }.arena.is_closed() {
+                        retire(caches.swap_remove(i));
                     }
-                    let cache = Box::new(Cache {
-                        frames: Magazine::new(arena.frames.depot.half()),
-                        views: Magazine::new(arena.views.depot.half()),
-                        arena: Arc::clone(arena),
-                    });
-                    if !arena.cache_joined(&cache) {
-                        return ptr::null();
-                    }
-                    caches.push(cache);
-                    &raw const **caches.last().expect("just pushed")
                 }
-            };
-            TABLE.with(|table| {
-                let slot = &table[slot_index(arena.tag)];
-                slot.tag.set(arena.tag);
-                slot.cache.set(cache);
-            });
-            cache
-        })
-        .unwrap_or(ptr::null())
+                let cache = make(arena)?;
+                caches.push(cache);
+                cache
+            }
+        };
+        TABLE.with(|table| {
+            let slot = &table[slot_index(arena.tag)];
+            slot.cache.set(cache);
+            slot.tag.set(arena.tag);
+        });
+        // SAFETY: as above.
+        Some(unsafe { cache.as_ref() })
+    };
+    CACHES.try_with(find).ok().flatten()
+}
+
+/// A cache on the pool's books; none when the pool is closed.
+fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
+    let cache = Box::into_raw(Box::new(Cache {
+        frames: Magazine::new(arena.frames.depot.half()),
+        views: Magazine::new(arena.views.depot.half()),
+        arena: Arc::clone(arena),
+    }));
+    if !arena.cache_joined(cache) {
+        // SAFETY: made from a box just now, and nobody else has heard of it.
+        drop(unsafe { Box::from_raw(cache) });
+        return None;
+    }
+    NonNull::new(cache)
 }
 
 /// Empties the running thread's magazines for this pool, if it has any.
 pub(crate) fn leave(arena: &Arena) {
     let cache = CACHES.try_with(|caches| {
         let mut caches = caches.0.try_borrow_mut().ok()?;
-        let at = caches.iter().position(|cache| cache.arena.tag == arena.tag)?;
+        // SAFETY: what is on the list is alive.
+        let tag = |cache: &NonNull<Cache>| unsafe { cache.as_ref() }.arena.tag;
+        let at = caches.iter().position(|cache| tag(cache) == arena.tag)?;
         Some(caches.swap_remove(at))
     });
     if let Ok(Some(cache)) = cache {
@@ -253,26 +276,18 @@ impl What {
 
 #[inline]
 fn take(arena: &Arc<Arena>, what: What) -> Option<Entry> {
-    let cache = cached(arena.tag);
-    if !cache.is_null() {
-        // SAFETY: the table holds caches of this thread that are alive.
-        if let Some(entry) = what.of(unsafe { &*cache }).pop() {
-            return Some(entry);
-        }
+    match cached(arena.tag).and_then(|cache| what.of(cache).pop()) {
+        Some(entry) => Some(entry),
+        None => take_slow(arena, what),
     }
-    take_slow(arena, what)
 }
 
 #[cold]
 #[inline(never)]
 fn take_slow(arena: &Arc<Arena>, what: What) -> Option<Entry> {
-    let cache = find(arena);
     let stock = what.stock(arena);
-    if cache.is_null() {
-        return arena.take_one(stock);
-    }
-    // SAFETY: as above.
-    let magazine = what.of(unsafe { &*cache });
+    let Some(cache) = find(arena) else { return arena.take_one(stock) };
+    let magazine = what.of(cache);
     if magazine.count() == 0 && !magazine.refill(arena, stock) {
         return None;
     }
@@ -288,9 +303,7 @@ pub(crate) fn take_frame(arena: &Arc<Arena>) -> Option<Entry> {
 /// True if `take_frame` would find nothing.
 #[inline]
 pub(crate) fn is_dry(arena: &Arena) -> bool {
-    let cache = cached(arena.tag);
-    // SAFETY: the table holds caches of this thread that are alive.
-    (cache.is_null() || unsafe { &*cache }.frames.count() == 0) && arena.frames.depot.len() == 0
+    cached(arena.tag).is_none_or(|cache| cache.frames.count() == 0) && arena.frames.depot.len() == 0
 }
 
 /// A free view descriptor of the pool.
@@ -314,13 +327,9 @@ pub(crate) fn release(entry: Entry) {
 #[inline]
 pub(crate) fn release_sole_frame(entry: Entry) -> bool {
     // The table has no tag of a view, so this tells frames too.
-    let cache = cached(entry.tag());
-    if cache.is_null() {
-        return false;
-    }
+    let Some(cache) = cached(entry.tag()) else { return false };
     // With one owner there is nobody to race with: no atomic exchange.
-    // SAFETY: the table holds caches of this thread that are alive.
-    entry.refs().load(Ordering::Acquire) == 1 && unsafe { &*cache }.frames.push(entry)
+    entry.refs().load(Ordering::Acquire) == 1 && cache.frames.push(entry)
 }
 
 #[inline]
@@ -341,15 +350,19 @@ fn release_frame(frame: Entry) {
 #[inline(never)]
 fn release_view(view: Entry) {
     let tag = view.tag() & !KIND_MASK;
-    release_frame(view.frame());
+    let frame = view.frame();
+    let refs = frame.refs();
+    // Mostly the frame's own packet is still there: one exchange.
+    if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        refs.store(1, Ordering::Relaxed);
+        give(frame, frame.tag(), What::Frame);
+    }
     give(view, tag, What::View);
 }
 
 #[inline]
 fn give(entry: Entry, tag: u32, what: What) {
-    let cache = cached(tag);
-    // SAFETY: the table holds caches of this thread that are alive.
-    if cache.is_null() || !what.of(unsafe { &*cache }).push(entry) {
+    if !cached(tag).is_some_and(|cache| what.of(cache).push(entry)) {
         give_slow(entry, tag, what);
     }
 }
@@ -360,12 +373,8 @@ fn give_slow(entry: Entry, tag: u32, what: What) {
     // SAFETY: the entry is owned and not at home yet.
     let arena = unsafe { Arena::of(entry) };
     debug_assert_eq!(arena.tag, tag);
-    let cache = find(&arena);
-    if cache.is_null() {
-        return arena.give_one(what.stock(&arena), entry);
-    }
-    // SAFETY: the cache is this thread's and alive.
-    let magazine = what.of(unsafe { &*cache });
+    let Some(cache) = find(&arena) else { return arena.give_one(what.stock(&arena), entry) };
+    let magazine = what.of(cache);
     if !magazine.push(entry) {
         magazine.give_half(what.stock(&arena));
         magazine.push(entry);

@@ -2,7 +2,8 @@
 
 use crate::arena::Arena;
 use crate::batch::PacketBatch;
-use crate::desc::Entry;
+use crate::chain::RingBuilder;
+use crate::desc::{Entry, FRAME_UNITS};
 use crate::limits::{
     CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
     POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT,
@@ -205,14 +206,19 @@ impl Pool {
         if capacity > PACKET_LIMIT_BYTES {
             return None;
         }
-        let mut packet = self.alloc(headroom)?;
-        let mut room = FRAME_SIZE_BYTES - headroom.min(FRAME_SIZE_BYTES);
-        while room < capacity {
+        let mut ring = RingBuilder::new();
+        let (mut headroom, mut room) = (headroom.min(FRAME_SIZE_BYTES), 0);
+        loop {
             // What was taken so far goes back by itself.
-            packet.concat(self.alloc(0)?);
-            room += FRAME_SIZE_BYTES;
+            let frame = self.take_frame()?;
+            frame.reset_frame(headroom);
+            ring.push(frame, FRAME_UNITS);
+            room += FRAME_SIZE_BYTES - headroom;
+            if room >= capacity {
+                return ring.finish();
+            }
+            headroom = 0;
         }
-        Some(packet)
     }
 
     /// Up to `n` packets as of [`alloc`](Self::alloc) at the end of `batch`, as far as it has room
