@@ -113,7 +113,7 @@ fn in_the_engines_thread(ip: Ip, offload: bool, seed: u64) -> Outcome {
         send(&stream, own, bytes);
         stream.shutdown(Shutdown::Write)?;
         receive(&stream, theirs, bytes);
-        say(&format!("{}; {:?}", rate(bytes, start), stream.info()?));
+        say(&format!("{}; {}", rate(bytes, start), host::story(&stream.info()?)));
     }
     kernel.join().expect("the kernel's side");
     capture.judge(Whose::Sent)
@@ -139,7 +139,7 @@ fn through_rings(ip: Ip, offload: bool, seed: u64) -> Outcome {
     });
     receive(&*stream, theirs, bytes);
     sender.join().expect("Millstream's sender");
-    say(&format!("{}, both at once; {:?}", rate(bytes, start), stream.info()?));
+    say(&format!("{}, both at once; {}", rate(bytes, start), host::story(&stream.info()?)));
     drop(stream);
     kernel.join().expect("the kernel's side");
     stack.shutdown();

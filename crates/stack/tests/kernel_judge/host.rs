@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use millstream::link::{Fault, FaultConfig, Faults, Link, Reorder, Tap, TapConfig};
 use millstream::packet::{Pool, PoolConfig};
+use millstream::tcp::TcpInfo;
 use millstream::{Engine, EngineConfig};
 
 use crate::capture::Capture;
@@ -80,6 +81,23 @@ pub fn addresses(choose: fn(Ip) -> IpAddr) -> Vec<millstream::route::Prefix> {
     [Ip::V4, Ip::V6]
         .map(|ip| millstream::route::Prefix { addr: choose(ip), len: ip.prefix_len() })
         .into()
+}
+
+/// What a connection went through, in short.
+pub fn story(info: &TcpInfo) -> String {
+    format!(
+        "{} retransmissions, {} recoveries ({} spurious), {} time-outs, {} loss probes, srtt {} us, \
+         {} segments out of order, {} out, {} in",
+        info.retransmits,
+        info.fast_recoveries,
+        info.spurious_recoveries,
+        info.timeouts,
+        info.loss_probes,
+        info.srtt_us,
+        info.out_of_order_segments,
+        info.segments_out,
+        info.segments_in,
+    )
 }
 
 /// A pool of its own for an engine.

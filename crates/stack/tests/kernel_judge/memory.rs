@@ -113,10 +113,11 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
         assert_eq!((near.received, far.received), (bytes, bytes));
         let info = near.engine.tcp_info(near.socket.expect("a socket"))?;
         say(&format!(
-            "{} MiB each way at once in {:.1} s, {:.1} s of virtual time; {info:?}",
+            "{} MiB each way at once in {:.1} s, {:.1} s of virtual time; {}",
             bytes >> 20,
             started.elapsed().as_secs_f64(),
             now.as_nanos() as f64 / 1e9,
+            host::story(&info),
         ));
     }
     capture.judge(Whose::Sent)
@@ -160,8 +161,8 @@ fn in_two_threads(ip: Ip, offload: bool, seed: u64) -> Outcome {
         stream.shutdown(Shutdown::Write)?;
         receive(&stream, theirs, bytes);
         let seconds = started.elapsed().as_secs_f64();
-        let info = stream.info()?;
-        say(&format!("{} MiB each way in {seconds:.1} s; {info:?}", bytes >> 20));
+        let story = host::story(&stream.info()?);
+        say(&format!("{} MiB each way in {seconds:.1} s; {story}", bytes >> 20));
         drop(stream);
         stack.sleep(Duration::from_secs(1))?;
     }

@@ -1,0 +1,111 @@
+//! Answers every TCP stream and every UDP datagram with its own bytes.
+//!
+//! ```text
+//! cargo run --release --example echo -- --tap ms0 --address 10.70.0.2/24 --host-address 10.70.0.1/24
+//! nc 10.70.0.2 7007
+//! ```
+//! One thread serves all connections: the application runs in the engine's thread. Received packets are
+//! sent back without copying their bytes.
+
+mod support;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv6Addr, Shutdown, SocketAddr};
+
+use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::packet::Packet;
+use millstream::{Error, SocketId};
+use support::{Options, StatsLine, announce, fail, parsed};
+
+const READ_BYTES: usize = 65_536;
+
+/// A connection, and what it could not take back yet.
+struct Client {
+    stream: TcpStream,
+    waiting: Option<Packet>,
+    ended: bool,
+}
+
+impl Client {
+    /// Sends back what has arrived; false when the connection is over.
+    fn serve(&mut self) -> bool {
+        loop {
+            if let Some(packet) = self.waiting.take() {
+                match self.stream.try_write_packet(packet) {
+                    Ok(()) => {}
+                    Err((packet, Error::WouldBlock)) => {
+                        self.waiting = Some(packet);
+                        return true;
+                    }
+                    Err(_) => return false,
+                }
+            }
+            if self.ended {
+                return false;
+            }
+            match self.stream.read_packet(READ_BYTES) {
+                Ok(Some(packet)) => self.waiting = Some(packet),
+                Ok(None) => {
+                    self.ended = true;
+                    let _ = self.stream.shutdown(Shutdown::Write);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn answer_datagrams(socket: &UdpSocket) {
+    let mut bytes = [0; 65_536];
+    while let Ok((len, from)) = socket.recv_from(&mut bytes) {
+        let _ = socket.send_to(&bytes[..len], from);
+    }
+}
+
+fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
+    let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    let listener = TcpListener::bind(stack, any, 1024)?;
+    let datagrams = UdpSocket::bind(stack, any)?;
+    listener.set_nonblocking(true)?;
+    datagrams.set_nonblocking(true)?;
+    announce(&format!("on port {port}, TCP and UDP"));
+    let mut clients: HashMap<SocketId, Client> = HashMap::new();
+    let mut events = Vec::new();
+    loop {
+        events.clear();
+        stack.wait(stats.patience(), &mut events)?;
+        stats.tick(stack);
+        for event in &events {
+            if event.id == listener.id() {
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    let mut client = Client { stream, waiting: None, ended: false };
+                    if client.serve() {
+                        clients.insert(client.stream.id(), client);
+                    }
+                }
+            } else if event.id == datagrams.id() {
+                answer_datagrams(&datagrams);
+            } else if clients.get_mut(&event.id).is_some_and(|client| !client.serve()) {
+                clients.remove(&event.id);
+            }
+        }
+    }
+}
+
+fn main() {
+    let mut port = 7007;
+    let options = Options::parse("echo [--port N]", |option, value| {
+        let known = option == "--port";
+        if known {
+            port = parsed(option, &value());
+        }
+        known
+    });
+    let mut stats = StatsLine::new(&options);
+    if let Err(error) = run(&options.stack(), port, &mut stats) {
+        fail(&error.to_string());
+    }
+}
