@@ -98,13 +98,8 @@ impl Capture {
         Ok((packets, bytes))
     }
 
-    /// How many captured packets a filter selects.
-    pub fn count(&self, filter: &str) -> Result<usize, Absent> {
-        Ok(self.tshark(filter, &[])?.lines().count())
-    }
-
     /// What tshark prints of the packets that a filter selects.
-    pub fn tshark(&self, filter: &str, more: &[&str]) -> Result<String, Absent> {
+    fn tshark(&self, filter: &str, more: &[&str]) -> Result<String, Absent> {
         let output = Command::new("tshark")
             .arg("-r")
             .arg(&self.path)

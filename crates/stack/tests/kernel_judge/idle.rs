@@ -8,7 +8,7 @@ use millstream::{local, net};
 
 use crate::host::{self, Ip};
 use crate::many::CONNECTIONS;
-use crate::namespace::{Outcome, judged, say};
+use crate::namespace::{judged, say};
 
 const PORT: u16 = 7003;
 /// How long nothing happens.

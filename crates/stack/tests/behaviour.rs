@@ -1,0 +1,273 @@
+//! What two engines do to each other, turn by turn in one thread.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{settle, two};
+use millstream::link::PairConfig;
+use millstream::tcp::State;
+use millstream::{DropReason, Engine, Error, SocketId, SocketKind};
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+fn connect(engine: &mut Engine, to: &str) -> SocketId {
+    engine.refresh_time();
+    engine.tcp_connect(addr(to)).expect("connect")
+}
+
+#[test]
+fn accepts_in_order_and_holds_to_the_backlog() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 3).expect("listen");
+    let clients: Vec<SocketId> = (0..5).map(|_| connect(&mut near, "10.9.0.2:80")).collect();
+    settle(&mut near, &mut far);
+    assert!(far.stats().dropped(DropReason::AcceptQueueFull) >= 2, "two had to wait");
+    let ports: Vec<u16> =
+        clients.iter().map(|&id| near.tcp_addresses(id).expect("open").local.port()).collect();
+    let mut accepted = Vec::new();
+    while let Ok((id, peer)) = far.tcp_accept(listener) {
+        assert_eq!(far.tcp_state(id), Ok(State::Established));
+        accepted.push(peer.port());
+    }
+    assert_eq!(accepted, ports[..3], "the first three, in their order");
+    // The others try again and are late, not lost.
+    let start = std::time::Instant::now();
+    while accepted.len() < 5 && start.elapsed() < Duration::from_secs(20) {
+        settle(&mut near, &mut far);
+        while let Ok((_, peer)) = far.tcp_accept(listener) {
+            accepted.push(peer.port());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    accepted.sort_unstable();
+    let mut all = ports.clone();
+    all.sort_unstable();
+    assert_eq!(accepted, all);
+}
+
+#[test]
+fn a_closed_port_refuses() {
+    let (mut near, mut far) = two(PairConfig::default());
+    for to in ["10.9.0.2:81", "[fd09::2]:81"] {
+        let id = connect(&mut near, to);
+        settle(&mut near, &mut far);
+        assert_eq!(near.tcp_connected(id), Err(Error::ConnectionRefused));
+        let (event, readiness) = near.next_event().expect("news");
+        assert!(event == id && readiness.closed);
+        near.close(id);
+    }
+    assert_eq!(far.stats().tcp_resets, 2);
+    settle(&mut near, &mut far);
+    assert_eq!((near.connection_count(), far.connection_count()), (0, 0));
+}
+
+#[test]
+fn a_datagram_nobody_wants_is_answered() {
+    let (mut near, mut far) = two(PairConfig::default());
+    for to in ["10.9.0.2:5000", "[fd09::2]:5000"] {
+        let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        let socket = near.udp_bind(addr(any)).expect("bind");
+        near.udp_connect(socket, addr(to)).expect("connect");
+        near.udp_send(socket, b"anybody?", None).expect("send");
+        settle(&mut near, &mut far);
+        assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::ConnectionRefused));
+    }
+    assert_eq!(far.stats().icmp_errors_sent, 2);
+    assert_eq!(far.stats().dropped(DropReason::UdpNoSocket), 2);
+}
+
+#[test]
+fn echo_requests_are_answered_in_both_families() {
+    let (mut near, mut far) = two(PairConfig { offload: false, ..PairConfig::default() });
+    let socket = near.icmp_bind(0).expect("bind");
+    for (seq, to) in ["10.9.0.2", "fd09::2"].into_iter().enumerate() {
+        let to = to.parse().expect("an address");
+        near.icmp_send_echo(socket, to, seq as u16, b"ping").expect("send");
+        settle(&mut near, &mut far);
+        let (from, got, data) = near.icmp_recv(socket).expect("a reply");
+        assert_eq!((from, got, data.head()), (to, seq as u16, &b"ping"[..]));
+    }
+    assert_eq!(far.stats().icmp_echo_answered, 2);
+}
+
+#[test]
+fn an_absent_neighbour_is_told_of() {
+    let (mut near, _far) = two(PairConfig::default());
+    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
+    near.udp_connect(socket, addr("10.9.0.99:9")).expect("connect");
+    near.udp_send(socket, b"lost", None).expect("send");
+    // Time is an argument: three questions, a second apart, pass at once.
+    let mut now = near.refresh_time();
+    for _ in 0..5 {
+        now = now + Duration::from_millis(1100);
+        near.turn(now);
+    }
+    assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::HostUnreachable));
+    assert_eq!(near.stats().dropped(DropReason::NeighborUnreachable), 1);
+    assert_eq!(near.stats().neighbor_solicits, 3);
+}
+
+#[test]
+fn a_thousand_connections_at_once() {
+    const COUNT: usize = 1000;
+    let (mut near, mut far) = two(PairConfig::default());
+    let listener = far.tcp_listen(addr("[::]:80"), 4096).expect("listen");
+    let clients: Vec<SocketId> = (0..COUNT)
+        .map(|i| connect(&mut near, if i % 2 == 0 { "10.9.0.2:80" } else { "[fd09::2]:80" }))
+        .collect();
+    let mut servers = Vec::new();
+    for _ in 0..200 {
+        settle(&mut near, &mut far);
+        while let Ok((id, _)) = far.tcp_accept(listener) {
+            servers.push(id);
+        }
+        if servers.len() == COUNT {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(servers.len(), COUNT);
+    for (i, &id) in clients.iter().enumerate() {
+        assert_eq!(near.tcp_write(id, format!("number {i}").as_bytes()), Ok(7 + i.to_string().len()));
+        near.tcp_shutdown_write(id).expect("shutdown");
+    }
+    settle(&mut near, &mut far);
+    let mut seen: Vec<usize> = servers
+        .iter()
+        .map(|&id| {
+            let mut bytes = [0; 32];
+            let len = far.tcp_read(id, &mut bytes).expect("data");
+            assert_eq!(far.tcp_read(id, &mut bytes[len..]), Ok(0));
+            far.tcp_close(id);
+            std::str::from_utf8(&bytes[7..len]).expect("text").parse().expect("a number")
+        })
+        .collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..COUNT));
+    settle(&mut near, &mut far);
+    for &id in &clients {
+        assert_eq!(near.tcp_read(id, &mut [0; 9]), Ok(0));
+        near.tcp_close(id);
+    }
+    settle(&mut near, &mut far);
+    assert_eq!(far.connection_count(), 0, "the passive side is done");
+    assert!(near.sockets().all(|socket| socket.state == "TIME-WAIT"));
+    // After two segment lifetimes nothing is left.
+    let mut now = near.refresh_time() + Duration::from_secs(61);
+    for _ in 0..100 {
+        now = now + Duration::from_millis(1);
+        near.turn(now);
+    }
+    assert_eq!(near.connection_count(), 0);
+}
+
+#[test]
+fn unread_data_resets_on_close() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let id = connect(&mut near, "10.9.0.2:80");
+    settle(&mut near, &mut far);
+    let (peer, _) = far.tcp_accept(listener).expect("accepted");
+    near.tcp_write(id, b"never read").expect("write");
+    settle(&mut near, &mut far);
+    far.tcp_close(peer);
+    settle(&mut near, &mut far);
+    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::ConnectionReset));
+    assert_eq!(far.connection_count(), 0);
+}
+
+#[test]
+fn closing_a_listener_resets_who_waits() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let id = connect(&mut near, "10.9.0.2:80");
+    settle(&mut near, &mut far);
+    far.close(listener);
+    settle(&mut near, &mut far);
+    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::ConnectionReset));
+    assert_eq!(far.connection_count(), 0);
+    far.tcp_listen(addr("10.9.0.2:80"), 4).expect("the port is free again");
+}
+
+#[test]
+fn addresses_and_names_are_checked() {
+    let (mut near, _far) = two(PairConfig::default());
+    assert_eq!(near.tcp_listen(addr("10.9.0.77:80"), 4), Err(Error::AddrNotAvailable));
+    let listener = near.tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
+    assert_eq!(near.tcp_listen(addr("0.0.0.0:80"), 4), Err(Error::AddrInUse));
+    assert_eq!(near.tcp_connect(addr("192.0.2.1:80")), Err(Error::NetworkUnreachable));
+    assert_eq!(near.tcp_connect(addr("10.9.0.2:0")).map_err(Error::kind), Err(std::io::ErrorKind::InvalidInput));
+    near.close(listener);
+    assert_eq!(near.tcp_accept(listener), Err(Error::NoSuchSocket));
+    let udp = near.udp_bind(addr("10.9.0.1:7")).expect("bind");
+    assert_eq!(near.udp_bind(addr("10.9.0.1:7")), Err(Error::AddrInUse));
+    assert_eq!(near.udp_send(udp, &[0; 1473], Some(addr("10.9.0.2:7"))), Err(Error::MessageTooLong));
+    assert_eq!(near.tcp_read(udp, &mut [0; 9]), Err(Error::NoSuchSocket));
+    assert!(near.sockets().all(|socket| socket.kind == SocketKind::Udp));
+}
+
+#[test]
+fn a_full_receive_queue_drops_by_reason() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let socket = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    far.udp_set_limit(socket, 20_000).expect("limit");
+    let sender = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
+    for _ in 0..40 {
+        near.udp_send(sender, b"more", Some(addr("10.9.0.2:9"))).expect("send");
+        settle(&mut near, &mut far);
+    }
+    let delivered = far.stats().udp_rx;
+    assert!((5..=10).contains(&delivered), "{delivered} frames fit");
+    assert_eq!(far.stats().dropped(DropReason::UdpQueueFull), 40 - delivered);
+}
+
+#[test]
+fn idle_connections_make_no_work() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4096).expect("listen");
+    for _ in 0..200 {
+        connect(&mut near, "10.9.0.2:80");
+        settle(&mut near, &mut far);
+        far.tcp_accept(listener).expect("accepted");
+    }
+    // Once the handshakes' own timers have passed, nothing is due.
+    let mut now = near.refresh_time();
+    for _ in 0..200 {
+        now = now + Duration::from_millis(20);
+        near.turn(now);
+        far.turn(now);
+    }
+    for engine in [&mut near, &mut far] {
+        let turn = engine.turn(now);
+        assert!(!turn.progress);
+        let due = turn.next_deadline.map(|due| due.saturating_duration_since(now));
+        assert!(due.is_none_or(|due| due > Duration::from_secs(5)), "{due:?}");
+        let fired = engine.stats().timers_fired;
+        engine.turn(now + Duration::from_secs(4));
+        assert_eq!(engine.stats().timers_fired, fired);
+    }
+}
+
+#[test]
+fn an_idle_engine_sleeps() {
+    let (mut near, _far) = two(PairConfig::default());
+    let before = near.stats().clone();
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_millis(200) {
+        near.run_once(Some(Duration::from_millis(50))).expect("a turn");
+    }
+    let turns = near.stats().turns - before.turns;
+    assert!(turns <= 20, "{turns} turns without anything to do");
+    let waker = near.waker();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            waker.wake();
+        });
+        near.run_once(None).expect("woken");
+    });
+}
