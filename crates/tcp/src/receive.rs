@@ -51,7 +51,7 @@ impl Connection {
             data_end,
             end: data_end + i64::from(header.flags.fin()) + i64::from(syn),
         };
-        if !self.timestamp_is_acceptable(now, header) {
+        if !self.timestamp_is_acceptable(now, header, len) {
             self.counters.paws_rejected += 1;
             // RFC 7323 5.3 R1: answered, not taken
             self.answer_unacceptable(now, len);
@@ -142,7 +142,7 @@ impl Connection {
     }
 
     /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on.
-    fn timestamp_is_acceptable(&self, now: Instant, header: &TcpHeader) -> bool {
+    fn timestamp_is_acceptable(&self, now: Instant, header: &TcpHeader, len: usize) -> bool {
         if !self.negotiated.timestamps || header.flags.rst() {
             return true;
         }
@@ -150,10 +150,18 @@ impl Connection {
             // RFC 7323 3.2: SHOULD be dropped
             return false;
         };
-        let behind = (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) < 0;
+        let behind = self.rcv.ts_recent.wrapping_sub(timestamps.value) as i32;
+        if behind <= 0 {
+            return true;
+        }
+        // an ACK without data that was overtaken by another is no old duplicate: its number is checked anyway
+        let rto_ms = self.rtt.base_rto().as_millis() as i32;
+        if len == 0 && !header.flags.syn() && !header.flags.fin() && behind <= rto_ms {
+            return true;
+        }
         // RFC 7323 5.5
         let age = now.saturating_duration_since(self.rcv.ts_recent_at);
-        !behind || age > Duration::from_secs(TIMESTAMP_AGE_LIMIT_S)
+        age > Duration::from_secs(TIMESTAMP_AGE_LIMIT_S)
     }
 
     /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.

@@ -245,6 +245,10 @@ impl Connection {
         if chosen.fin {
             flags |= TcpFlags::FIN;
         }
+        if self.rcv.ack.pending_bytes > 0 && self.rcv.reassembly.is_none() {
+            // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
+            self.rcv.ack.quick = 0;
+        }
         let header = self.header(now, self.snd_seq(chosen.start), flags);
         self.after_transmit(now, &chosen, mss);
         Some(Segment { header, payload, payload_len: chosen.len as u32, segment_size: mss as u16 })

@@ -2,6 +2,7 @@
 
 use millstream_packet::Instant;
 
+use super::hystart::HyStart;
 use super::{AckSample, Controller, Window};
 
 /// RFC 9438 4.1.2: multiplicative decrease.
@@ -30,6 +31,7 @@ pub struct Cubic {
     fraction: f64,
     /// State before the last reduction.
     undo: Option<(f64, f64)>,
+    hystart: HyStart,
 }
 
 impl Cubic {
@@ -81,6 +83,7 @@ impl Cubic {
         let cwnd = window.cwnd_bytes as f64 / mss;
         self.undo = Some((self.w_max, self.cwnd_prior));
         self.epoch = None;
+        self.hystart.reset();
         self.cwnd_prior = cwnd;
         // RFC 9438 4.7, fast convergence
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
@@ -97,9 +100,9 @@ impl Controller for Cubic {
         }
         let mut acked = ack.acked_bytes;
         if window.in_slow_start() {
-            let grown = (window.cwnd_bytes + acked).min(window.ssthresh_bytes);
-            acked -= grown - window.cwnd_bytes;
-            window.cwnd_bytes = grown;
+            let into = acked.min(window.ssthresh_bytes - window.cwnd_bytes);
+            acked -= into;
+            self.hystart.grow(window, ack, into);
         }
         if acked > 0 {
             self.avoid(window, ack, acked);

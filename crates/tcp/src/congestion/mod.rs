@@ -4,6 +4,7 @@
 //! much may be sent while recovering) is the same for all and lives in `recovery`.
 
 mod cubic;
+mod hystart;
 mod newreno;
 
 use core::time::Duration;

@@ -1,0 +1,108 @@
+//! A table of goodput by loss, delay and queue: printed, and held to what the formulas of the field promise.
+
+use core::time::Duration;
+
+use super::harness::{Net, Path};
+use crate::*;
+
+fn goodput(congestion: CongestionKind, path: Path, bytes: u64, seed: u64) -> (f64, TcpInfo) {
+    let (rate, info, _) = goodput_and_drops(congestion, path, bytes, seed);
+    (rate, info)
+}
+
+fn goodput_and_drops(
+    congestion: CongestionKind,
+    path: Path,
+    bytes: u64,
+    seed: u64,
+) -> (f64, TcpInfo, u64) {
+    let mut net = Net::new(path, seed);
+    net.configs[0].congestion = congestion;
+    let took = net.transfer([bytes, 0], Duration::from_secs(4000));
+    let dropped = net.dropped;
+    (bytes as f64 * 8.0 / took.as_secs_f64(), net.side(0).info(), dropped)
+}
+
+#[test]
+fn random_loss() {
+    println!(
+        "{:8} {:>6} {:>6} {:>12} {:>8} {:>8}",
+        "control", "loss", "rtt ms", "Mbit/s", "timeouts", "resent"
+    );
+    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+        for loss in [0.001, 0.01, 0.03] {
+            for rtt_ms in [2u64, 20, 100] {
+                let path = Path {
+                    loss,
+                    delay: Duration::from_millis(rtt_ms) / 2,
+                    rate_bits_per_s: 1_000_000_000,
+                    queue_bytes: 1_000_000,
+                    ..Path::default()
+                };
+                let (rate, info) = goodput(congestion, path, 3 << 20, 5);
+                println!(
+                    "{:8} {loss:6} {rtt_ms:6} {:12.2} {:8} {:8}",
+                    congestion.name(),
+                    rate / 1e6,
+                    info.timeouts,
+                    info.retransmits
+                );
+                // Mathis et al. 1997: rate = mss / rtt * sqrt(1.5 / loss); the channel loses ACKs too
+                let formula = 1448.0 * 8.0 / (rtt_ms as f64 / 1e3) * (1.5f64 / loss).sqrt();
+                assert!(rate > 0.5 * formula.min(200e6), "{rate:e} of {formula:e}: {info:#?}");
+                assert!(info.timeouts < 6, "{info:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reordering_is_not_taken_for_loss() {
+    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+        let path = Path {
+            reorder: 0.05,
+            late: Duration::from_millis(2),
+            rate_bits_per_s: 100_000_000,
+            queue_bytes: 500_000,
+            delay: Duration::from_millis(10),
+            ..Path::default()
+        };
+        let (rate, info, dropped) = goodput_and_drops(congestion, path, 6 << 20, 9);
+        println!(
+            "{}: {:.1} Mbit/s, dropped {dropped}, resent {}, spurious recoveries {}",
+            congestion.name(),
+            rate / 1e6,
+            info.retransmits,
+            info.spurious_recoveries
+        );
+        assert!(rate > 40e6, "{rate:e} {info:#?}");
+        assert!(u64::from(info.retransmits) < dropped + 200, "{info:#?}");
+        assert_eq!(info.paws_rejected, 0);
+    }
+}
+
+#[test]
+fn bottlenecks() {
+    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+        for queue_bytes in [50_000, 125_000, 500_000] {
+            for super_segment_bytes in [0, 65_000] {
+                let path = Path {
+                    rate_bits_per_s: 50_000_000,
+                    queue_bytes,
+                    delay: Duration::from_millis(10),
+                    super_segment_bytes,
+                    ..Path::default()
+                };
+                let (rate, info) = goodput(congestion, path, 12 << 20, 11);
+                println!(
+                    "{:8} queue {queue_bytes:7} super {super_segment_bytes:6}: {:6.1} of 50 Mbit/s, resent {}, timeouts {}",
+                    congestion.name(),
+                    rate / 1e6,
+                    info.retransmits,
+                    info.timeouts
+                );
+                assert!(rate > 25e6, "{rate:e} {info:#?}");
+            }
+        }
+    }
+}
