@@ -5,7 +5,7 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
-use crate::limits::MIN_MSS_BYTES;
+use crate::limits::{MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
 use crate::state::State;
 
 impl Connection {
@@ -54,7 +54,7 @@ impl Connection {
         let mss = self.config.mss.min(self.snd.peer_mss).max(MIN_MSS_BYTES);
         self.snd.mss = u32::from(mss - options);
         self.window.mss_bytes = self.snd.mss;
-        self.rcv.mss_estimate = self.snd.mss;
+        self.rcv.mss_estimate = self.snd.mss.min(RECEIVED_MSS_START_BYTES);
     }
 
     /// RFC 9293 3.10.7.3.

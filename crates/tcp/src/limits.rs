@@ -20,6 +20,11 @@ pub const SACK_BLOCKS_WITH_TIMESTAMPS: usize = 3;
 /// SACK blocks in a segment without timestamps (RFC 2018 section 3).
 pub const SACK_BLOCKS: usize = 4;
 
+/// Window probes of a connection that the application has closed.
+pub const ORPHAN_PROBES: u8 = 8;
+/// Full-sized segment assumed of a peer before it has sent a larger one.
+pub const RECEIVED_MSS_START_BYTES: u32 = 536;
+
 /// First retransmission time-out before a round trip was measured (RFC 6298 2.1).
 pub const INITIAL_RTO_MS: u32 = 1_000;
 /// Time-out used for data when the SYN had to be sent again (RFC 6298 5.7).

@@ -76,7 +76,10 @@ enum Frto {
     /// The first retransmission is on its way; the next ACK decides what comes.
     First,
     /// New data was sent; an ACK for anything not sent again proves the time-out spurious.
-    Second,
+    Second {
+        /// Bytes of it so far; two segments at most.
+        sent: u64,
+    },
 }
 
 /// An ACK as recovery sees it.
@@ -121,8 +124,10 @@ impl Recovery {
     /// `bytes` are sent while recovering.
     #[inline]
     pub(crate) fn on_transmit(&mut self, bytes: u64) {
-        if let Phase::Recovery { .. } = self.phase {
-            self.prr_out += bytes;
+        match (self.phase, &mut self.frto) {
+            (Phase::Recovery { .. }, _) => self.prr_out += bytes,
+            (Phase::Loss { .. }, Frto::Second { sent }) => *sent += bytes,
+            _ => {}
         }
     }
 
@@ -134,9 +139,18 @@ impl Recovery {
         }
     }
 
-    /// New data may be sent as F-RTO asks, ahead of what is marked lost (RFC 5682 2.1 step 2b).
-    pub(crate) fn prefers_new_data(&self) -> bool {
-        self.frto == Frto::Second
+    /// There was no new data to send: F-RTO cannot tell (RFC 5682 2.1 step 2b).
+    pub(crate) fn give_up_frto(&mut self) {
+        self.frto = Frto::Off;
+    }
+
+    /// New data to be sent as F-RTO asks, instead of what is marked lost (RFC 5682 2.1 step 2b): bytes left of two
+    /// segments.
+    pub(crate) fn new_data_for_frto(&self, mss: u64) -> Option<u64> {
+        match self.frto {
+            Frto::Second { sent } => Some((2 * mss).saturating_sub(sent)),
+            _ => None,
+        }
     }
 }
 
@@ -329,6 +343,7 @@ impl Connection {
             Phase::Recovery { .. } | Phase::Loss { .. } if self.spurious_by_timestamp(ack) => {
                 self.undo();
                 self.open();
+                self.board.forget_lost();
             }
             _ => {}
         }
@@ -365,7 +380,8 @@ impl Connection {
         }
         self.counters.dsacks_in += 1;
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
-        if self.recovery.dsack_round.is_none_or(|round| self.snd.una >= round) {
+        let of_probe = self.recovery.probe.is_some_and(|(_, resent)| resent);
+        if !of_probe && self.recovery.dsack_round.is_none_or(|round| self.snd.una >= round) {
             self.recovery.dsack_round = Some(self.snd.nxt);
             self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
             self.recovery.reo_wnd_persist = 16;
@@ -433,9 +449,9 @@ impl Connection {
             }
             Frto::First if ack.acked > 0 && self.snd.una < high => {
                 // step 2b: send new data instead of sending more again
-                self.recovery.frto = Frto::Second;
+                self.recovery.frto = Frto::Second { sent: 0 };
             }
-            Frto::Second if ack.delivery.spurious_bytes > 0 => {
+            Frto::Second { .. } if ack.delivery.spurious_bytes > 0 => {
                 // step 3b: something arrived that was not sent again
                 self.recovery.frto = Frto::Off;
                 self.undo();
@@ -449,7 +465,8 @@ impl Connection {
     /// RFC 8985 7.3: ask for an ACK of the tail.
     pub(crate) fn on_loss_probe(&mut self, now: Instant) {
         self.restart_retransmit(now);
-        if self.recovery.phase == Phase::Open && self.recovery.probe.is_none() {
+        let shrunk = self.snd.nxt > self.snd.edge;
+        if self.recovery.phase == Phase::Open && self.recovery.probe.is_none() && !shrunk {
             self.recovery.probe_due = true;
             self.counters.loss_probes += 1;
         }

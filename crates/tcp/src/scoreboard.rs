@@ -380,6 +380,8 @@ impl Scoreboard {
     pub(crate) fn forget_lost(&mut self) {
         if let Some(board) = self.exceptions.as_mut() {
             board.lost.clear();
+            // what is lost all the same is judged anew
+            board.judged = 0;
         }
     }
 

@@ -6,7 +6,7 @@ use millstream_packet::Instant;
 
 use crate::connection::{Connection, Probe};
 use crate::error::ConnError;
-use crate::limits::MAX_RTO_MS;
+use crate::limits::{MAX_RTO_MS, ORPHAN_PROBES};
 use crate::recovery::Phase;
 use crate::state::State;
 
@@ -158,7 +158,8 @@ impl Connection {
     }
 
     fn on_persist(&mut self, now: Instant) {
-        let unanswered = self.snd.probes_unanswered >= self.config.retries;
+        let orphan = self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
+        let unanswered = self.snd.probes_unanswered >= self.config.retries || orphan;
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
         if self.user_timeout_passed(now) || unanswered {
             self.finish_with_reset(ConnError::TimedOut);

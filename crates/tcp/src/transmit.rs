@@ -316,10 +316,12 @@ impl Connection {
         let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
         let quota = self.window.cwnd_bytes.saturating_sub(pipe);
         if let Some((start, end)) = self.board.next_lost() {
-            if self.recovery.prefers_new_data()
-                && let Some(new) = self.choose_new(now, mss, most.min(2 * mss), quota.max(2 * mss))
-            {
-                return Some(new);
+            if let Some(left) = self.recovery.new_data_for_frto(mss) {
+                let new = self.choose_new(now, mss, most.min(left.max(mss)), left);
+                if new.is_some() || left < 2 * mss {
+                    return new;
+                }
+                self.recovery.give_up_frto();
             }
             return self.choose_lost(start, end, mss, most, quota);
         }
