@@ -27,10 +27,10 @@
 
 use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
 use crate::meta::Meta;
+use crate::refs::Refs;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
@@ -52,12 +52,14 @@ union Link {
 
 #[repr(C)]
 struct FrameLink {
-    refs: AtomicU32,
+    refs: Refs,
     shared_from: u16,
     shared_to: u16,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR_SIZE_BYTES);
+#[cfg(not(loom))]
 const _: () = assert!(std::mem::offset_of!(Descriptor, meta) == 32);
 const _: () = assert!(FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES == 32);
 const _: () = assert!(FRAME_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
@@ -110,7 +112,7 @@ impl Entry {
 
     /// Writes a descriptor for the first time: free, referred to once.
     pub(crate) fn carve(self, tag: u32) {
-        let frame = FrameLink { refs: AtomicU32::new(1), shared_from: 0, shared_to: 0 };
+        let frame = FrameLink { refs: Refs::new(), shared_from: 0, shared_to: 0 };
         let fresh = Descriptor {
             next: self.as_ptr(),
             link: Link { frame: ManuallyDrop::new(frame) },
@@ -203,26 +205,22 @@ impl Entry {
 
     /// The count of references to a frame; `self` is a frame's descriptor.
     #[inline]
-    pub(crate) fn refs<'a>(self) -> &'a AtomicU32 {
+    pub(crate) fn refs<'a>(self) -> &'a Refs {
         debug_assert!(self.is_frame());
         // SAFETY: a frame's descriptor holds a count for as long as the pool exists, and nobody
         // reaches it but through this.
-        unsafe { &*(&raw const (*self.as_ptr()).link.frame).cast::<AtomicU32>() }
+        unsafe { &*(&raw const (*self.as_ptr()).link.frame).cast::<Refs>() }
     }
 
     /// True while nobody else refers to the frame: all of it may be written.
     #[inline]
     pub(crate) fn is_unique(self) -> bool {
-        self.frame().refs().load(Ordering::Acquire) == 1
+        self.frame().refs().is_sole()
     }
 
     /// Counts one more reference to the frame, for bytes of this entry.
     fn share(self, offset: usize, len: usize) {
-        let frame = self.frame();
-        let refs = frame.refs();
-        // A count of 1 is ours alone: nobody can change it meanwhile (packets are not shared
-        // between threads), so a plain store does.
-        let first = refs.load(Ordering::Acquire) == 1;
+        let first = self.frame().refs().share();
         if self.is_frame() {
             let (from, to) = (offset as u16, (offset + len) as u16);
             // SAFETY: the owner of the frame's descriptor is the only one to touch its range.
@@ -231,11 +229,6 @@ impl Entry {
                 (*range).shared_from = if first { from } else { from.min((*range).shared_from) };
                 (*range).shared_to = if first { to } else { to.max((*range).shared_to) };
             }
-        }
-        if first {
-            refs.store(2, Ordering::Relaxed);
-        } else {
-            refs.fetch_add(1, Ordering::Relaxed);
         }
     }
 

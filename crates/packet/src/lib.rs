@@ -24,6 +24,7 @@ mod meta;
 mod packet;
 mod packet_queue;
 mod pool;
+mod refs;
 pub mod ring;
 mod slices;
 pub mod sum;

@@ -329,7 +329,7 @@ pub(crate) fn release_sole_frame(entry: Entry) -> bool {
     // The table has no tag of a view, so this tells frames too.
     let Some(cache) = cached(entry.tag()) else { return false };
     // With one owner there is nobody to race with: no atomic exchange.
-    entry.refs().load(Ordering::Acquire) == 1 && cache.frames.push(entry)
+    entry.refs().is_sole() && cache.frames.push(entry)
 }
 
 #[inline]
@@ -337,24 +337,16 @@ fn release_frame(frame: Entry) {
     if release_sole_frame(frame) {
         return;
     }
-    let refs = frame.refs();
-    if refs.load(Ordering::Acquire) != 1 {
-        if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
-        }
-        refs.store(1, Ordering::Relaxed);
+    if frame.refs().release() {
+        give(frame, frame.tag(), What::Frame);
     }
-    give(frame, frame.tag(), What::Frame);
 }
 
 #[inline(never)]
 fn release_view(view: Entry) {
     let tag = view.tag() & !KIND_MASK;
     let frame = view.frame();
-    let refs = frame.refs();
-    // Mostly the frame's own packet is still there: one exchange.
-    if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        refs.store(1, Ordering::Relaxed);
+    if frame.refs().release() {
         give(frame, frame.tag(), What::Frame);
     }
     give(view, tag, What::View);

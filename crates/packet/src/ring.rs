@@ -348,7 +348,9 @@ mod loom_tests {
 
     #[test]
     fn loom_items_arrive_in_order_once() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let (mut producer, mut consumer) = spsc(2);
             let thread = loom::thread::spawn(move || {
                 let mut item = 0;

@@ -296,6 +296,52 @@ fn memory_goes_when_the_last_packet_has_come_home() {
     }
 }
 
+/// Both sides drop their hold on the same frames at the same time, in both orders.
+#[test]
+fn frames_shared_between_threads_come_home_once() {
+    let pool = pool(200);
+    let rounds = if cfg!(miri) { 200 } else { 100_000 };
+    let (mut to, mut from) = ring::spsc::<Packet>(32);
+    let taker = thread::spawn(move || {
+        let mut taken = 0;
+        while taken < rounds {
+            match from.pop() {
+                Some(view) => {
+                    assert_eq!(view.head(), [taken as u8; 3]);
+                    taken += 1;
+                }
+                None => thread::yield_now(),
+            }
+        }
+    });
+    for round in 0..rounds {
+        let bytes = [round as u8; 3];
+        let packet = loop {
+            match Packet::from_slice(&pool, 0, &bytes) {
+                Ok(packet) => break packet,
+                Err(Exhausted) => thread::yield_now(),
+            }
+        };
+        let mut view = loop {
+            match packet.view(&pool, 0, 3) {
+                Ok(view) => break Some(view),
+                Err(Exhausted) => thread::yield_now(),
+            }
+        };
+        while let Some(Err(back)) = view.take().map(|view| to.push(view)) {
+            view = Some(back);
+            thread::yield_now();
+        }
+        drop(packet);
+    }
+    taker.join().unwrap();
+    let stats = pool.stats();
+    assert_eq!((stats.used_frames, stats.free_views), (0, stats.views));
+    let all: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    assert_eq!(all.len(), 200);
+    assert!(all.iter().all(|packet| !packet.is_shared()));
+}
+
 #[test]
 fn threads_that_end_give_back_what_they_hold() {
     let pool = pool(1000);
