@@ -1,5 +1,5 @@
-//! What a packet costs on a link, in nanoseconds per packet: `pair` in one thread, TAP writes and reads through the
-//! kernel. The numbers of docs/performance.md come from here.
+//! What a packet costs on a link, in nanoseconds per packet: `pair` in one thread, TAP writes and
+//! reads through the kernel. The numbers of docs/performance.md come from here.
 //!
 //! `cargo run --release -p millstream-link --example link_cost`; as root for the TAP part.
 
@@ -18,14 +18,16 @@ use millstream_wire::ip::{IpHeader, Protocol};
 
 const ROUNDS: usize = 7;
 
-/// The median of several measurements, in nanoseconds per packet, with the smallest and the largest.
+/// The median of several measurements, in nanoseconds per packet, with the smallest and the
+/// largest.
 fn report(what: &str, mut measure: impl FnMut() -> f64) {
     let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
     all.sort_by(f64::total_cmp);
     println!("{what:<58}{:>9.0}   ({:.0} to {:.0})", all[ROUNDS / 2], all[0], all[ROUNDS - 1]);
 }
 
-/// A frame to nobody: a TCP packet of `payload` bytes, a super-segment if it is longer than the MTU allows.
+/// A frame to nobody: a TCP packet of `payload` bytes, a super-segment if it is longer than the MTU
+/// allows.
 fn frame(pool: &Pool, payload: usize) -> Packet {
     let (src, dst): (IpAddr, IpAddr) = ([10, 70, 0, 2].into(), [10, 70, 0, 1].into());
     let mut head = vec![0; 54];

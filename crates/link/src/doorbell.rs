@@ -8,19 +8,22 @@
 //!  reads     the queue, after arming                armed, after changing the queue
 //! ```
 //!
-//! No wake-up is lost. The sleeper does: set `armed`, fence, look at the queue, sleep if it shows nothing. The ringer
-//! does: change the queue, fence, load `armed`. Both fences are sequentially consistent, so one of them comes first in
-//! their single order. If the sleeper's is first, the ringer's load sees `armed` and rings. If the ringer's is first,
-//! the sleeper's look sees the changed queue and does not sleep.
+//! No wake-up is lost. The sleeper does: set `armed`, fence, look at the queue, sleep if it shows
+//! nothing. The ringer does: change the queue, fence, load `armed`. Both fences are sequentially
+//! consistent, so one of them comes first in their single order. If the sleeper's is first, the
+//! ringer's load sees `armed` and rings. If the ringer's is first, the sleeper's look sees the
+//! changed queue and does not sleep.
 //!
-//! The ringer's fence need not follow every change: it must come between its last change and its own sleep. Until then
-//! the ringer looks at `armed` again and again, with plain loads, and sees it at last.
+//! The ringer's fence need not follow every change: it must come between its last change and its
+//! own sleep. Until then the ringer looks at `armed` again and again, with plain loads, and sees it
+//! at last.
 //!
-//! The loom tests at the end try every order of events (`RUSTFLAGS="--cfg loom" cargo test --release -p
-//! millstream-link --lib doorbell`).
+//! The loom tests at the end try every order of events (`RUSTFLAGS="--cfg loom" cargo test
+//! --release -p millstream-link --lib doorbell`).
 //!
-//! No wake-up is doubled: whoever swaps a set `armed` to 0 owns the announcement. The ringer that took it rings exactly
-//! once; the sleeper that finds it taken knows that one ring is owed, and drains it when it lands, however late.
+//! No wake-up is doubled: whoever swaps a set `armed` to 0 owns the announcement. The ringer that
+//! took it rings exactly once; the sleeper that finds it taken knows that one ring is owed, and
+//! drains it when it lands, however late.
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicU8, Ordering, fence};
@@ -68,16 +71,16 @@ impl<E: Event> Doorbell<E> {
         &self.event
     }
 
-    /// The ringer's half: call after changing the queue and (at once, or at last before the ringer's own sleep) a
-    /// sequentially consistent fence. Rings, and returns true, when the sleeper has announced that it sleeps for
-    /// `reason`.
+    /// The ringer's half: call after changing the queue and (at once, or at last before the
+    /// ringer's own sleep) a sequentially consistent fence. Rings, and returns true, when the
+    /// sleeper has announced that it sleeps for `reason`.
     #[inline]
     pub fn notify(&self, reason: u8) -> bool {
         if self.armed.load(Ordering::Relaxed) & reason == 0 {
             return false;
         }
-        // Between load and swap the sleeper may have announced itself anew for another reason: any announcement
-        // taken must be rung.
+        // Between load and swap the sleeper may have announced itself anew for another reason: any
+        // announcement taken must be rung.
         if self.armed.swap(0, Ordering::AcqRel) == 0 {
             return false;
         }
@@ -95,17 +98,19 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Announces sleep for `reasons`. The caller looks at its queue after this and, should it show something, calls
-    /// [`wake`](Self::wake) instead of sleeping.
+    /// Announces sleep for `reasons`. The caller looks at its queue after this and, should it show
+    /// something, calls [`wake`](Self::wake) instead of sleeping.
     pub fn announce<E: Event>(&mut self, bell: &Doorbell<E>, reasons: u8) {
         self.wake(bell);
-        // A swap, as everywhere: each sees the one before it, and the path to sleep is not a hot one.
+        // A swap, as everywhere: each sees the one before it, and the path to sleep is not a hot
+        // one.
         bell.armed.swap(reasons, Ordering::AcqRel);
         self.announced = true;
         fence(Ordering::SeqCst);
     }
 
-    /// Ends the announcement, and drains the ring that answered it if it has landed. Free when there is neither.
+    /// Ends the announcement, and drains the ring that answered it if it has landed. Free when
+    /// there is neither.
     pub fn wake<E: Event>(&mut self, bell: &Doorbell<E>) {
         if self.announced {
             self.announced = false;
@@ -217,8 +222,8 @@ mod loom_tests {
         });
     }
 
-    /// A producer waits for room; the consumer makes it without a fence, and looks again after the fence with which it
-    /// announces its own sleep.
+    /// A producer waits for room; the consumer makes it without a fence, and looks again after the
+    /// fence with which it announces its own sleep.
     #[test]
     fn room_made_without_a_fence_is_told_before_sleeping() {
         loom::model(|| {

@@ -31,8 +31,8 @@ impl LinkError {
         Self::System { what: what.into(), error }
     }
 
-    /// True when the system refused for want of privilege or of the device: a test may skip, a program may fall
-    /// back to another link.
+    /// True when the system refused for want of privilege or of the device: a test may skip, a
+    /// program may fall back to another link.
     pub fn is_not_permitted(&self) -> bool {
         let Self::System { error, .. } = self else { return false };
         matches!(

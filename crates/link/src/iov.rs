@@ -1,4 +1,5 @@
-//! Lists of memory for scattered reads and gathered writes, kept between calls so that none is built twice.
+//! Lists of memory for scattered reads and gathered writes, kept between calls so that none is
+//! built twice.
 
 use millstream_packet::{BATCH_LIMIT, FRAME_SIZE_BYTES, Packet, Pool};
 
@@ -26,12 +27,13 @@ pub(crate) struct SpareFrames {
     wanted: usize,
 }
 
-// SAFETY: the pointers in `iov` lead only into the frames owned by `frames` (and, during a call, to the caller's
-// header); a `Packet` is `Send` and its memory does not move.
+// SAFETY: the pointers in `iov` lead only into the frames owned by `frames` (and, during a call, to
+// the caller's header); a `Packet` is `Send` and its memory does not move.
 unsafe impl Send for SpareFrames {}
 
 impl SpareFrames {
-    /// No frames yet; wants enough for packets of `packet_bytes`, which is at most [`SPARE_FRAMES`] frames full.
+    /// No frames yet; wants enough for packets of `packet_bytes`, which is at most [`SPARE_FRAMES`]
+    /// frames full.
     pub fn new(packet_bytes: usize) -> Self {
         let wanted = packet_bytes.div_ceil(FRAME_ROOM_BYTES);
         assert!(
@@ -69,8 +71,8 @@ impl SpareFrames {
         true
     }
 
-    /// The list to read into: `header` first unless it is empty, then the frames. Valid until the next call here
-    /// and while `header` is.
+    /// The list to read into: `header` first unless it is empty, then the frames. Valid until the
+    /// next call here and while `header` is.
     pub fn slices(&mut self, header: &mut [u8]) -> &[libc::iovec] {
         let end = self.first + 1 + self.count;
         if header.is_empty() {
@@ -148,7 +150,8 @@ pub(crate) struct GatherList {
     iov: [libc::iovec; WRITE_SLICES],
 }
 
-// SAFETY: the pointers are only read during the call that `of` prepares, in the thread that made them.
+// SAFETY: the pointers are only read during the call that `of` prepares, in the thread that made
+// them.
 unsafe impl Send for GatherList {}
 
 impl GatherList {
@@ -172,7 +175,8 @@ impl GatherList {
     }
 }
 
-/// A copy of `packet` in as few frames as it fits, with its meta data: for chains of too many small pieces.
+/// A copy of `packet` in as few frames as it fits, with its meta data: for chains of too many small
+/// pieces.
 pub(crate) fn compact(packet: &Packet, pool: &Pool) -> Option<Packet> {
     let mut copy = pool.alloc_chain(0, packet.len())?;
     for slice in packet.slices() {

@@ -1,11 +1,13 @@
 //! Where frames enter and leave: the [`Link`] trait and the links themselves.
 //!
-//! A link moves whole [`Packet`](millstream_packet::Packet)s in batches. What the other side can do for the stack
-//! (checksums, cutting and merging of super-segments) is told by [`Capabilities`], yet every link takes every
-//! packet: what it cannot offload it completes or cuts in software ([`offload`]) at the edge.
+//! A link moves whole [`Packet`](millstream_packet::Packet)s in batches. What the other side can do
+//! for the stack (checksums, cutting and merging of super-segments) is told by [`Capabilities`],
+//! yet every link takes every packet: what it cannot offload it completes or cuts in software
+//! ([`offload`]) at the edge.
 //!
-//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet socket). Wrappers, links themselves: [`Fault`]
-//! (seeded damage) and [`Trace`] (pcap-ng). [`netdev`] sets up interfaces without other programs.
+//! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
+//! socket). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
+//! [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
 

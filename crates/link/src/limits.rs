@@ -15,7 +15,8 @@ pub const MTU_MAX_BYTES: usize = 65_535;
 /// Largest super-segment a link with segmentation offload takes or gives, counted as an IP packet.
 pub const SUPER_SEGMENT_BYTES: u32 = 65_535;
 
-/// Room left before a received frame's first byte, so that a forwarder can put a longer link header before it.
+/// Room left before a received frame's first byte, so that a forwarder can put a longer link header
+/// before it.
 pub const RECEIVE_HEADROOM_BYTES: usize = 64;
 
 /// Default number of packets one direction of a [`pair`](crate::pair()) holds.
@@ -24,10 +25,12 @@ pub const PAIR_CAPACITY: usize = 512;
 /// Most headers (link, network, transport) that software segmentation copies before each segment.
 pub const SEGMENT_HEADER_BYTES: usize = 256;
 
-/// Most frames that wait for one read: a super-segment with its link header, each frame less its headroom.
+/// Most frames that wait for one read: a super-segment with its link header, each frame less its
+/// headroom.
 pub const SPARE_FRAMES: usize = 36;
 
-/// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted first.
+/// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted
+/// first.
 pub const WRITE_SLICES: usize = 128;
 
 /// Most packets a delay or rate queue of a fault wrapper holds, whatever its limit in bytes.
@@ -41,3 +44,9 @@ pub const PROBE_WAIT_MS: u64 = 2;
 
 /// Most slices of all the packets that one call sends on a packet socket.
 pub const BATCH_SLICES: usize = 512;
+
+/// How often [`set_address`](crate::netdev::set_address) looks whether an IPv6 address is in use.
+pub const ADDRESS_ATTEMPTS: usize = 500;
+
+/// How long it waits between two looks, in milliseconds.
+pub const ADDRESS_WAIT_MS: u64 = 1;

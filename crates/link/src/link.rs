@@ -45,8 +45,8 @@ pub struct Capabilities {
     pub mtu: usize,
     /// This side's link address; zero on [`Medium::Ip`].
     pub mac: MacAddr,
-    /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`: not to be
-    /// summed again.
+    /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`:
+    /// not to be summed again.
     pub rx_checksum: bool,
     /// Which `Checksum::Partial` packets leave without software.
     pub tx_checksum: TransmitChecksum,
@@ -82,8 +82,9 @@ impl Capabilities {
 
 /// A place where packets enter and leave. Never blocks.
 ///
-/// One thread uses a link at a time. A link takes any packet, whatever it can offload: what it cannot is completed
-/// or cut in software. Packets that cannot be delivered for good are dropped and counted by cause.
+/// One thread uses a link at a time. A link takes any packet, whatever it can offload: what it
+/// cannot is completed or cut in software. Packets that cannot be delivered for good are dropped
+/// and counted by cause.
 pub trait Link: Send {
     /// What this link is and can do.
     fn capabilities(&self) -> &Capabilities;
@@ -91,12 +92,14 @@ pub trait Link: Send {
     /// Moves received packets into `batch`, at most its free room, and returns how many.
     /// There may be more; 0 means that there is nothing now (or no frame for it).
     ///
-    /// A packet starts at the link header ([`Medium`]); its checksum and segmentation state are in its meta data,
-    /// `arrival` is `now`. On receive `Checksum::Partial` means: good data whose transport checksum field is not
-    /// summed yet. Frames come from `pool`; without any, packets are dropped (counted) or left where they are.
+    /// A packet starts at the link header ([`Medium`]); its checksum and segmentation state are in
+    /// its meta data, `arrival` is `now`. On receive `Checksum::Partial` means: good data whose
+    /// transport checksum field is not summed yet. Frames come from `pool`; without any, packets
+    /// are dropped (counted) or left where they are.
     ///
     /// # Errors
-    /// When the link is broken for good. What was moved before stays in `batch` and the error comes next time.
+    /// When the link is broken for good. What was moved before stays in `batch` and the error comes
+    /// next time.
     fn receive(
         &mut self,
         now: Instant,
@@ -104,8 +107,8 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// Sends from the front of `batch` in order and returns how many packets left it. What the link cannot take now
-    /// stays in `batch`; dropped packets count as taken.
+    /// Sends from the front of `batch` in order and returns how many packets left it. What the link
+    /// cannot take now stays in `batch`; dropped packets count as taken.
     ///
     /// # Errors
     /// When the link is broken for good.
@@ -118,24 +121,26 @@ pub trait Link: Send {
 
     /// A descriptor to sleep on, after [`prepare_sleep`](Self::prepare_sleep): readable when
     /// [`receive`](Self::receive) has something, or when there is room again for what
-    /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)). `None`: only
-    /// [`next_deadline`](Self::next_deadline) tells.
+    /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)).
+    /// `None`: only [`next_deadline`](Self::next_deadline) tells.
     fn wait_fd(&self) -> Option<RawFd>;
 
-    /// True after a transmit that left packets behind for want of room, on links whose [`wait_fd`](Self::wait_fd)
-    /// must then be polled for writing, too. Links that tell of room by readability keep it false.
+    /// True after a transmit that left packets behind for want of room, on links whose
+    /// [`wait_fd`](Self::wait_fd) must then be polled for writing, too. Links that tell of room by
+    /// readability keep it false.
     fn wants_write(&self) -> bool {
         false
     }
 
-    /// When the link itself has something to do next: call `receive` and `transmit` (an empty batch will do) then.
+    /// When the link itself has something to do next: call `receive` and `transmit` (an empty batch
+    /// will do) then.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// Announces that the caller is about to sleep on [`wait_fd`](Self::wait_fd). True: nothing is waiting, and
-    /// whatever arrives from now on makes the descriptor readable. False: something arrived meanwhile; do not sleep.
-    /// The next `receive` ends the announcement.
+    /// Announces that the caller is about to sleep on [`wait_fd`](Self::wait_fd). True: nothing is
+    /// waiting, and whatever arrives from now on makes the descriptor readable. False: something
+    /// arrived meanwhile; do not sleep. The next `receive` ends the announcement.
     fn prepare_sleep(&mut self) -> bool {
         true
     }

@@ -18,7 +18,8 @@ pub enum DropCause {
     VirtioZeroSegment,
     /// The virtio-net header puts the checksum outside the packet.
     VirtioChecksumRange,
-    /// A packet's own offload request (meta data) does not fit its bytes: headers missing or checksum outside.
+    /// A packet's own offload request (meta data) does not fit its bytes: headers missing or
+    /// checksum outside.
     BadOffload,
     /// The receiving side cut the packet short.
     Truncated,
@@ -88,8 +89,9 @@ impl DropCause {
 
 /// Counters of one link since it was opened. They only grow.
 ///
-/// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link header included; a
-/// super-segment counts as one packet. Wrappers report their inner link's counters with their own drops added.
+/// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link header
+/// included; a super-segment counts as one packet. Wrappers report their inner link's counters with
+/// their own drops added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Packets received.

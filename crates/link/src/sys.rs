@@ -12,7 +12,8 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// An event counter of the kernel: readable while its count is not zero. Never blocks; closes with its owner.
+/// An event counter of the kernel: readable while its count is not zero. Never blocks; closes with
+/// its owner.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -31,8 +32,8 @@ impl EventFd {
     /// Adds one to the count, waking who sleeps on it.
     pub fn signal(&self) {
         let one = 1_u64;
-        // SAFETY: the pointer is to eight readable bytes. The call fails only at a count near 2^64, when the
-        // descriptor is readable anyway.
+        // SAFETY: the pointer is to eight readable bytes. The call fails only at a count near 2^64,
+        // when the descriptor is readable anyway.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
@@ -69,8 +70,9 @@ impl PollEntry {
     }
 }
 
-/// Sleeps until one of `entries` is ready or `timeout` has passed (`None`: for ever) and returns how many are ready.
-/// A signal ends the sleep early with 0. Entries after the first [`POLL_LIMIT`] are refused.
+/// Sleeps until one of `entries` is ready or `timeout` has passed (`None`: for ever) and returns
+/// how many are ready. A signal ends the sleep early with 0. Entries after the first [`POLL_LIMIT`]
+/// are refused.
 ///
 /// # Errors
 /// `InvalidInput` for too many entries; otherwise what ppoll says.
@@ -89,7 +91,8 @@ pub fn poll(entries: &mut [PollEntry], timeout: Option<Duration>) -> io::Result<
         tv_nsec: libc::c_long::from(t.subsec_nanos().cast_signed()),
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `fds` is a live array of that many entries; `time` is null or points at a live timespec.
+    // SAFETY: `fds` is a live array of that many entries; `time` is null or points at a live
+    // timespec.
     let n =
         unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, std::ptr::null()) };
     match check(n) {

@@ -1,6 +1,7 @@
 //! Packets for the tests of this crate, built and checked with `millstream_wire`.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use millstream_packet::{Checksum, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
@@ -17,9 +18,10 @@ pub(crate) const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 pub(crate) const HOST_PORT: u16 = 40_404;
 pub(crate) const OUR_PORT: u16 = 50_505;
 
-/// A pool of the default size.
+/// A pool of the default size, shared by all tests of a run.
 pub(crate) fn pool() -> Pool {
-    Pool::new(PoolConfig::default()).expect("memory for a pool")
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool::new(PoolConfig::default()).expect("memory for a pool")).clone()
 }
 
 /// `Some` unless the system does not permit it; prints why the test is skipped then.

@@ -1,5 +1,6 @@
-//! The virtio-net header that TAP, TUN and AF_PACKET put before a packet (virtio 1.2 section 5.1.6.1, the ten legacy
-//! bytes in the machine's byte order): checksum and segmentation state on the way between kernel and user.
+//! The virtio-net header that TAP, TUN and AF_PACKET put before a packet (virtio 1.2 section
+//! 5.1.6.1, the ten legacy bytes in the machine's byte order): checksum and segmentation state on
+//! the way between kernel and user.
 
 use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind};
 
@@ -49,8 +50,9 @@ pub(crate) fn encode(meta: &Meta) -> Header {
 
 /// What `header` says about the packet of `packet_len` bytes that starts with `head`.
 ///
-/// The header's own `hdr_len` is a hint that kernels fill in as they please; the length is read from the transport
-/// header instead. Headers this crate does not know, or that point outside the packet, are refused by reason.
+/// The header's own `hdr_len` is a hint that kernels fill in as they please; the length is read
+/// from the transport header instead. Headers this crate does not know, or that point outside the
+/// packet, are refused by reason.
 pub(crate) fn decode(
     header: &Header,
     head: &[u8],

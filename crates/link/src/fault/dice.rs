@@ -1,12 +1,13 @@
 //! Seeded chance: the same seed gives the same faults.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): not for secrets.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): not
+/// for secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// A generator for the `stream`th purpose under `seed`. Streams are independent, so that switching one fault on
-    /// does not move the others.
+    /// A generator for the `stream`th purpose under `seed`. Streams are independent, so that
+    /// switching one fault on does not move the others.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut mixed = Self(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
         Self(mixed.next())

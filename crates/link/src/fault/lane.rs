@@ -40,7 +40,8 @@ impl Ord for Held {
     }
 }
 
-/// A packet that waits its turn at the rate limit, or is passing it: when it is through, and the memory it holds.
+/// A packet that waits its turn at the rate limit, or is passing it: when it is through, and the
+/// memory it holds.
 struct Waiting {
     through: Instant,
     held_bytes: usize,
@@ -92,7 +93,8 @@ impl Lane {
         }
     }
 
-    /// Takes `packet` in at `now`. Super-segments are cut first, so that faults meet packets as a wire carries them.
+    /// Takes `packet` in at `now`. Super-segments are cut first, so that faults meet packets as a
+    /// wire carries them.
     pub fn enter(&mut self, now: Instant, packet: Packet, pool: &Pool) {
         let keeps_whole = self.faults.whole_super_segments && self.faults.corrupt <= 0.0;
         if packet.meta().segmentation.is_none() || keeps_whole {
@@ -112,7 +114,8 @@ impl Lane {
 
     fn enter_one(&mut self, now: Instant, mut packet: Packet, pool: &Pool) {
         self.stats.entered += 1;
-        // Every purpose draws for every packet that gets as far, whether or not another fault strikes.
+        // Every purpose draws for every packet that gets as far, whether or not another fault
+        // strikes.
         let is_lost = self.loss.hits(self.faults.loss);
         let is_burst_lost = self.faults.burst.is_some_and(|burst| self.burst_strikes(burst));
         let is_copied = self.duplicate.hits(self.faults.duplicate);
@@ -179,8 +182,8 @@ impl Lane {
         Some(through)
     }
 
-    /// When a packet that is through the rate limit comes out: after delay and jitter, in order, unless it is chosen
-    /// to be overtaken.
+    /// When a packet that is through the rate limit comes out: after delay and jitter, in order,
+    /// unless it is chosen to be overtaken.
     fn release_at(&mut self, through: Instant) -> Instant {
         let Faults { delay, jitter, reorder, .. } = self.faults;
         let jitter_ns = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX);
@@ -230,8 +233,9 @@ impl Lane {
     }
 }
 
-/// Flips one bit after the link header, chosen by `bit`. The checksum is completed first, or the other side's offload
-/// would hide the damage; what was verified is so no longer. Frames shared with others are copied, not written.
+/// Flips one bit after the link header, chosen by `bit`. The checksum is completed first, or the
+/// other side's offload would hide the damage; what was verified is so no longer. Frames shared
+/// with others are copied, not written.
 fn damage(packet: &mut Packet, medium: Medium, bit: u64, pool: &Pool) -> Result<(), DropCause> {
     complete_checksum(packet, pool).map_err(|error| error.cause())?;
     packet.meta_mut().checksum = Checksum::Unverified;

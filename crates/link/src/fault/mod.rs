@@ -1,11 +1,12 @@
-//! Seeded damage: loss, bursts, delay, jitter, reordering, duplication, corruption, and a rate limit, in each
-//! direction of any link.
+//! Seeded damage: loss, bursts, delay, jitter, reordering, duplication, corruption, and a rate
+//! limit, in each direction of any link.
 //!
-//! Given the same seed and the same calls with the same times, the same packets meet the same fate. Each kind of fault
-//! draws from a generator of its own, so that switching one on leaves the others where they were.
+//! Given the same seed and the same calls with the same times, the same packets meet the same fate.
+//! Each kind of fault draws from a generator of its own, so that switching one on leaves the others
+//! where they were.
 //!
-//! A packet passes the rate limit (or is dropped because its queue is full), then may be lost, damaged, copied, and
-//! delayed. A lost packet has used its share of the rate, as on a wire.
+//! A packet passes the rate limit (or is dropped because its queue is full), then may be lost,
+//! damaged, copied, and delayed. A lost packet has used its share of the rate, as on a wire.
 
 mod dice;
 mod lane;
@@ -21,7 +22,8 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats};
 use lane::Lane;
 
-/// Losses that come in bursts: Gilbert's and Elliott's chain of two states, stepped once per packet.
+/// Losses that come in bursts: Gilbert's and Elliott's chain of two states, stepped once per
+/// packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
     /// Chance that a burst starts.
@@ -64,8 +66,8 @@ pub struct Faults {
     pub rate_bits_per_s: Option<u64>,
     /// Memory held by the packets that wait for the rate limit, in bytes; one packet always fits.
     pub queue_bytes: usize,
-    /// Treat a super-segment as one packet. Otherwise (and always when `corrupt` is set) it is cut first, so that
-    /// chances are those of packets on a wire.
+    /// Treat a super-segment as one packet. Otherwise (and always when `corrupt` is set) it is cut
+    /// first, so that chances are those of packets on a wire.
     pub whole_super_segments: bool,
 }
 

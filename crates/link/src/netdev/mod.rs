@@ -1,7 +1,8 @@
-//! Setting interfaces up without other programs: state, MTU, addresses, routes, in this network namespace or another.
+//! Setting interfaces up without other programs: state, MTU, addresses, routes, in this network
+//! namespace or another.
 //!
-//! All of it is control path and blocks for the time of a system call. Everything here acts in the calling thread's
-//! namespace; [`run_in`] and [`Namespace::run`] take it to another.
+//! All of it is control path and blocks for the time of a system call. Everything here acts in the
+//! calling thread's namespace; [`run_in`] and [`Namespace::run`] take it to another.
 
 mod namespace;
 mod netlink;
@@ -10,13 +11,15 @@ pub use namespace::{Namespace, run_in};
 
 use std::ffi::CString;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use millstream_wire::ethernet::MacAddr;
 
 use crate::LinkError;
-use crate::sys::check;
+use crate::limits::{ADDRESS_ATTEMPTS, ADDRESS_WAIT_MS};
+use crate::sys::{check, poll};
 use netlink::Request;
 
 /// The index of interface `name`.
@@ -52,7 +55,8 @@ pub fn set_mtu(name: &str, mtu: usize) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the MTU of {name} to {mtu}"), e))
 }
 
-/// Sets the number of packets the kernel queues towards the user on interface `name`. A TAP takes it for its ring.
+/// Sets the number of packets the kernel queues towards the user on interface `name`. A TAP takes
+/// it for its ring.
 ///
 /// # Errors
 /// For want of privilege.
@@ -73,9 +77,12 @@ pub fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the address of {name}"), e))
 }
 
-/// Gives interface `name` an address with its prefix. IPv6 addresses are usable at once: they skip duplicate address
-/// detection (RFC 4862 section 5.4 allows that by setting DupAddrDetectTransmits to zero). An address that is there
-/// already stays.
+/// Gives interface `name`, which should be up, an address with its prefix. An address that is
+/// there already stays.
+///
+/// IPv6 addresses skip duplicate address detection (RFC 4862 section 5.4 allows that by setting
+/// DupAddrDetectTransmits to zero); the kernel still begins to receive for them a moment later, and
+/// this waits for that moment.
 ///
 /// # Errors
 /// For want of privilege, or when IPv6 is off.
@@ -93,7 +100,28 @@ pub fn set_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Li
         .attribute(libc::IFA_ADDRESS, bytes.get());
     request.send().map_err(|e| {
         LinkError::from_io(format!("give {name} the address {address}/{prefix_len}"), e)
-    })
+    })?;
+    if let IpAddr::V6(v6) = address
+        && is_up(name)?
+    {
+        wait_until_local(v6);
+    }
+    Ok(())
+}
+
+/// Waits, for a bounded time, until the kernel has its host route for `address`: it is made by a
+/// work queue after the request was acknowledged, and packets to the address are refused before.
+fn wait_until_local(address: Ipv6Addr) {
+    let line = format!("{:032x} 80 ", address.to_bits());
+    for _ in 0..ADDRESS_ATTEMPTS {
+        match std::fs::read_to_string("/proc/thread-self/net/ipv6_route") {
+            Ok(routes) if !routes.lines().any(|route| route.starts_with(&line)) => {}
+            _ => return,
+        }
+        if poll(&mut [], Some(Duration::from_millis(ADDRESS_WAIT_MS))).is_err() {
+            return;
+        }
+    }
 }
 
 /// Tells the kernel for good that `address` on interface `name` is at `mac`: it will not ask.
@@ -118,7 +146,8 @@ pub fn add_neighbor(name: &str, address: IpAddr, mac: MacAddr) -> Result<(), Lin
         .map_err(|e| LinkError::from_io(format!("add the neighbour {address} on {name}"), e))
 }
 
-/// Adds a route to `destination/prefix_len` by `gateway`, or straight onto interface `name` without one.
+/// Adds a route to `destination/prefix_len` by `gateway`, or straight onto interface `name` without
+/// one.
 ///
 /// # Errors
 /// When the gateway cannot be reached, or for want of privilege.
@@ -130,7 +159,8 @@ pub fn add_route(
 ) -> Result<(), LinkError> {
     let family = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let scope = if gateway.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
-    // struct rtmsg: family, destination and source length, TOS, table, protocol, scope, type, flags.
+    // struct rtmsg: family, destination and source length, TOS, table, protocol, scope, type,
+    // flags.
     let head = [
         family as u8,
         prefix_len,
@@ -265,7 +295,7 @@ impl Octets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
     #[test]
     fn addresses_of_both_families_are_usable_at_once() {

@@ -10,8 +10,8 @@ use crate::sys::check;
 
 /// A network namespace held open by a descriptor.
 ///
-/// One made by [`create`](Self::create) has no name: it ends, with every device in it, when the last holder does, so
-/// nothing stays behind a killed process.
+/// One made by [`create`](Self::create) has no name: it ends, with every device in it, when the
+/// last holder does, so nothing stays behind a killed process.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -25,7 +25,8 @@ impl Namespace {
     pub fn create() -> Result<Self, LinkError> {
         let made = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                // SAFETY: unshare takes no pointers; it moves only this thread, which ends right after.
+                // SAFETY: unshare takes no pointers; it moves only this thread, which ends right
+                // after.
                 check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
                 File::open("/proc/thread-self/ns/net")
             });
@@ -55,8 +56,8 @@ impl Namespace {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()))
     }
 
-    /// Runs `work` in the namespace, on a thread of its own; the calling thread waits and stays where it is.
-    /// Descriptors that `work` opens keep belonging to the namespace.
+    /// Runs `work` in the namespace, on a thread of its own; the calling thread waits and stays
+    /// where it is. Descriptors that `work` opens keep belonging to the namespace.
     ///
     /// # Errors
     /// When the process may not enter the namespace.
@@ -64,7 +65,8 @@ impl Namespace {
         let fd = self.file.as_raw_fd();
         let result = std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
-                // SAFETY: setns takes no pointers; it moves only this thread, which ends after `work`.
+                // SAFETY: setns takes no pointers; it moves only this thread, which ends after
+                // `work`.
                 check(unsafe { libc::setns(fd, libc::CLONE_NEWNET) })?;
                 Ok(work())
             });

@@ -16,7 +16,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A request of `kind` (`RTM_*`) with `flags` beside `NLM_F_REQUEST | NLM_F_ACK`, and the family's fixed part.
+    /// A request of `kind` (`RTM_*`) with `flags` beside `NLM_F_REQUEST | NLM_F_ACK`, and the
+    /// family's fixed part.
     pub fn new(kind: u16, flags: i32, body: &[u8]) -> Self {
         let mut request = Self { bytes: [0; REQUEST_BYTES], len: HEADER_BYTES };
         let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16;

@@ -10,15 +10,16 @@ pub fn transport_sum(packet: &Packet, start: usize) -> u32 {
     packet.sum(start, packet.len().saturating_sub(start))
 }
 
-/// Completes `packet`'s checksum if it is [`Checksum::Partial`], and leaves it `Unverified`: the bytes now carry it.
-/// Returns whether there was anything to do.
+/// Completes `packet`'s checksum if it is [`Checksum::Partial`], and leaves it `Unverified`: the
+/// bytes now carry it. Returns whether there was anything to do.
 ///
-/// The field at `start + offset` must hold the pseudo-header's sum, as the stack and virtio-net leave it. A shared
-/// header frame is copied first, payload never.
+/// The field at `start + offset` must hold the pseudo-header's sum, as the stack and virtio-net
+/// leave it. A shared header frame is copied first, payload never.
 ///
 /// # Errors
-/// `Malformed` when the checksum lies outside the packet or beyond the contiguous headers; `Exhausted` when the header
-/// frame was shared and there is no frame for the copy. The packet is unchanged then.
+/// `Malformed` when the checksum lies outside the packet or beyond the contiguous headers;
+/// `Exhausted` when the header frame was shared and there is no frame for the copy. The packet is
+/// unchanged then.
 pub fn complete_checksum(packet: &mut Packet, pool: &Pool) -> Result<bool, OffloadError> {
     let Checksum::Partial { start, offset } = packet.meta().checksum else { return Ok(false) };
     let at = usize::from(start) + usize::from(offset);

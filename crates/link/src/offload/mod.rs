@@ -1,8 +1,8 @@
 //! The software edge: what a device with offloads would do, done here for links without them.
 //!
-//! [`complete_checksum`] fills in the transport checksum of a packet that left it to the device; [`Segmenter`] cuts a
-//! super-segment into packets that fit the wire. Payload is never copied: each segment is a fresh frame of headers
-//! before a shared view of the payload.
+//! [`complete_checksum`] fills in the transport checksum of a packet that left it to the device;
+//! [`Segmenter`] cuts a super-segment into packets that fit the wire. Payload is never copied: each
+//! segment is a fresh frame of headers before a shared view of the payload.
 
 mod checksum;
 mod segment;

@@ -23,9 +23,10 @@ pub enum SegmentChecksum {
 
 /// Cuts one super-segment, a segment at a time and without heap, in order.
 ///
-/// Every segment but the last carries `segmentation.size` bytes of payload. IPv4: total length, identification
-/// (counting up) and header checksum are set; IPv6: payload length. TCP: the sequence number advances, FIN and PSH
-/// stay on the last segment alone and CWR on the first alone (RFC 3168 section 6.1.2). UDP: length.
+/// Every segment but the last carries `segmentation.size` bytes of payload. IPv4: total length,
+/// identification (counting up) and header checksum are set; IPv6: payload length. TCP: the
+/// sequence number advances, FIN and PSH stay on the last segment alone and CWR on the first alone
+/// (RFC 3168 section 6.1.2). UDP: length.
 #[derive(Debug)]
 pub struct Segmenter {
     headers: [u8; SEGMENT_HEADER_BYTES],
@@ -43,8 +44,8 @@ pub struct Segmenter {
     meta: Meta,
 }
 
-/// Bytes from the packet's start to its transport payload, read from the transport header at `l4`; `None` when it is
-/// not all in `head` or makes no sense.
+/// Bytes from the packet's start to its transport payload, read from the transport header at `l4`;
+/// `None` when it is not all in `head` or makes no sense.
 pub fn header_len(head: &[u8], l4: usize, kind: SegmentationKind) -> Option<usize> {
     let len = match kind {
         SegmentationKind::Udp => l4 + UDP_HEADER_BYTES,
@@ -84,7 +85,8 @@ impl Segmenter {
     /// Prepares to cut `packet`, which must have `meta.segmentation`.
     ///
     /// # Errors
-    /// Gives the packet back when its meta data do not fit its bytes, or its headers are not contiguous.
+    /// Gives the packet back when its meta data do not fit its bytes, or its headers are not
+    /// contiguous.
     pub fn new(
         mut packet: Packet,
         medium: Medium,
@@ -234,7 +236,8 @@ impl Layout {
         let Segmentation { kind, size, .. } = packet.meta().segmentation?;
         let wanted = packet.len().min(SEGMENT_HEADER_BYTES);
         if packet.head().len() < wanted && packet.frame_count() > 1 {
-            // Headers may be cut across frames; what cannot be pulled up is judged by what is there.
+            // Headers may be cut across frames; what cannot be pulled up is judged by what is
+            // there.
             let _ = packet.pull_up(wanted);
         }
         let checksum = packet.meta().checksum;

@@ -7,8 +7,9 @@
 //!   own bell  ◀── rung by B alone                 own bell ◀── rung by A alone
 //! ```
 //!
-//! The ends may live in different threads. A bell (eventfd) is rung only when its owner said that it sleeps, once per
-//! sleep; see the doorbell module for why no wake-up is lost. What does not fit the ring stays with the sender.
+//! The ends may live in different threads. A bell (eventfd) is rung only when its owner said that
+//! it sleeps, once per sleep; see the doorbell module for why no wake-up is lost. What does not fit
+//! the ring stays with the sender.
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +35,8 @@ pub struct PairConfig {
     pub mtu: usize,
     /// What packets start with.
     pub medium: Medium,
-    /// True: super-segments and partial checksums pass whole, nothing is summed. False: every packet fits the MTU and
-    /// carries its checksums, as on a wire.
+    /// True: super-segments and partial checksums pass whole, nothing is summed. False: every
+    /// packet fits the MTU and carries its checksums, as on a wire.
     pub offload: bool,
     /// Packets each direction holds.
     pub capacity: usize,
@@ -127,7 +128,8 @@ impl Drop for Hangup {
 }
 
 impl PairEnd {
-    /// True once the other end was dropped. What it sent before can still be received; what is sent is dropped.
+    /// True once the other end was dropped. What it sent before can still be received; what is sent
+    /// is dropped.
     pub fn is_closed(&self) -> bool {
         self.tx.is_closed()
     }
@@ -142,7 +144,8 @@ impl PairEnd {
     }
 }
 
-/// What is to be sent, made ready for the wire one packet at a time, and only when the ring has room for it.
+/// What is to be sent, made ready for the wire one packet at a time, and only when the ring has
+/// room for it.
 struct Outgoing<'a> {
     batch: &'a mut PacketBatch,
     cutting: &'a mut Option<Segmenter>,

@@ -1,10 +1,13 @@
-//! A packet socket (AF_PACKET) on an interface that exists: the stack shares the interface with the kernel.
+//! A packet socket (AF_PACKET) on an interface that exists: the stack shares the interface with the
+//! kernel.
 //!
-//! Super-segments and partial checksums pass whole both ways, by virtio-net headers; what the interface cannot do the
-//! kernel does. A batch is sent with one system call; each packet received takes one, straight into frames.
+//! Super-segments and partial checksums pass whole both ways, by virtio-net headers; what the
+//! interface cannot do the kernel does. A batch is sent with one system call; each packet received
+//! takes one, straight into frames.
 //!
-//! The kernel's own stack sees every received packet, too: give the interface no address of the kernel's, or filter, or
-//! it will answer with resets. Several sockets with the same fan-out group share the packets by flow.
+//! The kernel's own stack sees every received packet, too: give the interface no address of the
+//! kernel's, or filter, or it will answer with resets. Several sockets with the same fan-out group
+//! share the packets by flow.
 
 mod send;
 pub(crate) mod socket;
@@ -130,8 +133,8 @@ impl RawLink {
             message.msg_iovlen = slices.len();
             message.msg_control = (&raw mut control).cast();
             message.msg_controllen = size_of::<Control>();
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; they, `control` and the list
-            // itself outlive the call.
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`; they,
+            // `control` and the list itself outlive the call.
             let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
             self.stats.rx_syscalls += 1;
             if n < 0 {
@@ -152,7 +155,8 @@ impl RawLink {
         }
     }
 
-    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are, for the next read.
+    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are,
+    /// for the next read.
     fn accept(
         &mut self,
         header: &vnet::Header,
@@ -193,7 +197,8 @@ impl RawLink {
         Ok(packet)
     }
 
-    /// Puts as much of `batch` as there are slices for into one call; counts and drops what cannot be sent at all.
+    /// Puts as much of `batch` as there are slices for into one call; counts and drops what cannot
+    /// be sent at all.
     fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) {
         while let Some(packet) = batch.pop() {
             let is_super = packet.meta().segmentation.is_some();
@@ -209,7 +214,8 @@ impl RawLink {
         }
     }
 
-    /// Sends what is staged; false when the kernel takes nothing now, and what is left is back in `batch`.
+    /// Sends what is staged; false when the kernel takes nothing now, and what is left is back in
+    /// `batch`.
     fn send(&mut self, batch: &mut PacketBatch) -> bool {
         while !self.sends.is_empty() {
             self.stats.tx_syscalls += 1;

@@ -21,7 +21,8 @@ const NO_SLICE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_
 ///   counts   [ 3 2 … ]            slices of each
 /// ```
 ///
-/// The pointers are made anew by [`send`](Self::send) for each call, so the whole may move in between.
+/// The pointers are made anew by [`send`](Self::send) for each call, so the whole may move in
+/// between.
 pub(super) struct SendBatch {
     packets: PacketBatch,
     headers: [vnet::Header; BATCH_LIMIT],
@@ -31,7 +32,8 @@ pub(super) struct SendBatch {
     needed: usize,
 }
 
-// SAFETY: the pointers in `slices` and `messages` are written and read within one call of `send` only.
+// SAFETY: the pointers in `slices` and `messages` are written and read within one call of `send`
+// only.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
@@ -90,8 +92,8 @@ impl SendBatch {
             list = list.wrapping_add(message.msg_hdr.msg_iovlen);
         }
         let count = packets.len() as libc::c_uint;
-        // SAFETY: the first `count` messages point at lists of readable memory owned by `packets` and `headers`, all of
-        // which outlive the call.
+        // SAFETY: the first `count` messages point at lists of readable memory owned by `packets`
+        // and `headers`, all of which outlive the call.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, 0) };
         if sent < 0 {
             return Err(io::Error::last_os_error());
@@ -112,7 +114,8 @@ impl SendBatch {
         Some(packet)
     }
 
-    /// Puts what is staged back to the front of `batch`, in order. It came from there, so there is room.
+    /// Puts what is staged back to the front of `batch`, in order. It came from there, so there is
+    /// room.
     pub fn unstage(&mut self, batch: &mut PacketBatch) {
         self.packets.append(batch);
         std::mem::swap(&mut self.packets, batch);

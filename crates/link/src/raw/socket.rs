@@ -10,7 +10,8 @@ use crate::sys::check;
 /// Not in libc yet: leave out what this host sends.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole link-layer frames.
+/// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole
+/// link-layer frames.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, LinkError> {
     let index = netdev::index(name)?;
     let what = |step: &str| format!("{step} a packet socket on {name}");
@@ -44,7 +45,8 @@ pub(super) fn set<T: Copy>(fd: RawFd, option: libc::c_int, value: &T) -> io::Res
     check(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, size) }).map(|_| ())
 }
 
-/// Lets the interface pass frames of every group, or (`promiscuous`) to every station, while the socket is open.
+/// Lets the interface pass frames of every group, or (`promiscuous`) to every station, while the
+/// socket is open.
 pub(super) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkError> {
     let kind = if promiscuous { libc::PACKET_MR_PROMISC } else { libc::PACKET_MR_ALLMULTI };
     let request = libc::packet_mreq {

@@ -85,17 +85,19 @@ impl Device {
         Ok(())
     }
 
-    /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and cuts everything.
+    /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and
+    /// cuts everything.
     pub fn withdraw_offload(&mut self) {
         let _ = set_offload(self.fd.as_raw_fd(), 0);
         self.offload = false;
         self.udp_offload = false;
     }
 
-    /// Sets MTU, queue and addresses of the kernel's side and brings it up. Returns the MTU in force.
+    /// Sets MTU, queue and addresses of the kernel's side and brings it up. Returns the MTU in
+    /// force.
     ///
-    /// An unprivileged user of a device that an administrator made may do none of it: then the device is used as it
-    /// is, if it is up.
+    /// An unprivileged user of a device that an administrator made may do none of it: then the
+    /// device is used as it is, if it is up.
     pub fn configure(&mut self, config: &TapConfig) -> Result<usize, LinkError> {
         let name = self.name.as_str();
         let refused = match configure(name, config) {

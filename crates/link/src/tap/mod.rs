@@ -1,11 +1,11 @@
 //! TAP and TUN devices: the kernel is the other end.
 //!
-//! With virtio-net headers the kernel takes super-segments and partial checksums from us and gives them to us, IPv4
-//! and IPv6; without, packets are completed and cut in software. One system call moves one packet, straight from and
-//! into frames.
+//! With virtio-net headers the kernel takes super-segments and partial checksums from us and gives
+//! them to us, IPv4 and IPv6; without, packets are completed and cut in software. One system call
+//! moves one packet, straight from and into frames.
 //!
-//! The device ends with its descriptor (unless it was made persistent by somebody else): nothing is left behind by a
-//! killed process.
+//! The device ends with its descriptor (unless it was made persistent by somebody else): nothing is
+//! left behind by a killed process.
 
 mod device;
 mod probe;
@@ -111,11 +111,13 @@ impl std::fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Makes (or opens) the device, sets its MTU and addresses, brings it up, and checks its offloads.
+    /// Makes (or opens) the device, sets its MTU and addresses, brings it up, and checks its
+    /// offloads.
     ///
     /// # Errors
-    /// When the system has no TUN driver, or for want of privilege ([`LinkError::is_not_permitted`]). Offloads that
-    /// are not to be had are no error: see [`notes`](Self::notes).
+    /// When the system has no TUN driver, or for want of privilege
+    /// ([`LinkError::is_not_permitted`]). Offloads that are not to be had are no error: see
+    /// [`notes`](Self::notes).
     pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
         if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
             return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
@@ -191,7 +193,8 @@ impl Tap {
             let mut header = [0; vnet::HEADER_BYTES];
             let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
             let slices = self.spares.slices(&mut header[..header_len]);
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive the call.
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
+            // the call.
             let n = unsafe {
                 libc::readv(self.fd.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int)
             };
@@ -211,7 +214,8 @@ impl Tap {
         }
     }
 
-    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are, for the next read.
+    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are,
+    /// for the next read.
     fn accept(
         &mut self,
         header: &vnet::Header,
@@ -236,7 +240,8 @@ impl Tap {
         Ok(packet)
     }
 
-    /// What the link must do with `packet` before it is written. `None`: it is being cut, or was dropped.
+    /// What the link must do with `packet` before it is written. `None`: it is being cut, or was
+    /// dropped.
     fn prepare(&mut self, mut packet: Packet, pool: &Pool) -> Option<Packet> {
         if let Some(segmentation) = packet.meta().segmentation {
             let limit = match segmentation.kind {
@@ -293,7 +298,8 @@ impl Tap {
                 packet = copy;
                 continue;
             };
-            // SAFETY: every entry is readable memory of `packet` or `header`; both outlive the call.
+            // SAFETY: every entry is readable memory of `packet` or `header`; both outlive the
+            // call.
             let n = unsafe {
                 libc::writev(self.fd.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int)
             };

@@ -1,8 +1,9 @@
 //! The self-check at opening: does a super-segment with a partial checksum pass whole, both ways?
 //!
-//! A packet socket on the kernel's side of the device sends one and looks for the one we send, for IPv4 and IPv6. The
-//! packets are addressed to nobody: on Ethernet to a link address that no interface has, and on IP to the loopback
-//! address, which no outside packet may use (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3); every host drops them.
+//! A packet socket on the kernel's side of the device sends one and looks for the one we send, for
+//! IPv4 and IPv6. The packets are addressed to nobody: on Ethernet to a link address that no
+//! interface has, and on IP to the loopback address, which no outside packet may use (RFC 1122
+//! section 3.2.1.3, RFC 4291 section 2.5.3); every host drops them.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub(super) struct Checked {
     pub notes: Vec<String>,
 }
 
-/// Sends the probes through `device`, which is up. Control path: takes a few system calls, and a tenth
-/// of a second for each probe that does not arrive.
+/// Sends the probes through `device`, which is up. Control path: takes a few system calls, and a
+/// tenth of a second for each probe that does not arrive.
 pub(super) fn run(device: &Device, medium: Medium) -> Checked {
     let name = &device.name;
     let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };

@@ -177,7 +177,8 @@ impl Bench {
             ..Shape::new(is_v6, false, payload)
         }
         .build(&self.pool);
-        // Shape goes from the host to us: turn the ports round, which leaves the checksum as it was.
+        // Shape goes from the host to us: turn the ports round, which leaves the checksum as it
+        // was.
         let l4 =
             packet.len() - (packet.len() - self.medium.header_len() - if is_v6 { 40 } else { 20 });
         let head = packet.head_mut().unwrap();
@@ -248,8 +249,8 @@ fn exchange(bench: &mut Bench, is_v6: bool) {
     assert!(bytes(&reply).ends_with(b"echo me"));
 }
 
-/// A super-segment to the kernel's socket arrives there as datagrams, and one sent by the socket arrives here whole or
-/// in datagrams.
+/// A super-segment to the kernel's socket arrives there as datagrams, and one sent by the socket
+/// arrives here whole or in datagrams.
 fn super_segments(bench: &mut Bench, is_v6: bool) {
     const SIZE: usize = 1200;
     let medium = bench.medium;

@@ -1,7 +1,8 @@
 //! A capture of everything that passes a link, as pcap-ng.
 //!
-//! The captured copies carry complete checksums, also those that the link is still to complete, so that a reader sees
-//! no bad one. Super-segments are captured whole. Packets themselves are not touched.
+//! The captured copies carry complete checksums, also those that the link is still to complete, so
+//! that a reader sees no bad one. Super-segments are captured whole. Packets themselves are not
+//! touched.
 
 mod pcapng;
 
@@ -34,8 +35,9 @@ impl Default for TraceConfig {
 
 /// A link whose packets are captured as they pass.
 ///
-/// Sent packets are captured when the inner link has taken them (or dropped them), received ones as they are handed
-/// over. A failed write ends the capture and is kept ([`error`](Self::error)); the traffic goes on.
+/// Sent packets are captured when the inner link has taken them (or dropped them), received ones as
+/// they are handed over. A failed write ends the capture and is kept ([`error`](Self::error)); the
+/// traffic goes on.
 pub struct Trace<L, W: Write> {
     inner: L,
     out: W,

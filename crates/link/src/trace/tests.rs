@@ -45,7 +45,8 @@ fn blocks(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
     all
 }
 
-/// Super-segments and single packets, both families and protocols, out of one end and into the other.
+/// Super-segments and single packets, both families and protocols, out of one end and into the
+/// other.
 fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
     let pool = pool();
     let sink = Sink::default();
