@@ -46,7 +46,7 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
         while let Some(segment) = a.poll_transmit(now, &pool, &limits) {
             in_flight.push(segment);
         }
-        now = now + Duration::from_micros(20);
+        now += Duration::from_micros(20);
         let mut acks = [const { None }; 64];
         for chunk in in_flight.chunks_mut(32) {
             let mut count = 0;

@@ -25,6 +25,7 @@ mod info;
 pub mod isn;
 pub mod limits;
 mod ordered;
+mod rack;
 mod ranges;
 mod reassembly;
 mod receive;

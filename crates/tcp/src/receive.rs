@@ -300,7 +300,7 @@ impl Connection {
     /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
     /// data that is out of order is given up.
     fn store(&mut self, packet: Packet, pool: &Pool) -> bool {
-        if self.rcv.queue.len() == 0
+        if self.rcv.queue.is_empty()
             || self.memory_in() + packet.held_bytes() <= self.rcv.limit_bytes
         {
             return self.rcv.queue.append(packet).is_ok();

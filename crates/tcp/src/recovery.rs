@@ -9,7 +9,6 @@ use crate::congestion::{AckSample, Controller};
 use crate::connection::Connection;
 use crate::limits::DUPLICATE_THRESHOLD;
 use crate::scoreboard::Delivery;
-use crate::timers::Expiry;
 
 /// Where the sender stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,11 +49,11 @@ pub(crate) struct Recovery {
     prr_out: u64,
     prr_flight: u64,
     /// RFC 8985: RACK.xmit_ts, RACK.end_seq, RACK.rtt.
-    rack: Option<(Instant, u64)>,
-    rack_rtt: Duration,
+    pub(crate) rack: Option<(Instant, u64)>,
+    pub(crate) rack_rtt: Duration,
     pub(crate) reordering_seen: bool,
     /// RFC 8985: RACK.reo_wnd_mult and its persistence.
-    reo_wnd_mult: u8,
+    pub(crate) reo_wnd_mult: u8,
     reo_wnd_persist: u8,
     dsack_round: Option<u64>,
     /// The persist timer allows a part of a segment (RFC 9293 3.8.6.2.1).
@@ -195,50 +194,6 @@ impl Connection {
             nxt: self.snd.nxt,
         };
         self.congestion.on_ack(&mut self.window, &sample);
-    }
-
-    /// RFC 8985 6.2 step 2.
-    fn update_rack(&mut self, now: Instant, ack: &Acked) {
-        let Some(newest) = ack.delivery.newest else { return };
-        let rtt = now.saturating_duration_since(newest.at);
-        if newest.resent {
-            // an ACK of the original, not of what was sent again
-            let sent_ts = self.ts_now(newest.at);
-            let echoes_earlier =
-                ack.echo.is_some_and(|echo| (echo.wrapping_sub(sent_ts) as i32) < 0);
-            if echoes_earlier || rtt < self.rtt.min_rtt().unwrap_or_default() {
-                return;
-            }
-        }
-        self.recovery.rack_rtt = rtt;
-        if self.recovery.rack.is_none_or(|rack| rack < (newest.at, newest.end)) {
-            self.recovery.rack = Some((newest.at, newest.end));
-        }
-    }
-
-    /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
-    fn reordering_window(&self) -> Duration {
-        let mss = u64::from(self.snd.mss);
-        if !self.recovery.reordering_seen {
-            let many = self.board.sacked_ranges() as u64 >= u64::from(DUPLICATE_THRESHOLD)
-                || self.board.sacked_bytes() > mss * u64::from(DUPLICATE_THRESHOLD - 1);
-            if self.recovery.phase != Phase::Open || many {
-                return Duration::ZERO;
-            }
-        }
-        let quarter = self.rtt.min_rtt().unwrap_or_default() / 4;
-        (quarter * u32::from(self.recovery.reo_wnd_mult)).min(self.rtt.srtt())
-    }
-
-    /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
-    pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
-        let Some(rack) = self.recovery.rack else { return 0 };
-        let patience = self.recovery.rack_rtt + self.reordering_window();
-        let (newly, again) = self.board.detect_lost(rack, patience, now);
-        if let Some(at) = again {
-            self.timers.arm_retransmit(at, Expiry::Reorder);
-        }
-        newly
     }
 
     /// RFC 5681 3.2 and RFC 6582, for a peer without SACK.
@@ -459,63 +414,6 @@ impl Connection {
                 self.board.forget_lost();
             }
             _ => {}
-        }
-    }
-
-    /// RFC 8985 7.3: ask for an ACK of the tail.
-    pub(crate) fn on_loss_probe(&mut self, now: Instant) {
-        self.restart_retransmit(now);
-        let shrunk = self.snd.nxt > self.snd.edge;
-        if self.recovery.phase == Phase::Open && self.recovery.probe.is_none() && !shrunk {
-            self.recovery.probe_due = true;
-            self.counters.loss_probes += 1;
-        }
-    }
-
-    /// RFC 8985 7.4: did the probe repair a loss?
-    fn end_probe(&mut self, now: Instant, ack: &Acked) {
-        let Some((end, resent)) = self.recovery.probe else { return };
-        let una = self.snd.una;
-        if una < end {
-            return;
-        }
-        if !resent || ack.dsack_bytes > 0 {
-            self.recovery.probe = None;
-        } else if una > end {
-            // it did: one congestion response
-            self.recovery.probe = None;
-            if self.recovery.phase == Phase::Open {
-                self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
-                self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
-            }
-        } else if ack.duplicate {
-            self.recovery.probe = None;
-        }
-    }
-
-    /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
-    pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
-        self.restart_retransmit(now);
-        let Some((rto_at, _)) = self.timers.retransmit() else { return };
-        let usable = self.negotiated.sack
-            && self.recovery.phase == Phase::Open
-            && self.recovery.probe.is_none()
-            && self.board.sacked_bytes() == 0
-            && self.rtt.backoff() == 0
-            && self.rtt.srtt() > Duration::ZERO;
-        if !usable {
-            return;
-        }
-        let mut wait = 2 * self.rtt.srtt();
-        if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) {
-            // one segment: the peer may hold its ACK back
-            wait += Duration::from_millis(200);
-        } else {
-            wait += Duration::from_millis(2);
-        }
-        let at = now + wait;
-        if at < rto_at {
-            self.timers.arm_retransmit(at, Expiry::LossProbe);
         }
     }
 }

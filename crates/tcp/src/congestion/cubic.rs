@@ -154,7 +154,7 @@ mod tests {
                 let srtt = Duration::from_millis(100);
                 cubic.on_ack(&mut window, &AckSample { srtt, ..sample(now, per_ack) });
             }
-            now = now + Duration::from_millis(100);
+            now += Duration::from_millis(100);
         }
         let cwnd = window.cwnd_bytes as f64 / 1_000_000.0;
         assert!((0.97..1.03).contains(&cwnd), "{cwnd}");
@@ -170,7 +170,7 @@ mod tests {
         for _ in 0..60 {
             let cwnd = window.cwnd_bytes;
             cubic.on_ack(&mut window, &sample(now, cwnd));
-            now = now + Duration::from_millis(10);
+            now += Duration::from_millis(10);
         }
         // 60 round trips at 0.53, later 1 segment each
         assert!(window.cwnd_bytes > 7_000 + 30_000, "{}", window.cwnd_bytes);

@@ -265,11 +265,10 @@ impl Net {
         for _ in 0..copies {
             let mut at = depart + self.path.delay;
             if self.path.jitter > Duration::ZERO {
-                at = at
-                    + Duration::from_nanos(self.random.below(self.path.jitter.as_nanos() as u64));
+                at += Duration::from_nanos(self.random.below(self.path.jitter.as_nanos() as u64));
             }
             if self.random.chance(self.path.reorder) {
-                at = at + self.path.late;
+                at += self.path.late;
             }
             self.counter += 1;
             self.flying.push(Reverse((at, self.counter)));
@@ -398,8 +397,8 @@ impl Net {
     /// Moves `bytes[side]` from each side and closes; fails loudly when it does not finish in `limit`.
     pub fn transfer(&mut self, bytes: [u64; 2], limit: Duration) -> Duration {
         let begin = self.now;
-        for side in 0..2 {
-            self.sides[side].to_write = bytes[side];
+        for (side, bytes) in self.sides.iter_mut().zip(bytes) {
+            side.to_write = bytes;
         }
         if self.sides[0].connection.is_none() {
             self.connect(0);

@@ -1,0 +1,117 @@
+//! The scoreboard against a map of bytes, and RACK's judgement.
+
+use super::*;
+use proptest::prelude::*;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos(ms * 1_000_000)
+}
+
+/// Ten segments of 100 bytes, a millisecond apart, from offset 1.
+fn ten() -> Scoreboard {
+    let mut board = Scoreboard::new(1);
+    for i in 0..10 {
+        board.on_send(1 + i * 100, 101 + i * 100, at(i));
+    }
+    board
+}
+
+#[test]
+fn the_pipe_is_what_is_neither_sacked_nor_lost() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    assert_eq!(board.pipe(1, 1001), 1000);
+    board.on_sack(1, 301, 501, &mut delivery);
+    assert_eq!((delivery.bytes, board.pipe(1, 1001)), (200, 800));
+    assert_eq!(delivery.newest, Some(Transmission { at: at(4), end: 501, resent: false }));
+    assert_eq!(board.mark_lost(1, 401), 300);
+    assert_eq!(board.pipe(1, 1001), 500);
+    assert_eq!(board.next_lost(), Some((1, 301)));
+    board.on_resend(1, 101, at(20));
+    assert_eq!((board.next_lost(), board.pipe(1, 1001)), (Some((101, 301)), 600));
+    let mut delivery = Delivery::default();
+    board.on_cumulative(1, 101, &mut delivery);
+    assert_eq!((delivery.bytes, delivery.sent_once_at), (100, None));
+    assert_eq!(delivery.newest, Some(Transmission { at: at(20), end: 101, resent: true }));
+}
+
+#[test]
+fn rack_judges_what_was_sent_before_the_newest_delivered() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    board.on_sack(1, 401, 501, &mut delivery);
+    let patience = Duration::from_millis(10);
+    assert_eq!(board.detect_lost((at(4), 501), patience, at(12)), (300, Some(at(13))));
+    assert_eq!(board.detect_lost((at(4), 501), patience, at(13)), (100, None));
+    assert_eq!(board.next_lost(), Some((1, 401)));
+    // sent again, and lost again
+    board.on_resend(1, 101, at(14));
+    board.on_resend(101, 401, at(15));
+    assert_eq!(board.next_lost(), None);
+    board.on_sack(1, 101, 401, &mut delivery);
+    assert_eq!(board.detect_lost((at(15), 401), patience, at(25)), (600, None));
+    assert_eq!(board.next_lost(), Some((1, 101)));
+}
+
+#[test]
+fn what_arrives_late_and_was_sent_once_is_reordering() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    board.on_sack(1, 301, 401, &mut delivery);
+    assert_eq!(delivery.reordered, None);
+    board.on_cumulative(1, 101, &mut delivery);
+    assert_eq!(delivery.reordered, Some(1));
+}
+
+proptest! {
+    /// Whatever happens, the sums agree with a map of bytes.
+    #[test]
+    fn sums_agree(ops in proptest::collection::vec((0u8..5, 0u64..30, 1u64..10), 1..80)) {
+        let mut board = Scoreboard::new(9);
+        let (mut una, mut nxt, mut clock) = (1u64, 1u64, 0u64);
+        let mut model = vec!['.'; 4000];
+        for (op, start, len) in ops {
+            clock += 1;
+            let from = (una + start * 3).min(nxt);
+            let to = (from + len * 5).min(nxt);
+            let mut delivery = Delivery::default();
+            match op {
+                0 => {
+                    board.on_send(nxt, nxt + len * 7, at(clock));
+                    nxt += len * 7;
+                }
+                1 if from < to => {
+                    let new = (from..to).filter(|&i| model[i as usize] != 's').count() as u64;
+                    board.on_sack(una, from, to, &mut delivery);
+                    prop_assert_eq!(delivery.bytes, new);
+                    model[from as usize..to as usize].fill('s');
+                }
+                2 if from < to => {
+                    board.mark_lost(from, to);
+                    for i in from..to {
+                        if model[i as usize] != 's' {
+                            model[i as usize] = 'l';
+                        }
+                    }
+                }
+                3 => if let Some((a, b)) = board.next_lost() {
+                    let b = b.min(a + len * 4);
+                    prop_assert!((a..b).all(|i| model[i as usize] == 'l'));
+                    board.on_resend(a, b, at(clock));
+                    model[a as usize..b as usize].fill('r');
+                },
+                4 => {
+                    let new = (una..from).filter(|&i| model[i as usize] != 's').count() as u64;
+                    board.on_cumulative(una, from, &mut delivery);
+                    prop_assert_eq!(delivery.bytes, new);
+                    una = from;
+                }
+                _ => {}
+            }
+            let live = &model[una as usize..nxt as usize];
+            let gone = live.iter().filter(|c| matches!(c, 's' | 'l')).count() as u64;
+            prop_assert_eq!(board.pipe(una, nxt), nxt - una - gone);
+            prop_assert_eq!(board.lost_bytes(), live.iter().filter(|c| **c == 'l').count() as u64);
+        }
+    }
+}
