@@ -74,15 +74,15 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// The directory of this user, made when missing: `/run/millstream` for
-    /// root, else `millstream` under `$XDG_RUNTIME_DIR` or the temporary
-    /// directory. Call it before entering a user namespace.
+    /// The directory of this user, made when missing: `millstream` under
+    /// `$XDG_RUNTIME_DIR`, else under `/run` for root and under the temporary
+    /// directory for others. Call it before entering a user namespace.
     pub fn locate() -> Result<Self, Error> {
         let uid = geteuid();
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let path = match runtime.filter(|dir| dir.is_dir()) {
-            _ if uid.is_root() && Path::new("/run").is_dir() => "/run/millstream".into(),
             Some(dir) => dir.join("millstream"),
+            None if uid.is_root() && Path::new("/run").is_dir() => "/run/millstream".into(),
             None => std::env::temp_dir().join(format!("millstream-{uid}")),
         };
         Self::at(path)

@@ -127,6 +127,14 @@ pub const FACTORS: &[Factor] = &[
         "send and receive buffer of the sockets of both hosts",
     ),
     Factor {
+        name: "link",
+        levels: Levels::Words(&["tap", "memory"]),
+        default: "tap",
+        workloads: BOTH,
+        millstream_only: true,
+        help: "a TAP device with a kernel at its other end, or in memory with Millstream at both ends",
+    },
+    Factor {
         name: "engine",
         levels: Levels::Words(&["local", "net"]),
         default: "local",

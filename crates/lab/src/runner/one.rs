@@ -131,8 +131,9 @@ impl Run<'_> {
     fn link(&self) -> Link {
         match self.configuration().stack.as_str() {
             "kernel" => Link::Path(Path::Veth),
-            _ if self.setting.access.tap.is_ok() => Link::Path(Path::Tap),
-            _ => Link::Memory,
+            _ if self.configuration().level("link") == "memory" => Link::Memory,
+            _ if self.setting.access.tap.is_err() => Link::Memory,
+            _ => Link::Path(Path::Tap),
         }
     }
 

@@ -1,10 +1,12 @@
-//! Millstream's view of a connection under the names of the record.
+//! Millstream's view of connections and links in the terms of the laboratory.
 
 use std::collections::BTreeMap;
 
-use millstream::tcp::TcpInfo;
+use millstream::link::LinkStats;
+use millstream::tcp::{Config, TcpInfo};
 
 use super::ConnInfo;
+use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
@@ -45,4 +47,23 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         fields.insert("ssthresh_bytes".to_owned(), info.ssthresh_bytes as f64);
     }
     ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
+}
+
+/// What a link has carried.
+pub(super) fn link_bytes(stats: &LinkStats) -> LinkBytes {
+    LinkBytes {
+        rx_bytes: stats.rx_bytes,
+        rx_packets: stats.rx_packets,
+        tx_bytes: stats.tx_bytes,
+        tx_packets: stats.tx_packets,
+    }
+}
+
+/// Fixes the buffers of connections, or leaves them to the stack.
+pub(super) fn with_buffers(config: &mut Config, bytes: Option<usize>) {
+    if let Some(bytes) = bytes {
+        config.recv_buffer_bytes = bytes;
+        config.send_buffer_bytes = bytes;
+        config.auto_tune = false;
+    }
 }

@@ -3,15 +3,18 @@
 
 mod info;
 mod kernel;
-mod millstream;
+mod local;
+mod slots;
+mod threaded;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub use self::millstream::LocalNetwork;
 pub use kernel::KernelNetwork;
+pub use local::LocalNetwork;
+pub use threaded::ThreadedNetwork;
 
 use crate::worker::LinkBytes;
 

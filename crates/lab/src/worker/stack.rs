@@ -9,7 +9,7 @@ use millstream::{Engine, EngineConfig};
 
 use super::data::Opened;
 use super::protocol::{Engine as Placement, MillstreamJob, MillstreamLink};
-use crate::transport::{KernelNetwork, LocalNetwork, Network};
+use crate::transport::{KernelNetwork, LocalNetwork, Network, ThreadedNetwork};
 
 /// The kernel's sockets.
 pub(super) fn kernel(buffer_bytes: Option<usize>) -> Result<Opened, String> {
@@ -51,11 +51,16 @@ pub(super) fn millstream(
     buffer_bytes: Option<usize>,
     notes: Vec<String>,
 ) -> Result<Opened, String> {
-    let (engine, link) = engine(link, addresses).map_err(|error| error.to_string())?;
-    let mut network: Box<dyn Network> = match job.engine {
-        Placement::Local => Box::new(LocalNetwork::new(engine, link)),
-        Placement::Net => return Err("engine=net is not built yet".to_owned()),
+    let addresses = addresses.to_vec();
+    let build = move || engine(link, &addresses);
+    let local = |(engine, link)| -> Box<dyn Network> { Box::new(LocalNetwork::new(engine, link)) };
+    let network = match job.engine {
+        Placement::Local => build().map(local),
+        Placement::Net => {
+            ThreadedNetwork::spawn(build).map(|net| Box::new(net) as Box<dyn Network>)
+        }
     };
+    let mut network = network.map_err(|error| format!("cannot start Millstream: {error}"))?;
     network.set_buffers(buffer_bytes);
     Ok(Opened { network, stack: "millstream", notes })
 }

@@ -1,0 +1,151 @@
+//! Small real runs through the command: both stacks, both workloads, every
+//! kind of link.
+
+mod common;
+
+use common::{Place, hosts_possible, words};
+use millstream_lab::record::{RunRecord, keys};
+
+const TINY: &[&str] = &["--repeats", "1", "--duration", "0.3", "--warmup", "0.1"];
+
+fn run(place: &Place, arguments: &[&str]) -> Vec<RunRecord> {
+    let all: Vec<&str> = ["run"].iter().chain(arguments).chain(TINY).copied().collect();
+    let output = place.command(&all).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    place.runs()
+}
+
+fn check(runs: &[RunRecord]) {
+    for run in runs {
+        let label = format!("{} {}", run.stack, run.configuration());
+        assert!(run.validity.valid, "{label}: {:?}", run.validity);
+        let path = run.path.as_ref().unwrap();
+        assert!(path.agrees && path.counted_bytes >= path.reported_bytes, "{label}: {path:?}");
+        let main = if run.workload == "tcp_rr" { keys::TRANSACTIONS } else { keys::THROUGHPUT };
+        assert!(run.result(main).unwrap() > 0.0, "{label}");
+        assert!(run.intervals.series[main].len() >= 2, "{label}");
+        assert!(run.window.end_s > run.window.start_s && run.duration_s > run.window.end_s);
+        assert!(run.probes.tcp_info.iter().any(|info| info.stack == run.stack), "{label}");
+    }
+}
+
+#[test]
+fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("first-look");
+    let json = place.folder.join("runs.json");
+    let runs = run(&place, &["first-look", "--json", json.to_str().unwrap()]);
+    assert_eq!(runs.len(), 6);
+    check(&runs);
+    let lines = std::fs::read_to_string(json).unwrap();
+    let read: Vec<RunRecord> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(read, runs);
+    let id = runs[0].experiment_id.clone();
+    let page = place.folder.join("out").join(format!("{id}.html"));
+    assert!(std::fs::read_to_string(page).unwrap().contains("</html>"));
+    for arguments in [&["list"][..], &["show", &id], &["report", "first-look"]] {
+        let output = place.command(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", words(&output));
+        assert!(words(&output).contains("first-look"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn several_streams_both_ways_over_ipv6_without_offload() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("several");
+    let file = place.write(
+        "several.toml",
+        "name = \"several\"\nworkload = \"tcp_stream\"\n[factors]\ndirection = \"both\"\n\
+         streams = 3\nip = \"v6\"\noffload = \"off\"\nmtu = 1400\nmessage_bytes = 5000\n",
+    );
+    let runs = run(&place, &[file.to_str().unwrap()]);
+    assert_eq!(runs.len(), 2);
+    check(&runs);
+    for run in &runs {
+        assert_eq!(run.factors["ip"], "v6");
+        assert!(run.result("throughput_send_bits_per_s").unwrap() > 0.0);
+        assert!(run.result("throughput_recv_bits_per_s").unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn both_ends_in_memory_need_no_privilege() {
+    let place = Place::new("memory");
+    let runs = run(&place, &["first-look", "--stack", "millstream", "--set", "link=memory"]);
+    assert_eq!(runs.len(), 3);
+    check(&runs);
+    assert!(runs.iter().all(|run| run.environment.get("setting.link") == Some("memory")));
+}
+
+#[test]
+fn an_ordinary_user_has_hosts_of_his_own() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !hosts_possible() || !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can become an ordinary user");
+        return;
+    }
+    let place = Place::new("ordinary");
+    let program = place.folder.join("program");
+    std::fs::copy(env!("CARGO_BIN_EXE_millstream"), &program).unwrap();
+    for (path, mode) in [(&place.folder, 0o755), (&program, 0o755)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let allowed = std::process::Command::new("unshare")
+        .args(["-Urn", "true"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .status()
+        .is_ok_and(|status| status.success());
+    let output = std::process::Command::new(&program)
+        .args(["run", "first-look", "--repeats", "1", "--duration", "0.3", "--warmup", "0.1"])
+        .arg("--db")
+        .arg(place.database())
+        .arg("--out")
+        .arg(place.folder.join("out"))
+        .env("XDG_RUNTIME_DIR", &place.folder)
+        .current_dir(&place.folder)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let runs = place.runs();
+    check(&runs);
+    if allowed {
+        assert!(words(&output).contains("Not root"), "{}", words(&output));
+        assert_eq!(runs.len(), 6);
+    } else {
+        assert!(words(&output).contains("in-memory link"), "{}", words(&output));
+        assert_eq!(runs.len(), 3);
+    }
+}
+
+#[test]
+fn what_is_refused_is_one_line_with_what_is_allowed() {
+    let place = Place::new("refused");
+    let wrong = place.write("wrong.toml", "name = \"x\"\nworkload = \"tcp_stream\"\nrepeat = 3\n");
+    let cases: [(&[&str], &str); 5] = [
+        (&["run", "no-such"], "first-look"),
+        (&["run", wrong.to_str().unwrap()], "unknown key 'repeat'"),
+        (&["run", "first-look", "--set", "direction=up"], "send, recv, both"),
+        (&["run", "first-look", "--stack", "lwip"], "kernel, millstream"),
+        (&["run", "missing.toml"], "missing.toml"),
+    ];
+    for (arguments, expected) in cases {
+        let output = place.command(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+        assert!(error.starts_with("millstream: ") && error.contains(expected), "{error}");
+    }
+    let output = place.command(&["show", "x"]).output().unwrap();
+    assert!(!output.status.success() && words(&output).contains("millstream: "));
+}

@@ -1,0 +1,133 @@
+//! Millstream with its engine in the application's thread, as a [`Network`].
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use millstream::local::{Event, Stack, TcpListener, TcpStream};
+use millstream::route::LinkId;
+use millstream::{Engine, SocketId};
+
+use super::info::{conn_info, link_bytes, with_buffers};
+use super::slots::Slots;
+use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use crate::worker::LinkBytes;
+
+/// See the module's promise.
+pub struct LocalNetwork {
+    stack: Stack,
+    link: LinkId,
+    listeners: Vec<TcpListener>,
+    connections: Slots<TcpStream>,
+    by_socket: HashMap<SocketId, ConnId>,
+    events: Vec<Event>,
+    config: millstream::tcp::Config,
+}
+
+impl LocalNetwork {
+    /// Over an engine whose only link is `link`.
+    pub fn new(engine: Engine, link: LinkId) -> Self {
+        Self {
+            config: engine.tcp_config().clone(),
+            stack: Stack::new(engine),
+            link,
+            listeners: Vec::new(),
+            connections: Slots::new(),
+            by_socket: HashMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, stream: TcpStream) -> ConnId {
+        let id = stream.id();
+        let conn = self.connections.add(stream);
+        self.by_socket.insert(id, conn);
+        conn
+    }
+}
+
+impl Network for LocalNetwork {
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let listener = TcpListener::bind_with(&self.stack, address, backlog, &self.config)?;
+        let taken = listener.local_addr()?;
+        self.listeners.push(listener);
+        Ok((self.listeners.len() - 1, taken))
+    }
+
+    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId> {
+        let (stream, _) = self.listeners[listener].accept()?;
+        Ok(self.add(stream))
+    }
+
+    fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
+        let stream = TcpStream::connect_with(&self.stack, address, &self.config)?;
+        Ok(self.add(stream))
+    }
+
+    fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connections.read(conn, buffer)
+    }
+
+    fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        self.connections.write(conn, data)
+    }
+
+    fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {
+        if self.connections.watch(conn, (readable, writable))? {
+            self.connections.stream(conn)?.set_nonblocking(true)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        self.connections.collect(ready);
+        // With something to do already the stack still gets its turn, but does not sleep.
+        let timeout = if ready.is_empty() { timeout } else { Duration::ZERO };
+        let waited = self.stack.wait(Some(timeout), &mut self.events);
+        for event in self.events.drain(..) {
+            if let Some(&conn) = self.by_socket.get(&event.id) {
+                self.connections.note(conn, event.readiness);
+            }
+        }
+        ready.clear();
+        self.connections.collect(ready);
+        waited
+    }
+
+    fn shutdown_write(&mut self, conn: ConnId) -> io::Result<()> {
+        self.connections.stream(conn)?.shutdown(Shutdown::Write)
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(stream) = self.connections.take(conn) {
+            self.by_socket.remove(&stream.id());
+        }
+    }
+
+    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo> {
+        Some(conn_info(&self.connections.stream(conn).ok()?.info().ok()?))
+    }
+
+    fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {
+        self.connections.stream(conn)?.set_nodelay(on)
+    }
+
+    fn set_buffers(&mut self, bytes: Option<usize>) {
+        with_buffers(&mut self.config, bytes);
+    }
+
+    fn finish(&mut self, timeout: Duration) {
+        self.listeners.clear();
+        let _ = self.stack.sleep(timeout);
+    }
+
+    fn link_bytes(&self) -> Option<LinkBytes> {
+        self.stack.engine().link_stats(self.link).map(|stats| link_bytes(&stats))
+    }
+}

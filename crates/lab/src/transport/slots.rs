@@ -1,0 +1,140 @@
+//! Connections by number, with what is known of their readiness. Millstream
+//! tells edges; what was told and not yet used up is kept here.
+
+use std::io::{self, Read, Write};
+
+use millstream::Readiness;
+
+use super::{ConnId, Ready};
+
+/// The connections of a network.
+pub(super) struct Slots<S> {
+    slots: Vec<Option<Slot<S>>>,
+}
+
+struct Slot<S> {
+    stream: S,
+    /// What `wait` is to report; `None`: the connection blocks.
+    wants: Option<(bool, bool)>,
+    readable: bool,
+    writable: bool,
+}
+
+impl<S> Slots<S> {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new() }
+    }
+
+    /// Edges before the first watch are not seen, so a new connection counts as
+    /// ready: the first try tells.
+    pub(super) fn add(&mut self, stream: S) -> ConnId {
+        self.slots.push(Some(Slot { stream, wants: None, readable: true, writable: true }));
+        self.slots.len() - 1
+    }
+
+    fn slot(&mut self, conn: ConnId) -> io::Result<&mut Slot<S>> {
+        let slot = self.slots.get_mut(conn).and_then(Option::as_mut);
+        slot.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(super) fn stream(&mut self, conn: ConnId) -> io::Result<&mut S> {
+        self.slot(conn).map(|slot| &mut slot.stream)
+    }
+
+    pub(super) fn take(&mut self, conn: ConnId) -> Option<S> {
+        self.slots.get_mut(conn).and_then(Option::take).map(|slot| slot.stream)
+    }
+
+    /// Says what is wanted; true when it is the first time.
+    pub(super) fn watch(&mut self, conn: ConnId, wants: (bool, bool)) -> io::Result<bool> {
+        let slot = self.slot(conn)?;
+        Ok(slot.wants.replace(wants).is_none())
+    }
+
+    pub(super) fn note(&mut self, conn: ConnId, news: Readiness) {
+        if let Ok(slot) = self.slot(conn) {
+            slot.readable |= news.readable || news.closed;
+            slot.writable |= news.writable || news.closed;
+        }
+    }
+
+    /// Adds those that are ready for what is wanted of them.
+    pub(super) fn collect(&self, ready: &mut Vec<Ready>) {
+        let one = |(conn, slot): (ConnId, &Option<Slot<S>>)| {
+            let slot = slot.as_ref()?;
+            let (read, write) = slot.wants?;
+            let (readable, writable) = (read && slot.readable, write && slot.writable);
+            (readable || writable).then_some(Ready { conn, readable, writable })
+        };
+        ready.extend(self.slots.iter().enumerate().filter_map(one));
+    }
+}
+
+impl<S: Read + Write> Slots<S> {
+    pub(super) fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        let slot = self.slot(conn)?;
+        let result = slot.stream.read(buffer);
+        slot.readable &= !would_block(&result);
+        result
+    }
+
+    pub(super) fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        let slot = self.slot(conn)?;
+        let result = slot.stream.write(data);
+        slot.writable &= !would_block(&result);
+        result
+    }
+}
+
+fn would_block<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream that always would block.
+    struct Dry;
+
+    impl Read for Dry {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Dry {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn readiness_lasts_until_a_try_would_block() {
+        let mut slots = Slots::new();
+        let conn = slots.add(Dry);
+        let ready = |slots: &Slots<Dry>| {
+            let mut ready = Vec::new();
+            slots.collect(&mut ready);
+            ready
+        };
+        assert_eq!(ready(&slots), [], "nobody asked");
+        assert!(slots.watch(conn, (true, false)).unwrap());
+        let readable = [Ready { conn, readable: true, writable: false }];
+        assert_eq!(ready(&slots), readable);
+        assert_eq!(ready(&slots), readable, "it was not used up");
+        assert!(slots.read(conn, &mut [0]).is_err());
+        assert_eq!(ready(&slots), []);
+        slots.note(conn, Readiness { readable: false, writable: false, closed: true });
+        assert_eq!(ready(&slots), readable, "the end is something to read");
+        assert!(!slots.watch(conn, (false, true)).unwrap());
+        assert!(ready(&slots)[0].writable);
+        slots.take(conn);
+        assert_eq!(ready(&slots), []);
+        assert!(slots.read(conn, &mut [0]).is_err() && slots.stream(conn).is_err());
+    }
+}

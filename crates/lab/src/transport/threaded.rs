@@ -1,0 +1,128 @@
+//! Millstream with its engine in a thread of its own, as a [`Network`].
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream};
+use millstream::route::LinkId;
+use millstream::{Engine, Readiness};
+
+use super::info::{conn_info, link_bytes, with_buffers};
+use super::slots::Slots;
+use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use crate::worker::LinkBytes;
+
+/// See the module's promise.
+pub struct ThreadedNetwork {
+    stack: Stack,
+    link: LinkId,
+    listeners: Vec<TcpListener>,
+    connections: Slots<TcpStream>,
+    poller: Poller,
+    news: Vec<(usize, Readiness)>,
+    config: millstream::tcp::Config,
+}
+
+impl ThreadedNetwork {
+    /// Starts the engine that `build` makes with its only link, on the CPUs of
+    /// the calling thread.
+    pub fn spawn(
+        build: impl FnOnce() -> io::Result<(Engine, LinkId)> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let stack = Stack::spawn(Placement::default(), move || {
+            let (engine, link) = build()?;
+            let _ = tell.send((link, engine.tcp_config().clone()));
+            Ok(engine)
+        })?;
+        let (link, config) = told.recv().map_err(io::Error::other)?;
+        let poller = Poller::new(&stack);
+        let (listeners, connections, news) = (Vec::new(), Slots::new(), Vec::new());
+        Ok(Self { stack, link, listeners, connections, poller, news, config })
+    }
+}
+
+impl Network for ThreadedNetwork {
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        backlog: usize,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let listener = TcpListener::bind_with(&self.stack, address, backlog, &self.config)?;
+        let taken = listener.local_addr()?;
+        self.listeners.push(listener);
+        Ok((self.listeners.len() - 1, taken))
+    }
+
+    fn accept(&mut self, listener: ListenerId) -> io::Result<ConnId> {
+        let (stream, _) = self.listeners[listener].accept()?;
+        Ok(self.connections.add(stream))
+    }
+
+    fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
+        let stream = TcpStream::connect_with(&self.stack, address, &self.config)?;
+        Ok(self.connections.add(stream))
+    }
+
+    fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        self.connections.read(conn, buffer)
+    }
+
+    fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        self.connections.write(conn, data)
+    }
+
+    fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {
+        if self.connections.watch(conn, (readable, writable))? {
+            let stream = self.connections.stream(conn)?;
+            stream.set_nonblocking(true)?;
+            self.poller.add(stream, conn)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        self.connections.collect(ready);
+        let timeout = if ready.is_empty() { timeout } else { Duration::ZERO };
+        let waited = self.poller.wait(Some(timeout), &mut self.news);
+        for (conn, readiness) in self.news.drain(..) {
+            self.connections.note(conn, readiness);
+        }
+        ready.clear();
+        self.connections.collect(ready);
+        waited
+    }
+
+    fn shutdown_write(&mut self, conn: ConnId) -> io::Result<()> {
+        self.connections.stream(conn)?.shutdown(Shutdown::Write)
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        drop(self.connections.take(conn));
+    }
+
+    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo> {
+        Some(conn_info(&self.connections.stream(conn).ok()?.info().ok()?))
+    }
+
+    fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {
+        self.connections.stream(conn)?.set_nodelay(on)
+    }
+
+    fn set_buffers(&mut self, bytes: Option<usize>) {
+        with_buffers(&mut self.config, bytes);
+    }
+
+    fn finish(&mut self, timeout: Duration) {
+        self.listeners.clear();
+        std::thread::sleep(timeout);
+    }
+
+    fn link_bytes(&self) -> Option<LinkBytes> {
+        let link = self.link;
+        let stats = self.stack.with_engine(move |engine| engine.link_stats(link)).ok()??;
+        Some(link_bytes(&stats))
+    }
+}
