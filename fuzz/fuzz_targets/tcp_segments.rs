@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use millstream_fuzz::{Input, pattern, pattern_bytes};
-use millstream_packet::{Instant, Packet, Pool, PoolConfig};
+use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, Pool, PoolConfig};
 use millstream_tcp::{
     Config, CongestionKind, Connection, FourTuple, Keepalive, PayloadMode, State, TransmitLimits,
     reset_for,
@@ -40,6 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             peer.step(&mut input);
         }
+        peer.check_memory();
         drop(peer);
         assert_eq!(pool.stats().used_frames, 0, "frames were lost");
     });
@@ -60,6 +61,8 @@ struct Peer<'a> {
     stamp: u32,
     written: u32,
     read: u32,
+    /// The most memory that the buffers may hold, as configured so far.
+    buffers_bytes: usize,
 }
 
 impl<'a> Peer<'a> {
@@ -106,8 +109,20 @@ impl<'a> Peer<'a> {
         let (rcv_nxt, snd_nxt) = (PEER_ISN + 1, ISN + 1);
         let stream = (!active).then_some(rcv_nxt);
         let (stamp, written, read) = (0, 0, 0);
-        let mut peer =
-            Self { pool, connection, now, limits, rcv_nxt, stream, snd_nxt, stamp, written, read };
+        let buffers_bytes = (8192 << (size >> 5)) + (8192 << (size >> 3 & 7));
+        let mut peer = Self {
+            pool,
+            connection,
+            now,
+            limits,
+            rcv_nxt,
+            stream,
+            snd_nxt,
+            stamp,
+            written,
+            read,
+            buffers_bytes,
+        };
         peer.transmit();
         if flags & 128 == 0 {
             // Most runs are past the handshake at once.
@@ -150,6 +165,14 @@ impl<'a> Peer<'a> {
         let _ = self.connection.info();
     }
 
+    /// Limits count the memory held, whatever the sizes of the segments; one burst
+    /// and one write may be under way beyond them.
+    fn check_memory(&self) {
+        let held = self.pool.stats().used_frames * (FRAME_SIZE_BYTES + 64);
+        let limit = self.buffers_bytes + 2 * 70_000;
+        assert!(held <= limit, "{held} bytes held, the limits are {limit}");
+    }
+
     fn knob(&mut self, input: &mut Input<'_>) {
         match input.byte() % 6 {
             0 => {
@@ -162,6 +185,7 @@ impl<'a> Peer<'a> {
             }
             2 => {
                 let bytes = usize::from(input.short());
+                self.buffers_bytes = self.buffers_bytes.max(3 * bytes.max(8192));
                 self.connection.set_buffers(Some(bytes), Some(bytes * 2));
             }
             3 => self.connection.set_nodelay(input.byte() & 1 == 0),
