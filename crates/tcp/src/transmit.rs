@@ -7,6 +7,7 @@ use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
 use crate::state::State;
+use crate::timers::Expiry;
 
 /// How the payload of a segment leaves the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,12 +299,14 @@ impl Connection {
             end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
             "beyond the peer's window"
         );
+        let same_burst = self.snd.last_sent_at == now && self.snd.nxt - self.snd.una > 2 * mss;
         self.snd.last_sent_at = now;
         self.snd.waiting_since.get_or_insert(now);
         match self.timers.retransmit() {
-            Some((_, crate::timers::Expiry::Timeout | crate::timers::Expiry::Reorder))
-                if chosen.resend => {}
-            Some((_, crate::timers::Expiry::Reorder)) => {}
+            Some((_, Expiry::Timeout)) if chosen.resend => {}
+            Some((_, Expiry::Reorder)) => {}
+            // the timers were started by the segment before, at the same moment
+            Some(_) if same_burst && !chosen.resend => {}
             _ => self.arm_loss_timers(now),
         }
     }
