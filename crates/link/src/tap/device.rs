@@ -19,9 +19,8 @@ const TUN_F_USO6: libc::c_ulong = 0x40;
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
 
-/// An opened device.
+/// An opened device, apart from its descriptors (one for each queue).
 pub(super) struct Device {
-    pub fd: OwnedFd,
     pub name: String,
     /// Packets carry virtio-net headers.
     pub vnet: bool,
@@ -35,7 +34,7 @@ pub(super) struct Device {
 
 impl Device {
     /// Opens the device of `config` in the calling thread's namespace and negotiates.
-    pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
+    pub fn open(config: &TapConfig, multi_queue: bool) -> Result<(OwnedFd, Self), LinkError> {
         let mut notes = Vec::new();
         let fd = open_clone()?;
         let mut vnet = config.vnet_hdr;
@@ -48,17 +47,23 @@ impl Device {
                 .push("the kernel's TUN driver has no virtio-net headers: plain frames".to_owned());
             vnet = false;
         }
-        let name = attach(fd.as_raw_fd(), config, vnet)?;
-        let mut device = Self { fd, name, vnet, offload: false, udp_offload: false, notes };
+        let name = attach(fd.as_raw_fd(), config.name.as_deref(), config.kind, vnet, multi_queue)?;
+        let mut device = Self { name, vnet, offload: false, udp_offload: false, notes };
         if vnet {
-            device.negotiate(config.offload)?;
+            device.negotiate(fd.as_raw_fd(), config.offload)?;
         }
-        Ok(device)
+        Ok((fd, device))
+    }
+
+    /// One more queue of this device, which must have been opened for several.
+    pub fn another_queue(&self, kind: TapKind) -> Result<OwnedFd, LinkError> {
+        let fd = open_clone()?;
+        attach(fd.as_raw_fd(), Some(&self.name), kind, self.vnet, true)?;
+        Ok(fd)
     }
 
     /// Agrees on the header's size and on what the kernel may leave undone in it.
-    fn negotiate(&mut self, offload: bool) -> Result<(), LinkError> {
-        let fd = self.fd.as_raw_fd();
+    fn negotiate(&mut self, fd: RawFd, offload: bool) -> Result<(), LinkError> {
         let size = HEADER_BYTES as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int.
         check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &raw const size) }).map_err(|e| {
@@ -87,8 +92,8 @@ impl Device {
 
     /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and
     /// cuts everything.
-    pub fn withdraw_offload(&mut self) {
-        let _ = set_offload(self.fd.as_raw_fd(), 0);
+    pub fn withdraw_offload(&mut self, fd: RawFd) {
+        let _ = set_offload(fd, 0);
         self.offload = false;
         self.udp_offload = false;
     }
@@ -138,20 +143,29 @@ fn open_clone() -> Result<OwnedFd, LinkError> {
 }
 
 /// Attaches `fd` to a new device, or to the existing one of that name, and returns the name.
-fn attach(fd: RawFd, config: &TapConfig, vnet: bool) -> Result<String, LinkError> {
-    let wanted = config.name.as_deref().unwrap_or(match config.kind {
+fn attach(
+    fd: RawFd,
+    name: Option<&str>,
+    kind: TapKind,
+    vnet: bool,
+    multi_queue: bool,
+) -> Result<String, LinkError> {
+    let wanted = name.unwrap_or(match kind {
         TapKind::Tap => "mstap%d",
         TapKind::Tun => "mstun%d",
     });
     let what = || format!("make or open the device {wanted}");
     let mut request = interface_request(wanted).map_err(|e| LinkError::from_io(what(), e))?;
     let mut flags = libc::IFF_NO_PI;
-    flags |= match config.kind {
+    flags |= match kind {
         TapKind::Tap => libc::IFF_TAP,
         TapKind::Tun => libc::IFF_TUN,
     };
     if vnet {
         flags |= libc::IFF_VNET_HDR;
+    }
+    if multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq.

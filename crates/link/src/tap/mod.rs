@@ -119,14 +119,33 @@ impl Tap {
     /// ([`LinkError::is_not_permitted`]). Offloads that are not to be had are no error: see
     /// [`notes`](Self::notes).
     pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
-        if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
-            return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
-        }
-        netdev::run_in(config.netns.as_deref(), || Self::open_here(config))?
+        check(config)?;
+        netdev::run_in(config.netns.as_deref(), || Ok(Self::open_here(config, false)?.0))?
     }
 
-    fn open_here(config: &TapConfig) -> Result<Self, LinkError> {
-        let mut device = Device::open(config)?;
+    /// As [`open`](Self::open), with several queues, each a link for an engine of its own.
+    ///
+    /// The kernel sends the packets of a flow to the queue that the flow's packets last came from
+    /// (and those of a flow it has not seen by hash), so a flow stays in order on one queue.
+    ///
+    /// # Errors
+    /// As `open`; also when there are more queues than the driver has.
+    pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, LinkError> {
+        check(config)?;
+        netdev::run_in(config.netns.as_deref(), || {
+            let (first, device) = Self::open_here(config, true)?;
+            let mut all = vec![first];
+            while all.len() < queues {
+                let fd = device.another_queue(config.kind)?;
+                let capabilities = all[0].capabilities.clone();
+                all.push(Self::assemble(fd, &device, capabilities));
+            }
+            Ok(all)
+        })?
+    }
+
+    fn open_here(config: &TapConfig, multi_queue: bool) -> Result<(Self, Device), LinkError> {
+        let (fd, mut device) = Device::open(config, multi_queue)?;
         let mtu = device.configure(config)?;
         let medium = match config.kind {
             TapKind::Tap => Medium::Ethernet,
@@ -134,10 +153,10 @@ impl Tap {
         };
         let mut whole = device.offload;
         if whole && config.self_check {
-            let checked = probe::run(&device, medium);
+            let checked = probe::run(fd.as_raw_fd(), &device.name, medium);
             whole = checked.sends_whole;
             if !checked.receives_whole {
-                device.withdraw_offload();
+                device.withdraw_offload(fd.as_raw_fd());
             }
             device.notes.extend(checked.notes);
         }
@@ -145,38 +164,46 @@ impl Tap {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
-        let Device { fd, name, vnet, offload, udp_offload, notes } = device;
+        let super_segment = Some(limits::SUPER_SEGMENT_BYTES);
         let capabilities = Capabilities {
-            rx_checksum: offload,
+            rx_checksum: device.offload,
             tx_checksum: TransmitChecksum { v4: whole, v6: whole },
-            tso_bytes: whole.then_some(limits::SUPER_SEGMENT_BYTES),
-            uso_bytes: (whole && udp_offload).then_some(limits::SUPER_SEGMENT_BYTES),
-            rx_merge: offload,
+            tso_bytes: super_segment.filter(|_| whole),
+            uso_bytes: super_segment.filter(|_| whole && device.udp_offload),
+            rx_merge: device.offload,
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
         };
-        let longest = mtu + if medium == Medium::Ethernet { limits::LINK_HEADER_BYTES } else { 0 };
-        // One byte more than the longest tells a packet that was cut short.
-        let room = if offload {
-            limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES
+        Ok((Self::assemble(fd, &device, capabilities), device))
+    }
+
+    fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
+        let link_header = match capabilities.medium {
+            Medium::Ethernet => limits::LINK_HEADER_BYTES,
+            Medium::Ip => 0,
+        };
+        let longest = capabilities.mtu + link_header;
+        let room = if capabilities.rx_merge {
+            limits::SUPER_SEGMENT_BYTES as usize + link_header
         } else {
             longest
         };
-        Ok(Self {
+        Self {
             fd,
-            name,
+            name: device.name.clone(),
             capabilities,
-            vnet,
+            vnet: device.vnet,
             longest,
+            // One byte more than the longest tells a packet that was cut short.
             spares: SpareFrames::new(room + 1),
             gather: GatherList::new(),
             expected: Expectation::new(),
             cutting: None,
             segment: None,
             blocked: false,
-            notes,
+            notes: device.notes.clone(),
             stats: LinkStats::default(),
-        })
+        }
     }
 
     /// What was asked for and not had, one sentence each. Empty when everything was had.
@@ -347,6 +374,14 @@ impl Tap {
             }
         }
     }
+}
+
+/// Refuses what no device can be.
+fn check(config: &TapConfig) -> Result<(), LinkError> {
+    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
+        return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
+    }
+    Ok(())
 }
 
 /// A link address beside that of the kernel's side of `name`: the same but for its last bit.

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
 
-use super::device::Device;
 use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
 use crate::raw::socket;
 use crate::sys::{PollEntry, poll};
@@ -29,10 +28,9 @@ pub(super) struct Checked {
     pub notes: Vec<String>,
 }
 
-/// Sends the probes through `device`, which is up. Control path: takes a few system calls, and a
+/// Sends the probes through the device `name`, which is up and whose other end is `tap`. Control path: takes a few system calls, and a
 /// tenth of a second for each probe that does not arrive.
-pub(super) fn run(device: &Device, medium: Medium) -> Checked {
-    let name = &device.name;
+pub(super) fn run(tap: RawFd, name: &str, medium: Medium) -> Checked {
     let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };
     let socket = match socket::open(name) {
         Ok(socket) => socket,
@@ -41,7 +39,7 @@ pub(super) fn run(device: &Device, medium: Medium) -> Checked {
             return checked;
         }
     };
-    let (tap, kernel) = (device.fd.as_raw_fd(), socket.as_raw_fd());
+    let kernel = socket.as_raw_fd();
     for (family, is_v6) in [("IPv4", false), ("IPv6", true)] {
         let probe = Probe::new(medium, is_v6);
         if !probe.passes(tap, kernel) {

@@ -374,3 +374,50 @@ fn a_missing_namespace_or_name_is_an_error() {
     assert!(Tap::open(&config).is_err());
     assert!(Tap::open(&TapConfig { mtu: 10, ..TapConfig::default() }).is_err());
 }
+
+#[test]
+fn a_flow_comes_back_to_the_queue_it_left_from() {
+    const QUEUES: usize = 3;
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let (host, ours) = addresses(false);
+    let config = TapConfig {
+        netns: Some(namespace.path()),
+        host_addresses: vec![(host, 24)],
+        kind: TapKind::Tun,
+        ..TapConfig::default()
+    };
+    let Some(mut queues) = permitted(Tap::open_queues(&config, QUEUES)) else { return };
+    let pool = pool();
+    let socket = namespace.run(|| UdpSocket::bind((host, OUR_PORT))).unwrap().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    for round in 0..4 {
+        for (i, queue) in queues.iter_mut().enumerate() {
+            let shape = Shape {
+                medium: Medium::Ip,
+                src: ours,
+                dst: host,
+                ..Shape::new(false, false, vec![i as u8, round])
+            };
+            let mut packet = shape.build(&pool);
+            // A source port for each queue; the pseudo-header does not cover it.
+            packet.head_mut().unwrap()[21] = i as u8;
+            let mut batch = PacketBatch::new();
+            batch.push(packet).unwrap();
+            queue.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+            let mut buffer = [0; 10];
+            let (n, from) = socket.recv_from(&mut buffer).unwrap();
+            socket.send_to(&buffer[..n], from).unwrap();
+        }
+    }
+    let mut heard = [0; QUEUES];
+    for (i, queue) in queues.iter_mut().enumerate() {
+        let mut batch = PacketBatch::new();
+        while queue.receive(Instant::ZERO, &pool, &mut batch).unwrap() > 0 {}
+        for packet in batch.iter().filter(|packet| packet.len() == 30) {
+            let parsed = parse(packet, Medium::Ip);
+            assert_eq!(parsed.payload, [i as u8, heard[i]]);
+            heard[i] += 1;
+        }
+    }
+    assert_eq!(heard, [4; QUEUES]);
+}
