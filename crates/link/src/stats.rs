@@ -114,6 +114,9 @@ pub struct LinkStats {
     pub rx_syscalls: u64,
     /// System calls made to send.
     pub tx_syscalls: u64,
+    /// Times a receive ended because the pool had no frame to read into; the packets wait where
+    /// they are.
+    pub rx_starved: u64,
     /// Times the other side was woken (pair).
     pub wakeups: u64,
     /// Times the link took nothing more for want of room; the packets stayed with the caller.

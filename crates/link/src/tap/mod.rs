@@ -215,6 +215,7 @@ impl Tap {
     fn read(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
         loop {
             if !self.spares.fill(pool) {
+                self.stats.rx_starved += 1;
                 return Ok(None);
             }
             let mut header = [0; vnet::HEADER_BYTES];

@@ -28,8 +28,8 @@ pub(super) struct Checked {
     pub notes: Vec<String>,
 }
 
-/// Sends the probes through the device `name`, which is up and whose other end is `tap`. Control path: takes a few system calls, and a
-/// tenth of a second for each probe that does not arrive.
+/// Sends the probes through the device `name`, which is up and whose other end is `tap`. Control
+/// path: takes a few system calls, and a tenth of a second for each probe that does not arrive.
 pub(super) fn run(tap: RawFd, name: &str, medium: Medium) -> Checked {
     let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };
     let socket = match socket::open(name) {

@@ -421,3 +421,23 @@ fn a_flow_comes_back_to_the_queue_it_left_from() {
     }
     assert_eq!(heard, [4; QUEUES]);
 }
+
+#[test]
+fn without_frames_packets_wait_in_the_kernel() {
+    let Some(mut bench) = Bench::open(TapConfig { kind: TapKind::Tun, ..TapConfig::default() })
+    else {
+        return;
+    };
+    let small = Pool::new(millstream_packet::PoolConfig::fixed(64)).unwrap();
+    let mut hoard = Vec::new();
+    while let Some(packet) = small.alloc(0) {
+        hoard.push(packet);
+    }
+    bench.socket(false).send_to(b"patience", (addresses(false).1, PORT)).unwrap();
+    let mut batch = PacketBatch::new();
+    assert_eq!(bench.tap.receive(Instant::ZERO, &small, &mut batch).unwrap(), 0);
+    assert_eq!(bench.tap.stats().rx_starved, 1);
+    hoard.clear();
+    let heard = bench.hear(|packet| is_datagram(packet, Medium::Ip));
+    assert_eq!(payload(&heard, Medium::Ip), b"patience");
+}
