@@ -149,8 +149,13 @@ impl Engine {
         }
         self.out.stats.tcp_rx_segments += 1;
         let payload = (!payload.is_empty()).then_some(payload);
+        let way = socket.path.way(self.out.generations());
         socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
-        self.tcp.collect_events(slot, &mut self.events);
+        let connected = self.tcp.collect_events(slot, &mut self.events);
+        if let (true, Some(way)) = (connected, way) {
+            // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
+            self.out.neighbors.confirm(now, way.link, way.next_hop);
+        }
         self.tcp.mark_dirty(slot);
     }
 

@@ -163,11 +163,12 @@ impl TcpTable {
     }
 
     /// Tells the application, or the listener, what happened to a connection since it was last asked.
-    pub fn collect_events(&mut self, slot: u32, events: &mut EventQueue) {
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
+    /// True when its handshake was done by that.
+    pub fn collect_events(&mut self, slot: u32, events: &mut EventQueue) -> bool {
+        let Some(socket) = self.sockets.get_mut(slot) else { return false };
         let news = socket.conn.take_events();
         if news.is_empty() {
-            return;
+            return false;
         }
         if news.connected && socket.half_open {
             socket.half_open = false;
@@ -188,6 +189,7 @@ impl TcpTable {
             };
             events.push(socket.id, &mut socket.pending, what);
         }
+        news.connected
     }
 
     /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send. One

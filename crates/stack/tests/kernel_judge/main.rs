@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `MILLSTREAM_JUDGE_BYTES` sets the size of the large transfers (1 GiB each way in release, 32 MiB
-//! otherwise), `MILLSTREAM_JUDGE_KEEP` a directory that keeps the captures.
+//! otherwise), `MILLSTREAM_JUDGE_KEEP` a directory that keeps the captures,
+//! `MILLSTREAM_JUDGE_EXAMPLES` the directory of examples that are built already.
 
 mod bulk;
 mod capture;

@@ -24,6 +24,9 @@ impl Drop for Example {
 
 /// The built example, which `cargo test --tests` alone does not build.
 fn build(name: &str) -> PathBuf {
+    if let Some(built) = std::env::var_os("MILLSTREAM_JUDGE_EXAMPLES") {
+        return PathBuf::from(built).join(name);
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--offline", "--package", "millstream", "--example", name]);

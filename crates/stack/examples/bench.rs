@@ -1,0 +1,356 @@
+//! Measures the stack alone over an in-memory pair, both ends in one thread, and over a TAP device with
+//! the kernel's sockets at the other end.
+//!
+//! ```text
+//! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
+//! cargo run --release --example bench -- pair-rr [--offload]
+//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net]
+//! ```
+//! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
+//! their own (`unshare -n`).
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use millstream::link::sys::pin_current_thread;
+use millstream::link::{Link, PairConfig, Tap, TapConfig, pair};
+use millstream::packet::{Pool, PoolConfig};
+use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
+
+struct Options {
+    offload: bool,
+    packets: bool,
+    net: bool,
+    same: bool,
+    seconds: u64,
+    mtu: usize,
+    buffer: usize,
+    call: usize,
+    busy_poll_us: u64,
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let what = words.next().unwrap_or_default();
+    let mut o = Options {
+        offload: what.starts_with("tap"),
+        packets: false,
+        net: false,
+        same: false,
+        seconds: 2,
+        mtu: 1500,
+        buffer: 4 << 20,
+        call: 128 << 10,
+        busy_poll_us: 50,
+    };
+    while let Some(word) = words.next() {
+        let mut number = || words.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        match word.as_str() {
+            "--offload" => o.offload = true,
+            "--no-offload" => o.offload = false,
+            "--packets" => o.packets = true,
+            "--net" => o.net = true,
+            "--same" => o.same = true,
+            "--seconds" => o.seconds = number() as u64,
+            "--mtu" => o.mtu = number(),
+            "--buffer" => o.buffer = number(),
+            "--call" => o.call = number(),
+            "--busy-poll-us" => o.busy_poll_us = number() as u64,
+            other => return eprintln!("error: unknown option {other}"),
+        }
+    }
+    match what.as_str() {
+        "pair-bulk" => pair_bulk(&o),
+        "pair-rr" => pair_rr(&o),
+        "tap-send" | "tap-receive" | "tap-rr" => tap(&o, &what),
+        _ => eprintln!("error: pair-bulk, pair-rr, tap-send, tap-receive or tap-rr"),
+    }
+}
+
+fn config(pool: &Pool, o: &Options) -> EngineConfig {
+    let mut config = EngineConfig::new(pool.clone());
+    config.tcp.send_buffer_bytes = o.buffer;
+    config.tcp.recv_buffer_bytes = o.buffer;
+    config.busy_poll = Duration::from_micros(o.busy_poll_us);
+    config
+}
+
+fn engine(pool: &Pool, o: &Options, link: impl Link + 'static, address: &str) -> Engine {
+    let mut engine = Engine::new(config(pool, o)).expect("an engine");
+    let link = engine.add_link(Box::new(link)).expect("a link");
+    engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
+    engine
+}
+
+/// Two engines with one open connection.
+fn connected(o: &Options) -> (Engine, SocketId, Engine, SocketId) {
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    let link = PairConfig { offload: o.offload, mtu: o.mtu, ..PairConfig::default() };
+    let (a, b) = pair(link).expect("a pair");
+    let mut a = engine(&pool, o, a, "10.0.0.1/24");
+    let mut b = engine(&pool, o, b, "10.0.0.2/24");
+    let addr: SocketAddr = "10.0.0.2:9".parse().expect("an address");
+    let listener = b.tcp_listen(addr, 1).expect("listen");
+    let client = a.tcp_connect(addr).expect("connect");
+    let server = loop {
+        for engine in [&mut a, &mut b] {
+            let now = engine.refresh_time();
+            engine.turn(now);
+        }
+        if let Ok((id, _)) = b.tcp_accept(listener) {
+            break id;
+        }
+    };
+    a.tcp_set_nodelay(client, true).expect("nodelay");
+    b.tcp_set_nodelay(server, true).expect("nodelay");
+    (a, client, b, server)
+}
+
+fn pair_bulk(o: &Options) {
+    let (mut a, client, mut b, server) = connected(o);
+    let data = vec![7_u8; o.call];
+    let mut sink = vec![0_u8; o.call];
+    let mut waiting = None;
+    let (mut moved, start, cpu) = (0_u64, Instant::now(), own_seconds());
+    let limit = Duration::from_secs(o.seconds);
+    while start.elapsed() < limit {
+        for _ in 0..16 {
+            if o.packets {
+                loop {
+                    let packet = match waiting.take() {
+                        Some(packet) => packet,
+                        None => match a.pool().alloc_chain(0, 60_000) {
+                            Some(mut packet) => {
+                                drop(packet.commit(60_000));
+                                packet
+                            }
+                            None => break,
+                        },
+                    };
+                    if let Err((packet, _)) = a.tcp_write_packet(client, packet) {
+                        waiting = Some(packet);
+                        break;
+                    }
+                }
+            } else {
+                while a.tcp_write(client, &data) == Ok(data.len()) {}
+            }
+            let now = a.refresh_time();
+            a.turn(now);
+            b.turn(now);
+            if o.packets {
+                while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
+                    moved += packet.len() as u64;
+                }
+            } else {
+                while let Ok(len) = b.tcp_read(server, &mut sink) {
+                    moved += len as u64;
+                }
+            }
+        }
+    }
+    // One thread: its own processor time, whatever else the machine does.
+    let seconds = own_seconds() - cpu;
+    let segments = moved as f64 / (o.mtu - 52) as f64;
+    println!(
+        "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {}",
+        moved as f64 * 8e-9 / seconds,
+        seconds * 1e9 / segments,
+        seconds / (moved as f64 * 1e-9),
+        b.stats().rx_packets,
+        b.stats().tcp_rx_merged,
+    );
+    println!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
+}
+
+fn pair_rr(o: &Options) {
+    let (mut a, client, mut b, server) = connected(o);
+    let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
+    let limit = Duration::from_secs(o.seconds);
+    let mut byte = [0];
+    while start.elapsed() < limit {
+        for _ in 0..256 {
+            a.tcp_write(client, &byte).expect("write");
+            let now = a.refresh_time();
+            a.turn(now);
+            b.turn(now);
+            while b.tcp_read(server, &mut byte) == Err(Error::WouldBlock) {
+                b.turn(now);
+            }
+            b.tcp_write(server, &byte).expect("write");
+            b.flush();
+            a.turn(now);
+            while a.tcp_read(client, &mut byte) == Err(Error::WouldBlock) {
+                a.turn(now);
+                b.turn(now);
+            }
+            done += 1;
+        }
+    }
+    let seconds = own_seconds() - cpu;
+    println!("pair-rr: {:.0} ns per transaction", seconds * 1e9 / done as f64);
+    println!("packets {} {}", a.stats().tx_packets as f64 / done as f64, b.stats().tx_packets as f64 / done as f64);
+}
+
+/// CPU time of the whole machine that was not idle, in seconds.
+fn busy_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    let idle = fields.get(3).unwrap_or(&0.0) + fields.get(4).unwrap_or(&0.0);
+    (fields.iter().take(8).sum::<f64>() - idle) / 100.0
+}
+
+/// Processor time of this process, in seconds.
+fn own_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<f64> = after.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+    (fields.get(10).unwrap_or(&0.0) + fields.get(11).unwrap_or(&0.0)) / 100.0
+}
+
+/// A stream of either placement.
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+fn tap(o: &Options, what: &str) {
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    let tap = Tap::open(&TapConfig {
+        vnet_hdr: o.offload,
+        offload: o.offload,
+        mtu: o.mtu,
+        host_addresses: vec![("10.0.0.1".parse().expect("an address"), 24)],
+        ..TapConfig::default()
+    })
+    .unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        std::process::exit(2)
+    });
+    tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
+    let kernel = std::net::TcpListener::bind("10.0.0.1:0").expect("bind");
+    let addr = kernel.local_addr().expect("an address");
+    let limit = Duration::from_secs(o.seconds);
+    let (call, mode) = (o.call, what.to_string());
+    let kernel_cpu = if o.same { 0 } else { 1 };
+    let peer = std::thread::spawn(move || {
+        pin_current_thread(kernel_cpu).expect("CPU 1");
+        kernel_side(&kernel.accept().expect("accept").0, &mode, call, limit)
+    });
+    let engine = engine(&pool, o, tap, "10.0.0.2/24");
+    if o.net {
+        let placement = net::Placement { cpu: Some(0), busy_poll: None };
+        let stack = net::Stack::spawn(placement, move || Ok(engine)).expect("a stack");
+        let stream = net::TcpStream::connect(&stack, addr).expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        our_side(stream, what, o, || stack.stats().ok());
+        drop(stack);
+    } else {
+        pin_current_thread(0).expect("CPU 0");
+        let stack = local::Stack::new(engine);
+        let stream = local::TcpStream::connect(&stack, addr).expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        our_side(stream, what, o, || Some(stack.engine().stats().clone()));
+    }
+    drop(peer.join());
+}
+
+/// The kernel's end: the other half of what the stack does.
+fn kernel_side(mut stream: &std::net::TcpStream, mode: &str, call: usize, limit: Duration) {
+    stream.set_nodelay(true).expect("nodelay");
+    let mut data = vec![0; call];
+    let start = Instant::now();
+    match mode {
+        "tap-send" => while stream.read(&mut data).is_ok_and(|len| len != 0) {},
+        "tap-receive" => {
+            while start.elapsed() < limit && stream.write_all(&data).is_ok() {}
+            drop(stream.shutdown(std::net::Shutdown::Both));
+        }
+        _ => {
+            while stream.read(&mut data[..1]).is_ok_and(|len| len != 0) {
+                if stream.write_all(&data[..1]).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn our_side(
+    mut stream: impl Stream,
+    what: &str,
+    o: &Options,
+    stats: impl Fn() -> Option<millstream::EngineStats>,
+) {
+    let mut data = vec![3_u8; o.call];
+    let (start, busy, own) = (Instant::now(), busy_seconds(), own_seconds());
+    let limit = Duration::from_secs(o.seconds);
+    let mut moved = 0_u64;
+    let mut times = Vec::new();
+    match what {
+        "tap-send" => {
+            while start.elapsed() < limit {
+                stream.write_all(&data).expect("write");
+                moved += data.len() as u64;
+            }
+        }
+        "tap-receive" => {
+            while let Ok(len) = stream.read(&mut data) {
+                if len == 0 {
+                    break;
+                }
+                moved += len as u64;
+            }
+        }
+        _ => {
+            while start.elapsed() < limit {
+                let begin = Instant::now();
+                stream.write_all(&data[..1]).expect("write");
+                stream.read_exact(&mut data[..1]).expect("read");
+                times.push(begin.elapsed().as_nanos() as u64);
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let (busy, own) = (busy_seconds() - busy, own_seconds() - own);
+    if times.is_empty() {
+        let gb = moved as f64 * 1e-9;
+        println!(
+            "{what}: {:.1} Gb/s, machine {:.3} s/GB, process {:.3} s/GB",
+            gb * 8.0 / seconds,
+            busy / gb,
+            own / gb
+        );
+    } else {
+        times.sort_unstable();
+        let at = |share: f64| times[(times.len() as f64 * share) as usize] as f64 / 1000.0;
+        println!(
+            "{what}: {:.0}/s, p50 {:.1} us, p99 {:.1} us, process {:.2} cores",
+            times.len() as f64 / seconds,
+            at(0.5),
+            at(0.99),
+            own / seconds
+        );
+    }
+    if let Some(s) = stats() {
+        println!(
+            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} drops {:?}",
+            s.turns,
+            s.idle_turns,
+            s.sleeps,
+            s.rx_packets,
+            s.rx_bytes as f64 / s.rx_packets.max(1) as f64,
+            s.tx_packets,
+            s.tx_bytes as f64 / s.tx_packets.max(1) as f64,
+            s.tcp_tx_pure,
+            s.tcp_rx_merged,
+            s.drops_by_name().collect::<Vec<_>>()
+        );
+    }
+}
