@@ -29,9 +29,6 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let file = kept::database(&arguments.database)?;
     // Before any thread is started: a user namespace can be entered only then.
     let access = Access::obtain();
-    for note in access.notes() {
-        eprintln!("note: {note}");
-    }
     let store = Store::open(&file).map_err(kept::stored)?;
     let setting = Setting {
         program: worker_program()?,
@@ -89,6 +86,9 @@ impl Observer for Keeper {
     fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error> {
         self.store.save_experiment(experiment).map_err(kept::stored)?;
         self.experiment = Some(experiment.clone());
+        for note in &experiment.notes {
+            eprintln!("note: {note}");
+        }
         self.progress.begin(&experiment.id, plan.len());
         Ok(())
     }

@@ -149,3 +149,73 @@ fn what_is_refused_is_one_line_with_what_is_allowed() {
     let output = place.command(&["show", "x"]).output().unwrap();
     assert!(!output.status.success() && words(&output).contains("millstream: "));
 }
+
+#[test]
+fn the_engine_in_its_own_thread_runs_every_workload() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("threaded");
+    let file = place.write(
+        "threaded.toml",
+        "name = \"threaded\"\nworkload = [\"tcp_stream\", \"tcp_rr\"]\n[factors]\nstack = \"millstream\"\n\
+         engine = \"net\"\n[factors.tcp_stream]\nstreams = [1, 4]\ndirection = [\"send\", \"recv\"]\n",
+    );
+    let runs = run(&place, &[file.to_str().unwrap()]);
+    assert_eq!(runs.len(), 5);
+    check(&runs);
+}
+
+#[test]
+fn socket_buffers_and_placement_are_factors() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("factors");
+    let runs = run(
+        &place,
+        &["first-look", "--set", "socket_buffer_bytes=65536", "--set", "placement=same"],
+    );
+    assert_eq!(runs.len(), 6);
+    check(&runs);
+    for run in &runs {
+        assert_eq!(run.environment.get("placement.far_cpu"), Some("0"));
+        for (role, worker) in run.probes.workers.as_ref().unwrap() {
+            // The very first look may find it where it was born.
+            let elsewhere: u64 = worker.seen_on_cpu.range(1..).map(|(_, &n)| n).sum();
+            assert!(elsewhere <= 1, "{role}: {:?}", worker.seen_on_cpu);
+        }
+    }
+}
+
+/// A user without any right: not even a user namespace of his own.
+#[test]
+fn where_everything_is_forbidden_both_ends_are_in_memory_and_that_is_said() {
+    let place = Place::new("forbidden");
+    let inner = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
+         --inh-caps=-all {} run first-look --repeats 1 --duration 0.3 --warmup 0.1 --db {} --out {}",
+        env!("CARGO_BIN_EXE_millstream"),
+        place.database().display(),
+        place.folder.join("out").display(),
+    );
+    let begin = |script: &str| {
+        std::process::Command::new("unshare")
+            .args(["-Ur", "sh", "-c", script])
+            .env("XDG_RUNTIME_DIR", &place.folder)
+            .output()
+            .ok()
+    };
+    let Some(output) = begin("exec setpriv --bounding-set=-all true")
+        .filter(|output| output.status.success())
+        .and_then(|_| begin(&inner))
+    else {
+        eprintln!("skipped: unshare(1) or setpriv(1) is missing or not permitted");
+        return;
+    };
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(words(&output).contains("in-memory link"), "{}", words(&output));
+    let runs = place.runs();
+    check(&runs);
+    assert_eq!(runs.len(), 3, "the kernel's runs are left out");
+}

@@ -252,4 +252,31 @@ mod tests {
         let tested = far.iter().find(|i| i.name == FAR_INTERFACE).unwrap();
         assert!(tested.rx_bytes / tested.rx_packets <= 1514, "{tested:?}");
     }
+
+    /// A run that claims the veth pair while its bytes go over loopback.
+    #[test]
+    fn a_wrong_path_is_found_out() {
+        use crate::integrity::{Claim, check};
+        use std::io::{Read, Write};
+        let Some(hosts) = hosts(true, 1500) else { return };
+        let before = hosts.counters().unwrap();
+        let moved = hosts.far().run(|| {
+            let listener = TcpListener::bind((Path::Veth.far_address(false), 0)).unwrap();
+            let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut peer, _) = listener.accept().unwrap();
+            let writer = std::thread::spawn(move || stream.write_all(&vec![7; 1 << 20]).unwrap());
+            let mut data = Vec::new();
+            peer.read_to_end(&mut data).unwrap();
+            writer.join().unwrap();
+            data.len() as u64
+        });
+        let after = hosts.counters().unwrap();
+        let claim = Claim { to_far_bytes: moved, to_near_bytes: 0 };
+        let (proof, reasons) = check(claim, &before, &after, FAR_INTERFACE, Some(NEAR_INTERFACE));
+        assert!(!proof.agrees && proof.counted_bytes < moved, "{proof:?}");
+        assert!(
+            reasons.iter().any(|r| r.contains("far/lo, which is not under test")),
+            "{reasons:?}"
+        );
+    }
 }

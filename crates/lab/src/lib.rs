@@ -2,6 +2,7 @@
 
 pub mod record;
 
+pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod hosts;
@@ -12,11 +13,10 @@ pub mod namespace;
 pub mod netlink;
 pub mod privilege;
 pub mod probe;
-pub mod transport;
-pub mod workload;
-pub mod environment;
-pub mod store;
-pub mod stats;
-pub mod worker;
-pub mod runner;
 pub mod report;
+pub mod runner;
+pub mod stats;
+pub mod store;
+pub mod transport;
+pub mod worker;
+pub mod workload;

@@ -44,3 +44,7 @@ pub const LINGER_MS: u64 = 30;
 pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;
 /// What a worker may take to exit before it is killed.
 pub const LEAVE_TIMEOUT_MS: u64 = 500;
+/// How long the machine is looked at before the first run.
+pub const LOOK_BEFORE_MS: u64 = 300;
+/// CPUs busy with other work that are worth a note.
+pub const BUSY_BEFORE_CPUS: f64 = 0.2;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
@@ -62,7 +63,13 @@ pub fn obtain() -> (Privilege, Option<String>) {
 
 fn enter_user_namespace() -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
-    unshare(CloneFlags::CLONE_NEWUSER)?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| match error {
+        // user_namespaces(7): the limit on their number, often zero.
+        Errno::ENOSPC | Errno::EUSERS => {
+            io::Error::other("their number is limited by user.max_user_namespaces")
+        }
+        other => other.into(),
+    })?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     // A group map is accepted only once setgroups(2) is given up: user_namespaces(7).
     fs::write("/proc/self/setgroups", "deny")?;

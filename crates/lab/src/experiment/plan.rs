@@ -200,7 +200,7 @@ mod tests {
         for run in &runs {
             assert_eq!(run.configuration.level("ip"), "v6");
             assert_eq!(run.configuration.number("request_bytes"), 1);
-            assert_eq!(run.configuration.named.contains_key("ip"), true);
+            assert!(run.configuration.named.contains_key("ip"));
             assert!(run.configuration.settings.contains_key("mtu"));
         }
     }

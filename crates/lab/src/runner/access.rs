@@ -1,8 +1,8 @@
 //! What this process may do: make hosts, make TAP devices, or neither.
 
-use std::fs::File;
+use millstream::link::{Tap, TapConfig};
 
-use crate::hosts::{Hosts, HostsConfig};
+use crate::hosts::{Hosts, HostsConfig, TAP_INTERFACE};
 use crate::privilege::{self, Privilege};
 
 /// See the module's promise. The reasons are for the user and for the record.
@@ -25,11 +25,9 @@ impl Access {
             return Self { privilege, ..Self::nothing(&reason) };
         }
         let config = HostsConfig { mtu: 1500, offload: true };
-        let hosts = Hosts::set_up("ms-try", config).map(drop).map_err(|error| error.to_string());
-        let device = File::options().read(true).write(true).open("/dev/net/tun").map(drop);
-        let tap = match &hosts {
-            Err(reason) => Err(reason.clone()),
-            Ok(()) => device.map_err(|error| format!("/dev/net/tun: {error}")),
+        let (hosts, tap) = match Hosts::set_up("ms-try", config) {
+            Ok(hosts) => (Ok(()), try_tap(&hosts)),
+            Err(error) => (Err(error.to_string()), Err(error.to_string())),
         };
         Self { privilege, hosts, tap }
     }
@@ -62,4 +60,15 @@ impl Access {
         }
         notes
     }
+}
+
+/// Makes a TAP device as a worker would, and lets it go.
+fn try_tap(hosts: &Hosts) -> Result<(), String> {
+    let config = TapConfig {
+        name: Some(TAP_INTERFACE.to_owned()),
+        netns: Some(hosts.far().path().to_owned()),
+        self_check: false,
+        ..TapConfig::default()
+    };
+    Tap::open(&config).map(drop).map_err(|error| error.to_string())
 }

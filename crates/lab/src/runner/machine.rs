@@ -8,7 +8,6 @@ use crate::workload::monotonic_ns;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineTime {
     at_ns: u64,
-    busy_ticks: u64,
     idle_ticks: u64,
     steal_ticks: u64,
     cpus: u64,
@@ -41,31 +40,27 @@ impl MachineTime {
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         };
         // user nice system idle iowait irq softirq steal; guest time is inside user.
-        let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ticks[..] else {
+        let [_user, _nice, _system, idle, iowait, _irq, _softirq, steal, ..] = ticks[..] else {
             return None;
         };
         Some(Self {
             at_ns,
-            busy_ticks: user + nice + system + irq + softirq,
             idle_ticks: idle + iowait,
             steal_ticks: steal,
             cpus: stat.lines().filter(one).count() as u64,
         })
     }
 
-    /// What was used since `earlier`. Where the idle time and the number of
-    /// CPUs give a smaller error than the busy ticks, they decide: idle time is
-    /// measured, busy time is sampled at ticks.
+    /// What was used since `earlier`: what was neither idle nor stolen, for idle
+    /// time is measured while busy time is sampled at ticks.
     pub fn since(&self, earlier: &Self) -> MachineUse {
         let tick = 1.0 / ticks_per_s();
         let elapsed_s = (self.at_ns - earlier.at_ns) as f64 / 1e9;
         let span = |now: u64, then: u64| now.saturating_sub(then) as f64 * tick;
         let steal_s = span(self.steal_ticks, earlier.steal_ticks);
-        let sampled = span(self.busy_ticks, earlier.busy_ticks);
         let all = elapsed_s * self.cpus as f64;
-        let measured = all - span(self.idle_ticks, earlier.idle_ticks) - steal_s;
-        let busy_s = if measured > 0.0 && self.cpus > 0 { measured } else { sampled };
-        MachineUse { elapsed_s, busy_s, steal_s }
+        let busy_s = all - span(self.idle_ticks, earlier.idle_ticks) - steal_s;
+        MachineUse { elapsed_s, busy_s: busy_s.max(0.0), steal_s }
     }
 }
 

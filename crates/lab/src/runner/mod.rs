@@ -10,13 +10,16 @@ mod results;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub use access::Access;
+use machine::MachineTime;
 pub use process::WorkerProgram;
 
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun, plan, shuffle_seed};
 use crate::leftovers::StateDir;
+use crate::limits;
 use crate::record::{ExperimentRecord, RunRecord, Timestamp};
 
 /// Set by SIGINT and SIGTERM; looked at between steps and while waiting.
@@ -94,6 +97,7 @@ pub fn run(
     let runs = possible(plan(definition, seed), &setting.access, &mut notes)?;
     let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());
     describe::fill(&mut experiment, definition, setting, runs.len(), notes);
+    note_other_work(&mut experiment);
     observer.begin(&experiment, &runs)?;
     let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
     let mut claim = setting.state.claim(&label)?;
@@ -122,6 +126,23 @@ pub fn run(
     }
     observer.end(&experiment)?;
     ending.map(|()| (experiment, records))
+}
+
+/// Looks for a moment how busy the machine is before anything runs: that load
+/// would count as the stacks' own.
+fn note_other_work(experiment: &mut ExperimentRecord) {
+    let before = MachineTime::now();
+    std::thread::sleep(Duration::from_millis(limits::LOOK_BEFORE_MS));
+    let Some((then, now)) = before.zip(MachineTime::now()) else { return };
+    let used = now.since(&then);
+    let cpus = used.busy_s / used.elapsed_s;
+    experiment.environment.set("machine.busy_before_cpus", format!("{cpus:.2}"));
+    if cpus > limits::BUSY_BEFORE_CPUS {
+        experiment.notes.push(format!(
+            "The machine was not idle before the first run: other work used {cpus:.1} CPUs. \
+             Throughput, latency and CPU per byte include its effect."
+        ));
+    }
 }
 
 /// Leaves out what cannot run here, with a note for each kind.
