@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::limits;
@@ -144,7 +145,9 @@ impl Hosts {
             netlink.set_up(name, Some(config.mtu))?;
             netlink.add_address(name, path.address(false, number), PREFIX_V4)?;
             if std::path::Path::new("/proc/sys/net/ipv6").exists() {
-                netlink.add_address(name, path.address(true, number), PREFIX_V6)?;
+                let address = path.address(true, number);
+                netlink.add_address(name, address, PREFIX_V6)?;
+                await_local_route(address)?;
             }
             Ok(())
         })
@@ -174,6 +177,23 @@ impl Hosts {
             far: self.far.run(read).map_err(Error::host("read the far interfaces"))?,
         })
     }
+}
+
+/// Waits until the kernel receives for an IPv6 address: it puts the address's
+/// local route in some time after the request has been answered, and drops what
+/// comes before.
+fn await_local_route(address: IpAddr) -> io::Result<()> {
+    let IpAddr::V6(address) = address else { return Ok(()) };
+    let route = format!("{:032x} 80 ", address.to_bits());
+    let deadline = Instant::now() + Duration::from_millis(limits::STEP_TIMEOUT_MS);
+    while Instant::now() < deadline {
+        let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route")?;
+        if routes.lines().any(|line| line.starts_with(&route)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address} gets no local route")))
 }
 
 /// Gives the kernel its best inside the current namespace and returns what it

@@ -117,7 +117,7 @@ pub const FACTORS: &[Factor] = &[
         BOTH,
         Levels::Words(&["split", "same", "free"]),
         "split",
-        "near host on CPU 0 and far on CPU 1, both on CPU 0, or wherever the kernel puts them",
+        "the hosts on the first two CPUs, both on the first, or wherever the kernel puts them",
     ),
     factor(
         "socket_buffer_bytes",

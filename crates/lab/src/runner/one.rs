@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
 use super::machine::{MachineTime, MachineUse};
 use super::process::WorkerProcess;
 use super::{Interrupt, Setting, results};
@@ -73,13 +76,16 @@ pub(super) fn execute(
     Ok(record)
 }
 
-/// CPUs of the near and of the far host; a machine with one CPU has both there.
+/// CPUs of the near and of the far host: the first two that this process may
+/// use; where there is one, both have that.
 fn placement(level: &str) -> (Option<usize>, Option<usize>) {
-    let second = usize::from(std::thread::available_parallelism().is_ok_and(|n| n.get() > 1));
+    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
+    let first = cpus.next();
     match level {
-        "same" => (Some(0), Some(0)),
+        "same" => (first, first),
         "free" => (None, None),
-        _ => (Some(0), Some(second)),
+        _ => (first, cpus.next().or(first)),
     }
 }
 
