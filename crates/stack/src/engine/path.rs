@@ -25,10 +25,12 @@ struct Known {
 }
 
 impl Path {
-    /// The way, when it is still the right one.
+    /// The way, when it is still the right one and the neighbour is known. (Becoming known does not
+    /// change a generation.)
     #[inline]
     pub fn way(&self, generations: Generations) -> Option<Way> {
-        self.known.as_ref().filter(|known| known.generations == generations).map(|known| known.way)
+        let known = self.known.as_ref()?;
+        (known.generations == generations && known.template.is_some()).then_some(known.way)
     }
 
     /// The headers for the way.

@@ -102,11 +102,12 @@ impl Engine {
     }
 
     /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a
-    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit).
+    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit). News
+    /// that nobody has taken do not keep it from sleeping: ask [`Engine::has_events`] before.
     pub fn run_once(&mut self, max_sleep: Option<Duration>) -> io::Result<Turn> {
         let now = self.refresh_time();
         let turn = self.turn(now);
-        if turn.progress || self.has_events() {
+        if turn.progress {
             self.sleeper.worked(now);
             return Ok(turn);
         }

@@ -77,7 +77,10 @@ impl Stack {
         let before = events.len();
         loop {
             // News from calls made meanwhile keep the turn from sleeping.
-            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
+            let left = match engine.has_events() {
+                true => Some(Duration::ZERO),
+                false => deadline.map(|at| at.saturating_duration_since(engine.now())),
+            };
             engine.run_once(left)?;
             let woken = engine.take_woken();
             while let Some((id, readiness)) = engine.next_event() {
