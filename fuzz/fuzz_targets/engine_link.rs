@@ -311,7 +311,7 @@ impl Lab {
     }
 
     fn wait(&mut self, time: Duration) {
-        self.now = self.now + time;
+        self.now += time;
     }
 
     fn application(&mut self, input: &mut Input<'_>) {

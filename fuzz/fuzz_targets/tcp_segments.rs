@@ -237,7 +237,7 @@ impl<'a> Peer<'a> {
     }
 
     fn advance(&mut self, time: Duration) {
-        self.now = self.now + time;
+        self.now += time;
         if self.connection.next_deadline().is_some_and(|at| at <= self.now) {
             self.connection.on_timer(self.now);
         }
@@ -291,11 +291,10 @@ impl<'a> Peer<'a> {
                 assert!(len > 0 && segment.segment_size > 0);
                 let limit = self.limits.super_segment_bytes.max(u32::from(segment.segment_size));
                 assert!(len <= limit as usize, "{len} bytes in one segment");
-                let mut offset = header.seq.distance_from(ISN + 1);
+                let offset = header.seq.distance_from(ISN + 1);
                 assert!(offset as usize + len <= self.written as usize, "beyond what was written");
-                for byte in packet.slices().flatten() {
+                for (offset, byte) in (offset..).zip(packet.slices().flatten()) {
                     assert_eq!(*byte, pattern(offset), "byte {offset} of what was sent");
-                    offset += 1;
                 }
             }
             if !flags.rst() {
@@ -337,7 +336,7 @@ fn any_header(input: &mut Input<'_>) -> TcpHeader {
         ..TcpHeader::default()
     };
     if options & 2 == 0 {
-        let (value, echo) = (u32::from(input.byte()), u32::from(input.byte() as i8 as u32));
+        let (value, echo) = (u32::from(input.byte()), input.byte() as i8 as u32);
         header.options.timestamps = Some(Timestamps { value: value << (options >> 4), echo });
     }
     if header.flags.syn() {

@@ -278,7 +278,8 @@ fn cut_frames() {
     for (name, frame) in frames().into_iter().filter(|(name, _)| !name.starts_with("arp")) {
         let packet = &frame[14..];
         let whole = ip::parse(packet, packet.len()).expect(name);
-        for len in 0..packet.len() {
+        // An interpreter takes its time: it looks at some lengths only.
+        for len in (0..packet.len()).step_by(if cfg!(miri) { 29 } else { 1 }) {
             let head = ip::parse(&packet[..len], packet.len());
             if len < whole.header_len {
                 assert_eq!(head, Err(millstream_wire::Malformed::Truncated), "{name} {len}");
