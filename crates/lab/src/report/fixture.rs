@@ -175,10 +175,11 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         row("42", "virtio3-tx", 12),
     ];
     rows[3].series.clear();
+    let user: f64 = cpus.iter().map(|cpu| cpu.total_s("usr")).sum();
     let worker = |voluntary: u64| WorkerActivity {
         pid: 4711,
         threads: 1,
-        usr_s: 0.4,
+        usr_s: user / 2.0,
         sys_s: 2.1,
         voluntary_switches: voluntary,
         involuntary_switches: 37,

@@ -3,11 +3,15 @@
 use super::metric::Better;
 use super::model::{Case, Model, Table};
 use super::units::ratio;
-use crate::stats::Comparison;
+use crate::record::Probes;
+use crate::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
+
+/// Share of the CPUs from which other programs are worth a word.
+const OTHERS_SHARE: f64 = 0.05;
 
 /// How a comparison reads, given which way is better.
 pub(super) fn judgement(comparison: &Comparison, better: Better) -> &'static str {
-    if comparison.interval.is_none() {
+    if !comparison.is_supported() {
         return "too few runs";
     }
     if !comparison.differs() {
@@ -60,7 +64,29 @@ pub(super) fn sentence(model: &Model<'_>) -> String {
         sentences.push("No valid run: nothing can be said.".into());
     }
     sentences.extend(gaps(model));
+    sentences.extend(others(model));
     sentences.join(" ")
+}
+
+/// A word of caution when other programs had a share of the CPUs that matters.
+fn others(model: &Model<'_>) -> Option<String> {
+    let shares: Vec<f64> = model.runs.iter().filter_map(|run| others_share(&run.probes)).collect();
+    let share = median(&shares).filter(|share| *share >= OTHERS_SHARE)?;
+    Some(format!(
+        "Other programs used {:.0} % of the CPUs meanwhile: repeat on a quiet machine.",
+        share * 100.0
+    ))
+}
+
+/// Share of the machine's time that user code outside the workers took. Kernel time is left out:
+/// the interrupts of the workload may hit anybody.
+fn others_share(probes: &Probes) -> Option<f64> {
+    let length = probes.times_s.last()? - probes.times_s.first()?;
+    let cpus = &probes.cpu.as_ref()?.cpus;
+    let all: f64 = cpus.iter().map(|cpu| cpu.total_s("usr") + cpu.total_s("nice")).sum();
+    let own: f64 = probes.workers.as_ref()?.values().map(|worker| worker.usr_s).sum();
+    let machine = length * cpus.len() as f64;
+    (machine > 0.0).then(|| ((all - own - probes.own_cpu_s) / machine).max(0.0))
 }
 
 /// What was not made or does not count.
@@ -68,6 +94,14 @@ fn gaps(model: &Model<'_>) -> Vec<String> {
     let mut gaps = Vec::new();
     let (made, planned) = (model.runs.len(), model.experiment.planned_runs as usize);
     let invalid = made - model.valid_runs();
+    let few =
+        model.cases.iter().flat_map(|case| &case.tables).filter(|table| table.metric.headline);
+    if few
+        .flat_map(|table| &table.cells)
+        .any(|cell| cell.comparison.is_some_and(|one| !one.is_supported()))
+    {
+        gaps.push(format!("Ratios of fewer than {RUNS_FOR_A_CLAIM} runs a side claim nothing."));
+    }
     match invalid {
         0 => {}
         1 => gaps.push(format!("1 of {made} runs did not count.")),
@@ -136,7 +170,10 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
     for (at, row) in case.rows.iter().enumerate().skip(1) {
         let clauses = headlines.iter().filter_map(|table| {
             let comparison = table.cells[at].comparison.as_ref()?;
-            let doubt = if comparison.differs() { "" } else { " (no difference shown)" };
+            let doubt = match judgement(comparison, table.metric.better) {
+                doubt @ ("too few runs" | "no difference shown") => format!(" ({doubt})"),
+                _ => String::new(),
+            };
             Some(format!("{} times the {}{doubt}", ratio(comparison.ratio), what(table)))
         });
         let clauses: Vec<String> = clauses.collect();
@@ -178,5 +215,33 @@ fn listed(clauses: &[String]) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_is_said_and_a_quiet_one_is_not() {
+        let (experiment, mut runs) = fixture::experiment();
+        assert!(!sentence(&Model::new(&experiment, &runs)).contains("Other programs"));
+        for run in &mut runs {
+            let cpu = run.probes.cpu.as_mut().unwrap();
+            cpu.cpus[1].nice_s.fill(0.05);
+        }
+        let text = sentence(&Model::new(&experiment, &runs));
+        assert!(text.contains("Other programs used 2"), "{text}");
+    }
+
+    #[test]
+    fn few_runs_are_shown_without_a_claim() {
+        let (experiment, runs) = fixture::experiment();
+        let few: Vec<_> = runs.into_iter().filter(|run| run.block < 3).collect();
+        let model = Model::new(&experiment, &few);
+        assert!(of_case(&model.cases[0])[0].contains("(too few runs)"));
+        assert!(sentence(&model).contains("fewer than 4 runs a side"));
+        assert!(sentence(&model).contains("Only 18 of 30 planned runs were made."));
     }
 }

@@ -9,6 +9,6 @@ mod quantile;
 mod rng;
 
 pub use bootstrap::{Bootstrap, Interval};
-pub use group::{Comparison, Group, Key, Sample, Summary, compare, groups};
+pub use group::{Comparison, Group, Key, RUNS_FOR_A_CLAIM, Sample, Summary, compare, groups};
 pub use quantile::{mad, median, quantile};
 pub use rng::Rng;

@@ -91,12 +91,12 @@ impl fmt::Display for StoreError {
             Self::Missing { path } => {
                 write!(
                     f,
-                    "{}: no store here; `millstream run` makes one, --out names another folder",
+                    "{}: no store here; `millstream run` makes one, --db names another file",
                     path.display()
                 )
             }
             Self::NotAStore { path, why } => {
-                write!(f, "{}: {why}; move it away or name another with --out", path.display())
+                write!(f, "{}: {why}; move it away or name another file with --db", path.display())
             }
             Self::Newer { path, found, known } => write!(
                 f,
@@ -106,7 +106,7 @@ impl fmt::Display for StoreError {
             Self::Busy { path } => {
                 write!(
                     f,
-                    "{}: another process keeps it locked; wait for it or name another folder",
+                    "{}: another process keeps it locked; wait for it or name another file with --db",
                     path.display()
                 )
             }
