@@ -57,7 +57,7 @@ pub struct Run {
     /// Seed of the order of runs; drawn when not given, and recorded
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Write the experiment and its runs as JSON to this file too ('-': standard output)
+    /// Write the runs to this file too, one JSON object per line ('-': standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Folder of the page
@@ -79,9 +79,9 @@ pub struct List {
 pub struct Show {
     #[command(flatten)]
     pub which: Which,
-    /// Print the experiment and its runs as JSON instead
-    #[arg(long)]
-    pub json: bool,
+    /// Write its runs to this file instead, one JSON object per line ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub database: Database,
 }
@@ -94,6 +94,9 @@ pub struct Report {
     /// Folder of the page
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
+    /// Write its runs to this file too, one JSON object per line ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub database: Database,
 }

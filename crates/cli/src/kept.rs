@@ -92,10 +92,9 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
 /// A kept experiment as tables, or as JSON lines.
 pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
     let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
-    if arguments.json {
-        write_json(Path::new("-"), &runs)?;
-    } else {
-        print!("{}", Report::new(&experiment, &runs).text());
+    match &arguments.json {
+        Some(path) => write_json(path, &runs)?,
+        None => print!("{}", Report::new(&experiment, &runs).text()),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -104,6 +103,9 @@ pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
 pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
     let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
     let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs))?;
-    println!("{}", fs::canonicalize(&page).unwrap_or(page).display());
+    if let Some(path) = &arguments.json {
+        write_json(path, &runs)?;
+    }
+    println!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
     Ok(ExitCode::SUCCESS)
 }

@@ -122,14 +122,15 @@ fn finish(
         return Ok(());
     }
     let report = Report::new(experiment, runs);
-    print!("{}", report.text());
-    if let Some(path) = &arguments.json {
-        kept::write_json(path, runs)?;
-    }
     let page = kept::write_page(&arguments.out, experiment, &report)?;
-    println!("\nPage: {}", shown(&page));
-    println!("Kept: {} in {}", experiment.id, file.display());
-    Ok(())
+    let kept = format!("Kept: {} in {}", experiment.id, file.display());
+    let summary = format!("{}\nPage: {}\n{kept}\n", report.text(), shown(&page));
+    match &arguments.json {
+        // JSON alone on the standard output: what people read goes beside it.
+        Some(path) if path == Path::new("-") => eprint!("{summary}"),
+        _ => print!("{summary}"),
+    }
+    arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs))
 }
 
 fn shown(path: &Path) -> String {

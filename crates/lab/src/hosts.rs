@@ -291,7 +291,7 @@ mod tests {
             data.len() as u64
         });
         let after = hosts.counters().unwrap();
-        let claim = Claim { to_far_bytes: moved, to_near_bytes: 0 };
+        let claim = Claim { to_far_bytes: moved, ..Claim::default() };
         let (proof, reasons) = check(claim, &before, &after, FAR_INTERFACE, Some(NEAR_INTERFACE));
         assert!(!proof.agrees && proof.counted_bytes < moved, "{proof:?}");
         assert!(

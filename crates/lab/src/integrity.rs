@@ -13,6 +13,10 @@ pub struct Claim {
     pub to_far_bytes: u64,
     /// Payload bytes that arrived at the near host.
     pub to_near_bytes: u64,
+    /// Payload bytes that the near host says it has sent again.
+    pub resent_to_far_bytes: u64,
+    /// Payload bytes that the far host says it has sent again.
+    pub resent_to_near_bytes: u64,
 }
 
 /// Bytes and packets of one direction between two readings.
@@ -27,8 +31,9 @@ struct Carried {
 /// that the run took the path it is said to have taken.
 ///
 /// In each direction the interface must have carried at least the payload, and
-/// at most the payload, headers for every packet and a share for what was sent
-/// again ([`limits::REPEATED_PAYLOAD_SHARE`]). Every other interface of either
+/// at most the payload, headers for every packet, what the sender says it has
+/// sent again, and a share for what it does not say
+/// ([`limits::REPEATED_PAYLOAD_SHARE`]). Every other interface of either
 /// host may have carried neighbour discovery and its like
 /// ([`limits::CHATTER_BYTES`]); the near end of a veth pair is the same link as
 /// its far end and does not count as another.
@@ -47,9 +52,11 @@ pub fn check(
     let zero = Interface::default();
     let then = find(&before.far, tested).unwrap_or(&zero);
     let (inward, outward) = (received(then, now), sent(then, now));
-    for (to, carried, claimed) in
-        [("far", inward, claim.to_far_bytes), ("near", outward, claim.to_near_bytes)]
-    {
+    let Claim { to_far_bytes, to_near_bytes, resent_to_far_bytes, resent_to_near_bytes } = claim;
+    for (to, carried, claimed, resent) in [
+        ("far", inward, to_far_bytes, resent_to_far_bytes),
+        ("near", outward, to_near_bytes, resent_to_near_bytes),
+    ] {
         if carried.bytes < claimed {
             reasons.push(format!(
                 "far/{tested} carried {} bytes towards the {to} host, fewer than the {claimed} reported",
@@ -57,11 +64,12 @@ pub fn check(
             ));
         }
         let most = (claimed as f64 * (1.0 + limits::REPEATED_PAYLOAD_SHARE)) as u64
+            + resent
             + carried.packets * limits::HEADERS_PER_PACKET_BYTES
             + limits::CHATTER_BYTES;
         if carried.bytes > most {
             reasons.push(format!(
-                "far/{tested} carried {} bytes towards the {to} host, more than {claimed} reported can explain",
+                "far/{tested} carried {} bytes towards the {to} host, more than {claimed} reported and {resent} resent can explain",
                 carried.bytes
             ));
         }
@@ -152,7 +160,12 @@ mod tests {
         reasons
     }
 
-    const SENT: Claim = Claim { to_far_bytes: 100_000_000, to_near_bytes: 0 };
+    const SENT: Claim = Claim {
+        to_far_bytes: 100_000_000,
+        to_near_bytes: 0,
+        resent_to_far_bytes: 0,
+        resent_to_near_bytes: 0,
+    };
 
     #[test]
     fn a_run_over_the_tested_interface_is_accepted() {
@@ -176,6 +189,14 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_again_is_explained_by_its_sender() {
+        let tested = interface("ms-far", (200_000_000, 70_000), (2_000_000, 35_000));
+        let claim = Claim { resent_to_far_bytes: 90_000_000, ..SENT };
+        assert_eq!(reasons(claim, &counters(tested.clone(), 0)), Vec::<String>::new());
+        assert_eq!(reasons(SENT, &counters(tested, 0)).len(), 1);
+    }
+
+    #[test]
     fn a_missing_interface_proves_nothing() {
         let found = reasons(SENT, &Counters::default());
         assert!(found.len() == 1 && found[0].contains("no interface ms-far"), "{found:?}");
@@ -188,7 +209,7 @@ mod tests {
         ) {
             let carried = payload.saturating_sub(missing);
             let tested = interface("ms-far", (500 + carried, packets), (700, 7));
-            let claim = Claim { to_far_bytes: payload, to_near_bytes: 0 };
+            let claim = Claim { to_far_bytes: payload, ..Claim::default() };
             prop_assert!(!reasons(claim, &counters(tested, 0)).is_empty());
         }
     }

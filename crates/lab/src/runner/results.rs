@@ -7,11 +7,26 @@ use crate::record::{IntervalSeries, RunRecord, Window, keys};
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Task};
 
-/// What arrived over the whole life of the run: the receivers' word.
+/// What arrived over the whole life of the run, by the receivers' word, and
+/// what was sent again, by the senders'.
 pub(super) fn claim(ends: &[EndReport]) -> Claim {
-    let received =
-        |which| ends.iter().find(|end| end.end == which).map_or(0, |end| end.totals.received_bytes);
-    Claim { to_far_bytes: received(End::Far), to_near_bytes: received(End::Near) }
+    let of = |which| ends.iter().find(|end| end.end == which);
+    let received = |which| of(which).map_or(0, |end| end.totals.received_bytes);
+    Claim {
+        to_far_bytes: received(End::Far),
+        to_near_bytes: received(End::Near),
+        resent_to_far_bytes: of(End::Near).map_or(0, resent),
+        resent_to_near_bytes: of(End::Far).map_or(0, resent),
+    }
+}
+
+/// Payload that an end has sent again: of the connections whose state is kept,
+/// which stand for the others too.
+fn resent(end: &EndReport) -> u64 {
+    let kept = end.tcp_info.len();
+    let bytes = end.tcp_info.iter().filter_map(|info| info.fields.get("bytes_retransmitted"));
+    let total: f64 = bytes.sum();
+    (total * end.connections.max(kept) as f64 / kept.max(1) as f64) as u64
 }
 
 /// A quantity that grew over the window at one end.
@@ -159,6 +174,7 @@ mod tests {
             totals,
             latency: None,
             tcp_info: Vec::new(),
+            connections: 1,
             link: None,
             notes: Vec::new(),
         }
@@ -179,7 +195,20 @@ mod tests {
         assert_eq!(record.window, Window { start_s: 0.5, end_s: 0.7 });
         assert_eq!(record.intervals.series[keys::THROUGHPUT], [8e7, 16e7]);
         assert!(record.validity.valid);
-        assert_eq!(claim(&ends), Claim { to_far_bytes: 3_000_500, to_near_bytes: 0 });
+        assert_eq!(claim(&ends), Claim { to_far_bytes: 3_000_500, ..Claim::default() });
+    }
+
+    #[test]
+    fn what_was_sent_again_is_the_senders_word_for_all_its_connections() {
+        let mut near = end(End::Near, &[0, 0]);
+        near.connections = 64;
+        for _ in 0..16 {
+            let mut info = crate::record::TcpInfoRecord::default();
+            info.fields.insert("bytes_retransmitted".into(), 1000.0);
+            near.tcp_info.push(info);
+        }
+        let claim = claim(&[near, end(End::Far, &[0, 5])]);
+        assert_eq!((claim.resent_to_far_bytes, claim.resent_to_near_bytes), (64_000, 0));
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
             totals: thread.progress.counts(),
             latency: finished.outcome.latency_ns.as_ref().map(Latency::of),
             tcp_info: finished.outcome.tcp_info,
+            connections: finished.outcome.connections,
             link: finished.link,
             notes: finished.notes,
         });

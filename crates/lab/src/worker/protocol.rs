@@ -199,8 +199,10 @@ pub struct EndReport {
     pub totals: Counts,
     /// Latencies inside the window, at the asking end.
     pub latency: Option<Latency>,
-    /// State of the connections at the end of the window.
+    /// State of the first connections at the end of the window.
     pub tcp_info: Vec<TcpInfoRecord>,
+    /// How many connections there were.
+    pub connections: usize,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
     /// For the record.

@@ -126,8 +126,10 @@ impl Progress {
 pub struct Outcome {
     /// Latencies of transactions inside the window, nanoseconds.
     pub latency_ns: Option<Histogram<u64>>,
-    /// State of the connections when the end of the window was seen.
+    /// State of the first connections when the end of the window was seen.
     pub tcp_info: Vec<TcpInfoRecord>,
+    /// How many connections there were.
+    pub connections: usize,
 }
 
 /// A connection and what this end does on it.

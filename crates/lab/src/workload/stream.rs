@@ -52,7 +52,7 @@ fn send(
     let mut rest = [0; 64];
     while network.read(lane.conn, &mut rest)? > 0 {}
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info })
+    Ok(Outcome { latency_ns: None, tcp_info, connections: 1 })
 }
 
 fn receive(
@@ -80,7 +80,7 @@ fn receive(
         tcp_info = describe(network, end, &[lane]);
     }
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info })
+    Ok(Outcome { latency_ns: None, tcp_info, connections: 1 })
 }
 
 /// State of the loop over several connections.
@@ -138,7 +138,7 @@ fn several(
             }
         }
     }
-    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info })
+    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, connections: lanes.len() })
 }
 
 impl Several<'_> {
