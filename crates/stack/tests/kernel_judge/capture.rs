@@ -1,14 +1,15 @@
 //! Captures, and what tshark says of them.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use millstream::link::{Link, Trace, TraceConfig};
 
-use crate::namespace::{Absent, say};
+use crate::host::Ip;
+use crate::namespace::{Absent, Outcome, output_of, say};
 
 /// Most that is kept of one capture: the beginning of a transfer, with its handshake and its first
 /// hundreds of megabytes. What comes later is not written.
@@ -58,6 +59,29 @@ impl Capture {
         Ok(Box::new(Trace::new(link, out, TraceConfig::default())?))
     }
 
+    /// Starts to capture what passes an interface of the kernel, where nothing is offloaded.
+    pub fn live(&self, interface: &str) -> Result<Live, Absent> {
+        let mut child = Command::new("dumpcap")
+            .args(["-q", "-i", interface, "-w"])
+            .arg(&self.path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| Absent(format!("dumpcap: {error}")))?;
+        let said = BufReader::new(child.stderr.take().expect("a pipe"));
+        // It names its file once it captures.
+        let mut heard = String::new();
+        for line in said.lines().map_while(Result::ok) {
+            if line.starts_with("File:") {
+                return Ok(Live(child));
+            }
+            heard += &line;
+        }
+        let _ = child.wait();
+        Err(Absent(format!("dumpcap: {heard}")))
+    }
+
     /// Panics if tshark sees a malformed packet or a bad checksum among those that `whose` selects.
     /// The link that was traced must be gone, so that all is written.
     pub fn judge(&self, whose: Whose) -> Result<(), Absent> {
@@ -69,10 +93,9 @@ impl Capture {
         // Out is what Millstream sent; what it received through faults is damaged on purpose. The
         // kernel writes a TCP checksum of zero as 0xffff (skb_checksum_help), which verifies, but
         // tshark calls it bad.
+        let kernels = format!("ip.src == {} || ipv6.src == {}", Ip::V4.kernel(), Ip::V6.kernel());
         let filter = match whose {
-            Whose::All => format!(
-                "({wrong}) && !(frame.packet_flags_direction == 1 && tcp.checksum == 0xffff)"
-            ),
+            Whose::All => format!("({wrong}) && !(({kernels}) && tcp.checksum == 0xffff)"),
             Whose::Sent => format!("frame.packet_flags_direction == 2 && ({wrong})"),
         };
         let text = self.tshark(&filter, &[])?;
@@ -121,6 +144,27 @@ impl Drop for Capture {
         if std::env::var_os("MILLSTREAM_JUDGE_KEEP").is_none() && !std::thread::panicking() {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// A capture under way.
+pub struct Live(Child);
+
+impl Live {
+    /// Ends it with all that was captured written.
+    pub fn end(mut self) -> Outcome {
+        // What passed last may still be on its way to the file.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        output_of("kill", &["-INT", &self.0.id().to_string()])?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

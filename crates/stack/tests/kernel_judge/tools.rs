@@ -3,11 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::capture::{Capture, Whose};
 use crate::host::Ip;
 use crate::namespace::{Absent, Outcome, judged, output_of, say};
 use crate::pattern::Pattern;
 
+const DEVICE: &str = "judge0";
 const ECHO_PORT: &str = "7007";
 const UDP_PORT: &str = "7008";
 const HTTP_PORT: &str = "8070";
@@ -44,7 +47,7 @@ fn build(name: &str) -> PathBuf {
 /// Starts an example on a TAP device and waits until it listens.
 fn start(name: &str, more: &[&str]) -> Result<Example, Absent> {
     let mut command = Command::new(build(name));
-    command.args(["--tap", "judge0"]);
+    command.args(["--tap", DEVICE]);
     for ip in [Ip::V4, Ip::V6] {
         let with_len = |addr| format!("{addr}/{}", ip.prefix_len());
         command.args(["--address", &with_len(ip.ours())]);
@@ -91,12 +94,12 @@ fn ping(ip: Ip, more: &[&str]) -> Outcome {
     let text = output_of("ping", &args)?;
     assert!(text.contains(" 0% packet loss"), "{text}");
     assert!(!text.contains("errors") && !text.contains("duplicates"), "{text}");
-    say(&format!("ping {}: {}", args.join(" "), text.lines().last().unwrap_or_default()));
+    let summary = text.lines().find(|line| line.contains("transmitted")).unwrap_or_default();
+    say(&format!("ping {}: {summary}", args.join(" ")));
     Ok(())
 }
 
-fn pings(more: &[&str]) -> Outcome {
-    let _echo = start("echo", &[&["--port", ECHO_PORT], more].concat())?;
+fn pings() -> Outcome {
     for ip in [Ip::V4, Ip::V6] {
         ping(ip, &["-c", "3", "-i", "0.2"])?;
         ping(ip, &["-c", "3", "-i", "0.2", "-s", "0"])?;
@@ -108,8 +111,7 @@ fn pings(more: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn netcat(more: &[&str]) -> Outcome {
-    let _echo = start("echo", &[&["--port", ECHO_PORT], more].concat())?;
+fn netcat() -> Outcome {
     for ip in [Ip::V4, Ip::V6] {
         let to = ip.ours().to_string();
         for len in [1, 1460, 100_000, 10 << 20] {
@@ -122,8 +124,7 @@ fn netcat(more: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn netcat_udp(more: &[&str]) -> Outcome {
-    let _responder = start("udp_responder", &[&["--port", UDP_PORT], more].concat())?;
+fn netcat_udp() -> Outcome {
     for ip in [Ip::V4, Ip::V6] {
         let to = ip.ours().to_string();
         for len in [1, 1000, 1452] {
@@ -136,20 +137,28 @@ fn netcat_udp(more: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn curl(more: &[&str]) -> Outcome {
-    let unique = format!("judge-http-{}", std::process::id());
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique);
+const FILES: [(&str, usize); 4] =
+    [("empty", 0), ("one", 1), ("page.html", 5_000), ("deeper/large.bin", 64 << 20)];
+
+/// A directory with the files, for the time of a test.
+fn serve_files(offload: bool) -> Outcome {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("judge-http-{now}"));
     std::fs::create_dir_all(root.join("deeper"))?;
-    let files = [("empty", 0), ("one", 1), ("page.html", 5_000), ("deeper/large.bin", 64 << 20)];
-    for (name, len) in files {
+    for (name, len) in FILES {
         std::fs::write(root.join(name), contents(len as u64, len))?;
     }
     let root_text = root.to_str().expect("a readable path");
-    let server = [&["--port", HTTP_PORT, "--root", root_text], more].concat();
-    let server = start("http_file_server", &server)?;
+    let options = ["--port", HTTP_PORT, "--root", root_text];
+    let outcome = against("http_file_server", &options, offload, curl);
+    std::fs::remove_dir_all(root)?;
+    outcome
+}
+
+fn curl() -> Outcome {
     for host in ["10.70.0.2", "[fd70::2]"] {
         let url = |name: &str| format!("http://{host}:{HTTP_PORT}/{name}");
-        for (name, len) in files {
+        for (name, len) in FILES {
             let got = converse("curl", &["-g", "-sS", "-f", "--max-time", "300", &url(name)], b"")?;
             assert!(got == contents(len as u64, len), "{}: {} bytes", url(name), got.len());
         }
@@ -164,41 +173,59 @@ fn curl(more: &[&str]) -> Outcome {
             assert!(got.starts_with(b"4"), "{name}: {}", String::from_utf8_lossy(&got));
         }
     }
-    drop(server);
-    std::fs::remove_dir_all(root)?;
     Ok(())
+}
+
+/// Runs `talk` against a started example. Without offloads everything that passes the device is
+/// captured and judged; with them the kernel's side has no complete checksums to show.
+fn against(
+    example: &str,
+    options: &[&str],
+    offload: bool,
+    talk: impl FnOnce() -> Outcome,
+) -> Outcome {
+    if offload {
+        let _running = start(example, options)?;
+        return talk();
+    }
+    let capture = Capture::new(example);
+    let _running = start(example, &[options, &["--no-offload"]].concat())?;
+    let live = capture.live(DEVICE)?;
+    talk()?;
+    live.end()?;
+    capture.judge(Whose::All)
 }
 
 judged! {
     fn ping_both_families() -> Outcome {
-        pings(&[])
+        against("echo", &["--port", ECHO_PORT], true, pings)
     }
 
     fn ping_both_families_without_offloads() -> Outcome {
-        pings(&["--no-offload"])
+        against("echo", &["--port", ECHO_PORT], false, pings)
     }
 
     fn nc_against_the_echo_server() -> Outcome {
-        netcat(&[])
+        against("echo", &["--port", ECHO_PORT], true, netcat)
     }
 
     fn nc_against_the_echo_server_without_offloads() -> Outcome {
-        netcat(&["--no-offload"])
+        against("echo", &["--port", ECHO_PORT], false, netcat)
     }
 
     fn nc_against_the_udp_responder() -> Outcome {
-        netcat_udp(&[])
+        against("udp_responder", &["--port", UDP_PORT], true, netcat_udp)
     }
 
     fn nc_against_the_udp_responder_without_offloads() -> Outcome {
-        netcat_udp(&["--no-offload"])
+        against("udp_responder", &["--port", UDP_PORT], false, netcat_udp)
     }
 
     fn curl_against_the_file_server() -> Outcome {
-        curl(&[])
+        serve_files(true)
     }
 
     fn curl_against_the_file_server_without_offloads() -> Outcome {
-        curl(&["--no-offload"])
+        serve_files(false)
     }
 }
