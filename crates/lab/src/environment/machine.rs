@@ -175,8 +175,16 @@ fn cgroup(env: &mut Environment) {
         let old = || {
             text(&format!("/sys/fs/cgroup/{controller}{}/{v1}", path(controller).unwrap_or("/")))
         };
-        env.record(fact, new.or_else(|_| old()));
+        env.record(fact, new.or_else(|_| old()).map(|value| limit(&value)));
     }
+}
+
+/// A limit as it is written, `none` for the three ways to write that there is none.
+fn limit(value: &str) -> String {
+    let unlimited = value == "-1" || value == "max" || value.starts_with("max ");
+    // Version 1 writes the largest number of whole pages.
+    let unlimited = unlimited || value.parse::<u64>().is_ok_and(|bytes| bytes >= 1 << 62);
+    if unlimited { "none".into() } else { value.into() }
 }
 
 /// Path of the group for a controller in text like `4:memory:/a`; the empty name is version 2.
@@ -211,6 +219,16 @@ mod tests {
         assert_eq!(chosen("always [madvise] never"), "madvise");
         assert_eq!(chosen("none"), "none");
         assert_eq!(chosen("odd [text"), "odd [text");
+    }
+
+    #[test]
+    fn no_limit_is_said_plainly() {
+        for value in ["-1", "max", "max 100000", "9223372036854771712"] {
+            assert_eq!(limit(value), "none");
+        }
+        for value in ["50000 100000", "1073741824", "0-1"] {
+            assert_eq!(limit(value), value);
+        }
     }
 
     #[test]

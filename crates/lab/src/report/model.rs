@@ -33,7 +33,7 @@ pub(super) struct Case<'a> {
 pub(super) struct Row<'a> {
     /// The stack, with factors that only it has.
     pub(super) label: String,
-    /// Place of the stack in the design: chooses colour and shape.
+    /// Place of the stack in the design, below [`COLOURS`]: chooses colour and shape.
     pub(super) place: usize,
     pub(super) group: Group<'a>,
 }
@@ -52,6 +52,9 @@ pub(super) struct Cell {
     /// Against the first row; `None` for that row itself.
     pub(super) comparison: Option<Comparison>,
 }
+
+/// Stacks that have a colour and a shape of their own; more begin again.
+const COLOURS: usize = 4;
 
 type Factors = BTreeMap<String, String>;
 
@@ -170,6 +173,7 @@ impl Design {
         }
         let cases = by_factors.into_values().map(|(factors, mut rows)| {
             rows.sort_by_key(|row| (row.place, row.label.clone()));
+            rows.iter_mut().for_each(|row| row.place %= COLOURS);
             let tables = tables(&rows, stacks, bootstrap);
             Case {
                 label: configuration_label(&workload, &factors),

@@ -226,3 +226,23 @@ fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
     assert!(report.text().contains("tcp_rr everywhere with ip=v4 message_bytes=131072"));
     assert!(report.model.cases[0].tables[0].cells[2].comparison.is_some());
 }
+
+#[test]
+fn more_stacks_than_colours_are_all_there() {
+    let (mut experiment, runs) = fixture::experiment();
+    let names = ["kernel", "a", "b", "c", "d", "millstream"];
+    experiment.stacks = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut all = Vec::new();
+    for name in names {
+        for mut run in runs.iter().filter(|run| run.stack == "millstream").cloned() {
+            run.id = format!("{name}-{}", run.id);
+            run.stack = name.into();
+            all.push(run);
+        }
+    }
+    let report = Report::new(&experiment, &all);
+    let rows: Vec<&str> = report.model.cases[0].rows.iter().map(|row| row.label.as_str()).collect();
+    assert_eq!(rows, names);
+    let page = report.html().unwrap();
+    assert!(names.iter().all(|name| page.contains(&format!(">{name}</th>"))));
+}

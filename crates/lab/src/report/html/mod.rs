@@ -90,11 +90,16 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// Every stack once with its colour, in the order of the cases.
 fn stacks(model: &Model<'_>) -> Vec<(usize, String)> {
-    let rows = model.cases.iter().flat_map(|case| &case.rows);
-    let stacks: BTreeMap<usize, String> =
-        rows.map(|row| (row.place, row.group.key.stack.clone())).collect();
-    stacks.into_iter().collect()
+    let mut stacks: Vec<(usize, String)> = Vec::new();
+    for row in model.cases.iter().flat_map(|case| &case.rows) {
+        let stack = &row.group.key.stack;
+        if stacks.iter().all(|(_, known)| known != stack) {
+            stacks.push((row.place, stack.clone()));
+        }
+    }
+    stacks
 }
 
 #[derive(Serialize)]
