@@ -14,11 +14,15 @@ use super::Engine;
 use super::output::{Output, Way};
 use super::path::Path;
 use crate::limits::HEADROOM_BYTES;
+use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stats::DropReason;
 
 /// Longest TCP header.
 const TCP_HEADER_MAX_BYTES: usize = 60;
+
+/// What counts as a full segment on a link without segmentation offload.
+const WHOLE_MIN_BYTES: usize = 1460;
 
 /// How serving a connection ended.
 enum Served {
@@ -41,8 +45,8 @@ impl Engine {
                 continue;
             };
             let budget = self.limits.transmit_budget_bytes;
-            let (sent, served) = serve(&mut self.out, socket, now, budget);
-            progress |= sent;
+            let (any, served) = serve(&mut self.out, socket, now, budget);
+            progress |= any;
             match served {
                 Served::Done => {
                     socket.dirty = false;
@@ -59,6 +63,27 @@ impl Engine {
             }
         }
         progress
+    }
+
+    /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
+    /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
+    /// writes does not end each with a small segment.
+    pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
+        let now = self.time;
+        let Some((slot, socket)) = self.tcp.by_id(id) else { return };
+        socket.unflushed += written;
+        let budget = match socket.conn.unacknowledged_bytes() > socket.unflushed {
+            true if socket.unflushed < socket.whole => return,
+            true => socket.unflushed - socket.whole + 1,
+            false => usize::MAX,
+        };
+        self.blocked = false;
+        let (_, served) = serve(&mut self.out, socket, now, budget);
+        if matches!(served, Served::Done) {
+            self.tcp.collect_events(slot, &mut self.events);
+        }
+        self.tcp.arm(slot);
+        self.out.flush(now);
     }
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
@@ -82,7 +107,9 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
             return (any, Served::Blocked);
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
+        socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
         let Some(segment) = socket.conn.poll_transmit(now, &out.pool, &limits) else {
+            socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
             return (any, if dry { Served::Blocked } else { Served::Done });
@@ -93,6 +120,7 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
         };
         any = true;
         sent += segment.payload_len as usize;
+        socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
         if sent >= budget {
             return (any, Served::More);
@@ -130,7 +158,7 @@ fn send_segment(
     path: &mut Path,
     segment: Segment,
 ) {
-    let Segment { header, payload, payload_len, segment_size } = segment;
+    let Segment { header, payload, payload_len, segment_size, .. } = segment;
     let payload_len = payload_len as usize;
     out.stats.tcp_tx_segments += 1;
     out.stats.tcp_tx_pure += u64::from(payload_len == 0);

@@ -255,7 +255,7 @@ impl Write for &TcpStream {
         self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
             let written = engine.tcp_write(self.id, data)?;
-            engine.flush();
+            engine.push_written(self.id, written);
             Ok(written)
         })
     }

@@ -37,6 +37,9 @@ pub(crate) struct TcpSocket {
     /// It is counted in its listener's `half_open`.
     pub half_open: bool,
     pub path: crate::engine::path::Path,
+    /// Written and not yet offered to the link, and what of it is worth a segment of its own.
+    pub unflushed: usize,
+    pub whole: usize,
 }
 
 /// All connections and listeners.
@@ -119,6 +122,8 @@ impl TcpTable {
             listener,
             half_open: false,
             path: Default::default(),
+            unflushed: 0,
+            whole: 1,
         };
         let slot = self.sockets.insert(socket).ok()?;
         if self.flows.insert(hash, slot).is_err() {
