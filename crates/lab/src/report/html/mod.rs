@@ -9,8 +9,6 @@ mod machine;
 mod surroundings;
 mod svg;
 
-use std::collections::BTreeMap;
-
 use minijinja::{Environment, context};
 use serde::Serialize;
 
