@@ -44,7 +44,7 @@ impl Connection {
         let mut delivery = Delivery::default();
         let mut dsack_bytes = 0;
         if self.negotiated.sack && !header.options.sack.is_empty() {
-            dsack_bytes = self.take_sack(header, ack, &mut delivery);
+            dsack_bytes = self.take_sack(header, offset, ack, &mut delivery);
         }
         let acked = ack - una;
         if acked > 0 {
@@ -143,8 +143,15 @@ impl Connection {
         }
     }
 
-    /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK.
-    fn take_sack(&mut self, header: &TcpHeader, ack: u64, delivery: &mut Delivery) -> u64 {
+    /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK. `own_ack` is the segment's own
+    /// acknowledgement: one that was overtaken names ranges that have been acknowledged since, not duplicates.
+    fn take_sack(
+        &mut self,
+        header: &TcpHeader,
+        own_ack: i64,
+        ack: u64,
+        delivery: &mut Delivery,
+    ) -> u64 {
         let base = self.snd_seq(self.snd.una).0;
         let una = self.snd.una as i64;
         let offset = |seq: u32| una + i64::from(seq.wrapping_sub(base) as i32);
@@ -157,7 +164,7 @@ impl Connection {
             }
             let inside_second =
                 || blocks.get(1).is_some_and(|(l, r)| offset(l.0) <= start && end <= offset(r.0));
-            if index == 0 && (start < ack as i64 || inside_second()) {
+            if index == 0 && (start < own_ack || inside_second()) {
                 // RFC 2883 section 4: the first block, below the ACK or inside the second, is a duplicate
                 dsack_bytes = (end - start) as u64;
                 continue;

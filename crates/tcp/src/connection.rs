@@ -15,7 +15,7 @@ use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
 use crate::state::{Events, State};
-use crate::timers::Timers;
+use crate::timers::{Expiry, Timers};
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
 /// deadline come out. It has no clock, performs no input or output, and sees time only through `now` arguments,
@@ -418,7 +418,7 @@ impl Connection {
             self.state == State::Closed
                 || self.state == State::TimeWait
                 || self.snd.una == self.snd.nxt
-                || self.timers.retransmit_armed(),
+                || self.timers.retransmit().is_some_and(|(_, what)| what != Expiry::Persist),
             "no timer while data is outstanding in {}",
             self.state
         );

@@ -43,7 +43,7 @@ impl Connection {
         self.set_mss();
         let mss = u64::from(self.snd.mss);
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
-        let segments = u64::from(self.config.initial_window_segments);
+        let segments = u64::from(self.config.initial_window_segments.max(1));
         self.window.cwnd_bytes = (segments * mss).min((segments * 1460).max(2 * mss));
         self.initial_window();
     }

@@ -45,6 +45,11 @@ impl RangeSet {
         (*end > offset).then_some((start, *end))
     }
 
+    /// All of `[start, end)` is inside.
+    pub(crate) fn covers(&self, start: u64, end: u64) -> bool {
+        start >= end || self.containing(start).is_some_and(|(_, to)| to >= end)
+    }
+
     /// The first range that ends above `offset`.
     fn first_ending_above(&self, offset: u64) -> Option<(u64, u64)> {
         self.containing(offset)

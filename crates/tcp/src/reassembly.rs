@@ -159,17 +159,21 @@ impl Reassembly {
 
     /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`.
     pub(crate) fn take_ready(&mut self, nxt: u64) -> Option<ByteQueue> {
-        let (start, queue) = self.ranges.first()?;
-        if start > nxt {
-            return None;
+        loop {
+            let (start, queue) = self.ranges.first()?;
+            if start > nxt {
+                return None;
+            }
+            let held = queue.held_bytes();
+            let mut queue = self.ranges.remove(start)?;
+            self.held -= held;
+            self.bytes -= queue.len() as u64;
+            let known = (nxt - start).min(queue.len() as u64);
+            queue.discard(known as usize);
+            if !queue.is_empty() {
+                return Some(queue);
+            }
         }
-        let held = queue.held_bytes();
-        let mut queue = self.ranges.remove(start)?;
-        self.held -= held;
-        self.bytes -= queue.len() as u64;
-        let known = (nxt - start).min(queue.len() as u64);
-        queue.discard(known as usize);
-        if queue.is_empty() { self.take_ready(nxt) } else { Some(queue) }
     }
 
     /// Drops the highest range, to make room for what the application can read sooner (RFC 2018 section 8).

@@ -135,8 +135,9 @@ impl Connection {
             return span.start == nxt || inside(span.start);
         }
         if edge == nxt {
-            // a window of zero takes no data, but an acknowledgement with what was sent into it still counts
-            return span.start == nxt && span.data_end == span.start;
+            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the window that come
+            // with it count, and so does a FIN
+            return span.start == nxt;
         }
         inside(span.start) || inside(span.end - 1) || span.start < nxt && span.end > edge
     }
@@ -159,7 +160,11 @@ impl Connection {
         if len == 0 && !header.flags.syn() && !header.flags.fin() && behind <= rto_ms {
             return true;
         }
-        // RFC 7323 5.5
+        self.timestamp_is_stale(now)
+    }
+
+    /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says nothing.
+    fn timestamp_is_stale(&self, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.rcv.ts_recent_at);
         age > Duration::from_secs(TIMESTAMP_AGE_LIMIT_S)
     }
@@ -169,7 +174,8 @@ impl Connection {
         if let Some(timestamps) = header.options.timestamps
             && self.negotiated.timestamps
             && start <= self.rcv.acked as i64
-            && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32) >= 0
+            && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32 >= 0
+                || self.timestamp_is_stale(now))
         {
             self.rcv.ts_recent = timestamps.value;
             self.rcv.ts_recent_at = now;
@@ -279,6 +285,9 @@ impl Connection {
         if !self.store(packet, pool) {
             self.counters.memory_drops += 1;
             self.rcv.ack.now = true;
+            if self.rcv.reassembly.is_some() {
+                self.join_reassembled();
+            }
             return;
         }
         let grown = self.rcv.queue.held_bytes().saturating_sub(held);

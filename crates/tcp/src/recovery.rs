@@ -160,18 +160,23 @@ impl Connection {
         self.note_dsack(ack);
         self.end_probe(now, ack);
         self.note_reordering(ack);
-        let mut newly_lost = 0;
+        let (newly_lost, delivered);
         if self.negotiated.sack {
             self.update_rack(now, ack);
-            newly_lost = self.detect_lost(now);
+            (newly_lost, delivered) = (self.detect_lost(now), ack.delivery.bytes);
         } else {
-            newly_lost += self.count_duplicates(ack);
+            // RFC 6937 section 2: without SACK each duplicate stands for a segment, to be taken off later
+            delivered = match ack.acked {
+                0 if ack.duplicate => u64::from(self.snd.mss),
+                acked => acked.saturating_sub(self.board.duplicate_bytes()),
+            };
+            newly_lost = self.count_duplicates(ack);
         }
         self.judge_timeout(ack);
         self.leave_recovery(ack);
         match self.recovery.phase {
             Phase::Open if newly_lost > 0 => self.enter_recovery(now),
-            Phase::Recovery { .. } => self.reduce_proportionally(ack.delivery.bytes),
+            Phase::Recovery { .. } => self.reduce_proportionally(delivered),
             Phase::Open | Phase::Loss { .. } => self.grow(now, ack),
         }
     }

@@ -255,6 +255,11 @@ impl Scoreboard {
         self.duplicate_bytes += u64::from(mss);
     }
 
+    /// Bytes that duplicates stand for now.
+    pub(crate) fn duplicate_bytes(&self) -> u64 {
+        self.duplicate_bytes
+    }
+
     /// New data was acknowledged without SACK: `acked` bytes, some of which the duplicates stood for.
     pub(crate) fn settle_duplicates(&mut self, acked: u64) {
         self.duplicate_bytes = self.duplicate_bytes.saturating_sub(acked);
@@ -412,9 +417,7 @@ impl Scoreboard {
             }
             let due = record.at + patience;
             if due > now {
-                let mut in_flight = false;
-                board.sacked.gaps(start, end, |_, _| in_flight = true);
-                if in_flight {
+                if !board.sacked.covers(start, end) {
                     again = Some(due);
                     break;
                 }

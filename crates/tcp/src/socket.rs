@@ -185,6 +185,7 @@ impl Connection {
         if let Some(bytes) = recv_bytes {
             self.config.recv_buffer_bytes = bytes.max(least);
             self.rcv.limit_bytes = bytes.max(least);
+            self.rcv.queue.set_limits(crate::connection::queue_limits(2 * bytes.max(least)));
             self.config.auto_tune = false;
         }
         if let Some(bytes) = send_bytes {

@@ -112,7 +112,12 @@ impl Connection {
             true => self.config.retries,
             false => self.config.syn_retries,
         };
-        if self.rtt.backoff() >= limit || self.user_timeout_passed(now) {
+        // RFC 9293 3.8.6.1: a window that shrank to nothing over what is outstanding is probed by sending it again,
+        // and a peer that answers is waited for
+        let shut = self.state.is_synchronized() && self.snd.edge <= self.snd.una;
+        let unanswered = if shut { self.snd.probes_unanswered } else { self.rtt.backoff() };
+        let orphan = shut && self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
+        if unanswered >= limit || orphan || self.user_timeout_passed(now) {
             // RFC 9293 3.8.3: R2 reached
             self.finish_with_reset(ConnError::TimedOut);
             return;
@@ -124,6 +129,9 @@ impl Connection {
             self.rtt.back_off();
             self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
             return;
+        }
+        if shut {
+            self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
         }
         self.enter_loss(now);
         // RFC 6298 5.5 and 5.6
@@ -158,6 +166,10 @@ impl Connection {
     }
 
     fn on_persist(&mut self, now: Instant) {
+        if self.snd.una != self.snd.nxt {
+            self.restart_retransmit(now);
+            return;
+        }
         let orphan = self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
         let unanswered = self.snd.probes_unanswered >= self.config.retries || orphan;
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever

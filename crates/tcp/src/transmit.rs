@@ -306,13 +306,17 @@ impl Connection {
             Some((_, Expiry::Timeout)) if chosen.resend => {}
             Some((_, Expiry::Reorder)) => {}
             // the timers were started by the segment before, at the same moment
-            Some(_) if same_burst && !chosen.resend => {}
+            Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst && !chosen.resend => {}
             _ => self.arm_loss_timers(now),
         }
     }
 
     /// Decides what to send: first what is lost, then what is new.
     fn choose(&mut self, now: Instant, mss: u64, most: u64) -> Option<Chosen> {
+        if self.recovery.probe_due && self.snd.una == self.snd.nxt {
+            // all was acknowledged before the probe could be sent
+            self.recovery.probe_due = false;
+        }
         if self.recovery.probe_due {
             return Some(self.choose_probe(mss));
         }
@@ -442,7 +446,8 @@ impl Connection {
         let idle = now.saturating_duration_since(self.snd.last_sent_at);
         if idle > self.rtt.base_rto() {
             use crate::congestion::Controller;
-            let initial = u64::from(self.config.initial_window_segments) * u64::from(self.snd.mss);
+            let initial =
+                u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss);
             self.window.ssthresh_bytes = match self.window.ssthresh_bytes {
                 u64::MAX => u64::MAX,
                 // RFC 7661 4.4: the path is remembered in the threshold

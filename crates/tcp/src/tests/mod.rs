@@ -1,5 +1,6 @@
 //! Conversations and transfers on a virtual clock.
 
+mod corners;
 mod goodput;
 mod harness;
 mod random;

@@ -1,0 +1,80 @@
+//! Corners that a conversation cannot reach: calls in an order of their own.
+
+use core::time::Duration;
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
+
+use super::harness::{pool, tuple};
+use crate::*;
+
+const LIMITS: TransmitLimits =
+    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+
+/// A connection opened by us, the peer's window wide open, and its clock.
+fn established(pool: &Pool, config: Config) -> (Connection, Instant) {
+    let mut now = Instant::ZERO + Duration::from_secs(1);
+    let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
+    connection.poll_transmit(now, pool, &LIMITS).expect("SYN");
+    now += Duration::from_millis(10);
+    let mut answer = header(0, 1, TcpFlags::SYN_ACK);
+    answer.options.window_scale = Some(8);
+    answer.options.sack_permitted = true;
+    answer.options.mss = Some(1460);
+    connection.on_segment(now, &answer, None, 0, pool);
+    connection.poll_transmit(now, pool, &LIMITS).expect("ACK");
+    connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, pool);
+    assert_eq!(connection.state(), State::Established);
+    (connection, now)
+}
+
+fn header(seq: u32, ack: u32, flags: TcpFlags) -> TcpHeader {
+    let mut header = TcpHeader {
+        src_port: 1002,
+        dst_port: 1001,
+        seq: SeqNumber(seq),
+        ack: SeqNumber(ack),
+        flags,
+        window: 65_535,
+        ..TcpHeader::default()
+    };
+    header.options.timestamps = Some(Timestamps { value: 1, echo: 1000 });
+    header
+}
+
+fn drain(connection: &mut Connection, now: Instant, pool: &Pool) -> Vec<Segment> {
+    std::iter::from_fn(|| connection.poll_transmit(now, pool, &LIMITS)).collect()
+}
+
+#[test]
+fn a_tail_loss_probe_that_came_too_late_is_not_sent() {
+    let pool = pool();
+    let (mut connection, mut now) = established(&pool, Config::default());
+    connection.write(&pool, &[1; 3000]).expect("room");
+    assert_eq!(drain(&mut connection, now, &pool).len(), 3);
+    now = connection.next_deadline().expect("a probe time-out");
+    connection.on_timer(now);
+    assert_eq!(connection.info().loss_probes, 1);
+    // before the owner comes to ask for it, everything is acknowledged
+    connection.on_segment(now, &header(1, 3001, TcpFlags::ACK), None, 0, &pool);
+    assert!(drain(&mut connection, now, &pool).is_empty());
+    assert_eq!(connection.info().retransmits, 0);
+    assert_eq!(connection.next_deadline(), None);
+}
+
+#[test]
+fn a_larger_receive_buffer_is_filled() {
+    let pool = pool();
+    let config = Config { recv_buffer_bytes: 64 << 10, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    connection.set_buffers(Some(8 << 20), None);
+    let mut seq = 1u32;
+    for _ in 0..200 {
+        let packet = Packet::from_slice(&pool, 0, &[1; 1460]).expect("a frame");
+        connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(packet), 0, &pool);
+        seq += 1460;
+        drain(&mut connection, now, &pool);
+    }
+    assert_eq!(connection.info().memory_drops, 0);
+    assert_eq!(connection.readable_bytes(), 200 * 1460);
+}
