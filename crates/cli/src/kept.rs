@@ -1,6 +1,7 @@
 //! `millstream list`, `show` and `report`: what was kept.
 
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -53,10 +54,21 @@ pub fn write_page(
 pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
     let lines = json_lines(runs);
     if path == Path::new("-") {
-        print!("{lines}");
-        return Ok(());
+        return out(&lines);
     }
     fs::write(path, lines).map_err(Error::file(path.display().to_string()))
+}
+
+/// Writes to the standard output. A reader who has seen enough (`| head`) is no
+/// error.
+pub fn out(text: &str) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::File { path: "standard output".to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn find(which: &str, at: &Database) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
@@ -68,25 +80,26 @@ fn find(which: &str, at: &Database) -> Result<(ExperimentRecord, Vec<RunRecord>)
 
 /// Built-in experiments, and the kept ones, the newest first.
 pub fn list(arguments: &List) -> Result<ExitCode, Error> {
-    println!("Built in:");
-    for (name, text) in builtins() {
-        let question = Definition::parse(name, text)?.question;
-        println!("  {name:<14} {question}");
+    let mut text = String::from("Built in:\n");
+    for (name, definition) in builtins() {
+        let question = Definition::parse(name, definition)?.question;
+        text.push_str(&format!("  {name:<14} {question}\n"));
     }
     let file = database(&arguments.database)?;
     if !file.exists() {
-        println!("\nKept: none yet (they will be in {})", file.display());
-        return Ok(ExitCode::SUCCESS);
+        text.push_str(&format!("\nKept: none yet (they will be in {})\n", file.display()));
+        return out(&text).map(|()| ExitCode::SUCCESS);
     }
     let kept = Store::open_existing(&file).and_then(|store| store.experiments()).map_err(stored)?;
-    println!("\nKept in {}:", file.display());
+    text.push_str(&format!("\nKept in {}:\n", file.display()));
     for one in kept {
         let state = if one.finished_at.is_some() { "finished" } else { "unfinished" };
         let invalid = one.runs - one.valid_runs;
         let invalid = if invalid > 0 { format!(", {invalid} invalid") } else { String::new() };
-        println!("  {:<40} {} of {} runs{invalid}, {state}", one.id, one.runs, one.planned_runs);
+        let runs = format!("{} of {} runs{invalid}, {state}", one.runs, one.planned_runs);
+        text.push_str(&format!("  {:<40} {runs}\n", one.id));
     }
-    Ok(ExitCode::SUCCESS)
+    out(&text).map(|()| ExitCode::SUCCESS)
 }
 
 /// A kept experiment as tables, or as JSON lines.
@@ -94,7 +107,7 @@ pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
     let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
     match &arguments.json {
         Some(path) => write_json(path, &runs)?,
-        None => print!("{}", Report::new(&experiment, &runs).text()),
+        None => out(&Report::new(&experiment, &runs).text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -106,6 +119,6 @@ pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
     if let Some(path) = &arguments.json {
         write_json(path, &runs)?;
     }
-    println!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
+    out(&format!("Page: {}\n", fs::canonicalize(&page).unwrap_or(page).display()))?;
     Ok(ExitCode::SUCCESS)
 }

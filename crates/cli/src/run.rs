@@ -128,7 +128,7 @@ fn finish(
     match &arguments.json {
         // JSON alone on the standard output: what people read goes beside it.
         Some(path) if path == Path::new("-") => eprint!("{summary}"),
-        _ => print!("{summary}"),
+        _ => kept::out(&summary)?,
     }
     arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs))
 }

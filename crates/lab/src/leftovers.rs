@@ -133,6 +133,16 @@ impl StateDir {
         Ok(removed)
     }
 
+    /// Labels of experiments that run now.
+    pub fn running(&self) -> Vec<String> {
+        let listed = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let markers = listed.filter_map(|entry| {
+            let text = fs::read_to_string(entry.path()).ok()?;
+            serde_json::from_str::<Marker>(&text).ok()
+        });
+        markers.filter(|marker| marker.owner.is_alive()).map(|marker| marker.label).collect()
+    }
+
     /// Opens the marker of a running experiment, owned by this process.
     pub fn claim(&self, label: &str) -> Result<Claim, Error> {
         let path = self.path.join(format!("{label}.json"));
@@ -225,6 +235,7 @@ mod tests {
         let mut claim = state.claim("ms-a").unwrap();
         claim.note_worker(child.id()).unwrap();
         assert_eq!(state.sweep().unwrap(), Vec::<String>::new());
+        assert_eq!(state.running(), ["ms-a"]);
         assert!(ProcessIdentity::of(child.id()).unwrap().is_alive());
         drop(claim);
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);

@@ -94,6 +94,9 @@ pub fn run(
 ) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
     let seed = definition.seed.unwrap_or_else(shuffle_seed);
     let mut notes = setting.access.notes();
+    for other in setting.state.running() {
+        notes.push(format!("Another experiment ({other}) was running; they disturb each other."));
+    }
     let runs = possible(plan(definition, seed), &setting.access, &mut notes)?;
     let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());
     describe::fill(&mut experiment, definition, setting, runs.len(), notes);

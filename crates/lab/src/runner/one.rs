@@ -412,7 +412,8 @@ impl Run<'_> {
         }
         let (asked, got) =
             (self.definition.duration_s, record.window.end_s - record.window.start_s);
-        if (got / asked - 1.0).abs() > limits::WINDOW_TOLERANCE_SHARE {
+        let tolerance = limits::WINDOW_TOLERANCE_S.max(asked * limits::WINDOW_TOLERANCE_SHARE);
+        if (got - asked).abs() > tolerance {
             record.validity.reject(format!("the window lasted {got:.2} s instead of {asked} s"));
         }
     }

@@ -197,7 +197,7 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
 }
 
 /// Keeps the calling thread, and those it starts, on one CPU.
-pub(super) fn pin(cpu: Option<usize>) -> Result<(), String> {
+fn pin(cpu: Option<usize>) -> Result<(), String> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
     set.set(cpu)

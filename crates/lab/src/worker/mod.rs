@@ -107,7 +107,6 @@ fn serve() -> Result<(), String> {
 }
 
 fn start(ends: &mut Ends, job: Job) -> Result<Vec<String>, String> {
-    data::pin(job.cpu)?;
     let threads = data::start(job)?;
     let mut notes = Vec::new();
     for thread in threads {
