@@ -304,6 +304,34 @@ mod tests {
     }
 
     #[test]
+    fn another_namespace_is_seen_from_outside_and_after_its_process() {
+        use std::sync::mpsc;
+        let (tell, hear) = mpsc::channel();
+        let (end, wait) = mpsc::channel::<()>();
+        let inside = std::thread::spawn(move || {
+            let entered = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET);
+            tell.send(entered.map(|()| nix::unistd::gettid())).unwrap();
+            let _ = wait.recv();
+        });
+        let thread = match hear.recv().unwrap() {
+            Ok(thread) => thread,
+            Err(error) => return eprintln!("skipped: no new network namespace: {}", error.desc()),
+        };
+        let path = format!("/proc/self/task/{thread}/ns/net");
+        let hosts = [Host { name: "there".into(), net: NetSource::Namespace(path.into()) }];
+        let mut probe = Box::new(Hosts::open(&hosts).unwrap());
+        probe.sample(Turn::First).unwrap();
+        drop(end);
+        inside.join().unwrap();
+        probe.sample(Turn::Last).unwrap();
+        let mut probes = Probes::default();
+        probe.finish(&mut probes);
+        let there = &probes.hosts.unwrap()["there"];
+        assert_eq!(there.interfaces["lo"].rx_bytes, 0, "its own loopback, not ours");
+        assert!(there.interfaces.keys().all(|name| !name.starts_with("eth")), "no device of ours");
+    }
+
+    #[test]
     fn a_namespace_that_is_none_is_absent() {
         let hosts =
             [Host { name: "x".into(), net: NetSource::Namespace("/proc/self/status".into()) }];

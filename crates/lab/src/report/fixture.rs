@@ -203,8 +203,8 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         times_s: (0..=STEPS).map(|step| 0.05 + step as f64 * 0.1).collect(),
         own_cpu_s: noise(0.004),
         absent: BTreeMap::from([(
-            "pressure".into(),
-            "/proc/pressure/cpu: No such file or directory".into(),
+            "softnet".into(),
+            "/proc/net/softnet_stat: Permission denied".into(),
         )]),
         cpu: Some(CpuActivity { resolution_s: 0.01, cpus }),
         interrupts: Some(Interrupts { cpus: vec![0, 1], rows }),
@@ -213,8 +213,8 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
             ("NET_RX".into(), vec![41_000, 39_000]),
             ("TIMER".into(), vec![900, 870]),
         ])),
-        softnet: Some(vec![SoftnetCpu { cpu: 0, processed: 41_000, ..SoftnetCpu::default() }]),
         hosts: Some(BTreeMap::from([("near".into(), host(kernel))])),
+        pressure: Some(BTreeMap::from([("cpu".into(), Pressure { some_us: 700_000, full_us: 0 })])),
         workers: Some(BTreeMap::from([
             ("near".into(), worker(8_000)),
             ("far".into(), worker(12_000)),

@@ -111,6 +111,8 @@ fn the_page_is_well_formed_and_can_be_heard() {
         "the environment is text"
     );
     assert!(!page.contains("NaN"));
+    assert!(page.contains("tasks waited for a CPU 20 % of the time"));
+    assert!(page.contains("<b>softnet</b> was absent in 30 runs"));
 }
 
 #[test]

@@ -176,6 +176,14 @@ fn remark(runs: &[&RunRecord]) -> String {
             parts.push(format!("{name} {}", rate(count)));
         }
     }
+    for (resource, waited) in [("a CPU", "cpu"), ("memory", "memory"), ("a disk", "io")] {
+        let share = over(runs, |probes| {
+            Some(probes.pressure.as_ref()?.get(waited)?.some_us as f64 / 1e6 / length_s(probes)?)
+        });
+        if let Some(share) = share.filter(|share| *share >= 0.01) {
+            parts.push(format!("tasks waited for {resource} {:.0} % of the time", share * 100.0));
+        }
+    }
     parts.join(" · ")
 }
 
