@@ -190,7 +190,11 @@ fn pair_rr(o: &Options) {
     }
     let seconds = own_seconds() - cpu;
     println!("pair-rr: {:.0} ns per transaction", seconds * 1e9 / done as f64);
-    println!("packets {} {}", a.stats().tx_packets as f64 / done as f64, b.stats().tx_packets as f64 / done as f64);
+    println!(
+        "packets {} {}",
+        a.stats().tx_packets as f64 / done as f64,
+        b.stats().tx_packets as f64 / done as f64
+    );
 }
 
 /// CPU time of the whole machine that was not idle, in seconds.

@@ -49,7 +49,13 @@ impl Response {
     }
 
     fn error(status: &str, head_only: bool, keep_alive: bool) -> Self {
-        Self::text(status, "text/plain; charset=utf-8", &format!("{status}\n"), head_only, keep_alive)
+        Self::text(
+            status,
+            "text/plain; charset=utf-8",
+            &format!("{status}\n"),
+            head_only,
+            keep_alive,
+        )
     }
 }
 
@@ -106,7 +112,8 @@ impl Client {
             return Ok(());
         }
         if self.request.len() > REQUEST_BYTES {
-            self.response = Some(Response::error("431 Request Header Fields Too Large", false, false));
+            self.response =
+                Some(Response::error("431 Request Header Fields Too Large", false, false));
             return Ok(());
         }
         let mut bytes = [0; 4096];

@@ -220,8 +220,14 @@ mod tests {
 
     #[test]
     fn both_families_hash_by_key() {
-        let v4 = FlowKey { local: "10.0.0.1:80".parse().unwrap(), remote: "10.0.0.2:9".parse().unwrap() };
-        let v6 = FlowKey { local: "[fd00::1]:80".parse().unwrap(), remote: "[fd00::2]:9".parse().unwrap() };
+        let v4 = FlowKey {
+            local: "10.0.0.1:80".parse().unwrap(),
+            remote: "10.0.0.2:9".parse().unwrap(),
+        };
+        let v6 = FlowKey {
+            local: "[fd00::1]:80".parse().unwrap(),
+            remote: "[fd00::2]:9".parse().unwrap(),
+        };
         for key in [v4, v6] {
             assert_eq!(HashKey(1, 2).flow(&key), HashKey(1, 2).flow(&key));
             assert_ne!(HashKey(1, 2).flow(&key), HashKey(1, 3).flow(&key));

@@ -73,7 +73,9 @@ impl<T> Slab<T> {
 
     /// The slot's generation, 0 for one that was never made.
     pub fn generation(&self, index: u32) -> u32 {
-        self.chunks.get(index as usize / CHUNK).map_or(0, |chunk| chunk[index as usize % CHUNK].generation)
+        self.chunks
+            .get(index as usize / CHUNK)
+            .map_or(0, |chunk| chunk[index as usize % CHUNK].generation)
     }
 
     /// The value in a slot.

@@ -198,7 +198,8 @@ impl EngineStats {
     /// Name and count of every reason that was counted at least once.
     pub fn drops_by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let stack = DropReason::ALL.iter().map(|reason| (reason.name(), self.dropped(*reason)));
-        let malformed = Malformed::ALL.iter().map(|reason| (reason.name(), self.malformed_by(*reason)));
+        let malformed =
+            Malformed::ALL.iter().map(|reason| (reason.name(), self.malformed_by(*reason)));
         stack.chain(malformed).filter(|(_, count)| *count != 0)
     }
 }

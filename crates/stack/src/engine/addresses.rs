@@ -116,7 +116,9 @@ mod tests {
 
     fn addresses() -> Addresses {
         let mut addresses = Addresses::default();
-        for (link, prefix) in [(0, "10.0.0.2/24"), (0, "fe80::1/64"), (0, "fd00::2/64"), (1, "10.1.0.2/16")] {
+        for (link, prefix) in
+            [(0, "10.0.0.2/24"), (0, "fe80::1/64"), (0, "fd00::2/64"), (1, "10.1.0.2/16")]
+        {
             assert!(addresses.add(LinkId(link), prefix.parse().expect("a prefix")));
         }
         addresses
@@ -125,7 +127,8 @@ mod tests {
     #[test]
     fn tells_own_groups_and_others() {
         let addresses = addresses();
-        let class = |link, ip: &str| addresses.classify(LinkId(link), ip.parse().expect("an address"));
+        let class =
+            |link, ip: &str| addresses.classify(LinkId(link), ip.parse().expect("an address"));
         assert_eq!(class(0, "10.0.0.2"), Destination::Own);
         assert_eq!(class(1, "10.0.0.2"), Destination::Own);
         assert_eq!(class(0, "10.0.0.255"), Destination::Group);

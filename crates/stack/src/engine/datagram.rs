@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Instant, Packet};
+use millstream_wire::Malformed;
 use millstream_wire::icmp::{self, Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
-use millstream_wire::Malformed;
 
 use super::Engine;
 use super::addresses::Destination;
@@ -14,10 +14,10 @@ use super::ingress::{Arrival, checksum_holds, gather};
 use super::output::with_header;
 use crate::error::Error;
 use crate::limits::{EPHEMERAL_FIRST, HEADROOM_BYTES};
+use crate::socket::SocketId;
 use crate::socket::icmp::Echo;
 use crate::socket::tcp::plain;
 use crate::socket::udp::Datagram;
-use crate::socket::SocketId;
 use crate::stats::DropReason;
 
 impl Engine {
@@ -104,7 +104,10 @@ impl Engine {
     }
 
     /// The socket's own address, and its peer's when it is connected.
-    pub fn udp_addresses(&mut self, id: SocketId) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
+    pub fn udp_addresses(
+        &mut self,
+        id: SocketId,
+    ) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
         self.udp.by_id(id).map(|socket| (socket.local, socket.remote))
     }
 

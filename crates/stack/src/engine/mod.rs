@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use millstream_link::{Link, LinkStats, Medium};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
-use millstream_route::{LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
+use millstream_route::{
+    LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable,
+};
 use millstream_tcp::Config;
 
 use crate::clock::Clock;

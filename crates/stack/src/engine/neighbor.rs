@@ -91,7 +91,8 @@ impl Output {
         match mac {
             Some(mac) => {
                 let len = header.emit_len();
-                match super::output::with_header(&self.pool, packet, len, |room| header.emit(room)) {
+                match super::output::with_header(&self.pool, packet, len, |room| header.emit(room))
+                {
                     Ok(packet) => self.send_to_mac(now, link, mac, packet),
                     Err(_) => self.stats.drop(DropReason::PoolExhausted),
                 }
@@ -104,7 +105,14 @@ impl Output {
     }
 
     /// Takes in what a neighbour said and sends what waited for it.
-    fn hear(&mut self, now: Instant, link: LinkId, ip: IpAddr, mac: Option<MacAddr>, why: Evidence) {
+    fn hear(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        ip: IpAddr,
+        mac: Option<MacAddr>,
+        why: Evidence,
+    ) {
         let Heard { mut released, .. } = self.neighbors.hear(now, link, ip, mac, why);
         let Some(mac) = mac else { return };
         while let Some(packet) = released.pop() {
@@ -229,7 +237,8 @@ impl Engine {
     /// A packet of ours did not get out: its socket hears of it as of an ICMP error.
     fn unreachable_here(&mut self, now: Instant, packet: &Packet) {
         let head = packet.head();
-        let version = if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
+        let version =
+            if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
         if let Ok(quote) = icmp::Quote::parse(version, head) {
             self.icmp_error_input(now, &icmp::Icmp::Unreachable(Unreachable::Host), &quote);
         }

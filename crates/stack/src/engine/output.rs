@@ -67,9 +67,7 @@ impl Output {
         let pseudo = match header.protocol {
             // RFC 792: no pseudo-header.
             Protocol::ICMP => 0,
-            protocol => {
-                ip::pseudo_header_sum(header.src, header.dst, protocol, header.payload_len)
-            }
+            protocol => ip::pseudo_header_sum(header.src, header.dst, protocol, header.payload_len),
         };
         let can = self.links[link.index()].capabilities.tx_checksum;
         let offload = if header.src.is_ipv4() { can.v4 } else { can.v6 }

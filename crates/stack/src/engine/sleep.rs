@@ -63,7 +63,15 @@ impl Sleeper {
     pub fn new(busy_poll: Duration) -> io::Result<Self> {
         let shared = Arc::new(Shared { event: EventFd::new()?, asleep: AtomicBool::new(false) });
         let entries = Vec::with_capacity(8);
-        Ok(Self { shared, entries, busy_poll, idle_since: None, vain: 0, short_sleeps: 0, woken: false })
+        Ok(Self {
+            shared,
+            entries,
+            busy_poll,
+            idle_since: None,
+            vain: 0,
+            short_sleeps: 0,
+            woken: false,
+        })
     }
 
     /// There was work.

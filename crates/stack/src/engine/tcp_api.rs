@@ -47,8 +47,7 @@ impl Engine {
             ready: Default::default(),
             pending: Readiness::default(),
         };
-        let slot =
-            self.tcp.listeners.insert(listener).map_err(|_| Error::Limit("listeners"))?;
+        let slot = self.tcp.listeners.insert(listener).map_err(|_| Error::Limit("listeners"))?;
         let generation = self.tcp.listeners.slots.generation(slot);
         let id = SocketId::new(SocketKind::Listener, slot, generation);
         if let Some(listener) = self.tcp.listeners.slots.get_mut(slot) {
@@ -127,9 +126,7 @@ impl Engine {
         let source = || self.out.addresses.source(way.link, way.next_hop, remote.ip());
         let local = match local.map(plain) {
             Some(local) if !local.ip().is_unspecified() => local,
-            Some(local) => {
-                SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port())
-            }
+            Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
         self.check_local(local.ip())?;
@@ -149,7 +146,8 @@ impl Engine {
         let isn = self.tcp.isn.isn(&tuple, now);
         let conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
-        let slot = self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;
+        let slot =
+            self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;
         self.out.stats.tcp_active_opens += 1;
         self.tcp.mark_dirty(slot);
         self.tcp.sockets.get(slot).map(|socket| socket.id).ok_or(Error::NoSuchSocket)
@@ -189,7 +187,11 @@ impl Engine {
 
     /// Appends a packet's bytes to the send queue without copying them, or gives it back.
     #[inline]
-    pub fn tcp_write_packet(&mut self, id: SocketId, packet: Packet) -> Result<(), (Packet, Error)> {
+    pub fn tcp_write_packet(
+        &mut self,
+        id: SocketId,
+        packet: Packet,
+    ) -> Result<(), (Packet, Error)> {
         let Some((slot, socket)) = self.tcp.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };

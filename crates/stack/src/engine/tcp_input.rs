@@ -260,6 +260,7 @@ pub(super) fn with_mss(
     let headers = MIN_HEADER_LEN + if tuple.remote.is_ipv4() { 20 } else { 40 };
     let fits = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     // A default of 1460 stands for "whatever the link allows".
-    let wish = if config.mss == millstream_tcp::Config::default().mss { u16::MAX } else { config.mss };
+    let wish =
+        if config.mss == millstream_tcp::Config::default().mss { u16::MAX } else { config.mss };
     millstream_tcp::Config { mss: wish.min(fits), ..config }
 }

@@ -129,7 +129,8 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
 }
 
 /// For a connection without a route: what it makes is counted and dropped.
-const NO_WAY: TransmitLimits = TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+const NO_WAY: TransmitLimits =
+    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
 
 /// What the link of `way` lets a connection do.
 #[inline]
@@ -196,8 +197,7 @@ fn send_segment(
         true => TransportChecksum::Offload,
         false => TransportChecksum::Compute,
     };
-    let stamp =
-        Stamp { identification, ecn: 0, transport_header_len: header_len, checksum };
+    let stamp = Stamp { identification, ecn: 0, transport_header_len: header_len, checksum };
     match template.apply(&mut packet, stamp) {
         Ok(()) => {
             if let Some(segmentation) = &mut packet.meta_mut().segmentation {
@@ -227,13 +227,7 @@ fn with_tcp_header(out: &Output, header: &TcpHeader, payload: Option<Packet>) ->
 
 impl Output {
     /// Answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).
-    pub fn send_reset(
-        &mut self,
-        now: Instant,
-        way: Way,
-        tuple: &FourTuple,
-        header: &TcpHeader,
-    ) {
+    pub fn send_reset(&mut self, now: Instant, way: Way, tuple: &FourTuple, header: &TcpHeader) {
         let Some(mut packet) = with_tcp_header(self, header, None) else {
             return self.stats.drop(DropReason::PoolExhausted);
         };

@@ -203,10 +203,7 @@ impl Stack {
     }
 }
 
-fn start(
-    placement: &Placement,
-    build: impl FnOnce() -> io::Result<Engine>,
-) -> io::Result<Worker> {
+fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> io::Result<Worker> {
     if let Some(cpu) = placement.cpu {
         millstream_link::sys::pin_current_thread(cpu)?;
     }

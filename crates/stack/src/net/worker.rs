@@ -259,7 +259,9 @@ impl Worker {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
         let engine = &mut self.engine;
         loop {
-            let Some((packet, to)) = socket.pending.take().or_else(|| socket.tx.pop()) else { break };
+            let Some((packet, to)) = socket.pending.take().or_else(|| socket.tx.pop()) else {
+                break;
+            };
             // A datagram that cannot be sent is lost, as on any network.
             let _ = engine.udp_send_packet(socket.id, packet, to);
         }
@@ -298,7 +300,10 @@ impl Worker {
             if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
                 stream.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
                 let shared = Arc::clone(&stream.shared);
-                self.serve_stream(slot, Readiness { readable: false, writable: true, closed: false });
+                self.serve_stream(
+                    slot,
+                    Readiness { readable: false, writable: true, closed: false },
+                );
                 shared.set_error(Error::EngineGone);
                 shared.set_state(READ_END | WRITE_END);
             }

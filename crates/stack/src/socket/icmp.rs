@@ -63,7 +63,10 @@ impl IcmpTable {
     }
 
     pub fn find(&self, identifier: u16) -> Option<u32> {
-        self.sockets.iter().find(|(_, socket)| socket.identifier == identifier).map(|(slot, _)| slot)
+        self.sockets
+            .iter()
+            .find(|(_, socket)| socket.identifier == identifier)
+            .map(|(slot, _)| slot)
     }
 
     pub fn remove(&mut self, id: SocketId) {

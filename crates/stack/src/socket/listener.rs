@@ -43,9 +43,8 @@ impl Listeners {
 
     /// Whether a listener on `local` would share its address with one that exists.
     pub fn conflicts(&self, local: SocketAddr) -> bool {
-        let same = |&slot: &u32| {
-            self.slots.get(slot).is_some_and(|other| overlaps(other.local, local))
-        };
+        let same =
+            |&slot: &u32| self.slots.get(slot).is_some_and(|other| overlaps(other.local, local));
         self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same))
     }
 
@@ -117,7 +116,8 @@ mod tests {
             assert!(!listeners.conflicts(listener.local));
             slots.push(listeners.insert(listener).unwrap_or(u32::MAX));
         }
-        let find = |listeners: &Listeners, local: &str| listeners.find(local.parse().expect("address"));
+        let find =
+            |listeners: &Listeners, local: &str| listeners.find(local.parse().expect("address"));
         assert_eq!(find(&listeners, "10.0.0.1:80"), Some(slots[2]));
         assert_eq!(find(&listeners, "10.0.0.2:80"), Some(slots[1]));
         assert_eq!(find(&listeners, "[fd00::1]:80"), Some(slots[0]));

@@ -281,9 +281,7 @@ impl TcpTable {
     /// counter): hard to guess, and seldom the same twice to one destination.
     pub fn choose_port(&mut self, local: std::net::IpAddr, remote: SocketAddr) -> Option<u16> {
         let span = u32::from(u16::MAX - limits::EPHEMERAL_FIRST) + 1;
-        let offset = self
-            .port_key
-            .flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
+        let offset = self.port_key.flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
         for _ in 0..span {
             self.port_counter = self.port_counter.wrapping_add(1);
             let port =
