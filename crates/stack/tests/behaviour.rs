@@ -103,7 +103,7 @@ fn an_absent_neighbour_is_told_of() {
     // Time is an argument: three questions, a second apart, pass at once.
     let mut now = near.refresh_time();
     for _ in 0..5 {
-        now = now + Duration::from_millis(1100);
+        now += Duration::from_millis(1100);
         near.turn(now);
     }
     assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::HostUnreachable));
@@ -162,7 +162,7 @@ fn a_thousand_connections_at_once() {
     // After two segment lifetimes nothing is left.
     let mut now = near.refresh_time() + Duration::from_secs(61);
     for _ in 0..100 {
-        now = now + Duration::from_millis(1);
+        now += Duration::from_millis(1);
         near.turn(now);
     }
     assert_eq!(near.connection_count(), 0);
@@ -246,7 +246,7 @@ fn idle_connections_make_no_work() {
     // Once the timers of the handshakes and of the neighbours' first use have passed, nothing is due.
     let mut now = near.refresh_time();
     for _ in 0..350 {
-        now = now + Duration::from_millis(20);
+        now += Duration::from_millis(20);
         near.turn(now);
         far.turn(now);
     }

@@ -108,7 +108,7 @@ fn a_poller_serves_many_streams() {
             poller.add(stream, token).expect("add");
         }
         let (mut open, mut events, mut bytes) = (STREAMS, Vec::new(), [0; 4096]);
-        let mut ended = vec![false; STREAMS];
+        let mut ended = [false; STREAMS];
         while open > 0 {
             events.clear();
             poller.wait(None, &mut events).expect("wait");

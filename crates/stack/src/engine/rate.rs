@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn lets_a_burst_through_and_then_the_rate() {
         let mut limit = RateLimit::new(1000, 5);
-        let at = |ms| Instant::from_nanos(ms * 1_000_000);
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         assert_eq!((0..100).filter(|_| limit.allow(at(50))).count(), 5);
         assert_eq!((51..151).filter(|&ms| limit.allow(at(ms))).count(), 100);
         assert_eq!((0..100).filter(|_| limit.allow(at(1000))).count(), 5);

@@ -47,7 +47,7 @@ impl Engine {
             ready: Default::default(),
             pending: Readiness::default(),
         };
-        let slot = self.tcp.listeners.insert(listener).map_err(|_| Error::Limit("listeners"))?;
+        let slot = self.tcp.listeners.insert(listener).ok_or(Error::Limit("listeners"))?;
         let generation = self.tcp.listeners.slots.generation(slot);
         let id = SocketId::new(SocketKind::Listener, slot, generation);
         if let Some(listener) = self.tcp.listeners.slots.get_mut(slot) {

@@ -53,11 +53,12 @@ impl Listeners {
         self.by_port.contains_key(&port)
     }
 
-    pub fn insert(&mut self, listener: Listener) -> Result<u32, Listener> {
+    /// Adds a listener; none when there are as many as there may be.
+    pub fn insert(&mut self, listener: Listener) -> Option<u32> {
         let port = listener.local.port();
-        let slot = self.slots.insert(listener)?;
+        let slot = self.slots.insert(listener).ok()?;
         self.by_port.entry(port).or_default().push(slot);
-        Ok(slot)
+        Some(slot)
     }
 
     pub fn remove(&mut self, slot: u32) -> Option<Listener> {
