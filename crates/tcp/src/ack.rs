@@ -41,6 +41,10 @@ impl Connection {
         let same_window = self.snd.edge == ack + window;
         self.update_window(now, seg_start, ack, window, old);
         let in_flight = self.board.pipe(una, self.snd.nxt);
+        let echoed = header.flags.ece() && self.ecn.agreed;
+        if echoed && !old {
+            self.ecn_take_echo(now, ack, in_flight);
+        }
         let mut delivery = Delivery::default();
         let mut dsack_bytes = 0;
         if self.negotiated.sack && !header.options.sack.is_empty() {
@@ -63,7 +67,7 @@ impl Connection {
         if acked > 0 {
             self.arm_loss_timers(now);
         }
-        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo };
+        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
         self.on_delivery(now, &event);
         if acked > 0 && self.state.is_synchronized() {
             self.after_advance(now);

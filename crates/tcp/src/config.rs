@@ -32,6 +32,18 @@ impl Default for Keepalive {
     }
 }
 
+/// Whether congestion is notified by marks instead of loss where the path can (RFC 3168).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EcnMode {
+    /// Neither asked for nor granted.
+    Off,
+    /// Granted when the peer asks; not asked for.
+    #[default]
+    Accept,
+    /// Asked for, and granted.
+    Request,
+}
+
 /// Parameters of a connection. `Default` suits a host on a 1,500-byte link.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -55,6 +67,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer and accept selective acknowledgement (RFC 2018).
     pub sack: bool,
+    /// Explicit congestion notification.
+    pub ecn: EcnMode,
     /// Congestion control.
     pub congestion: CongestionKind,
     /// Initial congestion window in segments (RFC 6928).
@@ -86,6 +100,7 @@ impl Default for Config {
             window_scale: true,
             timestamps: true,
             sack: true,
+            ecn: EcnMode::Accept,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,
             time_wait_ms: 60_000,

@@ -7,6 +7,7 @@ use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::config::{Config, FourTuple};
 use crate::congestion::{Congestion, Window};
+use crate::ecn::Ecn;
 use crate::error::ConnError;
 use crate::info::Counters;
 use crate::limits;
@@ -39,6 +40,7 @@ pub struct Connection {
     pub(crate) window: Window,
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
+    pub(crate) ecn: Ecn,
     pub(crate) board: Scoreboard,
     pub(crate) timers: Timers,
     pub(crate) events: Events,
@@ -280,6 +282,7 @@ impl Connection {
             },
             congestion: Congestion::new(config.congestion),
             recovery: Recovery::new(),
+            ecn: Ecn::default(),
             board: Scoreboard::new(isn.0 ^ ts_offset),
             timers: Timers::default(),
             events: Events::default(),
@@ -302,12 +305,11 @@ impl Connection {
         pool: &Pool,
     ) {
         self.set_clock(now);
-        let _ = ecn;
         match self.state {
             State::Closed => {}
             State::SynSent => self.on_segment_syn_sent(now, header, payload, pool),
             State::TimeWait => self.on_segment_time_wait(now, header, payload),
-            _ => self.on_segment_synchronized(now, header, payload, pool),
+            _ => self.on_segment_synchronized(now, header, payload, ecn, pool),
         }
         self.check();
     }

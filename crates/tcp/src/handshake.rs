@@ -40,6 +40,7 @@ impl Connection {
         snd.edge = 1 + snd.wnd;
         snd.wl1 = 0;
         snd.wl2 = 0;
+        self.ecn_take_syn(syn);
         self.set_mss();
         let mss = u64::from(self.snd.mss);
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments

@@ -35,6 +35,8 @@ pub(crate) struct Counters {
     pub(crate) out_of_window: u32,
     pub(crate) memory_drops: u32,
     pub(crate) reorderings: u32,
+    pub(crate) ce_segments_in: u32,
+    pub(crate) ecn_reductions: u32,
     pub(crate) limited: Limited,
 }
 
@@ -98,6 +100,7 @@ pub struct TcpInfo {
     pub ca_state: &'static str,
     pub timestamps: bool,
     pub sack: bool,
+    pub ecn: bool,
     pub snd_wscale: u8,
     pub rcv_wscale: u8,
     pub rto_us: u64,
@@ -156,6 +159,9 @@ pub struct TcpInfo {
     pub out_of_window: u32,
     pub memory_drops: u32,
     pub reorderings: u32,
+    /// Segments with data that arrived marked, and reductions that the peer's echoes of marks caused.
+    pub ce_segments_in: u32,
+    pub ecn_reductions: u32,
     /// Time with data outstanding or waiting.
     pub busy_us: u64,
     pub rwnd_limited_us: u64,
@@ -183,6 +189,7 @@ impl Connection {
             },
             timestamps: self.negotiated.timestamps,
             sack: self.negotiated.sack,
+            ecn: self.ecn.agreed,
             snd_wscale: self.negotiated.snd_shift,
             rcv_wscale: self.negotiated.rcv_shift,
             rto_us: us(rtt.rto()),
@@ -235,6 +242,8 @@ impl Connection {
             out_of_window: c.out_of_window,
             memory_drops: c.memory_drops,
             reorderings: c.reorderings,
+            ce_segments_in: c.ce_segments_in,
+            ecn_reductions: c.ecn_reductions,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,
             sndbuf_limited_us: limited.sndbuf_ns / 1000,

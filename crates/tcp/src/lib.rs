@@ -19,6 +19,7 @@ mod ack;
 mod config;
 pub mod congestion;
 mod connection;
+mod ecn;
 mod error;
 mod handshake;
 mod info;
@@ -39,7 +40,7 @@ mod timers;
 mod transmit;
 mod window;
 
-pub use config::{Config, FourTuple, Keepalive};
+pub use config::{Config, EcnMode, FourTuple, Keepalive};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use error::{ConnError, Refused};

@@ -80,6 +80,7 @@ impl Connection {
             if self.recovery.phase == Phase::Open {
                 self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
                 self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
+                self.ecn_reduced();
             }
         } else if ack.duplicate {
             self.recovery.probe = None;

@@ -28,6 +28,7 @@ impl Connection {
         now: Instant,
         header: &TcpHeader,
         payload: Option<Packet>,
+        ecn: u8,
         pool: &Pool,
     ) {
         let len = payload.as_ref().map_or(0, Packet::len);
@@ -39,6 +40,7 @@ impl Connection {
             if !header.flags.ack() {
                 // the peer's SYN again: our answer was lost
                 self.snd.syn_due = true;
+                self.ecn_take_syn_again(header);
                 return;
             }
             // RFC 9293 3.5 figure 7: the other half of a simultaneous open; the SYN itself is known
@@ -92,6 +94,7 @@ impl Connection {
         if let Some(packet) = payload
             && len > 0
         {
+            self.ecn_take_data(header, ecn);
             if let Some(timestamps) = header.options.timestamps
                 && self.negotiated.timestamps
                 && len >= self.rcv.mss_estimate as usize

@@ -94,6 +94,8 @@ pub(crate) struct Acked {
     pub(crate) dsack_bytes: u64,
     /// Timestamp echoed.
     pub(crate) echo: Option<u32>,
+    /// It says that a mark arrived: no reason to grow (RFC 3168 6.1.2).
+    pub(crate) echoed: bool,
 }
 
 impl Recovery {
@@ -136,6 +138,11 @@ impl Recovery {
             undo.resent_bytes += bytes;
             undo.first_resend_ts.get_or_insert(ts);
         }
+    }
+
+    /// The window was reduced for another reason; what went before is not returned to.
+    pub(crate) fn forget_undo(&mut self) {
+        self.undo = None;
     }
 
     /// There was no new data to send: F-RTO cannot tell (RFC 5682 2.1 step 2b).
@@ -182,7 +189,7 @@ impl Connection {
     }
 
     fn grow(&mut self, now: Instant, ack: &Acked) {
-        if ack.delivery.bytes == 0 {
+        if ack.delivery.bytes == 0 || ack.echoed {
             return;
         }
         let sample = AckSample {
@@ -251,6 +258,7 @@ impl Connection {
         self.save_undo();
         let flight = self.snd.nxt - self.snd.una;
         self.congestion.on_congestion(&mut self.window, now, flight);
+        self.ecn_reduced();
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Recovery { high: self.snd.nxt };
         recovery.recover = self.snd.nxt;
@@ -378,6 +386,7 @@ impl Connection {
         if first {
             self.save_undo();
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
+            self.ecn_reduced();
         }
         self.board.mark_all_lost(una, nxt);
         self.window.cwnd_bytes = u64::from(self.snd.mss);

@@ -40,6 +40,8 @@ pub struct Segment {
     pub payload_len: u32,
     /// Payload of each part when `payload_len` is larger: the link splits it there.
     pub segment_size: u16,
+    /// ECN field for its IP header (RFC 3168 section 5): 2 for data that may be marked, else 0.
+    pub ecn: u8,
 }
 
 /// A stretch of the send queue chosen to be sent.
@@ -106,7 +108,7 @@ impl Connection {
             flags,
             ..TcpHeader::default()
         };
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 }
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
     fn transmit_syn(&mut self, now: Instant, flags: TcpFlags) -> Option<Segment> {
@@ -133,6 +135,8 @@ impl Connection {
             urgent: 0,
             options,
         };
+        let flags = flags | self.ecn_syn_flags(answering);
+        let header = TcpHeader { flags, ..header };
         if self.snd.nxt == 0 {
             self.snd.nxt = 1;
             self.snd.syn_sent_at = now;
@@ -145,14 +149,20 @@ impl Connection {
         }
         self.rcv.ack.now = false;
         self.counters.segments_out += 1;
-        Some(Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 })
+        Some(Segment {
+            header,
+            payload: None,
+            payload_len: 0,
+            segment_size: self.snd.mss as u16,
+            ecn: 0,
+        })
     }
 
     /// A segment without data.
     fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
         let header = self.header(now, seq, TcpFlags::ACK);
         self.counters.segments_out += 1;
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16 }
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
@@ -176,7 +186,7 @@ impl Connection {
             dst_port: self.tuple.remote.port(),
             seq,
             ack: self.rcv_seq(self.rcv.nxt),
-            flags,
+            flags: flags | self.ecn_ack_flags(),
             window,
             urgent: 0,
             options,
@@ -250,9 +260,11 @@ impl Connection {
             // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
             self.rcv.ack.quick = 0;
         }
-        let header = self.header(now, self.snd_seq(chosen.start), flags);
+        let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
+        let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
-        Some(Segment { header, payload, payload_len: chosen.len as u32, segment_size: mss as u16 })
+        let payload_len = chosen.len as u32;
+        Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
     }
 
     /// Most to send in one go: about a millisecond at twice the present rate, so that one burst does not fill a

@@ -106,3 +106,34 @@ fn bottlenecks() {
         }
     }
 }
+
+#[test]
+fn marks_fill_a_bottleneck_without_loss() {
+    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+        for super_segment_bytes in [0, 65_000] {
+            let path = Path {
+                rate_bits_per_s: 50_000_000,
+                queue_bytes: 400_000,
+                mark_bytes: 60_000,
+                delay: Duration::from_millis(10),
+                super_segment_bytes,
+                ..Path::default()
+            };
+            let mut net = Net::new(path, 12);
+            net.configs[0] = Config { congestion, ecn: EcnMode::Request, ..Config::default() };
+            let took = net.transfer([20 << 20, 0], Duration::from_secs(60));
+            let rate = f64::from(20u32 << 20) * 8.0 / took.as_secs_f64();
+            let info = net.side(0).info();
+            println!(
+                "{:8} super {super_segment_bytes:6}: {:.1} of 50 Mbit/s, {} reductions, resent {}",
+                congestion.name(),
+                rate / 1e6,
+                info.ecn_reductions,
+                info.retransmits
+            );
+            assert!(rate > 42e6, "{rate:e} {info:#?}");
+            assert!(info.ecn_reductions > 2, "{info:#?}");
+            assert_eq!((net.dropped, info.retransmits), (0, 0), "{info:#?}");
+        }
+    }
+}

@@ -44,6 +44,8 @@ pub struct Path {
     /// Bottleneck: bits per second (0: none) and bytes that may wait for it.
     pub rate_bits_per_s: u64,
     pub queue_bytes: u64,
+    /// Data that may be marked is marked when more than this waits (0: never).
+    pub mark_bytes: u64,
     /// Most payload handed out at once; split to MSS on the wire, as a link would.
     pub super_segment_bytes: u32,
     /// Consecutive parts of a super-segment that survive arrive merged.
@@ -62,6 +64,7 @@ impl Default for Path {
             late: Duration::from_millis(3),
             rate_bits_per_s: 0,
             queue_bytes: 0,
+            mark_bytes: 0,
             super_segment_bytes: 0,
             merge: false,
             view: false,
@@ -73,6 +76,7 @@ struct Flying {
     to: usize,
     header: TcpHeader,
     payload: Vec<u8>,
+    ecn: u8,
 }
 
 pub struct Side {
@@ -241,7 +245,7 @@ impl Net {
         }
     }
 
-    fn launch(&mut self, from: usize, header: TcpHeader, payload: Vec<u8>) {
+    fn launch(&mut self, from: usize, header: TcpHeader, payload: Vec<u8>, mut ecn: u8) {
         self.segments += 1;
         if self.random.chance(self.path.loss) {
             self.dropped += 1;
@@ -258,6 +262,9 @@ impl Net {
                 self.dropped += 1;
                 return;
             }
+            if ecn != 0 && self.path.mark_bytes > 0 && waiting > self.path.mark_bytes {
+                ecn = 3;
+            }
             depart = free + Duration::from_nanos(bytes * 8_000_000_000 / self.path.rate_bits_per_s);
             self.sides[from].link_free_at = depart;
         }
@@ -272,8 +279,10 @@ impl Net {
             }
             self.counter += 1;
             self.flying.push(Reverse((at, self.counter)));
-            self.store
-                .insert(self.counter, Flying { to: 1 - from, header, payload: payload.clone() });
+            self.store.insert(
+                self.counter,
+                Flying { to: 1 - from, header, payload: payload.clone(), ecn },
+            );
         }
     }
 
@@ -307,24 +316,28 @@ impl Net {
                 false => usize::from(segment.segment_size),
             };
             if bytes.is_empty() {
-                self.launch(from, segment.header, bytes);
+                self.launch(from, segment.header, bytes, segment.ecn);
                 continue;
             }
             let parts = bytes.len().div_ceil(size);
             for (index, part) in bytes.chunks(size).enumerate() {
                 let mut header = segment.header;
                 header.seq += index * size;
+                if index > 0 {
+                    // RFC 3168 6.1.2: said once
+                    header.flags.remove(millstream_wire::tcp::TcpFlags::CWR);
+                }
                 if index + 1 < parts {
                     header.flags.remove(millstream_wire::tcp::TcpFlags::FIN);
                     header.flags.remove(millstream_wire::tcp::TcpFlags::PSH);
                 }
-                self.launch(from, header, part.to_vec());
+                self.launch(from, header, part.to_vec(), segment.ecn);
             }
         }
     }
 
     fn deliver(&mut self, flying: Flying) {
-        let Flying { to, header, payload } = flying;
+        let Flying { to, header, payload, ecn } = flying;
         let packet = (!payload.is_empty())
             .then(|| Packet::from_slice(&self.pool, 0, &payload).expect("a frame"));
         if self.sides[to].connection.is_none() {
@@ -342,7 +355,7 @@ impl Net {
             return;
         }
         let (now, pool) = (self.now, self.pool.clone());
-        self.side(to).on_segment(now, &header, packet, 0, &pool);
+        self.side(to).on_segment(now, &header, packet, ecn, &pool);
     }
 
     /// Runs until `done`, or the virtual time `limit` has passed. True when done.

@@ -22,6 +22,7 @@ fn random_path(random: &mut Random) -> Path {
         late: Duration::from_micros(random.below(40_000)),
         rate_bits_per_s: random.below(2) * (1 << (18 + random.below(10))),
         queue_bytes: 70_000 + random.below(100_000),
+        mark_bytes: 0,
         super_segment_bytes: random.below(2) as u32 * 65_000,
         merge: random.below(2) == 0,
         view: random.below(2) == 0,
@@ -60,6 +61,12 @@ fn schedule(seed: u64) {
     net.configs = [random_config(&mut random), random_config(&mut random)];
     net.isns = [random.next() as u32, random.next() as u32];
     net.v6 = random.below(2) == 0;
+    // drawn aside, so that earlier seeds go on meaning what they did
+    let mut aside = Random(seed ^ 0xec);
+    net.path.mark_bytes = aside.below(2) * (1 + aside.below(30_000));
+    for config in &mut net.configs {
+        config.ecn = [EcnMode::Off, EcnMode::Accept, EcnMode::Request][aside.below(3) as usize];
+    }
     for side in &mut net.sides {
         if random.below(4) == 0 {
             side.read_chunk = 1 + random.below(5000) as usize;

@@ -5,8 +5,8 @@
 //! ```text
 //! config delayed_ack_ms=0          parameters, before anything else
 //! connect | accept                 opens; `accept` takes the next `<` line as the SYN
-//! established [active] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
-//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [size N]
+//! established [active] [ecn] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [size N] [ip CODE]
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
@@ -33,7 +33,7 @@ pub struct Script {
     accept_next: bool,
     now: Instant,
     pool: Pool,
-    out: VecDeque<(u64, TcpHeader, u32)>,
+    out: VecDeque<(u64, TcpHeader, u32, u8)>,
     super_segment_bytes: u32,
     v6: bool,
     timestamps: bool,
@@ -45,6 +45,16 @@ pub struct Script {
 
 fn number<T: std::str::FromStr>(word: &str) -> T {
     word.parse().unwrap_or_else(|_| panic!("not a number: {word:?}"))
+}
+
+/// The ECN field by its name.
+fn codepoint(word: &str) -> u8 {
+    match word {
+        "ect0" => 2,
+        "ect1" => 1,
+        "ce" => 3,
+        _ => 0,
+    }
 }
 
 impl Script {
@@ -90,7 +100,7 @@ impl Script {
                 if let Some(timestamps) = segment.header.options.timestamps {
                     self.last_ts = timestamps.value;
                 }
-                self.out.push_back((ms, segment.header, segment.payload_len));
+                self.out.push_back((ms, segment.header, segment.payload_len, segment.ecn));
             }
         }
     }
@@ -124,6 +134,8 @@ impl Script {
                 'R' => TcpFlags::RST,
                 'P' => TcpFlags::PSH,
                 'U' => TcpFlags::URG,
+                'E' => TcpFlags::ECE,
+                'C' => TcpFlags::CWR,
                 _ => self.fail(format!("flag {letter}")),
             };
         }
@@ -141,7 +153,7 @@ impl Script {
                 "mss" => header.options.mss = Some(number(value())),
                 "ws" => header.options.window_scale = Some(number(value())),
                 "sackok" => header.options.sack_permitted = true,
-                "size" => {
+                "size" | "ip" => {
                     value();
                 }
                 "ts" => {
@@ -201,17 +213,20 @@ impl Script {
             packet
         });
         let (now, pool) = (self.now, self.pool.clone());
-        self.conn().on_segment(now, &header, payload, 0, &pool);
+        let ecn = words.iter().position(|w| *w == "ip").map_or(0, |at| codepoint(words[at + 1]));
+        self.conn().on_segment(now, &header, payload, ecn, &pool);
     }
 
     fn expect(&mut self, words: &[&str]) {
         self.collect();
         let (wanted, len, given) = self.segment(words, true);
-        let Some((at, got, got_len)) = self.out.pop_front() else {
+        let Some((at, got, got_len, got_ecn)) = self.out.pop_front() else {
             self.fail(format!("nothing came out, wanted {words:?}"))
         };
         let any_seq = words[1].starts_with('*');
-        let mut same = got.flags == wanted.flags
+        let named = words.iter().position(|w| *w == "ip").map(|at| codepoint(words[at + 1]));
+        let mut same = named.is_none_or(|ecn| ecn == got_ecn)
+            && got.flags == wanted.flags
             && (any_seq || got.seq == wanted.seq)
             && (len == u32::MAX || got_len == len);
         for field in given {
@@ -246,16 +261,18 @@ impl Script {
         if !has("nots") {
             options += " ts 5000/0";
         }
+        // RFC 3168 6.1.1: an ECN-setup SYN and SYN-ACK
+        let (syn, answer) = if has("ecn") { ("SEC", "SAE") } else { ("S", "SA") };
         if has("active") {
             self.run_line("connect");
-            self.run_line("> S 0 mss 1460 sackok");
+            self.run_line(&format!("> {syn} 0 mss 1460 sackok"));
             self.run_line("+10");
-            self.run_line(&format!("< SA 0 ack 1 win {window} {options}"));
+            self.run_line(&format!("< {answer} 0 ack 1 win {window} {options}"));
             self.run_line("> A 1 ack 1");
         } else {
             self.run_line("accept");
-            self.run_line(&format!("< S 0 win {window} {options}"));
-            self.run_line("> SA 0 ack 1");
+            self.run_line(&format!("< {syn} 0 win {window} {options}"));
+            self.run_line(&format!("> {answer} 0 ack 1"));
             self.run_line("+10");
             self.run_line(&format!("< A 1 ack 1 win {window}"));
         }
@@ -273,6 +290,13 @@ impl Script {
                     self.config.auto_tune = false;
                 }
                 "mss" => self.config.mss = number(value),
+                "ecn" => {
+                    self.config.ecn = match value {
+                        "off" => EcnMode::Off,
+                        "request" => EcnMode::Request,
+                        _ => EcnMode::Accept,
+                    };
+                }
                 "nagle" => self.config.nagle = value == "on",
                 "iw" => self.config.initial_window_segments = number(value),
                 "retries" => self.config.retries = number(value),
