@@ -159,7 +159,7 @@ fn send_segment(
     path: &mut Path,
     segment: Segment,
 ) {
-    let Segment { header, payload, payload_len, segment_size, .. } = segment;
+    let Segment { header, payload, payload_len, segment_size, ecn } = segment;
     let payload_len = payload_len as usize;
     out.stats.tcp_tx_segments += 1;
     out.stats.tcp_tx_pure += u64::from(payload_len == 0);
@@ -183,12 +183,13 @@ fn send_segment(
     let identification = path.identification;
     path.identification = identification.wrapping_add(pieces as u16);
     let Some(template) = path.template() else {
-        let ip = IpHeader::new(
+        let mut ip = IpHeader::new(
             tuple.local.ip(),
             tuple.remote.ip(),
             Protocol::TCP,
             header_len + payload_len,
         );
+        ip.traffic_class = ecn;
         out.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
         return out.send_ip(now, way, &ip, packet);
     };
@@ -197,7 +198,7 @@ fn send_segment(
         true => TransportChecksum::Offload,
         false => TransportChecksum::Compute,
     };
-    let stamp = Stamp { identification, ecn: 0, transport_header_len: header_len, checksum };
+    let stamp = Stamp { identification, ecn, transport_header_len: header_len, checksum };
     match template.apply(&mut packet, stamp) {
         Ok(()) => {
             if let Some(segmentation) = &mut packet.meta_mut().segmentation {
