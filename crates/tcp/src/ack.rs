@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::recovery::Acked;
 use crate::scoreboard::Delivery;
 use crate::state::State;
+use crate::timers::Deadline;
 
 impl Connection {
     /// Offset that an acknowledgement number stands for; negative when it lies before our first.
@@ -206,8 +207,8 @@ impl Connection {
     /// A connection closed both ways does not wait for the peer's FIN for ever.
     pub(crate) fn arm_fin_wait_2(&mut self, now: Instant) {
         if self.orphaned && self.state == State::FinWait2 && self.timers.close.is_none() {
-            self.timers.close =
-                Some(now + Duration::from_millis(u64::from(self.config.fin_wait_2_ms)));
+            let wait = Duration::from_millis(u64::from(self.config.fin_wait_2_ms));
+            self.timers.close = Deadline::at(now + wait);
         }
     }
 }

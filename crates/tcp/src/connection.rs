@@ -16,7 +16,7 @@ use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
 use crate::state::{Events, State};
-use crate::timers::{Expiry, Timers};
+use crate::timers::{Deadline, Expiry, Timers};
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
 /// deadline come out. It has no clock, performs no input or output, and sees time only through `now` arguments,
@@ -403,8 +403,8 @@ impl Connection {
     pub(crate) fn enter_time_wait(&mut self, now: Instant) {
         self.state = State::TimeWait;
         self.timers.stop_retransmit();
-        self.timers.keepalive = None;
-        self.timers.close = Some(now + self.config.time_wait());
+        self.timers.keepalive = Deadline::NONE;
+        self.timers.close = Deadline::at(now + self.config.time_wait());
         self.rcv.reassembly = None;
     }
 

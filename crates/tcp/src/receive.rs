@@ -10,6 +10,7 @@ use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
 use crate::reassembly::Reassembly;
 use crate::state::State;
+use crate::timers::Deadline;
 
 /// Where a segment lies in the peer's sequence space.
 #[derive(Clone, Copy)]
@@ -445,7 +446,7 @@ impl Connection {
         let len = payload.as_ref().map_or(0, Packet::len);
         let end = header.seq.0.wrapping_add(len as u32).wrapping_add(u32::from(header.flags.fin()));
         if header.flags.fin() && end == self.rcv_seq(self.rcv.nxt).0 {
-            self.timers.close = Some(now + self.config.time_wait());
+            self.timers.close = Deadline::at(now + self.config.time_wait());
             self.rcv.ack.now = true;
             return;
         }

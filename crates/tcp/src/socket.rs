@@ -174,7 +174,7 @@ impl Connection {
     /// Starts, changes or stops keep-alive probes.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         self.config.keepalive = keepalive;
-        self.timers.keepalive = None;
+        self.timers.keepalive = crate::timers::Deadline::NONE;
         self.touch_keepalive(self.clock);
     }
 

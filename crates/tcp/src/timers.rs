@@ -23,41 +23,81 @@ pub(crate) enum Expiry {
     Persist,
 }
 
+/// A deadline that may not be set; as large as an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    pub(crate) const NONE: Deadline = Deadline(Instant::from_nanos(u64::MAX));
+
+    #[inline]
+    pub(crate) fn at(at: Instant) -> Deadline {
+        Deadline(at)
+    }
+
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        self == Deadline::NONE
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> Option<Instant> {
+        (!self.is_none()).then_some(self.0)
+    }
+
+    #[inline]
+    fn is_due(self, now: Instant) -> bool {
+        self.0 <= now && !self.is_none()
+    }
+}
+
 /// Deadlines. All optional; the earliest is the connection's.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
-    retransmit: Option<(Instant, Expiry)>,
-    pub(crate) delayed_ack: Option<Instant>,
-    pub(crate) keepalive: Option<Instant>,
+    retransmit: Deadline,
+    pub(crate) delayed_ack: Deadline,
+    pub(crate) keepalive: Deadline,
     /// End of TIME-WAIT, or of FIN-WAIT-2 of a closed connection.
-    pub(crate) close: Option<Instant>,
+    pub(crate) close: Deadline,
+    expiry: Expiry,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers {
+            retransmit: Deadline::NONE,
+            delayed_ack: Deadline::NONE,
+            keepalive: Deadline::NONE,
+            close: Deadline::NONE,
+            expiry: Expiry::Timeout,
+        }
+    }
 }
 
 impl Timers {
     pub(crate) fn retransmit_armed(&self) -> bool {
-        self.retransmit.is_some()
+        !self.retransmit.is_none()
     }
 
+    #[inline]
     pub(crate) fn retransmit(&self) -> Option<(Instant, Expiry)> {
-        self.retransmit
+        self.retransmit.get().map(|at| (at, self.expiry))
     }
 
     pub(crate) fn arm_retransmit(&mut self, at: Instant, expiry: Expiry) {
-        self.retransmit = Some((at, expiry));
+        self.retransmit = Deadline::at(at);
+        self.expiry = expiry;
     }
 
     pub(crate) fn stop_retransmit(&mut self) {
-        self.retransmit = None;
+        self.retransmit = Deadline::NONE;
     }
 
+    #[inline]
     fn earliest(&self) -> Option<Instant> {
-        let retransmit = self.retransmit.map(|(at, _)| at);
-        [retransmit, self.delayed_ack, self.keepalive, self.close].into_iter().flatten().min()
+        let Self { retransmit, delayed_ack, keepalive, close, expiry: _ } = *self;
+        Deadline(retransmit.0.min(delayed_ack.0).min(keepalive.0).min(close.0)).get()
     }
-}
-
-fn due(timer: Option<Instant>, now: Instant) -> bool {
-    timer.is_some_and(|at| at <= now)
 }
 
 impl Connection {
@@ -69,12 +109,12 @@ impl Connection {
     /// Does what is due at `now`. Harmless when called early.
     pub fn on_timer(&mut self, now: Instant) {
         self.set_clock(now);
-        if due(self.timers.delayed_ack, now) {
-            self.timers.delayed_ack = None;
+        if self.timers.delayed_ack.is_due(now) {
+            self.timers.delayed_ack = Deadline::NONE;
             self.rcv.ack.now = true;
             self.counters.delayed_acks += 1;
         }
-        if due(self.timers.close, now) {
+        if self.timers.close.is_due(now) {
             // RFC 9293 3.10.8: the TIME-WAIT timeout
             self.finish(None);
             return;
@@ -90,7 +130,7 @@ impl Connection {
                 Expiry::Persist => self.on_persist(now),
             }
         }
-        if due(self.timers.keepalive, now) {
+        if self.timers.keepalive.is_due(now) {
             self.on_keepalive(now);
         }
         self.check();
@@ -199,16 +239,17 @@ impl Connection {
         ) {
             return;
         }
-        self.timers.keepalive = Some(now + Duration::from_secs(u64::from(keepalive.idle_s)));
+        self.timers.keepalive =
+            Deadline::at(now + Duration::from_secs(u64::from(keepalive.idle_s)));
     }
 
     fn on_keepalive(&mut self, now: Instant) {
-        self.timers.keepalive = None;
+        self.timers.keepalive = Deadline::NONE;
         let Some(keepalive) = self.config.keepalive else { return };
         let interval = Duration::from_secs(u64::from(keepalive.interval_s.max(1)));
         if self.snd.una != self.snd.nxt || self.timers.retransmit_armed() {
             // RFC 9293 3.8.4: only when nothing is outstanding; the retransmission timer watches the peer
-            self.timers.keepalive = Some(now + interval);
+            self.timers.keepalive = Deadline::at(now + interval);
             return;
         }
         if self.snd.probes_unanswered >= keepalive.probes {
@@ -218,7 +259,7 @@ impl Connection {
         self.snd.probes_unanswered += 1;
         self.snd.probe = Probe::Old;
         self.counters.keepalives += 1;
-        self.timers.keepalive = Some(now + interval);
+        self.timers.keepalive = Deadline::at(now + interval);
     }
 
     fn on_reorder_timer(&mut self, now: Instant) {

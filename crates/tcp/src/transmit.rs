@@ -7,7 +7,7 @@ use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
 use crate::state::State;
-use crate::timers::Expiry;
+use crate::timers::{Deadline, Expiry};
 
 /// How the payload of a segment leaves the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Connection {
         self.rcv.ack.now = false;
         self.rcv.ack.pending_bytes = 0;
         self.rcv.acked = self.rcv.nxt;
-        self.timers.delayed_ack = None;
+        self.timers.delayed_ack = Deadline::NONE;
         TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),

@@ -6,6 +6,7 @@ use millstream_packet::Instant;
 
 use crate::connection::{Connection, queue_limits};
 use crate::limits::BUFFER_MAX_BYTES;
+use crate::timers::Deadline;
 
 /// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +85,7 @@ impl Connection {
         {
             ack.now = true;
         } else if self.timers.delayed_ack.is_none() {
-            self.timers.delayed_ack = Some(now + self.config.delayed_ack());
+            self.timers.delayed_ack = Deadline::at(now + self.config.delayed_ack());
         }
     }
 

@@ -13,39 +13,38 @@ const C: f64 = 0.4;
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// A cubic function of the time since the last congestion, with its plateau where that congestion was.
+///
+/// What is set once per congestion is kept in single precision; what grows with every ACK in double.
 #[derive(Debug, Default)]
 pub struct Cubic {
     /// Window just before the last reduction, in segments.
-    w_max: f64,
+    w_max: f32,
     /// Window at the last reduction, before it; where the Reno estimate speeds up.
-    cwnd_prior: f64,
-    /// Start of the present stage of growth.
-    epoch: Option<Instant>,
-    /// Window at the start of the epoch.
-    cwnd_epoch: f64,
+    cwnd_prior: f32,
     /// Seconds from the epoch to the plateau.
-    k_s: f64,
+    k_s: f32,
+    /// Part of a byte not yet added.
+    fraction: f32,
     /// Estimate of what Reno would have.
     w_est: f64,
-    /// Part of a byte not yet added.
-    fraction: f64,
-    /// State before the last reduction.
-    undo: Option<(f64, f64)>,
+    /// Start of the present stage of growth; zero between stages.
+    epoch: Instant,
+    /// `w_max` and `cwnd_prior` before the last reduction.
+    undo: [f32; 2],
     hystart: HyStart,
 }
 
 impl Cubic {
     fn begin_epoch(&mut self, now: Instant, cwnd: f64) {
-        self.epoch = Some(now);
-        self.cwnd_epoch = cwnd;
+        self.epoch = now.max(Instant::from_nanos(1));
         self.w_est = cwnd;
-        if self.w_max <= cwnd {
+        if f64::from(self.w_max) <= cwnd {
             // RFC 9438 4.8: no plateau ahead
             self.k_s = 0.0;
-            self.w_max = cwnd;
+            self.w_max = cwnd as f32;
         } else {
             // RFC 9438 equation 2
-            self.k_s = ((self.w_max - cwnd) / C).cbrt();
+            self.k_s = ((f64::from(self.w_max) - cwnd) / C).cbrt() as f32;
         }
     }
 
@@ -53,19 +52,19 @@ impl Cubic {
         let mss = f64::from(window.mss_bytes);
         let cwnd = window.cwnd_bytes as f64 / mss;
         let acked = acked_bytes as f64 / mss;
-        if self.epoch.is_none() {
+        if self.epoch == Instant::ZERO {
             self.begin_epoch(ack.now, cwnd);
         }
-        let epoch = self.epoch.unwrap_or(ack.now);
-        let t = ack.now.saturating_duration_since(epoch).as_secs_f64();
+        let (w_max, k_s) = (f64::from(self.w_max), f64::from(self.k_s));
+        let t = ack.now.saturating_duration_since(self.epoch).as_secs_f64();
         // RFC 9438 4.2: the value one round trip ahead, between cwnd and 1.5 cwnd
-        let at = t + ack.srtt.as_secs_f64() - self.k_s;
-        let target = (C * at * at * at + self.w_max).clamp(cwnd, 1.5 * cwnd);
+        let at = t + ack.srtt.as_secs_f64() - k_s;
+        let target = (C * at * at * at + w_max).clamp(cwnd, 1.5 * cwnd);
         // RFC 9438 4.3
-        let alpha = if self.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
+        let alpha = if self.w_est >= f64::from(self.cwnd_prior) { 1.0 } else { ALPHA };
         self.w_est += alpha * acked / cwnd;
-        let now_at = t - self.k_s;
-        let w_cubic = C * now_at * now_at * now_at + self.w_max;
+        let now_at = t - k_s;
+        let w_cubic = C * now_at * now_at * now_at + w_max;
         let grown = if w_cubic < self.w_est {
             self.w_est.max(cwnd)
         } else {
@@ -73,20 +72,21 @@ impl Cubic {
             cwnd + (target - cwnd) / cwnd * acked
         };
         // Never more than half of what was acknowledged: the bound of 1.5 windows a round trip.
-        let step = ((grown - cwnd) * mss).min(acked_bytes as f64 / 2.0).max(0.0) + self.fraction;
+        let step = ((grown - cwnd) * mss).min(acked_bytes as f64 / 2.0).max(0.0)
+            + f64::from(self.fraction);
         window.cwnd_bytes += step as u64;
-        self.fraction = step - step.trunc();
+        self.fraction = (step - step.trunc()) as f32;
     }
 
     fn reduce(&mut self, window: &mut Window, in_flight_bytes: u64) {
         let mss = f64::from(window.mss_bytes);
-        let cwnd = window.cwnd_bytes as f64 / mss;
-        self.undo = Some((self.w_max, self.cwnd_prior));
-        self.epoch = None;
+        let cwnd = (window.cwnd_bytes as f64 / mss) as f32;
+        self.undo = [self.w_max, self.cwnd_prior];
+        self.epoch = Instant::ZERO;
         self.hystart.reset();
         self.cwnd_prior = cwnd;
         // RFC 9438 4.7, fast convergence
-        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA as f32) / 2.0 } else { cwnd };
         // RFC 9438 4.6: from the window, but a window that was not used counts only as far as it was
         let used = window.cwnd_bytes.min(in_flight_bytes.max(window.cwnd_bytes / 2));
         window.ssthresh_bytes = ((used as f64 * BETA) as u64).max(window.minimum());
@@ -118,16 +118,13 @@ impl Controller for Cubic {
     }
 
     fn on_undo(&mut self) {
-        if let Some((w_max, cwnd_prior)) = self.undo.take() {
-            self.w_max = w_max;
-            self.cwnd_prior = cwnd_prior;
-        }
-        self.epoch = None;
+        [self.w_max, self.cwnd_prior] = self.undo;
+        self.epoch = Instant::ZERO;
     }
 
     fn on_idle(&mut self, _now: Instant) {
         // RFC 9438 4.2: time without sending is not time of growth
-        self.epoch = None;
+        self.epoch = Instant::ZERO;
     }
 }
 

@@ -1,26 +1,26 @@
 //! HyStart++ (RFC 9406): leave slow start when the round trip grows, before a queue overflows.
 
-use core::time::Duration;
-
 use super::{AckSample, Window};
 
 /// RFC 9406 4.3.
-const MIN_RTT_THRESH: Duration = Duration::from_millis(4);
-const MAX_RTT_THRESH: Duration = Duration::from_millis(16);
-const RTT_SAMPLES: u32 = 8;
+const MIN_RTT_THRESH_US: u32 = 4_000;
+const MAX_RTT_THRESH_US: u32 = 16_000;
+const RTT_SAMPLES: u8 = 8;
 const CSS_GROWTH_DIVISOR: u64 = 4;
-const CSS_ROUNDS: u32 = 5;
+const CSS_ROUNDS: u8 = 5;
 
-/// Watches the round trips of slow start.
+/// Watches the round trips of slow start. Times in microseconds; zero where nothing is known.
 #[derive(Debug, Default)]
 pub(crate) struct HyStart {
     /// The round ends when this offset is acknowledged.
     round_end: u64,
-    last_min: Option<Duration>,
-    current_min: Option<Duration>,
-    samples: u32,
-    /// In conservative slow start: the least round trip when it began, and rounds since.
-    conservative: Option<(Duration, u32)>,
+    last_min_us: u32,
+    current_min_us: u32,
+    /// In conservative slow start: the least round trip when it began.
+    baseline_us: u32,
+    samples: u8,
+    /// Rounds of conservative slow start.
+    rounds: u8,
 }
 
 impl HyStart {
@@ -30,23 +30,27 @@ impl HyStart {
             self.begin_round(window, ack);
         }
         if let Some(rtt) = ack.rtt {
-            self.current_min = Some(self.current_min.map_or(rtt, |min| min.min(rtt)));
-            self.samples += 1;
+            let rtt_us = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX).max(1);
+            self.current_min_us = match self.current_min_us {
+                0 => rtt_us,
+                min => min.min(rtt_us),
+            };
+            self.samples = self.samples.saturating_add(1);
         }
         self.judge();
-        window.cwnd_bytes += match self.conservative {
-            None => acked_bytes,
-            Some(_) => acked_bytes / CSS_GROWTH_DIVISOR,
+        window.cwnd_bytes += match self.baseline_us {
+            0 => acked_bytes,
+            _ => acked_bytes / CSS_GROWTH_DIVISOR,
         };
     }
 
     fn begin_round(&mut self, window: &mut Window, ack: &AckSample) {
         self.round_end = ack.nxt;
-        self.last_min = self.current_min.take();
+        self.last_min_us = std::mem::take(&mut self.current_min_us);
         self.samples = 0;
-        if let Some((_, rounds)) = &mut self.conservative {
-            *rounds += 1;
-            if *rounds >= CSS_ROUNDS {
+        if self.baseline_us > 0 {
+            self.rounds += 1;
+            if self.rounds >= CSS_ROUNDS {
                 // RFC 9406 4.2: enter congestion avoidance
                 window.ssthresh_bytes = window.cwnd_bytes;
             }
@@ -54,18 +58,21 @@ impl HyStart {
     }
 
     fn judge(&mut self) {
-        let (Some(current), true) = (self.current_min, self.samples >= RTT_SAMPLES) else { return };
-        match self.conservative {
-            None => {
-                let Some(last) = self.last_min else { return };
-                let threshold = (last / 8).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
-                if current >= last + threshold {
-                    self.conservative = Some((current, 0));
-                }
+        let (current, last) = (self.current_min_us, self.last_min_us);
+        if self.samples < RTT_SAMPLES {
+            return;
+        }
+        if self.baseline_us > 0 {
+            if current < self.baseline_us {
+                // RFC 9406 4.2: the round trip fell again; it was no queue
+                self.baseline_us = 0;
             }
-            // RFC 9406 4.2: the round trip fell again; it was no queue
-            Some((baseline, _)) if current < baseline => self.conservative = None,
-            Some(_) => {}
+        } else if last > 0
+            && current
+                >= last.saturating_add((last / 8).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US))
+        {
+            self.baseline_us = current;
+            self.rounds = 0;
         }
     }
 
@@ -79,6 +86,7 @@ impl HyStart {
 mod tests {
     use super::super::newreno::tests::sample;
     use super::*;
+    use core::time::Duration;
     use millstream_packet::Instant;
 
     fn round(hystart: &mut HyStart, window: &mut Window, number: u64, rtt_ms: u64) {
