@@ -280,3 +280,44 @@ fn an_idle_engine_sleeps() {
         near.run_once(None).expect("woken");
     });
 }
+
+#[test]
+fn a_dry_pool_is_late_not_lost() {
+    use millstream::link::pair;
+    use millstream::packet::{Pool, PoolConfig};
+    // The receiving side's frames are all in use for a while: data waits, nothing breaks.
+    let small = Pool::new(PoolConfig::fixed(512)).expect("a pool");
+    let large = common::pool();
+    let (near_end, far_end) =
+        pair(PairConfig { offload: false, ..PairConfig::default() }).expect("a pair");
+    let mut near = common::engine(common::config(&small, 1), near_end, &common::NEAR);
+    let mut far = common::engine(common::config(&large, 2), far_end, &common::FAR);
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 4).expect("listen");
+    let id = connect(&mut near, "10.9.0.2:80");
+    settle(&mut near, &mut far);
+    let (peer, _) = far.tcp_accept(listener).expect("accepted");
+    let mut hoard = Vec::new();
+    while let Some(packet) = small.alloc(0) {
+        hoard.push(packet);
+    }
+    assert_eq!(near.tcp_write(id, &[7; 100_000]), Err(Error::WouldBlock));
+    hoard.truncate(hoard.len() / 2);
+    let mut sent = near.tcp_write(id, &[7; 400_000]).expect("some fits");
+    for _ in 0..20 {
+        near.run_once(Some(Duration::from_millis(1))).expect("a turn");
+        far.run_once(Some(Duration::ZERO)).expect("a turn");
+    }
+    hoard.clear();
+    let (mut received, mut bytes) = (0, vec![0; 65_536]);
+    let start = std::time::Instant::now();
+    while received < 2_000_000 && start.elapsed() < Duration::from_secs(20) {
+        sent += near.tcp_write(id, &[7; 100_000]).unwrap_or(0);
+        near.run_once(Some(Duration::ZERO)).expect("a turn");
+        far.run_once(Some(Duration::ZERO)).expect("a turn");
+        while let Ok(len) = far.tcp_read(peer, &mut bytes) {
+            assert!(bytes[..len].iter().all(|&byte| byte == 7));
+            received += len;
+        }
+    }
+    assert!(received >= 2_000_000 && received <= sent, "{received} of {sent}");
+}

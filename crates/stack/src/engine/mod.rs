@@ -103,6 +103,8 @@ pub struct Engine {
     segments: Vec<ingress::Arrival>,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
+    /// Set when it was the pool.
+    starved: bool,
     sleeper: sleep::Sleeper,
     random: u64,
 }
@@ -141,6 +143,7 @@ impl Engine {
             received: PacketBatch::new(),
             segments: Vec::with_capacity(millstream_packet::BATCH_LIMIT),
             blocked: false,
+            starved: false,
             sleeper: sleep::Sleeper::new(busy_poll)?,
             random: words(&seed, 2)[0],
         })

@@ -59,6 +59,11 @@ impl Engine {
             self.tcp.arm(slot);
             if matches!(served, Served::Blocked) {
                 self.blocked = true;
+                self.starved = self
+                    .tcp
+                    .sockets
+                    .get(slot)
+                    .is_some_and(|socket| socket.conn.is_starved_of_frames());
                 break;
             }
         }

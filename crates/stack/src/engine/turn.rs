@@ -26,6 +26,7 @@ impl Engine {
         self.out.stats.turns += 1;
         self.out.routes.refresh();
         self.blocked = false;
+        self.starved = false;
         let mut progress = self.out.flush(now);
         progress |= self.receive(now) != 0;
         progress |= self.timers(now);
