@@ -9,17 +9,18 @@ pub const NEIGHBORS_LIMIT: usize = 4096;
 /// Slots looked at when a full neighbour table must find an entry that gives way.
 pub const EVICTION_SAMPLE_SLOTS: usize = 16;
 
-/// Packets one unresolved neighbour keeps at most.
-pub const PENDING_PER_ENTRY_PACKETS: usize = 32;
+/// Packets one unresolved neighbour keeps at most: as many connections can be opened through a
+/// router at once before its address is known.
+pub const PENDING_PER_ENTRY_PACKETS: usize = 1024;
 
 /// Memory one unresolved neighbour keeps at most, in bytes really held.
-pub const PENDING_PER_ENTRY_BYTES: usize = 256 << 10;
+pub const PENDING_PER_ENTRY_BYTES: usize = 4 << 20;
 
 /// Packets all unresolved neighbours of a table keep together at most.
-pub const PENDING_PACKETS: usize = 1024;
+pub const PENDING_PACKETS: usize = 4096;
 
 /// Memory all unresolved neighbours of a table keep together at most, in bytes really held.
-pub const PENDING_BYTES: usize = 4 << 20;
+pub const PENDING_BYTES: usize = 16 << 20;
 
 /// `REACHABLE_TIME` of RFC 4861 section 10, before its random factor.
 pub const REACHABLE_TIME_MS: u64 = 30_000;

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use millstream_packet::{Instant, PacketBatch};
+use millstream_packet::{Instant, PacketQueue};
 use millstream_wire::ethernet::MacAddr;
 
-use super::{Key, NeighborTable, State};
+use super::{Key, NeighborTable, State, no_packets};
 use crate::prefix::LinkId;
 
 /// How an address was learnt, which decides what it may do.
@@ -57,7 +57,7 @@ pub struct Heard {
     /// What it did.
     pub change: Change,
     /// Packets that waited, oldest first, to be sent to the address heard now.
-    pub released: PacketBatch,
+    pub released: PacketQueue,
 }
 
 impl NeighborTable {
@@ -71,7 +71,7 @@ impl NeighborTable {
         mac: Option<MacAddr>,
         evidence: Evidence,
     ) -> Heard {
-        let nothing = || Heard { change: Change::Nothing, released: PacketBatch::new() };
+        let nothing = || Heard { change: Change::Nothing, released: no_packets() };
         // RFC 1812 section 3.3.2: no group address may enter.
         if mac.is_some_and(|mac| !mac.is_unicast()) || ip.is_multicast() || ip.is_unspecified() {
             return nothing();
@@ -95,7 +95,7 @@ impl NeighborTable {
             (State::Incomplete, Some(mac)) => return self.learn(now, slot, mac, evidence),
             (_, mac) => self.hear_known(now, slot, mac, evidence),
         };
-        Heard { change, released: PacketBatch::new() }
+        Heard { change, released: no_packets() }
     }
 
     /// The first address of an INCOMPLETE entry.

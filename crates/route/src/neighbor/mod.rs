@@ -28,7 +28,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
+use millstream_packet::{Instant, Packet, PacketQueue, QueueLimits};
 use millstream_wire::ethernet::MacAddr;
 use siphasher::sip::SipHasher13;
 
@@ -83,6 +83,11 @@ impl Hash for Key {
     }
 }
 
+/// A queue for packets on their way out of the table, whose own limits they have passed.
+fn no_packets() -> PacketQueue {
+    PacketQueue::new(QueueLimits::new(usize::MAX))
+}
+
 /// Keyed hashing, so that who does not know the key cannot aim at a bucket.
 #[derive(Clone, Copy)]
 struct Keyed([u64; 2]);
@@ -122,7 +127,7 @@ impl NeighborTable {
     /// An empty table. The key must be secret and random: strangers choose what is hashed.
     pub fn new(config: NeighborConfig, key: [u64; 2]) -> Self {
         let config = NeighborConfig {
-            pending_per_entry_packets: config.pending_per_entry_packets.clamp(1, BATCH_LIMIT),
+            pending_per_entry_packets: config.pending_per_entry_packets.max(1),
             pending_packets: config.pending_packets.clamp(1, u32::MAX as usize - 1),
             limit: config.limit.clamp(1, u32::MAX as usize - 1),
             ..config
@@ -204,7 +209,7 @@ impl NeighborTable {
         link: LinkId,
         ip: IpAddr,
         mac: MacAddr,
-    ) -> Result<PacketBatch, Refusal> {
+    ) -> Result<PacketQueue, Refusal> {
         let slot = match self.index.get(&Key::new(link, ip)) {
             Some(&slot) => slot,
             None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
@@ -219,7 +224,7 @@ impl NeighborTable {
     }
 
     /// Removes an entry, static or not, and gives back the packets that waited for it.
-    pub fn remove(&mut self, link: LinkId, ip: IpAddr) -> Option<PacketBatch> {
+    pub fn remove(&mut self, link: LinkId, ip: IpAddr) -> Option<PacketQueue> {
         let slot = *self.index.get(&Key::new(link, ip))?;
         Some(self.take_out(slot))
     }
@@ -390,7 +395,7 @@ impl NeighborTable {
     }
 
     /// Removes an entry and gives back the packets that waited.
-    fn take_out(&mut self, slot: u32) -> PacketBatch {
+    fn take_out(&mut self, slot: u32) -> PacketQueue {
         let packets = self.drain(slot);
         self.deadlines.clear(slot);
         if let Some(entry) = self.entries[slot as usize].take() {
@@ -401,14 +406,14 @@ impl NeighborTable {
         packets
     }
 
-    /// Takes out all packets that wait for an entry; no more than a batch holds.
-    fn drain(&mut self, slot: u32) -> PacketBatch {
-        let mut batch = PacketBatch::new();
+    /// Takes out all packets that wait for an entry.
+    fn drain(&mut self, slot: u32) -> PacketQueue {
+        let mut queue = no_packets();
         while let Some(packet) = self.pop_pending(slot) {
-            let pushed = batch.push(packet);
-            debug_assert!(pushed.is_ok(), "a list is no longer than a batch");
+            let pushed = queue.push_back(packet);
+            debug_assert!(pushed.is_ok(), "a queue without limit");
         }
-        batch
+        queue
     }
 
     /// The entry of a slot that the index or a deadline names, which is therefore taken.

@@ -41,7 +41,7 @@ fn state(table: &NeighborTable, ip: IpAddr) -> Option<State> {
     table.iter().find(|n| n.ip == ip).map(|n| n.state)
 }
 
-fn contents(mut batch: PacketBatch) -> Vec<u8> {
+fn contents(mut batch: PacketQueue) -> Vec<u8> {
     core::iter::from_fn(|| batch.pop()).map(|p| p.head()[0]).collect()
 }
 

@@ -3,14 +3,13 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
-use millstream_packet::{Instant, PacketBatch};
+use millstream_packet::{Instant, PacketQueue};
 use millstream_wire::ethernet::MacAddr;
 
 use super::{NeighborTable, State};
 use crate::prefix::LinkId;
 
 /// What the caller must do because time has passed.
-#[allow(clippy::large_enum_variant, reason = "lives on the stack for one loop turn, rarely")]
 pub enum Action {
     /// Ask for the address of a neighbour: an ARP request or a neighbour solicitation.
     Solicit {
@@ -29,7 +28,7 @@ pub enum Action {
         ip: IpAddr,
         /// What waited for it, to be answered with "host unreachable" (RFC 1122 section 3.2.2.1)
         /// or "address unreachable" (RFC 4861 section 7.2.2).
-        packets: PacketBatch,
+        packets: PacketQueue,
     },
 }
 

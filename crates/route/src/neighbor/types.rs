@@ -13,7 +13,7 @@ use crate::prefix::LinkId;
 pub struct NeighborConfig {
     /// Neighbours held at most.
     pub limit: usize,
-    /// Packets that wait for one neighbour at most; no more than a packet batch holds.
+    /// Packets that wait for one neighbour at most.
     pub pending_per_entry_packets: usize,
     /// Memory that packets waiting for one neighbour hold at most.
     pub pending_per_entry_bytes: usize,
