@@ -211,9 +211,8 @@ fn tune_kernel() -> Vec<(String, String)> {
     };
     let _ = lift("tcp_rmem");
     let _ = lift("tcp_wmem");
-    let _ = fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
     let _ = Netlink::route().and_then(|mut netlink| netlink.set_up("lo", None));
-    ["tcp_congestion_control", "tcp_rmem", "tcp_wmem"]
+    ["tcp_rmem", "tcp_wmem"]
         .into_iter()
         .filter_map(|name| {
             let value = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;

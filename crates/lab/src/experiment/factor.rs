@@ -126,6 +126,13 @@ pub const FACTORS: &[Factor] = &[
         "auto",
         "send and receive buffer of the sockets of both hosts",
     ),
+    factor(
+        "congestion",
+        BOTH,
+        Levels::Words(&["cubic", "reno", "bbr", "system"]),
+        "cubic",
+        "congestion control of the kernel's sockets on either host; system = its default",
+    ),
     Factor {
         name: "link",
         levels: Levels::Words(&["tap", "memory"]),

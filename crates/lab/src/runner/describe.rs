@@ -75,7 +75,7 @@ fn differences(tap: bool) -> Vec<Difference> {
         ),
         entry(
             "congestion control of the near host",
-            "cubic, or what sysctl allowed",
+            "cubic unless asked otherwise, see TCP_INFO",
             "the stack's own, see TCP_INFO",
         ),
         entry(

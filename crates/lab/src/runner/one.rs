@@ -173,6 +173,8 @@ impl Run<'_> {
             far_cpu: far,
             buffer_bytes: Some(self.configuration().number("socket_buffer_bytes") as usize)
                 .filter(|&bytes| bytes > 0),
+            congestion: Some(self.configuration().level("congestion").to_owned())
+                .filter(|name| name != "system"),
         }
     }
 

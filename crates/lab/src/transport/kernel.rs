@@ -1,6 +1,7 @@
 //! The kernel's sockets as a [`Network`]: blocking calls for one connection,
 //! level-triggered epoll for several.
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,6 +25,7 @@ pub struct KernelNetwork {
     connections: Vec<Option<Connection>>,
     epoll: Epoll,
     buffers: Option<usize>,
+    congestion: Option<OsString>,
 }
 
 struct Connection {
@@ -35,12 +37,33 @@ impl KernelNetwork {
     /// In the network namespace of the calling thread.
     pub fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        Ok(Self { listeners: Vec::new(), connections: Vec::new(), epoll, buffers: None })
+        Ok(Self {
+            listeners: Vec::new(),
+            connections: Vec::new(),
+            epoll,
+            buffers: None,
+            congestion: None,
+        })
+    }
+
+    /// Congestion control of sockets made from now on. Asked for socket by
+    /// socket: a namespace may not take as its default what an ordinary user
+    /// may not choose (`tcp_allowed_congestion_control`).
+    pub fn set_congestion(&mut self, name: &str) -> io::Result<()> {
+        let name = OsString::from(name);
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let trial = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+        setsockopt(&trial, sockopt::TcpCongestion, &name)?;
+        self.congestion = Some(name);
+        Ok(())
     }
 
     fn socket(&self, address: &SocketAddr) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        if let Some(name) = &self.congestion {
+            setsockopt(&socket, sockopt::TcpCongestion, name)?;
+        }
         if let Some(bytes) = self.buffers {
             // The forced variant passes the system's limit where that is permitted.
             if setsockopt(&socket, sockopt::SndBufForce, &bytes).is_err() {
@@ -161,4 +184,22 @@ impl Network for KernelNetwork {
     }
 
     fn finish(&mut self, _timeout: Duration) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_congestion_control_is_asked_for_socket_by_socket() {
+        let mut network = KernelNetwork::new().unwrap();
+        assert!(network.set_congestion("no-such").is_err());
+        network.set_congestion("reno").unwrap();
+        let (listener, address) = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let near = network.connect(address).unwrap();
+        let far = network.accept(listener).unwrap();
+        for conn in [near, far] {
+            assert_eq!(network.tcp_info(conn).unwrap().congestion.as_deref(), Some("reno"));
+        }
+    }
 }

@@ -167,10 +167,10 @@ fn live(
 
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
-    let Job { end, task, stack: wanted, cpu, far_cpu, buffer_bytes } = job;
+    let Job { end, task, stack: wanted, cpu, far_cpu, buffer_bytes, congestion } = job;
     match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
-            let open: Open = Box::new(move || stack::kernel(buffer_bytes));
+            let open: Open = Box::new(move || stack::kernel(buffer_bytes, congestion));
             Ok(vec![DataThread::spawn(end, task, cpu, open)?])
         }
         (StackJob::Kernel, None) => Err("the kernel has no in-memory link".to_owned()),

@@ -24,6 +24,8 @@ pub struct Job {
     pub far_cpu: Option<usize>,
     /// Buffers of the sockets; `None`: as the stack likes.
     pub buffer_bytes: Option<usize>,
+    /// Congestion control of the kernel's sockets; `None`: the system's default.
+    pub congestion: Option<String>,
 }
 
 /// The stack under the workload.

@@ -11,11 +11,20 @@ use super::data::Opened;
 use super::protocol::{Engine as Placement, MillstreamJob, MillstreamLink};
 use crate::transport::{KernelNetwork, LocalNetwork, Network, ThreadedNetwork};
 
-/// The kernel's sockets.
-pub(super) fn kernel(buffer_bytes: Option<usize>) -> Result<Opened, String> {
+/// The kernel's sockets. A congestion control that is not to be had is noted.
+pub(super) fn kernel(
+    buffer_bytes: Option<usize>,
+    congestion: Option<String>,
+) -> Result<Opened, String> {
     let mut network = KernelNetwork::new().map_err(|error| error.to_string())?;
     network.set_buffers(buffer_bytes);
-    Ok(Opened { network: Box::new(network), stack: "kernel", notes: Vec::new() })
+    let mut notes = Vec::new();
+    if let Some(name) = congestion
+        && let Err(error) = network.set_congestion(&name)
+    {
+        notes.push(format!("the kernel's sockets do not use {name}: {error}"));
+    }
+    Ok(Opened { network: Box::new(network), stack: "kernel", notes })
 }
 
 /// Millstream over a TAP device that it makes in another host's namespace.
