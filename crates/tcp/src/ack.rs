@@ -59,7 +59,7 @@ impl Connection {
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
         if duplicate {
-            self.counters.duplicate_acks_in += 1;
+            self.counters.rare().duplicate_acks_in += 1;
         }
         if acked == 0 && !duplicate && delivery.bytes == 0 && dsack_bytes == 0 {
             return true;

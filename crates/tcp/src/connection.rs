@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use millstream_packet::{ByteQueue, Instant, Packet, Pool, QueueLimits};
+use millstream_packet::{Instant, Packet, Pool, QueueLimits};
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::config::{Config, FourTuple};
@@ -16,6 +16,7 @@ use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
 use crate::state::{Events, State};
+use crate::stream::StreamQueue;
 use crate::timers::{Deadline, Expiry, Timers};
 
 /// One TCP connection: segments, calls of the application and the time go in; segments, data and the next
@@ -85,7 +86,7 @@ pub(crate) struct SendSide {
     /// Sequence and acknowledgement of the last window update (RFC 9293: SND.WL1, SND.WL2).
     pub(crate) wl1: u64,
     pub(crate) wl2: u64,
-    pub(crate) queue: ByteQueue,
+    pub(crate) queue: StreamQueue,
     pub(crate) queue_base: u64,
     /// The FIN follows the last byte of the queue.
     pub(crate) fin_queued: bool,
@@ -128,7 +129,7 @@ pub(crate) struct ReceiveSide {
     pub(crate) nxt: u64,
     /// Right edge advertised; never moves left.
     pub(crate) edge: u64,
-    pub(crate) queue: ByteQueue,
+    pub(crate) queue: StreamQueue,
     pub(crate) reassembly: Option<Box<Reassembly>>,
     /// Offset of the peer's FIN, once seen.
     pub(crate) fin: Option<u64>,
@@ -231,7 +232,7 @@ impl Connection {
                 max_wnd: 0,
                 wl1: 0,
                 wl2: 0,
-                queue: ByteQueue::new(queue_limits(send)),
+                queue: StreamQueue::new(send),
                 queue_base: 1,
                 fin_queued: false,
                 syn_due: false,
@@ -256,7 +257,7 @@ impl Connection {
                 nxt: 0,
                 edge: 0,
                 // The machine decides what is taken; the queue's own limit is a last line.
-                queue: ByteQueue::new(queue_limits(2 * recv_max)),
+                queue: StreamQueue::new(2 * recv_max),
                 reassembly: None,
                 fin: None,
                 shut: false,
@@ -374,7 +375,7 @@ impl Connection {
         self.snd.probe = Probe::None;
         self.rcv.ack.now = false;
         self.rcv.reassembly = None;
-        self.snd.queue = ByteQueue::new(queue_limits(limits::BUFFER_MIN_BYTES));
+        self.snd.queue = StreamQueue::new(limits::BUFFER_MIN_BYTES);
         self.snd.queue_base = self.snd.nxt.max(1);
         self.snd.una = self.snd.nxt;
         self.snd.fin_queued = false;
@@ -397,6 +398,20 @@ impl Connection {
         if tell {
             self.reset_due = Some(reset);
         }
+    }
+
+    /// Gives back the memory that only a busy connection needs; the next byte makes it anew. For the owner to call
+    /// when nothing has happened for a while: then a connection is this structure alone, but for what is queued
+    /// and counters of trouble it had. True when nothing is left that could be given back later.
+    pub fn compact(&mut self) -> bool {
+        self.snd.queue.release();
+        self.rcv.queue.release();
+        if self.snd.una != self.snd.nxt {
+            return false;
+        }
+        self.board.release();
+        self.recovery.release();
+        self.snd.queue.is_empty() && self.rcv.queue.is_empty() && self.rcv.reassembly.is_none()
     }
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
@@ -437,5 +452,6 @@ pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
     QueueLimits { low_bytes: high_bytes / 2, high_bytes }
 }
 
-// Watched: an idle connection is this and nothing on the heap but what is queued.
-const _: () = assert!(size_of::<Connection>() <= 1536);
+// An idle connection is this and, once `compact` was called, nothing on the heap but counters of trouble: it
+// leaves room for what its owner knows about it within 1 KiB.
+const _: () = assert!(size_of::<Connection>() <= 976);

@@ -82,7 +82,7 @@ impl Connection {
             self.ecn.echo = false;
         }
         if codepoint & CE == CE {
-            self.counters.ce_segments_in += 1;
+            self.counters.rare().ce_segments_in += 1;
             // the first mark is told at once; it is what the sender waits for
             self.rcv.ack.now |= !self.ecn.echo;
             self.ecn.echo = true;
@@ -123,7 +123,7 @@ impl Connection {
             self.congestion.on_congestion(&mut self.window, now, in_flight);
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
             self.recovery.forget_undo();
-            self.counters.ecn_reductions += 1;
+            self.counters.rare().ecn_reductions += 1;
         }
         self.ecn_reduced();
     }

@@ -7,7 +7,7 @@ use crate::recovery::Phase;
 use crate::state::State;
 
 /// Counters that only grow.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_retransmitted: u64,
@@ -19,13 +19,20 @@ pub(crate) struct Counters {
     pub(crate) data_segments_out: u64,
     pub(crate) data_segments_in: u64,
     pub(crate) retransmits: u32,
+    pub(crate) delayed_acks: u32,
+    pub(crate) limited: Limited,
+    rare: Option<Box<Rare>>,
+}
+
+/// Counters of what does not happen on a good path; made when the first of it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rare {
     pub(crate) timeouts: u32,
     pub(crate) fast_recoveries: u32,
     pub(crate) loss_probes: u32,
     pub(crate) spurious_recoveries: u32,
     pub(crate) window_probes: u32,
     pub(crate) keepalives: u32,
-    pub(crate) delayed_acks: u32,
     pub(crate) duplicate_acks_in: u32,
     pub(crate) dsacks_in: u32,
     pub(crate) dsacks_out: u32,
@@ -37,7 +44,12 @@ pub(crate) struct Counters {
     pub(crate) reorderings: u32,
     pub(crate) ce_segments_in: u32,
     pub(crate) ecn_reductions: u32,
-    pub(crate) limited: Limited,
+}
+
+impl Counters {
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
 }
 
 /// Time spent with data to send, by what held it back. Nanoseconds.
@@ -176,6 +188,7 @@ impl Connection {
     /// Statistics and gauges, as of the last call that carried a time.
     pub fn info(&self) -> TcpInfo {
         let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
+        let rare = c.rare.as_deref().copied().unwrap_or_default();
         let limited = c.limited.at(self.clock.as_nanos());
         let (ooo_bytes, ooo_held, ooo_ranges) =
             rcv.reassembly.as_ref().map_or((0, 0, 0), |r| (r.bytes(), r.held_bytes(), r.ranges()));
@@ -184,8 +197,8 @@ impl Connection {
             congestion: self.congestion.kind().name(),
             ca_state: match self.recovery.phase {
                 Phase::Open => "Open",
-                Phase::Recovery { .. } => "Recovery",
-                Phase::Loss { .. } => "Loss",
+                Phase::Recovery => "Recovery",
+                Phase::Loss => "Loss",
             },
             timestamps: self.negotiated.timestamps,
             sack: self.negotiated.sack,
@@ -226,24 +239,24 @@ impl Connection {
             data_segments_out: c.data_segments_out,
             data_segments_in: c.data_segments_in,
             retransmits: c.retransmits,
-            timeouts: c.timeouts,
-            fast_recoveries: c.fast_recoveries,
-            loss_probes: c.loss_probes,
-            spurious_recoveries: c.spurious_recoveries,
-            window_probes: c.window_probes,
-            keepalives: c.keepalives,
+            timeouts: rare.timeouts,
+            fast_recoveries: rare.fast_recoveries,
+            loss_probes: rare.loss_probes,
+            spurious_recoveries: rare.spurious_recoveries,
+            window_probes: rare.window_probes,
+            keepalives: rare.keepalives,
             delayed_acks: c.delayed_acks,
-            duplicate_acks_in: c.duplicate_acks_in,
-            dsacks_in: c.dsacks_in,
-            dsacks_out: c.dsacks_out,
-            out_of_order_segments: c.out_of_order_segments,
-            challenge_acks: c.challenge_acks,
-            paws_rejected: c.paws_rejected,
-            out_of_window: c.out_of_window,
-            memory_drops: c.memory_drops,
-            reorderings: c.reorderings,
-            ce_segments_in: c.ce_segments_in,
-            ecn_reductions: c.ecn_reductions,
+            duplicate_acks_in: rare.duplicate_acks_in,
+            dsacks_in: rare.dsacks_in,
+            dsacks_out: rare.dsacks_out,
+            out_of_order_segments: rare.out_of_order_segments,
+            challenge_acks: rare.challenge_acks,
+            paws_rejected: rare.paws_rejected,
+            out_of_window: rare.out_of_window,
+            memory_drops: rare.memory_drops,
+            reorderings: rare.reorderings,
+            ce_segments_in: rare.ce_segments_in,
+            ecn_reductions: rare.ecn_reductions,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,
             sndbuf_limited_us: limited.sndbuf_ns / 1000,

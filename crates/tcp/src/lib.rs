@@ -36,6 +36,7 @@ mod rtt;
 mod scoreboard;
 mod socket;
 mod state;
+mod stream;
 mod timers;
 mod transmit;
 mod window;

@@ -24,10 +24,8 @@ impl Connection {
                 return;
             }
         }
-        self.recovery.rack_rtt = rtt;
-        if self.recovery.rack.is_none_or(|rack| rack < (newest.at, newest.end)) {
-            self.recovery.rack = Some((newest.at, newest.end));
-        }
+        self.recovery.rack_rtt_ns = rtt.as_nanos() as u64;
+        self.recovery.rack = self.recovery.rack.max((newest.at, newest.end));
     }
 
     /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
@@ -46,8 +44,11 @@ impl Connection {
 
     /// RFC 8985 6.2 step 5. Arms the reordering timer when something is to be judged later.
     pub(crate) fn detect_lost(&mut self, now: Instant) -> u64 {
-        let Some(rack) = self.recovery.rack else { return 0 };
-        let patience = self.recovery.rack_rtt + self.reordering_window();
+        let rack = self.recovery.rack;
+        if rack.1 == 0 {
+            return 0;
+        }
+        let patience = Duration::from_nanos(self.recovery.rack_rtt_ns) + self.reordering_window();
         let (newly, again) = self.board.detect_lost(rack, patience, now);
         if let Some(at) = again {
             self.timers.arm_retransmit(at, Expiry::Reorder);
@@ -59,31 +60,31 @@ impl Connection {
     pub(crate) fn on_loss_probe(&mut self, now: Instant) {
         self.restart_retransmit(now);
         let shrunk = self.snd.nxt > self.snd.edge;
-        if self.recovery.phase == Phase::Open && self.recovery.probe.is_none() && !shrunk {
+        if self.recovery.phase == Phase::Open && self.recovery.probe_end == 0 && !shrunk {
             self.recovery.probe_due = true;
-            self.counters.loss_probes += 1;
+            self.counters.rare().loss_probes += 1;
         }
     }
 
     /// RFC 8985 7.4: did the probe repair a loss?
     pub(crate) fn end_probe(&mut self, now: Instant, ack: &Acked) {
-        let Some((end, resent)) = self.recovery.probe else { return };
+        let (end, resent) = (self.recovery.probe_end, self.recovery.probe_resent);
         let una = self.snd.una;
-        if una < end {
+        if end == 0 || una < end {
             return;
         }
         if !resent || ack.dsack_bytes > 0 {
-            self.recovery.probe = None;
+            self.recovery.probe_end = 0;
         } else if una > end {
             // it did: one congestion response
-            self.recovery.probe = None;
+            self.recovery.probe_end = 0;
             if self.recovery.phase == Phase::Open {
                 self.congestion.on_congestion(&mut self.window, now, ack.in_flight);
                 self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
                 self.ecn_reduced();
             }
         } else if ack.duplicate {
-            self.recovery.probe = None;
+            self.recovery.probe_end = 0;
         }
     }
 
@@ -93,7 +94,7 @@ impl Connection {
         let Some((rto_at, _)) = self.timers.retransmit() else { return };
         let usable = self.negotiated.sack
             && self.recovery.phase == Phase::Open
-            && self.recovery.probe.is_none()
+            && self.recovery.probe_end == 0
             && self.board.sacked_bytes() == 0
             && self.rtt.backoff() == 0
             && self.rtt.srtt() > Duration::ZERO;

@@ -55,13 +55,13 @@ impl Connection {
             end: data_end + i64::from(header.flags.fin()) + i64::from(syn),
         };
         if !self.timestamp_is_acceptable(now, header, len) {
-            self.counters.paws_rejected += 1;
+            self.counters.rare().paws_rejected += 1;
             // RFC 7323 5.3 R1: answered, not taken
             self.answer_unacceptable(now, len);
             return;
         }
         if !self.is_acceptable(span) {
-            self.counters.out_of_window += 1;
+            self.counters.rare().out_of_window += 1;
             if header.flags.rst() {
                 return;
             }
@@ -211,7 +211,7 @@ impl Connection {
         }
         if self.rcv.challenges < CHALLENGE_ACKS_PER_S {
             self.rcv.challenges += 1;
-            self.counters.challenge_acks += 1;
+            self.counters.rare().challenge_acks += 1;
             self.rcv.ack.now = true;
         }
     }
@@ -287,7 +287,7 @@ impl Connection {
         let was_empty = self.rcv.queue.is_empty();
         let held = self.rcv.queue.held_bytes();
         if !self.store(packet, pool) {
-            self.counters.memory_drops += 1;
+            self.counters.rare().memory_drops += 1;
             self.rcv.ack.now = true;
             if self.rcv.reassembly.is_some() {
                 self.join_reassembled();
@@ -349,7 +349,7 @@ impl Connection {
         }
         let mut written = 0;
         for slice in packet.slices() {
-            written += self.rcv.queue.write(pool, slice).bytes;
+            written += self.rcv.queue.write(pool, slice);
         }
         if written < needed {
             // cannot be taken back from the end: what was copied counts, the rest will come again
@@ -381,7 +381,7 @@ impl Connection {
     }
 
     fn take_early(&mut self, start: u64, packet: Packet, pool: &Pool) {
-        self.counters.out_of_order_segments += 1;
+        self.counters.rare().out_of_order_segments += 1;
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
         self.rcv.ack.now = true;
         self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
@@ -390,7 +390,7 @@ impl Connection {
         let reassembly = self.rcv.reassembly.get_or_insert_with(|| Box::new(Reassembly::new(seed)));
         let outcome = reassembly.insert(start, packet, memory, pool);
         if outcome.dropped {
-            self.counters.memory_drops += 1;
+            self.counters.rare().memory_drops += 1;
         }
         if reassembly.is_empty() {
             self.rcv.reassembly = None;

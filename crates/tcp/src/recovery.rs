@@ -10,21 +10,15 @@ use crate::connection::Connection;
 use crate::limits::DUPLICATE_THRESHOLD;
 use crate::scoreboard::Delivery;
 
-/// Where the sender stands.
+/// Where the sender stands. Recovery and loss last until `Recovery::recover` is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Nothing is known to be lost.
     Open,
-    /// Fast recovery until `high` is acknowledged.
-    Recovery {
-        /// `nxt` when it began (RFC 6675: RecoveryPoint).
-        high: u64,
-    },
-    /// After a time-out, until `high` is acknowledged.
-    Loss {
-        /// `nxt` when it began.
-        high: u64,
-    },
+    /// Fast recovery.
+    Recovery,
+    /// After a time-out.
+    Loss,
 }
 
 /// What to restore when a congestion event turns out to be none.
@@ -38,35 +32,46 @@ struct Undo {
     resent_bytes: u64,
 }
 
-/// State of loss detection and recovery.
-#[derive(Clone, Debug)]
-pub(crate) struct Recovery {
-    pub(crate) phase: Phase,
-    pub(crate) duplicate_acks: u32,
-    /// `nxt` when the last recovery or time-out began (RFC 6582: recover).
-    recover: u64,
+/// What exists from the first loss on: most connections never have it.
+#[derive(Clone, Debug, Default)]
+struct Episode {
     prr_delivered: u64,
     prr_out: u64,
     prr_flight: u64,
-    /// RFC 8985: RACK.xmit_ts, RACK.end_seq, RACK.rtt.
-    pub(crate) rack: Option<(Instant, u64)>,
-    pub(crate) rack_rtt: Duration,
+    undo: Option<Undo>,
+    /// New data sent in the second step of F-RTO; two segments at most.
+    frto_sent: u64,
+}
+
+/// State of loss detection and recovery.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovery {
+    /// `nxt` when the last recovery or time-out began (RFC 6582: recover; RFC 6675: RecoveryPoint).
+    recover: u64,
+    /// RFC 8985: RACK.xmit_ts, RACK.end_seq, RACK.rtt. The end is zero before the first.
+    pub(crate) rack: (Instant, u64),
+    pub(crate) rack_rtt_ns: u64,
+    /// `nxt` when a D-SACK last widened the reordering window.
+    dsack_round: u64,
+    /// End of the data outstanding when a tail loss probe was sent; zero when none is out.
+    pub(crate) probe_end: u64,
+    episode: Option<Box<Episode>>,
+    pub(crate) duplicate_acks: u32,
+    pub(crate) phase: Phase,
+    /// RFC 5682: state of F-RTO after a time-out.
+    frto: Frto,
     pub(crate) reordering_seen: bool,
     /// RFC 8985: RACK.reo_wnd_mult and its persistence.
     pub(crate) reo_wnd_mult: u8,
     reo_wnd_persist: u8,
-    dsack_round: Option<u64>,
     /// The persist timer allows a part of a segment (RFC 9293 3.8.6.2.1).
     pub(crate) override_sws: bool,
     /// A tail loss probe is to be sent.
     pub(crate) probe_due: bool,
-    /// End of the data outstanding when a probe was sent, and whether the probe was a retransmission.
-    pub(crate) probe: Option<(u64, bool)>,
+    /// The probe that is out was a retransmission.
+    pub(crate) probe_resent: bool,
     /// One segment may be sent whatever the window says: the first of a recovery.
     pub(crate) force_resend: bool,
-    undo: Option<Undo>,
-    /// RFC 5682: state of F-RTO after a time-out.
-    frto: Frto,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,10 +80,7 @@ enum Frto {
     /// The first retransmission is on its way; the next ACK decides what comes.
     First,
     /// New data was sent; an ACK for anything not sent again proves the time-out spurious.
-    Second {
-        /// Bytes of it so far; two segments at most.
-        sent: u64,
-    },
+    Second,
 }
 
 /// An ACK as recovery sees it.
@@ -101,40 +103,58 @@ pub(crate) struct Acked {
 impl Recovery {
     pub(crate) fn new() -> Self {
         Recovery {
-            phase: Phase::Open,
-            duplicate_acks: 0,
             recover: 0,
-            prr_delivered: 0,
-            prr_out: 0,
-            prr_flight: 0,
-            rack: None,
-            rack_rtt: Duration::ZERO,
+            rack: (Instant::ZERO, 0),
+            rack_rtt_ns: 0,
+            dsack_round: 0,
+            probe_end: 0,
+            episode: None,
+            duplicate_acks: 0,
+            phase: Phase::Open,
+            frto: Frto::Off,
             reordering_seen: false,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
-            dsack_round: None,
             override_sws: false,
             probe_due: false,
-            probe: None,
+            probe_resent: false,
             force_resend: false,
-            undo: None,
-            frto: Frto::Off,
+        }
+    }
+
+    fn episode(&mut self) -> &mut Episode {
+        self.episode.get_or_insert_default()
+    }
+
+    fn undo(&self) -> Option<Undo> {
+        self.episode.as_ref()?.undo
+    }
+
+    fn undo_mut(&mut self) -> Option<&mut Undo> {
+        self.episode.as_mut()?.undo.as_mut()
+    }
+
+    /// Gives back what only a recovery needs.
+    pub(crate) fn release(&mut self) {
+        if self.phase == Phase::Open {
+            self.episode = None;
         }
     }
 
     /// `bytes` are sent while recovering.
     #[inline]
     pub(crate) fn on_transmit(&mut self, bytes: u64) {
-        match (self.phase, &mut self.frto) {
-            (Phase::Recovery { .. }, _) => self.prr_out += bytes,
-            (Phase::Loss { .. }, Frto::Second { sent }) => *sent += bytes,
+        match (self.phase, self.frto) {
+            (Phase::Open, _) => {}
+            (Phase::Recovery, _) => self.episode().prr_out += bytes,
+            (Phase::Loss, Frto::Second) => self.episode().frto_sent += bytes,
             _ => {}
         }
     }
 
     /// `bytes` are sent again, at timestamp `ts`.
     pub(crate) fn on_resend(&mut self, bytes: u64, ts: u32) {
-        if let Some(undo) = &mut self.undo {
+        if let Some(undo) = self.undo_mut() {
             undo.resent_bytes += bytes;
             undo.first_resend_ts.get_or_insert(ts);
         }
@@ -142,7 +162,9 @@ impl Recovery {
 
     /// The window was reduced for another reason; what went before is not returned to.
     pub(crate) fn forget_undo(&mut self) {
-        self.undo = None;
+        if let Some(episode) = self.episode.as_mut() {
+            episode.undo = None;
+        }
     }
 
     /// There was no new data to send: F-RTO cannot tell (RFC 5682 2.1 step 2b).
@@ -153,8 +175,8 @@ impl Recovery {
     /// New data to be sent as F-RTO asks, instead of what is marked lost (RFC 5682 2.1 step 2b): bytes left of two
     /// segments.
     pub(crate) fn new_data_for_frto(&self, mss: u64) -> Option<u64> {
-        match self.frto {
-            Frto::Second { sent } => Some((2 * mss).saturating_sub(sent)),
+        match (self.frto, &self.episode) {
+            (Frto::Second, Some(episode)) => Some((2 * mss).saturating_sub(episode.frto_sent)),
             _ => None,
         }
     }
@@ -183,8 +205,8 @@ impl Connection {
         self.leave_recovery(ack);
         match self.recovery.phase {
             Phase::Open if newly_lost > 0 => self.enter_recovery(now),
-            Phase::Recovery { .. } => self.reduce_proportionally(delivered),
-            Phase::Open | Phase::Loss { .. } => self.grow(now, ack),
+            Phase::Recovery => self.reduce_proportionally(delivered),
+            Phase::Open | Phase::Loss => self.grow(now, ack),
         }
     }
 
@@ -216,9 +238,7 @@ impl Connection {
             self.recovery.duplicate_acks = 0;
             self.board.settle_duplicates(ack.acked.saturating_sub(mss));
             // RFC 6582 3.2 step 3: a partial acknowledgement means that the next segment is lost too
-            if let Phase::Recovery { high } = self.recovery.phase
-                && una < high
-            {
+            if self.recovery.phase == Phase::Recovery && una < self.recovery.recover {
                 self.recovery.force_resend = true;
                 return self.board.mark_lost(una, head);
             }
@@ -231,7 +251,7 @@ impl Connection {
             return 0;
         }
         self.recovery.duplicate_acks += 1;
-        if !matches!(self.recovery.phase, Phase::Loss { .. }) {
+        if self.recovery.phase != Phase::Loss {
             self.board.on_duplicate(self.snd.mss);
         }
         // RFC 6582 3.2 step 2: not for duplicates of what the last time-out sent again
@@ -245,7 +265,7 @@ impl Connection {
     }
 
     fn save_undo(&mut self) {
-        self.recovery.undo = Some(Undo {
+        self.recovery.episode().undo = Some(Undo {
             cwnd_bytes: self.window.cwnd_bytes,
             ssthresh_bytes: self.window.ssthresh_bytes,
             first_resend_ts: None,
@@ -260,15 +280,16 @@ impl Connection {
         self.congestion.on_congestion(&mut self.window, now, flight);
         self.ecn_reduced();
         let recovery = &mut self.recovery;
-        recovery.phase = Phase::Recovery { high: self.snd.nxt };
+        recovery.phase = Phase::Recovery;
         recovery.recover = self.snd.nxt;
-        recovery.prr_delivered = 0;
-        recovery.prr_out = 0;
-        recovery.prr_flight = flight.max(1);
-        recovery.probe = None;
+        let episode = recovery.episode();
+        episode.prr_delivered = 0;
+        episode.prr_out = 0;
+        episode.prr_flight = flight.max(1);
+        recovery.probe_end = 0;
         recovery.probe_due = false;
         recovery.force_resend = true;
-        self.counters.fast_recoveries += 1;
+        self.counters.rare().fast_recoveries += 1;
         self.reduce_proportionally(0);
     }
 
@@ -278,11 +299,11 @@ impl Connection {
         let mss = u64::from(self.snd.mss);
         let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
         let ssthresh = self.window.ssthresh_bytes;
-        let recovery = &mut self.recovery;
+        let recovery = self.recovery.episode();
         recovery.prr_delivered += delivered;
         let allowed = if pipe > ssthresh {
             let due = (u128::from(recovery.prr_delivered) * u128::from(ssthresh))
-                .div_ceil(u128::from(recovery.prr_flight)) as u64;
+                .div_ceil(u128::from(recovery.prr_flight.max(1))) as u64;
             due.saturating_sub(recovery.prr_out)
         } else {
             // slow-start reduction bound
@@ -297,8 +318,9 @@ impl Connection {
         if ack.acked == 0 {
             return;
         }
+        let whole = self.snd.una >= self.recovery.recover;
         match self.recovery.phase {
-            Phase::Recovery { high } if self.snd.una >= high => {
+            Phase::Recovery if whole => {
                 // RFC 6937 section 3: at the end of recovery
                 if self.spurious_by_timestamp(ack) {
                     self.undo();
@@ -307,8 +329,8 @@ impl Connection {
                 }
                 self.open();
             }
-            Phase::Loss { high } if self.snd.una >= high => self.open(),
-            Phase::Recovery { .. } | Phase::Loss { .. } if self.spurious_by_timestamp(ack) => {
+            Phase::Loss if whole => self.open(),
+            Phase::Recovery | Phase::Loss if self.spurious_by_timestamp(ack) => {
                 self.undo();
                 self.open();
                 self.board.forget_lost();
@@ -327,18 +349,19 @@ impl Connection {
 
     /// RFC 3522: the ACK of the first segment sent again echoes a time before that.
     fn spurious_by_timestamp(&self, ack: &Acked) -> bool {
-        let first = self.recovery.undo.and_then(|undo| undo.first_resend_ts);
+        let first = self.recovery.undo().and_then(|undo| undo.first_resend_ts);
         let (Some(first), Some(echo)) = (first, ack.echo) else { return false };
         ack.acked > 0 && (echo.wrapping_sub(first) as i32) < 0
     }
 
     /// Takes the last congestion event back (RFC 4015 section 3.2).
     fn undo(&mut self) {
-        let Some(undo) = self.recovery.undo.take() else { return };
+        let undo = self.recovery.episode.as_mut().and_then(|episode| episode.undo.take());
+        let Some(undo) = undo else { return };
         self.window.cwnd_bytes = self.window.cwnd_bytes.max(undo.cwnd_bytes);
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
         self.congestion.on_undo();
-        self.counters.spurious_recoveries += 1;
+        self.counters.rare().spurious_recoveries += 1;
     }
 
     /// RFC 2883 and RFC 3708: what was sent again arrived twice.
@@ -346,15 +369,15 @@ impl Connection {
         if ack.dsack_bytes == 0 {
             return;
         }
-        self.counters.dsacks_in += 1;
+        self.counters.rare().dsacks_in += 1;
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
-        let of_probe = self.recovery.probe.is_some_and(|(_, resent)| resent);
-        if !of_probe && self.recovery.dsack_round.is_none_or(|round| self.snd.una >= round) {
-            self.recovery.dsack_round = Some(self.snd.nxt);
+        let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
+        if !of_probe && self.snd.una >= self.recovery.dsack_round {
+            self.recovery.dsack_round = self.snd.nxt;
             self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
             self.recovery.reo_wnd_persist = 16;
         }
-        if let Some(undo) = &mut self.recovery.undo
+        if let Some(undo) = self.recovery.undo_mut()
             && undo.resent_bytes > 0
         {
             undo.resent_bytes = undo.resent_bytes.saturating_sub(ack.dsack_bytes);
@@ -368,15 +391,14 @@ impl Connection {
     fn note_reordering(&mut self, ack: &Acked) {
         if ack.delivery.reordered.is_some() {
             self.recovery.reordering_seen = true;
-            self.counters.reorderings += 1;
+            self.counters.rare().reorderings += 1;
         }
     }
 
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
     pub(crate) fn enter_loss(&mut self, now: Instant) {
         let (una, nxt) = (self.snd.una, self.snd.nxt);
-        let first =
-            !matches!(self.recovery.phase, Phase::Loss { .. }) || una > self.recovery.recover;
+        let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
         if self.board.is_sacked(una, una + 1) {
             // RFC 2018 section 8: the receiver took back what it had acknowledged
             self.board.forget_sacked();
@@ -392,10 +414,10 @@ impl Connection {
         self.window.cwnd_bytes = u64::from(self.snd.mss);
         let recovery = &mut self.recovery;
         recovery.frto = if frto { Frto::First } else { Frto::Off };
-        recovery.phase = Phase::Loss { high: nxt };
+        recovery.phase = Phase::Loss;
         recovery.recover = nxt;
         recovery.duplicate_acks = 0;
-        recovery.probe = None;
+        recovery.probe_end = 0;
         recovery.probe_due = false;
         recovery.force_resend = true;
         recovery.reo_wnd_persist = recovery.reo_wnd_persist.saturating_sub(1);
@@ -406,7 +428,9 @@ impl Connection {
 
     /// RFC 5682 section 2.1 (and 3.1 with SACK): was the time-out spurious?
     fn judge_timeout(&mut self, ack: &Acked) {
-        let Phase::Loss { high } = self.recovery.phase else { return };
+        if self.recovery.phase != Phase::Loss {
+            return;
+        }
         match self.recovery.frto {
             Frto::Off => {}
             _ if ack.acked == 0
@@ -416,11 +440,12 @@ impl Connection {
                 // step 2a, 3a: a duplicate ACK; recover as usual
                 self.recovery.frto = Frto::Off;
             }
-            Frto::First if ack.acked > 0 && self.snd.una < high => {
+            Frto::First if ack.acked > 0 && self.snd.una < self.recovery.recover => {
                 // step 2b: send new data instead of sending more again
-                self.recovery.frto = Frto::Second { sent: 0 };
+                self.recovery.frto = Frto::Second;
+                self.recovery.episode().frto_sent = 0;
             }
-            Frto::Second { .. } if ack.delivery.spurious_bytes > 0 => {
+            Frto::Second if ack.delivery.spurious_bytes > 0 => {
                 // step 3b: something arrived that was not sent again
                 self.recovery.frto = Frto::Off;
                 self.undo();

@@ -442,10 +442,18 @@ impl Scoreboard {
         (newly, again)
     }
 
-    /// Gives back memory that an idle connection does not need.
+    /// Gives back memory that an idle connection does not need, if there is much of it.
     pub(crate) fn shrink_idle(&mut self) {
-        if self.sent.is_empty() && self.sent.capacity() > 256 {
+        if self.sent.capacity() > 256 {
+            self.release();
+        }
+    }
+
+    /// Gives back what can be made again, when nothing is outstanding.
+    pub(crate) fn release(&mut self) {
+        if self.sent.is_empty() {
             self.sent = VecDeque::new();
+            self.exceptions = None;
         }
     }
 }

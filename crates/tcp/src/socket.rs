@@ -26,7 +26,7 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.snd.queue.write(pool, bytes).bytes;
+        let written = self.snd.queue.write(pool, bytes);
         if written < bytes.len() {
             self.snd.starved = true;
         }
@@ -185,13 +185,13 @@ impl Connection {
         if let Some(bytes) = recv_bytes {
             self.config.recv_buffer_bytes = bytes.max(least);
             self.rcv.limit_bytes = bytes.max(least);
-            self.rcv.queue.set_limits(crate::connection::queue_limits(2 * bytes.max(least)));
+            self.rcv.queue.set_limit(2 * bytes.max(least));
             self.config.auto_tune = false;
         }
         if let Some(bytes) = send_bytes {
             self.config.send_buffer_bytes = bytes.max(least);
             self.snd.limit_bytes = bytes.max(least);
-            self.snd.queue.set_limits(crate::connection::queue_limits(bytes.max(least)));
+            self.snd.queue.set_limit(bytes.max(least));
             self.config.auto_tune = false;
         }
     }

@@ -162,7 +162,7 @@ impl Connection {
             self.finish_with_reset(ConnError::TimedOut);
             return;
         }
-        self.counters.timeouts += 1;
+        self.counters.rare().timeouts += 1;
         if !self.state.is_synchronized() {
             self.snd.syn_due = true;
             self.snd.syn_retransmits = self.snd.syn_retransmits.saturating_add(1);
@@ -217,7 +217,7 @@ impl Connection {
             self.finish_with_reset(ConnError::TimedOut);
             return;
         }
-        self.counters.window_probes += 1;
+        self.counters.rare().window_probes += 1;
         if self.snd.edge > self.snd.nxt {
             // RFC 9293 3.8.6.2.1: the override timeout; a part of a segment goes into what window there is
             self.recovery.override_sws = true;
@@ -258,7 +258,7 @@ impl Connection {
         }
         self.snd.probes_unanswered += 1;
         self.snd.probe = Probe::Old;
-        self.counters.keepalives += 1;
+        self.counters.rare().keepalives += 1;
         self.timers.keepalive = Deadline::at(now + interval);
     }
 

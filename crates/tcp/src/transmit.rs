@@ -202,7 +202,7 @@ impl Connection {
         };
         if let Some((start, end)) = self.rcv.dsack.take() {
             let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
-            self.counters.dsacks_out += 1;
+            self.counters.rare().dsacks_out += 1;
         }
         let irs = self.rcv.irs.0;
         if let Some(reassembly) = &self.rcv.reassembly {
@@ -291,7 +291,8 @@ impl Connection {
         self.recovery.override_sws = false;
         if self.recovery.probe_due {
             self.recovery.probe_due = false;
-            self.recovery.probe = Some((self.snd.nxt.max(end), chosen.resend));
+            self.recovery.probe_end = self.snd.nxt.max(end);
+            self.recovery.probe_resent = chosen.resend;
         }
         if chosen.resend {
             self.board.on_resend(chosen.start, end, now);

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::connection::{Connection, queue_limits};
+use crate::connection::Connection;
 use crate::limits::BUFFER_MAX_BYTES;
 use crate::timers::Deadline;
 
@@ -181,7 +181,7 @@ impl Connection {
         let most = self.config.send_buffer_bytes;
         if wanted > self.snd.limit_bytes && self.snd.limit_bytes < most {
             self.snd.limit_bytes = wanted.min(most);
-            self.snd.queue.set_limits(queue_limits(self.snd.limit_bytes));
+            self.snd.queue.set_limit(self.snd.limit_bytes);
         }
     }
 }

@@ -78,3 +78,27 @@ fn a_larger_receive_buffer_is_filled() {
     assert_eq!(connection.info().memory_drops, 0);
     assert_eq!(connection.readable_bytes(), 200 * 1460);
 }
+
+#[test]
+fn a_compacted_connection_goes_on() {
+    let pool = pool();
+    let (mut connection, mut now) = established(&pool, Config::default());
+    let (mut ours, mut theirs) = (1u32, 1u32);
+    for round in 0..3 {
+        connection.write(&pool, &[round; 1000]).expect("room");
+        assert_eq!(drain(&mut connection, now, &pool).len(), 1);
+        assert!(!connection.compact(), "something is outstanding");
+        now += Duration::from_millis(10);
+        ours += 1000;
+        let packet = Packet::from_slice(&pool, 0, &[round; 500]).expect("a frame");
+        let segment = header(theirs, ours, TcpFlags::ACK);
+        connection.on_segment(now, &segment, Some(packet), 0, &pool);
+        theirs += 500;
+        assert!(!connection.compact(), "something is to be read");
+        assert_eq!(connection.read(&mut [0; 4096]), Ok(500));
+        drain(&mut connection, now, &pool);
+        assert!(connection.compact());
+    }
+    assert_eq!(connection.info().bytes_acked, 3000);
+    assert_eq!(connection.info().bytes_received, 1500);
+}

@@ -1,0 +1,107 @@
+//! A byte queue that exists only while it is needed.
+
+use millstream_packet::{Appended, ByteQueue, Exhausted, Full, Packet, Pool};
+
+use crate::connection::queue_limits;
+
+/// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
+/// [`release`](Self::release): an idle connection holds a pointer and a limit.
+pub(crate) struct StreamQueue {
+    queue: Option<Box<ByteQueue>>,
+    high_bytes: usize,
+}
+
+impl StreamQueue {
+    /// An empty queue that will hold at most `high_bytes` of memory.
+    pub(crate) fn new(high_bytes: usize) -> Self {
+        StreamQueue { queue: None, high_bytes }
+    }
+
+    #[inline]
+    fn made(&mut self) -> &mut ByteQueue {
+        let high_bytes = self.high_bytes;
+        self.queue.get_or_insert_with(|| Box::new(ByteQueue::new(queue_limits(high_bytes))))
+    }
+
+    pub(crate) fn set_limit(&mut self, high_bytes: usize) {
+        self.high_bytes = high_bytes;
+        if let Some(queue) = &mut self.queue {
+            queue.set_limits(queue_limits(high_bytes));
+        }
+    }
+
+    /// Gives the memory back if nothing is queued.
+    pub(crate) fn release(&mut self) {
+        if self.is_empty() {
+            self.queue = None;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.len())
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.held_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
+        self.made().append(packet)
+    }
+
+    /// Copies as much of `bytes` as limit and pool allow, and answers how much.
+    #[inline]
+    pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
+        self.made().write(pool, bytes).bytes
+    }
+
+    pub(crate) fn concat(&mut self, other: &mut ByteQueue) {
+        self.made().concat(other);
+    }
+
+    #[inline]
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        self.queue.as_mut().map_or(0, |queue| queue.read(out))
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize, pool: &Pool) -> Option<Packet> {
+        self.queue.as_mut()?.take(len, pool)
+    }
+
+    #[inline]
+    pub(crate) fn discard(&mut self, len: usize) {
+        if let Some(queue) = &mut self.queue {
+            queue.discard(len);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn view(
+        &mut self,
+        pool: &Pool,
+        offset: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
+        self.made().view(pool, offset, len)
+    }
+
+    #[inline]
+    pub(crate) fn copy_packet(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
+        self.made().copy_packet(pool, headroom, offset, len)
+    }
+}
