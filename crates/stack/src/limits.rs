@@ -40,13 +40,12 @@ pub struct Limits {
     pub addresses: usize,
     /// Bytes of TCP payload that one connection may send before the others get their turn.
     pub transmit_budget_bytes: usize,
+    /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again.
+    pub transmit_turn_bytes: usize,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
     pub timers: usize,
-    /// Packets that wait for a link that takes no more. At this point transmission pauses for the
-    /// connections and other packets are dropped and counted.
-    pub transmit_queue_packets: usize,
 }
 
 impl Default for Limits {
@@ -66,9 +65,9 @@ impl Default for Limits {
             links: 64,
             addresses: 1_024,
             transmit_budget_bytes: 256 * 1024,
+            transmit_turn_bytes: 1024 * 1024,
             transmit_connections: 64,
             timers: 256,
-            transmit_queue_packets: 64,
         }
     }
 }

@@ -321,3 +321,35 @@ fn a_dry_pool_is_late_not_lost() {
     }
     assert!(received >= 2_000_000 && received <= sent, "{received} of {sent}");
 }
+
+#[test]
+fn streams_share_a_link_fairly() {
+    const STREAMS: usize = 20;
+    for offload in [true, false] {
+        let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
+        let listener = far.tcp_listen(addr("10.9.0.2:80"), 64).expect("listen");
+        let clients: Vec<SocketId> =
+            (0..STREAMS).map(|_| connect(&mut near, "10.9.0.2:80")).collect();
+        settle(&mut near, &mut far);
+        let servers: Vec<SocketId> =
+            (0..STREAMS).map(|_| far.tcp_accept(listener).expect("accepted").0).collect();
+        let (data, mut sink) = (vec![1; 200_000], vec![0; 200_000]);
+        let mut received = [0; STREAMS];
+        while received.iter().sum::<usize>() < 60_000_000 {
+            for &id in &clients {
+                let _ = near.tcp_write(id, &data);
+            }
+            let now = near.refresh_time();
+            near.turn(now);
+            let now = far.refresh_time();
+            far.turn(now);
+            for (&id, received) in servers.iter().zip(&mut received) {
+                while let Ok(len) = far.tcp_read(id, &mut sink) {
+                    *received += len;
+                }
+            }
+        }
+        let fair = received.iter().sum::<usize>() / STREAMS;
+        assert!(received.iter().all(|&bytes| bytes > fair / 2), "{received:?}");
+    }
+}

@@ -38,15 +38,17 @@ impl Engine {
     /// Serves connections that may have something to send; whether anything was sent.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut progress = false;
+        let mut left = self.limits.transmit_turn_bytes;
         let rounds = self.tcp.dirty.len().min(self.limits.transmit_connections);
         for _ in 0..rounds {
             let Some(slot) = self.tcp.dirty.pop_front() else { break };
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            let budget = self.limits.transmit_budget_bytes;
-            let (any, served) = serve(&mut self.out, socket, now, budget);
+            let budget = self.limits.transmit_budget_bytes.min(left);
+            let (sent, any, served) = serve(&mut self.out, socket, now, budget);
             progress |= any;
+            left = left.saturating_sub(sent);
             match served {
                 Served::Done => {
                     socket.dirty = false;
@@ -54,9 +56,14 @@ impl Engine {
                     self.tcp.settle(slot, &self.limits);
                 }
                 Served::More => self.tcp.dirty.push_back(slot),
+                // Who found no room at all is the first to have some.
+                Served::Blocked if any => self.tcp.dirty.push_back(slot),
                 Served::Blocked => self.tcp.dirty.push_front(slot),
             }
             self.tcp.arm(slot);
+            if left == 0 {
+                break;
+            }
             if matches!(served, Served::Blocked) {
                 self.blocked = true;
                 self.starved = self
@@ -83,7 +90,7 @@ impl Engine {
             false => usize::MAX,
         };
         self.blocked = false;
-        let (_, served) = serve(&mut self.out, socket, now, budget);
+        let (.., served) = serve(&mut self.out, socket, now, budget);
         if matches!(served, Served::Done) {
             self.tcp.collect_events(slot, &mut self.events);
         }
@@ -97,8 +104,14 @@ impl Engine {
     }
 }
 
-/// Sends what a connection has to send, up to `budget` bytes of payload.
-fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) -> (bool, Served) {
+/// Sends what a connection has to send, up to `budget` bytes of payload or one segment beyond. Returns
+/// the bytes of payload sent, whether anything was, and how it ended.
+fn serve(
+    out: &mut Output,
+    socket: &mut TcpSocket,
+    now: Instant,
+    budget: usize,
+) -> (usize, bool, Served) {
     let mut sent = 0;
     let mut any = false;
     loop {
@@ -109,7 +122,7 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
         if let Some(way) = way
             && out.room(now, way.link) == 0
         {
-            return (any, Served::Blocked);
+            return (sent, any, Served::Blocked);
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
         socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
@@ -117,18 +130,18 @@ fn serve(out: &mut Output, socket: &mut TcpSocket, now: Instant, budget: usize) 
             socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
-            return (any, if dry { Served::Blocked } else { Served::Done });
+            return (sent, any, if dry { Served::Blocked } else { Served::Done });
         };
         let Some(way) = way else {
             out.stats.drop(DropReason::NoRoute);
-            return (any, Served::Done);
+            return (sent, any, Served::Done);
         };
         any = true;
         sent += segment.payload_len as usize;
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
         if sent >= budget {
-            return (any, Served::More);
+            return (sent, any, Served::More);
         }
     }
 }
