@@ -29,6 +29,7 @@ use crate::limits::{
 use crate::magazine::Cache;
 use crate::mapping::Mapping;
 use crate::pool::{PoolConfig, PoolError};
+use crate::stats::{CacheStats, Holder, HolderCell, PoolStats};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,16 +46,32 @@ pub(crate) struct Stock {
     /// Carved so far.
     pub(crate) total: AtomicUsize,
     /// Times that somebody came and nothing was there.
-    pub(crate) exhausted: AtomicU64,
+    exhausted: AtomicU64,
+    /// Fewest in the depot, and most out of it, after somebody took some.
+    low: AtomicUsize,
+    high_out: AtomicUsize,
+    /// The bit of `Arena::growth_wanted`, and below how many in the depot it is set.
+    wish: u32,
+    wish_below: usize,
+    limit: usize,
 }
 
+/// Bits of [`Arena::growth_wanted`].
+const FRAMES_WANTED: u32 = 1;
+const VIEWS_WANTED: u32 = 2;
+
 impl Stock {
-    fn new(limit: usize) -> Self {
+    fn new(limit: usize, step: usize, wish: u32) -> Self {
         let half = (limit / MAGAZINE_SHARE).clamp(1, MAGAZINE_LIMIT / 2);
         Self {
             depot: Depot::new(limit, half),
             total: AtomicUsize::new(0),
             exhausted: AtomicU64::new(0),
+            low: AtomicUsize::new(usize::MAX),
+            high_out: AtomicUsize::new(0),
+            wish,
+            wish_below: step / 4,
+            limit,
         }
     }
 
@@ -67,7 +84,10 @@ impl Stock {
 /// handles.
 struct Control {
     extents: Vec<(Mapping, usize)>,
-    caches: Vec<*const Cache>,
+    caches: Vec<(*const Cache, String)>,
+    holders: Vec<Arc<HolderCell>>,
+    growths: u64,
+    released_bytes: u64,
     closed: bool,
     /// The arena holds a strong count on itself for the packets still out.
     holds_itself: bool,
@@ -83,7 +103,8 @@ pub(crate) struct Arena {
     pub(crate) frames: Stock,
     pub(crate) views: Stock,
     pub(crate) config: PoolConfig,
-    pub(crate) growth_wanted: AtomicBool,
+    /// Which stocks have run low and may grow.
+    pub(crate) growth_wanted: AtomicU32,
     pub(crate) handles: AtomicUsize,
     closed: AtomicBool,
     control: Mutex<Control>,
@@ -107,21 +128,24 @@ impl Arena {
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         let arena = Arc::new(Self {
             tag: next_tag()?,
-            frames: Stock::new(config.limit_frames),
-            views: Stock::new(config.views),
-            growth_wanted: AtomicBool::new(false),
+            frames: Stock::new(config.limit_frames, config.extent_frames, FRAMES_WANTED),
+            views: Stock::new(config.limit_views, config.views, VIEWS_WANTED),
+            growth_wanted: AtomicU32::new(0),
             handles: AtomicUsize::new(1),
             closed: AtomicBool::new(false),
             control: Mutex::new(Control {
                 extents: Vec::new(),
                 caches: Vec::new(),
+                holders: Vec::new(),
+                growths: 0,
+                released_bytes: 0,
                 closed: false,
                 holds_itself: false,
             }),
             config,
         });
-        arena.add_frames(arena.config.initial_frames)?;
-        arena.add_views(arena.config.views)?;
+        arena.add_frames(&mut arena.control(), arena.config.initial_frames)?;
+        arena.add_views(&mut arena.control(), arena.config.views)?;
         Ok(arena)
     }
 
@@ -130,11 +154,28 @@ impl Arena {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Maps an extent and carves up to `frames` frames within the limit. Returns how many.
-    pub(crate) fn add_frames(&self, frames: usize) -> Result<usize, PoolError> {
+    /// Adds what is wanted, frames in any case if nothing is. Returns the frames added.
+    pub(crate) fn grow(self: &Arc<Self>) -> Result<usize, PoolError> {
         let mut control = self.control();
-        let total = self.frames.total.load(Ordering::Acquire);
-        let frames = frames.min(self.config.limit_frames - total);
+        let wanted = self.growth_wanted.swap(0, Ordering::Relaxed);
+        let mut frames = 0;
+        if wanted & FRAMES_WANTED != 0 || wanted == 0 {
+            frames = self.add_frames(&mut control, self.config.extent_frames)?;
+        }
+        if wanted & VIEWS_WANTED != 0 {
+            self.add_views(&mut control, self.config.views)?;
+        }
+        control.growths += 1;
+        Ok(frames)
+    }
+
+    /// Maps an extent and carves up to `frames` frames within the limit. Returns how many.
+    fn add_frames(
+        self: &Arc<Self>,
+        control: &mut Control,
+        frames: usize,
+    ) -> Result<usize, PoolError> {
+        let frames = frames.min(self.frames.limit - self.frames.total.load(Ordering::Acquire));
         if frames != 0 {
             let extent = self.map(frames.div_ceil(CHUNK_FRAMES), frames > CHUNK_FRAMES / 2)?;
             let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
@@ -144,8 +185,8 @@ impl Arena {
         Ok(frames)
     }
 
-    fn add_views(&self, views: usize) -> Result<(), PoolError> {
-        let mut control = self.control();
+    fn add_views(self: &Arc<Self>, control: &mut Control, views: usize) -> Result<(), PoolError> {
+        let views = views.min(self.views.limit - self.views.total.load(Ordering::Acquire));
         if views != 0 {
             let extent = self.map(views.div_ceil(CHUNK_VIEWS), views > CHUNK_VIEWS / 2)?;
             self.carve(&extent, &self.views, 1, CHUNK_VIEWS, views);
@@ -162,14 +203,23 @@ impl Arena {
 
     /// Writes the headers and the descriptors `first..first + each` of every chunk, `count` in
     /// all, and puts them into the stock.
-    fn carve(&self, extent: &Mapping, stock: &Stock, first: usize, each: usize, count: usize) {
+    fn carve(
+        self: &Arc<Self>,
+        extent: &Mapping,
+        stock: &Stock,
+        first: usize,
+        each: usize,
+        count: usize,
+    ) {
+        // What names the arena must be good for its count, beside the arena.
+        let arena = Arc::as_ptr(self);
         // Counted before they are there: the sum at home never exceeds the total.
         stock.total.fetch_add(count, Ordering::AcqRel);
         let base = extent.base();
         for chunk in 0..extent.len() / CHUNK_SIZE_BYTES {
             // SAFETY: inside the extent, which is new and has no other user; aligned to a chunk.
             let start = unsafe { base.add(chunk * CHUNK_SIZE_BYTES) };
-            let header = ChunkHeader { arena: self };
+            let header = ChunkHeader { arena };
             // SAFETY: as above; slot 0 is nobody's descriptor.
             unsafe { start.cast::<ChunkHeader>().write(header) };
             let here = each.min(count - count.min(chunk * each));
@@ -228,22 +278,30 @@ impl Arena {
         }
     }
 
-    /// Books an exchange with the depot: exhaustion, and the wish to grow before it comes.
+    /// Books an exchange with the depot: exhaustion, marks, and the wish to grow before it comes.
     pub(crate) fn after_take(&self, stock: &Stock, empty: bool) {
         if empty {
             stock.exhausted.fetch_add(1, Ordering::Relaxed);
         }
-        if std::ptr::eq(stock, &self.frames)
-            && stock.depot.len() < self.config.extent_frames / 4
-            && stock.total.load(Ordering::Relaxed) < self.config.limit_frames
+        let (left, total) = (stock.depot.len(), stock.total.load(Ordering::Relaxed));
+        if left < stock.low.load(Ordering::Relaxed) {
+            stock.low.fetch_min(left, Ordering::Relaxed);
+        }
+        let out = total.saturating_sub(left);
+        if out > stock.high_out.load(Ordering::Relaxed) {
+            stock.high_out.fetch_max(out, Ordering::Relaxed);
+        }
+        if left < stock.wish_below
+            && total < stock.limit
+            && self.growth_wanted.load(Ordering::Relaxed) & stock.wish == 0
         {
-            self.growth_wanted.store(true, Ordering::Relaxed);
+            self.growth_wanted.fetch_or(stock.wish, Ordering::Relaxed);
         }
     }
 
     /// Gives the pages of chunks whose frames are all in the depot back to the system.
     pub(crate) fn release_idle(&self) -> usize {
-        let control = self.control();
+        let mut control = self.control();
         // Frames that are in hand here are nobody else's, so their pages may go.
         let mut free = Vec::with_capacity(self.frames.depot.len());
         let mut out = vec![None; self.frames.depot.half()];
@@ -269,8 +327,23 @@ impl Arena {
                 released += CHUNK_SIZE_BYTES - offset;
             }
         }
-        self.frames.depot.put(&free.into_iter().map(Some).collect::<Vec<_>>());
+        control.released_bytes += released as u64;
+        // The first in memory are the next to be taken: later chunks stay whole for longest.
+        self.frames.depot.put(&free.into_iter().rev().map(Some).collect::<Vec<_>>());
         released
+    }
+
+    /// Somebody says that there is traffic.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.control().holders.iter().any(|cell| !cell.is_gone() && cell.is_busy())
+    }
+
+    pub(crate) fn add_holder(&self, name: &str) -> Holder {
+        let (holder, cell) = Holder::new(name);
+        let mut control = self.control();
+        control.holders.retain(|cell| !cell.is_gone());
+        control.holders.push(cell);
+        holder
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -283,14 +356,19 @@ impl Arena {
         if control.closed {
             return false;
         }
-        control.caches.push(cache);
+        let thread = std::thread::current();
+        let name = match thread.name() {
+            Some(name) => name.to_owned(),
+            None => format!("{:?}", thread.id()),
+        };
+        control.caches.push((cache, name));
         true
     }
 
     /// Takes an emptied cache off the books.
     pub(crate) fn cache_left(self: &Arc<Self>, cache: *const Cache) {
         let mut control = self.control();
-        control.caches.retain(|&other| !std::ptr::eq(other, cache));
+        control.caches.retain(|(other, _)| !std::ptr::eq(*other, cache));
         self.settle(&mut control);
     }
 
@@ -315,12 +393,49 @@ impl Arena {
         self.frames.all_home() && self.views.all_home()
     }
 
-    /// Calls `f` with each thread's (frames, views) cached.
-    pub(crate) fn for_each_cache(&self, mut f: impl FnMut(usize, usize)) {
-        for &cache in &self.control().caches {
-            // SAFETY: on the list, so not freed; only the atomic counts are read.
-            let (frames, views) = unsafe { ((*cache).frames.count(), (*cache).views.count()) };
-            f(frames, views);
+    /// Reads every gauge.
+    pub(crate) fn stats(&self) -> PoolStats {
+        let Self { frames, views, .. } = self;
+        let control = self.control();
+        let caches: Vec<_> = control
+            .caches
+            .iter()
+            .map(|(cache, thread)| {
+                // SAFETY: on the list, so not freed; only atomic counts are read.
+                let (frames, views) = unsafe { (&(**cache).frames, &(**cache).views) };
+                CacheStats {
+                    thread: thread.clone(),
+                    frames: frames.count(),
+                    views: views.count(),
+                    exchanges: frames.exchanges() + views.exchanges(),
+                }
+            })
+            .collect();
+        let (total, depot) = (frames.total.load(Ordering::Relaxed), frames.depot.len());
+        let cached: usize = caches.iter().map(|cache| cache.frames).sum();
+        let cached_views: usize = caches.iter().map(|cache| cache.views).sum();
+        PoolStats {
+            frames: total,
+            limit_frames: frames.limit,
+            depot_frames: depot,
+            depot_frames_low: frames.low.load(Ordering::Relaxed).min(depot),
+            used_frames: total.saturating_sub(depot + cached),
+            used_frames_high: frames.high_out.load(Ordering::Relaxed),
+            caches,
+            views: views.total.load(Ordering::Relaxed),
+            limit_views: views.limit,
+            free_views: views.depot.len() + cached_views,
+            frames_exhausted: frames.exhausted.load(Ordering::Relaxed),
+            views_exhausted: views.exhausted.load(Ordering::Relaxed),
+            mapped_bytes: control.extents.iter().map(|(extent, _)| extent.len()).sum(),
+            growths: control.growths,
+            released_bytes: control.released_bytes,
+            holders: control
+                .holders
+                .iter()
+                .filter(|cell| !cell.is_gone())
+                .map(|cell| cell.stats())
+                .collect(),
         }
     }
 

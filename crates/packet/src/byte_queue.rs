@@ -13,6 +13,7 @@ use crate::meta::Meta;
 use crate::packet::Packet;
 use crate::pool::{Exhausted, Pool};
 use crate::slices::Slices;
+use crate::stats::QueueStats;
 use crate::sum;
 use std::fmt;
 
@@ -106,6 +107,11 @@ impl ByteQueue {
     /// Insertions refused since the start.
     pub fn refused(&self) -> u64 {
         self.gauge.refused()
+    }
+
+    /// All of these, to be shown or summed up.
+    pub fn stats(&self) -> QueueStats {
+        QueueStats::new(&self.gauge, self.len, self.coalesced)
     }
 
     /// True once after the queue was full and has come down to its low mark.

@@ -27,6 +27,7 @@ mod pool;
 mod refs;
 pub mod ring;
 mod slices;
+mod stats;
 pub mod sum;
 mod sync;
 #[cfg(all(test, not(loom)))]
@@ -45,6 +46,7 @@ pub use limits::{
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};
 pub use packet::Packet;
 pub use packet_queue::PacketQueue;
-pub use pool::{Exhausted, Extent, HugePages, Pool, PoolConfig, PoolError, PoolStats};
+pub use pool::{Exhausted, Extent, HugePages, Pool, PoolConfig, PoolError};
 pub use slices::{Reader, Slices};
+pub use stats::{CacheStats, Holder, HolderStats, PoolStats, QueueStats};
 pub use time::Instant;

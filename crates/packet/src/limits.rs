@@ -39,6 +39,12 @@ pub const CHUNK_FRAMES: usize =
 /// Views in one chunk that holds nothing else.
 pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
 
+/// Frames that a pool starts with, and grows by, when not told otherwise.
+pub(crate) const INITIAL_FRAMES_DEFAULT: usize = 16 << 10;
+
+/// Most frames that a pool grows to when not told otherwise, on machines of any size.
+pub(crate) const LIMIT_FRAMES_DEFAULT: usize = 1 << 20;
+
 /// Most frames that one pool may be configured to hold: 32 GiB.
 pub const POOL_FRAMES_LIMIT: usize = 1 << 24;
 

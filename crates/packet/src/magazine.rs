@@ -21,15 +21,16 @@ use crate::limits::MAGAZINE_LIMIT;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A stock of free descriptors of one kind.
 ///
-/// `count` is written by the thread alone and read by whoever asks for statistics; `items` are the
+/// `count` and `exchanges` are written by the thread alone and read by whoever asks for statistics; `items` are the
 /// thread's alone.
 pub(crate) struct Magazine {
     count: AtomicU32,
     limit: u32,
+    exchanges: AtomicU64,
     items: UnsafeCell<[Option<Entry>; MAGAZINE_LIMIT]>,
 }
 
@@ -37,12 +38,23 @@ impl Magazine {
     fn new(half: usize) -> Self {
         debug_assert!(half != 0 && 2 * half <= MAGAZINE_LIMIT);
         let items = UnsafeCell::new([None; MAGAZINE_LIMIT]);
-        Self { count: AtomicU32::new(0), limit: 2 * half as u32, items }
+        let (count, exchanges) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { count, limit: 2 * half as u32, exchanges, items }
     }
 
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Times that it went to the depot.
+    pub(crate) fn exchanges(&self) -> u64 {
+        self.exchanges.load(Ordering::Relaxed)
+    }
+
+    /// Counts an exchange. Written by the thread alone, so without an atomic addition.
+    fn exchanged(&self) {
+        self.exchanges.store(self.exchanges() + 1, Ordering::Relaxed);
     }
 
     #[inline]
@@ -85,6 +97,7 @@ impl Magazine {
     #[cold]
     #[inline(never)]
     fn refill(&self, arena: &Arena, stock: &Stock) -> bool {
+        self.exchanged();
         let count = stock.depot.take(self.items());
         self.set_count(count);
         arena.after_take(stock, count == 0);
@@ -95,6 +108,7 @@ impl Magazine {
     #[cold]
     #[inline(never)]
     fn give_half(&self, stock: &Stock) {
+        self.exchanged();
         let (half, count, items) = (self.limit as usize / 2, self.count(), self.items());
         stock.depot.put(&items[..half]);
         items.copy_within(half..count, 0);

@@ -27,6 +27,20 @@ impl Mapping {
     }
 }
 
+/// Bytes of memory that the machine has.
+pub(crate) fn machine_bytes() -> usize {
+    // Miri does not know; others may not tell.
+    // SAFETY: only asks.
+    let ask = |name| unsafe { libc::sysconf(name) };
+    if cfg!(miri) {
+        return 0;
+    }
+    match (ask(libc::_SC_PHYS_PAGES), ask(libc::_SC_PAGESIZE)) {
+        (pages @ 1.., size @ 1..) => (pages as usize).saturating_mul(size as usize),
+        _ => 0,
+    }
+}
+
 #[cfg(not(miri))]
 mod system {
     use super::*;

@@ -3,6 +3,7 @@
 use crate::desc::Entry;
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
 use crate::packet::Packet;
+use crate::stats::QueueStats;
 use std::fmt;
 
 /// Packets in order, bounded in memory held; no heap.
@@ -73,6 +74,11 @@ impl PacketQueue {
     /// Insertions refused since the start.
     pub fn refused(&self) -> u64 {
         self.gauge.refused()
+    }
+
+    /// All of these, to be shown or summed up.
+    pub fn stats(&self) -> QueueStats {
+        QueueStats::new(&self.gauge, self.bytes, 0)
     }
 
     /// True once after the queue was full and has come down to its low mark.

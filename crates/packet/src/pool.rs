@@ -5,11 +5,14 @@ use crate::batch::PacketBatch;
 use crate::chain::RingBuilder;
 use crate::desc::{Entry, FRAME_UNITS};
 use crate::limits::{
-    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
-    POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT,
+    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+    INITIAL_FRAMES_DEFAULT, LIMIT_FRAMES_DEFAULT, PACKET_LIMIT_BYTES, POOL_FRAMES_LIMIT,
+    POOL_VIEWS_LIMIT,
 };
 use crate::magazine;
+use crate::mapping;
 use crate::packet::Packet;
+use crate::stats::{Holder, PoolStats};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +39,10 @@ pub struct PoolConfig {
     pub limit_frames: usize,
     /// Frames that one growth adds.
     pub extent_frames: usize,
-    /// Descriptors for views, all there from the start.
+    /// Descriptors for views at the start, and added by one growth.
     pub views: usize,
+    /// Views that it may grow to; at least `views`.
+    pub limit_views: usize,
     /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones.
     pub huge_pages: HugePages,
     /// Have the system provide the memory at once, so that the data path takes no page faults.
@@ -46,13 +51,17 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// 16 Ki frames (33 MiB) that may become 256 Ki (528 MiB) in steps of 16 Ki.
+    /// 16 Ki frames (33 MiB) that may become, in steps of 16 Ki, what an eighth of the machine's
+    /// memory carries: at least 16 Ki, at most 1 Mi (2.1 GiB). As many views at most.
     fn default() -> Self {
+        let limit_frames = (mapping::machine_bytes() / 8 / FRAME_HELD_BYTES)
+            .clamp(INITIAL_FRAMES_DEFAULT, LIMIT_FRAMES_DEFAULT);
         Self {
-            initial_frames: 16 << 10,
-            limit_frames: 256 << 10,
-            extent_frames: 16 << 10,
+            initial_frames: INITIAL_FRAMES_DEFAULT,
+            limit_frames,
+            extent_frames: INITIAL_FRAMES_DEFAULT,
             views: CHUNK_VIEWS,
+            limit_views: limit_frames,
             huge_pages: HugePages::Transparent,
             prefault: true,
         }
@@ -67,6 +76,7 @@ impl PoolConfig {
             limit_frames: frames,
             extent_frames: frames,
             views: frames,
+            limit_views: frames,
             ..Self::default()
         }
     }
@@ -82,6 +92,10 @@ impl PoolConfig {
         if self.views > POOL_VIEWS_LIMIT {
             return refuse("views");
         }
+        if self.limit_views > POOL_VIEWS_LIMIT {
+            return refuse("limit_views");
+        }
+        self.limit_views = self.limit_views.max(self.views);
         self.extent_frames = self.extent_frames.clamp(1, POOL_FRAMES_LIMIT);
         Ok(self)
     }
@@ -142,31 +156,6 @@ pub struct Extent {
     pub len: usize,
     /// Frames in it; none in an extent of views.
     pub frames: usize,
-}
-
-/// What a pool has and where it is. Gauges: other threads move on while it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Frames that exist.
-    pub frames: usize,
-    /// Frames that may come to exist.
-    pub limit_frames: usize,
-    /// Free frames in the depot, for whoever comes.
-    pub depot_frames: usize,
-    /// Free frames in each thread's magazine, in the order in which the threads came.
-    pub cached_frames: Vec<usize>,
-    /// Frames in packets, or kept by views.
-    pub used_frames: usize,
-    /// Views that exist.
-    pub views: usize,
-    /// Views that are free, in the depot or in magazines.
-    pub free_views: usize,
-    /// Times that a thread found no frame.
-    pub frames_exhausted: u64,
-    /// Times that a thread found no view.
-    pub views_exhausted: u64,
-    /// Bytes mapped.
-    pub mapped_bytes: usize,
 }
 
 /// A handle to an arena of frames; clones are handles to the same.
@@ -243,10 +232,10 @@ impl Pool {
         magazine::take_view(&self.arena)
     }
 
-    /// True once the pool has run low and could grow. One relaxed load.
+    /// True once the pool has run low of frames or views and could grow. One relaxed load.
     #[inline]
     pub fn growth_wanted(&self) -> bool {
-        self.arena.growth_wanted.load(Ordering::Relaxed)
+        self.arena.growth_wanted.load(Ordering::Relaxed) != 0
     }
 
     /// True while an allocation by this thread would find nothing. A glance at two counts, for
@@ -256,26 +245,34 @@ impl Pool {
         magazine::is_dry(&self.arena)
     }
 
-    /// Maps one more extent, within the limit, and returns the frames added: 0 at the limit. A
-    /// control call: it asks the system for memory and writes all of its descriptors.
+    /// Adds what was [wanted](Self::growth_wanted), within the limits: an extent of frames (also
+    /// when nothing was wanted), views. Returns the frames added: 0 at the limit. A control call:
+    /// it asks the system for memory and writes all of its descriptors.
     ///
     /// # Errors
     /// When the system gives no memory; the pool goes on as it is.
     pub fn grow(&self) -> Result<usize, PoolError> {
-        let added = self.arena.add_frames(self.arena.config.extent_frames);
-        self.arena.growth_wanted.store(false, Ordering::Relaxed);
-        added
+        self.arena.grow()
     }
 
     /// Gives the memory of free frames back to the system, keeping the frames: it is provided
-    /// again when they are next used. Returns the bytes given back.
+    /// again when they are next used. Returns the bytes given back; 0 while a
+    /// [`Holder`] says that it is busy.
     ///
     /// Goes by chunks (2 MiB) of which every frame is in the depot; frames in other threads'
     /// magazines keep theirs. The system interrupts other cores for it, and other threads find the
-    /// depot empty meanwhile: a control call for pools that were long idle, never under traffic.
+    /// depot empty for a moment: a control call for pools that were long idle, never under traffic.
     pub fn release_idle(&self) -> usize {
+        if self.arena.is_busy() {
+            return 0;
+        }
         magazine::leave(&self.arena);
         self.arena.release_idle()
+    }
+
+    /// Enters somebody into the pool's books, under a name that [`stats`](Self::stats) shows.
+    pub fn holder(&self, name: &str) -> Holder {
+        self.arena.add_holder(name)
     }
 
     /// The mappings that carry the frames, for links that hand them to a device.
@@ -291,25 +288,7 @@ impl Pool {
 
     /// Reads every gauge. A control call: it takes the pool's lock, which the data path does not.
     pub fn stats(&self) -> PoolStats {
-        let Arena { frames, views, config, .. } = &*self.arena;
-        let mut stats = PoolStats {
-            frames: frames.total.load(Ordering::Relaxed),
-            limit_frames: config.limit_frames,
-            depot_frames: frames.depot.len(),
-            views: views.total.load(Ordering::Relaxed),
-            free_views: views.depot.len(),
-            frames_exhausted: frames.exhausted.load(Ordering::Relaxed),
-            views_exhausted: views.exhausted.load(Ordering::Relaxed),
-            ..PoolStats::default()
-        };
-        self.arena.for_each_cache(|frames, views| {
-            stats.cached_frames.push(frames);
-            stats.free_views += views;
-        });
-        self.arena.for_each_extent(|_, len, _| stats.mapped_bytes += len);
-        let free = stats.depot_frames + stats.cached_frames.iter().sum::<usize>();
-        stats.used_frames = stats.frames.saturating_sub(free);
-        stats
+        self.arena.stats()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod chains;
 mod queues;
+mod statistics;
 
 use crate::*;
 use std::thread;
@@ -234,7 +235,7 @@ fn frames_freed_on_another_thread_for_ever_come_round() {
     }
     assert_eq!(taker.join().unwrap(), sum);
     let stats = pool.stats();
-    assert_eq!((stats.used_frames, stats.cached_frames.len()), (0, 1));
+    assert_eq!((stats.used_frames, stats.caches.len()), (0, 1));
 }
 
 /// The last of handle, packet and thread to go takes the memory with it, in whatever order.
@@ -350,7 +351,7 @@ fn threads_that_end_give_back_what_they_hold() {
         thread::spawn(move || drop(pool.alloc(0))).join().unwrap();
     }
     let stats = pool.stats();
-    assert_eq!((stats.depot_frames, stats.cached_frames), (1000, vec![]));
+    assert_eq!((stats.depot_frames, stats.caches), (1000, vec![]));
     assert_eq!(std::iter::from_fn(|| pool.alloc(0)).collect::<Vec<_>>().len(), 1000);
 }
 

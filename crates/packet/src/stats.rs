@@ -1,0 +1,251 @@
+//! What pools and queues tell about themselves, and who holds a pool's frames.
+
+use crate::limit::{Gauge, QueueLimits};
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// What a pool has and where it is. Gauges: other threads move on while it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Frames that exist.
+    pub frames: usize,
+    /// Frames that may come to exist.
+    pub limit_frames: usize,
+    /// Free frames in the depot, for whoever comes.
+    pub depot_frames: usize,
+    /// Fewest frames the depot has had since the start, as seen when one was taken from it: 0 says
+    /// that threads have come near exhaustion or met it.
+    pub depot_frames_low: usize,
+    /// Each thread's magazines, in the order in which the threads came.
+    pub caches: Vec<CacheStats>,
+    /// Frames in packets, or kept by views.
+    pub used_frames: usize,
+    /// Most frames that were out of the depot at once, in packets or in magazines: what
+    /// `used_frames` has never exceeded, as seen when frames were taken from the depot.
+    pub used_frames_high: usize,
+    /// Views that exist.
+    pub views: usize,
+    /// Views that may come to exist.
+    pub limit_views: usize,
+    /// Views that are free, in the depot or in magazines.
+    pub free_views: usize,
+    /// Times that a thread found no frame.
+    pub frames_exhausted: u64,
+    /// Times that a thread found no view.
+    pub views_exhausted: u64,
+    /// Bytes mapped.
+    pub mapped_bytes: usize,
+    /// Times that memory was added since the start.
+    pub growths: u64,
+    /// Bytes given back to the system by [`Pool::release_idle`](crate::Pool::release_idle).
+    pub released_bytes: u64,
+    /// Who said to hold what, in the order of coming.
+    pub holders: Vec<HolderStats>,
+}
+
+impl PoolStats {
+    /// Free frames in all threads' magazines.
+    pub fn cached_frames(&self) -> usize {
+        self.caches.iter().map(|cache| cache.frames).sum()
+    }
+
+    /// Bytes that are in packets and that no holder has said to have: on links, in batches, in the
+    /// application's hands. 0 when holders say more than is out: a frame cut in two is charged
+    /// twice.
+    pub fn unclaimed_bytes(&self) -> usize {
+        let claimed: usize = self.holders.iter().map(|holder| holder.queues.held_bytes).sum();
+        (self.used_frames * crate::FRAME_HELD_BYTES).saturating_sub(claimed)
+    }
+}
+
+/// One thread's magazines for a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// The thread's name, or its number in the process when it has none.
+    pub thread: String,
+    /// Free frames in its magazine.
+    pub frames: usize,
+    /// Free views in its magazine.
+    pub views: usize,
+    /// Times that its magazines went to the depot.
+    pub exchanges: u64,
+}
+
+/// What one or several queues hold; sums of `+=`, but high marks: the largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// How many queues this is the sum of.
+    pub queues: usize,
+    /// Bytes of data inside.
+    pub bytes: usize,
+    /// Bytes of memory held by them.
+    pub held_bytes: usize,
+    /// The most memory that one of the queues has held since its start, in bytes.
+    pub high_water_bytes: usize,
+    /// The sum of the limits, in bytes of memory held.
+    pub limit_bytes: usize,
+    /// Insertions refused.
+    pub refused: u64,
+    /// Bytes copied into free room instead of holding a frame of their own.
+    pub coalesced_bytes: u64,
+}
+
+impl QueueStats {
+    pub(crate) fn new(gauge: &Gauge, bytes: usize, coalesced_bytes: u64) -> Self {
+        let Gauge { limits: QueueLimits { high_bytes, .. }, held, high_water, .. } = *gauge;
+        Self {
+            queues: 1,
+            bytes,
+            held_bytes: held,
+            high_water_bytes: high_water,
+            limit_bytes: high_bytes,
+            refused: gauge.refused(),
+            coalesced_bytes,
+        }
+    }
+}
+
+impl AddAssign for QueueStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            queues,
+            bytes,
+            held_bytes,
+            high_water_bytes,
+            limit_bytes,
+            refused,
+            coalesced_bytes,
+        } = other;
+        self.queues += queues;
+        self.bytes += bytes;
+        self.held_bytes += held_bytes;
+        self.high_water_bytes = self.high_water_bytes.max(high_water_bytes);
+        self.limit_bytes = self.limit_bytes.saturating_add(limit_bytes);
+        self.refused += refused;
+        self.coalesced_bytes += coalesced_bytes;
+    }
+}
+
+/// What a holder last said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HolderStats {
+    /// Its name.
+    pub name: String,
+    /// In use: the pool must not give memory back now.
+    pub busy: bool,
+    /// What its queues held when it last said so.
+    pub queues: QueueStats,
+    /// The most memory it has said to hold, in bytes.
+    pub high_water_bytes: usize,
+}
+
+/// One who uses a pool, by name: a kind of sockets, a link, an engine. Asked for with
+/// [`Pool::holder`](crate::Pool::holder); dropping it takes it off the pool's books.
+///
+/// Queues count what they hold in any case; a holder is told the sum now and then by who owns the
+/// queues ([`publish`](Self::publish)), so the data path pays nothing. What is shown is as old as
+/// the last call.
+#[derive(Debug)]
+pub struct Holder(Arc<HolderCell>);
+
+/// Written by the holder, read by whoever asks for statistics.
+#[derive(Debug)]
+pub(crate) struct HolderCell {
+    name: String,
+    busy: AtomicBool,
+    queues: AtomicUsize,
+    bytes: AtomicUsize,
+    held_bytes: AtomicUsize,
+    queue_high_water: AtomicUsize,
+    limit_bytes: AtomicUsize,
+    refused: AtomicU64,
+    coalesced_bytes: AtomicU64,
+    high_water: AtomicUsize,
+}
+
+impl Holder {
+    pub(crate) fn new(name: &str) -> (Self, Arc<HolderCell>) {
+        let cell = Arc::new(HolderCell {
+            name: name.to_owned(),
+            busy: AtomicBool::new(false),
+            queues: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
+            queue_high_water: AtomicUsize::new(0),
+            limit_bytes: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            coalesced_bytes: AtomicU64::new(0),
+            high_water: AtomicUsize::new(0),
+        });
+        (Self(Arc::clone(&cell)), cell)
+    }
+
+    /// Says what is held now. A few plain stores.
+    pub fn publish(&self, held: QueueStats) {
+        let QueueStats {
+            queues,
+            bytes,
+            held_bytes,
+            high_water_bytes,
+            limit_bytes,
+            refused,
+            coalesced_bytes,
+        } = held;
+        let cell = &*self.0;
+        cell.queues.store(queues, Ordering::Relaxed);
+        cell.bytes.store(bytes, Ordering::Relaxed);
+        cell.held_bytes.store(held_bytes, Ordering::Relaxed);
+        cell.queue_high_water.store(high_water_bytes, Ordering::Relaxed);
+        cell.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+        cell.refused.store(refused, Ordering::Relaxed);
+        cell.coalesced_bytes.store(coalesced_bytes, Ordering::Relaxed);
+        cell.high_water.fetch_max(held_bytes, Ordering::Relaxed);
+    }
+
+    /// Says that there is traffic, or that there has been none for long: the pool gives memory
+    /// back only while no holder is busy. One store.
+    pub fn set_busy(&self, busy: bool) {
+        self.0.busy.store(busy, Ordering::Relaxed);
+    }
+}
+
+impl HolderCell {
+    /// True once the holder has been dropped, the books' own reference being the last.
+    pub(crate) fn is_gone(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stats(&self) -> HolderStats {
+        let Self {
+            name,
+            busy,
+            queues,
+            bytes,
+            held_bytes,
+            queue_high_water,
+            limit_bytes,
+            refused,
+            coalesced_bytes,
+            high_water,
+        } = self;
+        HolderStats {
+            name: name.clone(),
+            busy: busy.load(Ordering::Relaxed),
+            queues: QueueStats {
+                queues: queues.load(Ordering::Relaxed),
+                bytes: bytes.load(Ordering::Relaxed),
+                held_bytes: held_bytes.load(Ordering::Relaxed),
+                high_water_bytes: queue_high_water.load(Ordering::Relaxed),
+                limit_bytes: limit_bytes.load(Ordering::Relaxed),
+                refused: refused.load(Ordering::Relaxed),
+                coalesced_bytes: coalesced_bytes.load(Ordering::Relaxed),
+            },
+            high_water_bytes: high_water.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What pools tell, and how they grow and shrink.
+
+use super::*;
+
+#[test]
+fn every_frame_is_somewhere_at_any_time() {
+    let pool = pool(1000);
+    let named = thread::Builder::new().name("worker".into());
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (ready, is_ready) = std::sync::mpsc::channel::<()>();
+    let thread = named
+        .spawn({
+            let pool = pool.clone();
+            move || {
+                let held: Vec<_> = (0..100).filter_map(|_| pool.alloc(0)).collect();
+                ready.send(()).unwrap();
+                wait.recv().unwrap_err();
+                drop(held);
+            }
+        })
+        .unwrap();
+    is_ready.recv().unwrap();
+    let mine: Vec<_> = (0..50).filter_map(|_| pool.alloc(0)).collect();
+    let stats = pool.stats();
+    assert_eq!(stats.used_frames, 150);
+    assert_eq!(stats.depot_frames + stats.cached_frames() + stats.used_frames, 1000);
+    assert!(stats.used_frames_high >= 150 && stats.depot_frames_low <= 850);
+    let worker = stats.caches.iter().find(|cache| cache.thread == "worker").unwrap();
+    assert!(worker.frames != 0 && worker.exchanges != 0);
+    assert_eq!(stats.frames_exhausted, 0);
+    drop((go, mine));
+    thread.join().unwrap();
+    assert!(std::iter::from_fn(|| pool.alloc(0)).collect::<Vec<_>>().len() == 1000);
+    let stats = pool.stats();
+    assert!(stats.frames_exhausted >= 1);
+    assert_eq!((stats.depot_frames_low, stats.used_frames_high), (0, 1000));
+}
+
+#[test]
+fn holders_say_what_their_queues_hold() {
+    let pool = pool(100);
+    let holder = pool.holder("receive");
+    let mut bytes = ByteQueue::new(QueueLimits::new(100_000));
+    let mut packets = PacketQueue::new(QueueLimits::new(50_000));
+    bytes.append(Packet::from_slice(&pool, 0, &[1; 2000]).unwrap()).unwrap();
+    bytes.append(Packet::from_slice(&pool, 0, &[1; 40]).unwrap()).unwrap();
+    packets.push_back(Packet::from_slice(&pool, 0, &[1; 5000]).unwrap()).unwrap();
+    let loose = pool.alloc(0);
+    let mut held = bytes.stats();
+    held += packets.stats();
+    holder.publish(held);
+    let stats = pool.stats();
+    let queues = QueueStats {
+        queues: 2,
+        bytes: 7040,
+        held_bytes: 4 * FRAME_HELD_BYTES,
+        high_water_bytes: 3 * FRAME_HELD_BYTES,
+        limit_bytes: 150_000,
+        refused: 0,
+        coalesced_bytes: 40,
+    };
+    let high_water_bytes = queues.held_bytes;
+    let expected = HolderStats { name: "receive".into(), busy: false, queues, high_water_bytes };
+    assert_eq!(stats.holders, [expected]);
+    assert_eq!(stats.unclaimed_bytes(), FRAME_HELD_BYTES);
+    drop((bytes, packets, loose));
+    holder.publish(QueueStats::default());
+    let stats = pool.stats();
+    assert_eq!((stats.holders[0].queues.held_bytes, stats.unclaimed_bytes()), (0, 0));
+    assert_eq!(stats.holders[0].high_water_bytes, 4 * FRAME_HELD_BYTES);
+    drop(holder);
+    assert_eq!(pool.stats().holders, []);
+}
+
+#[test]
+fn nothing_is_given_back_while_somebody_is_busy() {
+    let pool = pool(2 * CHUNK_FRAMES);
+    let holder = pool.holder("engine");
+    holder.set_busy(true);
+    assert_eq!(pool.release_idle(), 0);
+    holder.set_busy(false);
+    assert_eq!(pool.release_idle(), 2 * CHUNK_FRAMES * FRAME_SIZE_BYTES);
+    assert_eq!(pool.stats().released_bytes, (2 * CHUNK_FRAMES * FRAME_SIZE_BYTES) as u64);
+    holder.set_busy(true);
+    drop(holder);
+    assert_ne!(pool.release_idle(), 0);
+}
+
+/// Load that rises and falls: frames and views come as they are wanted, up to the limits and no
+/// further, and stay; their memory goes when all is idle.
+#[test]
+fn frames_and_views_follow_the_load() {
+    let step = if cfg!(miri) { 64 } else { CHUNK_FRAMES };
+    let pool = Pool::new(PoolConfig {
+        initial_frames: step,
+        limit_frames: 4 * step,
+        extent_frames: step,
+        views: step,
+        limit_views: 3 * step,
+        ..PoolConfig::default()
+    })
+    .unwrap();
+    for _ in 0..2 {
+        let (mut frames, mut views) = (Vec::new(), Vec::new());
+        loop {
+            if pool.growth_wanted() {
+                pool.grow().unwrap();
+            }
+            match Packet::from_slice(&pool, 0, &[1; 10]) {
+                Ok(frame) => frames.push(frame),
+                Err(Exhausted) => break,
+            }
+            if let Ok(view) = frames[0].view(&pool, 0, 1) {
+                views.push(view);
+            }
+        }
+        assert_eq!((frames.len(), views.len()), (4 * step, 3 * step));
+        let stats = pool.stats();
+        assert_eq!((stats.frames, stats.views), (4 * step, 3 * step));
+        assert_eq!((stats.limit_frames, stats.limit_views), (4 * step, 3 * step));
+        assert!(!pool.growth_wanted() && stats.growths >= 3 && stats.views_exhausted != 0);
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.used_frames, stats.free_views), (0, 3 * step));
+    if !cfg!(miri) {
+        assert_eq!(pool.release_idle(), 4 * step * FRAME_SIZE_BYTES);
+    }
+}
+
+/// In a steady state threads neither grow the pool nor go to the depot without end.
+#[test]
+fn steady_load_leaves_the_pool_alone() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut held = std::collections::VecDeque::new();
+    let mut round = |n| {
+        for _ in 0..n {
+            held.push_back(pool.alloc(0).unwrap());
+            if held.len() > 100 {
+                held.pop_front();
+            }
+        }
+    };
+    round(1000);
+    let before = pool.stats();
+    round(if cfg!(miri) { 1000 } else { 100_000 });
+    let after = pool.stats();
+    assert_eq!(before.caches[0].exchanges, after.caches[0].exchanges);
+    assert_eq!((before.mapped_bytes, after.growths), (after.mapped_bytes, 0));
+}
