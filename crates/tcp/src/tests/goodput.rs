@@ -137,3 +137,36 @@ fn marks_fill_a_bottleneck_without_loss() {
         }
     }
 }
+
+#[test]
+fn a_fast_short_path_is_not_limited_by_the_window() {
+    for (delay_us, merge, buffer) in
+        [(10, true, 6 << 20), (50, true, 6 << 20), (200, true, 6 << 20), (50, false, 16 << 20)]
+    {
+        let path = Path {
+            rate_bits_per_s: 40_000_000_000,
+            queue_bytes: 16 << 20,
+            delay: Duration::from_micros(delay_us),
+            super_segment_bytes: 65_000,
+            merge,
+            view: true,
+            ..Path::default()
+        };
+        let mut net = Net::new(path, 13);
+        net.configs[0].send_buffer_bytes = 16 << 20;
+        net.configs[1].recv_buffer_bytes = buffer;
+        let took = net.transfer([100 << 20, 0], Duration::from_secs(60));
+        let rate = f64::from(100u32 << 20) * 8.0 / took.as_secs_f64();
+        let (from, to) = (net.side(0).info(), net.side(1).info());
+        println!(
+            "{delay_us} us each way, merged {merge}, buffer {buffer}: {:.1} Gbit/s, limited by the window for {} of {} us, limit {}, acks {}",
+            rate / 1e9,
+            from.rwnd_limited_us,
+            from.busy_us,
+            to.recv_limit_bytes,
+            from.segments_in,
+        );
+        assert!(rate > 30e9, "{rate:e} {from:#?} {to:#?}");
+        assert_eq!(from.retransmits, 0);
+    }
+}
