@@ -138,7 +138,9 @@ impl Connection {
         self.snd.syn_due = false;
         self.timers.stop_retransmit();
         self.snd.waiting_since = None;
-        if self.snd.syn_retransmits == 0 {
+        if self.snd.syn_sent_at == Instant::ZERO {
+            // from a cookie: nobody knows
+        } else if self.snd.syn_retransmits == 0 {
             self.rtt.sample(now, now.saturating_duration_since(self.snd.syn_sent_at), 1);
         } else {
             // RFC 6298 5.7, RFC 5681 3.1: a lost SYN makes the first window one segment

@@ -37,14 +37,18 @@ impl IsnGenerator {
     fn hash(&self, tuple: &FourTuple, purpose: u8) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write_u8(purpose);
-        for end in [&tuple.local, &tuple.remote] {
-            match end {
-                SocketAddr::V4(v4) => hasher.write(&v4.ip().octets()),
-                SocketAddr::V6(v6) => hasher.write(&v6.ip().octets()),
-            }
-            hasher.write_u16(end.port());
-        }
+        hash_tuple(&mut hasher, tuple);
         hasher.finish()
+    }
+}
+
+pub(crate) fn hash_tuple(hasher: &mut SipHasher24, tuple: &FourTuple) {
+    for end in [&tuple.local, &tuple.remote] {
+        match end {
+            SocketAddr::V4(v4) => hasher.write(&v4.ip().octets()),
+            SocketAddr::V6(v6) => hasher.write(&v6.ip().octets()),
+        }
+        hasher.write_u16(end.port());
     }
 }
 

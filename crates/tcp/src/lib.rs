@@ -37,6 +37,7 @@ mod scoreboard;
 mod socket;
 mod state;
 mod stream;
+mod syn_cookie;
 mod timers;
 mod transmit;
 mod window;
@@ -50,6 +51,7 @@ pub use isn::IsnGenerator;
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};
+pub use syn_cookie::SynCookies;
 pub use transmit::{PayloadMode, Segment, TransmitLimits};
 
 #[cfg(test)]

@@ -158,6 +158,13 @@ impl Connection {
         })
     }
 
+    /// The SYN-ACK, sent as far as this connection is concerned.
+    pub(crate) fn syn_ack(&mut self, now: Instant) -> TcpHeader {
+        self.snd.syn_due = true;
+        let segment = self.transmit_syn(now, TcpFlags::SYN_ACK);
+        segment.map_or_else(TcpHeader::default, |segment| segment.header)
+    }
+
     /// A segment without data.
     fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
         let header = self.header(now, seq, TcpFlags::ACK);

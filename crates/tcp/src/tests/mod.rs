@@ -2,7 +2,7 @@
 
 mod corners;
 mod goodput;
-mod harness;
+pub(crate) mod harness;
 mod random;
 mod script;
 mod transfer;
