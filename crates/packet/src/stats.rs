@@ -1,6 +1,7 @@
 //! What pools and queues tell about themselves, and who holds a pool's frames.
 
 use crate::limit::{Gauge, QueueLimits};
+use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -56,6 +57,67 @@ impl PoolStats {
     pub fn unclaimed_bytes(&self) -> usize {
         let claimed: usize = self.holders.iter().map(|holder| holder.queues.held_bytes).sum();
         (self.used_frames * crate::FRAME_HELD_BYTES).saturating_sub(claimed)
+    }
+}
+
+/// As a table, for people.
+impl fmt::Display for PoolStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = |bytes: usize| bytes.div_ceil(1024);
+        writeln!(
+            f,
+            "frames  {} of at most {}: {} used (at most {}), {} cached, {} in the depot (least {})",
+            self.frames,
+            self.limit_frames,
+            self.used_frames,
+            self.used_frames_high,
+            self.cached_frames(),
+            self.depot_frames,
+            self.depot_frames_low,
+        )?;
+        writeln!(
+            f,
+            "views   {} of at most {}: {} free; found none: {} frames, {} views",
+            self.views,
+            self.limit_views,
+            self.free_views,
+            self.frames_exhausted,
+            self.views_exhausted,
+        )?;
+        writeln!(
+            f,
+            "memory  {} KiB mapped, {} times grown, {} KiB given back",
+            kib(self.mapped_bytes),
+            self.growths,
+            self.released_bytes / 1024,
+        )?;
+        for CacheStats { thread, frames, views, exchanges } in &self.caches {
+            writeln!(f, "cached  {thread}: {frames} frames, {views} views, {exchanges} exchanges")?;
+        }
+        for HolderStats { name, busy, queues, high_water_bytes } in &self.holders {
+            let QueueStats {
+                queues,
+                bytes,
+                held_bytes,
+                high_water_bytes: one,
+                limit_bytes,
+                refused,
+                coalesced_bytes,
+            } = *queues;
+            let busy = if *busy { ", busy" } else { "" };
+            writeln!(
+                f,
+                "held    {name}{busy}: {} of at most {} KiB by {queues} queues with {} KiB of data \
+                 (largest {}, high {} KiB), {refused} refused, {} KiB coalesced",
+                kib(held_bytes),
+                kib(limit_bytes),
+                kib(bytes),
+                kib(one),
+                kib(*high_water_bytes),
+                kib(coalesced_bytes as usize),
+            )?;
+        }
+        write!(f, "held    by nobody in these books: {} KiB", kib(self.unclaimed_bytes()))
     }
 }
 

@@ -162,6 +162,7 @@ fn pair_bulk(o: &Options) {
         b.stats().tcp_rx_merged,
     );
     println!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
+    println!("{}", a.memory());
 }
 
 fn pair_rr(o: &Options) {

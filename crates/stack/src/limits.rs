@@ -75,6 +75,10 @@ impl Default for Limits {
 /// How many turns without work an engine spins before it sleeps when nothing else is said, as time.
 pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(20);
 
+/// After this long without work an engine gives the pool's free memory back to the system, unless another
+/// engine has work. It is provided again, page by page, when it is next used.
+pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
+
 /// First ephemeral port (RFC 6335 section 6).
 pub const EPHEMERAL_FIRST: u16 = 49_152;
 

@@ -4,6 +4,7 @@ mod addresses;
 mod datagram;
 mod icmp;
 mod ingress;
+mod memory;
 mod neighbor;
 mod output;
 pub(crate) mod path;
@@ -106,6 +107,7 @@ pub struct Engine {
     /// Set when it was the pool.
     starved: bool,
     sleeper: sleep::Sleeper,
+    memory: memory::Memory,
     random: u64,
 }
 
@@ -120,6 +122,7 @@ impl Engine {
         let [key0, key1, ..] = words(&seed, 0);
         let table = RouteTable::new();
         let now = clock.now();
+        let memory = memory::Memory::new(&pool, now);
         Ok(Self {
             out: Output {
                 routes: table.reader(),
@@ -145,6 +148,7 @@ impl Engine {
             blocked: false,
             starved: false,
             sleeper: sleep::Sleeper::new(busy_poll)?,
+            memory,
             random: words(&seed, 2)[0],
         })
     }

@@ -159,6 +159,10 @@ impl Engine {
             std::hint::spin_loop();
             return Ok(());
         }
+        let limit = match (self.memory.rest(now, &self.out.pool), limit) {
+            (Some(rest), Some(limit)) => Some(rest.min(limit)),
+            (rest, limit) => rest.or(limit),
+        };
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
         let dry = self.starved || self.out.pool.is_dry();
         let limit =

@@ -59,6 +59,7 @@ impl Engine {
     /// Tells the sleeper that there was work.
     pub(crate) fn worked(&mut self) {
         self.sleeper.worked(self.time);
+        self.memory.worked(self.time);
     }
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
@@ -109,7 +110,7 @@ impl Engine {
         let now = self.refresh_time();
         let turn = self.turn(now);
         if turn.progress {
-            self.sleeper.worked(now);
+            self.worked();
             return Ok(turn);
         }
         self.idle(turn, max_sleep)?;
