@@ -61,7 +61,7 @@ pub fn header_len(head: &[u8], l4: usize, kind: SegmentationKind) -> Option<usiz
 }
 
 /// Where the IP header starts: after the Ethernet header and, should there be one, a VLAN tag.
-fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
+pub(super) fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
     match medium {
         Medium::Ip => Some(0),
         Medium::Ethernet => match head.get(12..14)? {
@@ -275,7 +275,7 @@ fn partial(start: usize, offset: usize) -> Checksum {
 }
 
 /// Stores `value` in network order at `at`. Lengths here are at most a segment's.
-fn put_u16(bytes: &mut [u8], at: usize, value: usize) {
+pub(super) fn put_u16(bytes: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX);
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
