@@ -140,12 +140,16 @@ impl Connection {
             (self.window.cwnd_bytes / (2 * u64::from(self.snd.mss)).max(1)).clamp(1, 64) as u32;
         if let Some(at) = delivery.sent_once_at {
             self.rtt.sample(now, now.saturating_duration_since(at), expected);
-        } else if let Some(echo) = self.echo_of(header).filter(|&echo| echo != 0) {
-            let passed_ms = self.ts_now(now).wrapping_sub(echo);
-            if passed_ms < 1 << 20 {
-                self.rtt.sample(now, Duration::from_millis(u64::from(passed_ms.max(1))), expected);
-            }
+        } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
+            self.rtt.sample(now, rtt, expected);
         }
+    }
+
+    /// Round trip by the timestamp echoed, if that is one of ours of late.
+    pub(crate) fn rtt_by_timestamp(&self, now: Instant, header: &TcpHeader) -> Option<Duration> {
+        let echo = self.echo_of(header).filter(|&echo| echo != 0)?;
+        let passed_ms = self.ts_now(now).wrapping_sub(echo);
+        (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
 
     /// RFC 2018 section 5 and RFC 2883 section 5. Returns the bytes of a D-SACK. `own_ack` is the segment's own

@@ -97,7 +97,7 @@ impl Connection {
         }
         self.snd.una = 1;
         self.snd.wl2 = 1;
-        self.establish(now);
+        self.establish(now, header);
         self.rcv.ack.now = true;
         if let Some(packet) = payload
             && !packet.is_empty()
@@ -129,11 +129,11 @@ impl Connection {
         self.snd.edge = 1 + self.snd.wnd;
         self.snd.wl1 = start.max(0) as u64;
         self.snd.wl2 = 1;
-        self.establish(now);
+        self.establish(now, header);
         true
     }
 
-    fn establish(&mut self, now: Instant) {
+    fn establish(&mut self, now: Instant, header: &TcpHeader) {
         self.state = State::Established;
         self.snd.syn_due = false;
         self.timers.stop_retransmit();
@@ -142,12 +142,16 @@ impl Connection {
             // from a cookie: nobody knows
         } else if self.snd.syn_retransmits == 0 {
             self.rtt.sample(now, now.saturating_duration_since(self.snd.syn_sent_at), 1);
+        } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
+            // RFC 7323 4.1: the echo tells which of the SYNs was answered
+            self.rtt.sample(now, rtt, 1);
         } else {
-            // RFC 6298 5.7, RFC 5681 3.1: a lost SYN makes the first window one segment
+            // RFC 6298 5.7
             self.rtt.syn_was_lost();
-            if self.snd.syn_retransmits > 1 {
-                self.window.cwnd_bytes = u64::from(self.snd.mss);
-            }
+        }
+        if self.snd.syn_retransmits > 1 {
+            // RFC 5681 3.1: lost SYNs make the first window one segment
+            self.window.cwnd_bytes = u64::from(self.snd.mss);
         }
         self.rtt.reset_backoff();
         self.events.connected = true;

@@ -41,6 +41,11 @@ pub const CHALLENGE_ACKS_PER_S: u8 = 10;
 pub const TIMESTAMP_AGE_LIMIT_S: u64 = 24 * 24 * 3600;
 /// Receive and send buffers start at this much memory and are tuned upwards.
 pub const BUFFER_START_BYTES: usize = 256 * 1024;
+/// Tuning stops at what this rate (100 Gb/s) carries in the least round trip, and an allowance for scheduling: more
+/// in flight on a short path is only a longer queue, and memory that has left the cache.
+pub const TUNE_RATE_BYTES_PER_S: u64 = 12_500_000_000;
+/// The allowance.
+pub const TUNE_BASE_BYTES: usize = 2 * 1024 * 1024;
 /// Default upper bound of either buffer, in bytes of memory held.
 pub const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Smallest buffer that can be configured.

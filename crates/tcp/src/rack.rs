@@ -6,7 +6,7 @@ use millstream_packet::Instant;
 
 use crate::congestion::Controller;
 use crate::connection::Connection;
-use crate::limits::DUPLICATE_THRESHOLD;
+use crate::limits::{DUPLICATE_THRESHOLD, INITIAL_RTO_MS};
 use crate::recovery::{Acked, Phase};
 use crate::timers::Expiry;
 
@@ -96,12 +96,15 @@ impl Connection {
             && self.recovery.phase == Phase::Open
             && self.recovery.probe_end == 0
             && self.board.sacked_bytes() == 0
-            && self.rtt.backoff() == 0
-            && self.rtt.srtt() > Duration::ZERO;
+            && self.rtt.backoff() == 0;
         if !usable {
             return;
         }
-        let mut wait = 2 * self.rtt.srtt();
+        let mut wait = match self.rtt.srtt() {
+            // RFC 8985 7.2: a second while no round trip is known
+            Duration::ZERO => Duration::from_millis(u64::from(INITIAL_RTO_MS)),
+            srtt => 2 * srtt,
+        };
         if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) {
             // one segment: the peer may hold its ACK back
             wait += Duration::from_millis(200);

@@ -162,8 +162,16 @@ impl Connection {
         tune.space_bytes = read;
         let window = 2 * read + growth + 16 * u64::from(self.rcv.mss_estimate);
         let memory = window * 256 / u64::from(self.rcv.density);
-        let most = self.config.recv_buffer_bytes as u64;
+        let most = self.tuned_at_most(self.config.recv_buffer_bytes) as u64;
         self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
+    }
+
+    /// Most memory that tuning gives a buffer, `most` being what was configured.
+    fn tuned_at_most(&self, most: usize) -> usize {
+        use crate::limits::{TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S};
+        let Some(least) = self.rtt.min_rtt() else { return most };
+        let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
+        most.min(TUNE_BASE_BYTES.saturating_add(carried as usize))
     }
 
     /// Room for the application to write.
@@ -178,8 +186,11 @@ impl Connection {
             return;
         }
         let wanted = (self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3) as usize;
-        let most = self.config.send_buffer_bytes;
-        if wanted > self.snd.limit_bytes && self.snd.limit_bytes < most {
+        if wanted <= self.snd.limit_bytes {
+            return;
+        }
+        let most = self.tuned_at_most(self.config.send_buffer_bytes);
+        if self.snd.limit_bytes < most {
             self.snd.limit_bytes = wanted.min(most);
             self.snd.queue.set_limit(self.snd.limit_bytes);
         }
