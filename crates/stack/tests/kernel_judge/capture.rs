@@ -1,5 +1,6 @@
 //! Captures, and what tshark says of them.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
@@ -11,30 +12,60 @@ use millstream::link::{Link, Trace, TraceConfig};
 use crate::host::Ip;
 use crate::namespace::{Absent, Outcome, output_of, say};
 
-/// Most that is kept of one capture: the beginning of a transfer, with its handshake and its first
-/// hundreds of megabytes. What comes later is not written.
-const CAPTURE_BYTES: u64 = 256 << 20;
+/// What is kept of a capture in full: its beginning, in bytes.
+const HEAD_BYTES: usize = 128 << 20;
+/// And its end.
+const TAIL_BYTES: usize = 4 << 20;
+/// Of what lies between, one write in so many.
+const KEEP_ONE_IN: usize = 8;
 
-/// A file that takes whole blocks up to a limit.
-struct Bounded {
+/// A file that keeps the beginning and the end of what is written, and samples of the rest. A trace
+/// writes whole packets at a time, so leaving out a write leaves out packets.
+struct Sampled {
     file: BufWriter<File>,
-    left: u64,
+    head: usize,
+    tail: VecDeque<Vec<u8>>,
+    tail_bytes: usize,
+    passed: usize,
 }
 
-impl Write for Bounded {
-    /// A trace writes whole packets at a time, so leaving out a write leaves out packets.
+impl Sampled {
+    fn new(file: File) -> Self {
+        let file = BufWriter::with_capacity(1 << 20, file);
+        Self { file, head: 0, tail: VecDeque::new(), tail_bytes: 0, passed: 0 }
+    }
+}
+
+impl Write for Sampled {
     fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
-        if self.left >= blocks.len() as u64 {
-            self.left -= blocks.len() as u64;
+        if self.head < HEAD_BYTES {
+            self.head += blocks.len();
             self.file.write_all(blocks)?;
-        } else {
-            self.left = 0;
+            return Ok(blocks.len());
+        }
+        self.tail_bytes += blocks.len();
+        self.tail.push_back(blocks.to_vec());
+        while self.tail_bytes > TAIL_BYTES {
+            let Some(old) = self.tail.pop_front() else { break };
+            self.tail_bytes -= old.len();
+            self.passed += 1;
+            if self.passed.is_multiple_of(KEEP_ONE_IN) {
+                self.file.write_all(&old)?;
+            }
         }
         Ok(blocks.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+impl Drop for Sampled {
+    fn drop(&mut self) {
+        for blocks in self.tail.drain(..) {
+            let _ = self.file.write_all(&blocks);
+        }
     }
 }
 
@@ -54,8 +85,7 @@ impl Capture {
 
     /// Wraps a link so that what passes it is captured here.
     pub fn trace(&self, link: impl Link + 'static) -> io::Result<Box<dyn Link>> {
-        let file = BufWriter::with_capacity(1 << 20, File::create(&self.path)?);
-        let out = Bounded { file, left: CAPTURE_BYTES };
+        let out = Sampled::new(File::create(&self.path)?);
         Ok(Box::new(Trace::new(link, out, TraceConfig::default())?))
     }
 
@@ -137,6 +167,8 @@ impl Capture {
             .args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"])
             .args(["-o", "udp.check_checksum:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE"])
             .args(more)
+            // Nobody's own preferences.
+            .env("WIRESHARK_CONFIG_DIR", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())
             .output()
             .map_err(|error| Absent(format!("tshark: {error}")))?;

@@ -82,15 +82,16 @@ impl Side {
 /// deadline when there is nothing to do. Both directions at once.
 fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
     let bytes = transfer_bytes();
-    let capture = Capture::new("bulk-virtual");
+    let [capture, far_capture] = ["near", "far"].map(|end| Capture::new(&format!("bulk-{end}")));
     let started = std::time::Instant::now();
     {
         let (near, far) = pair(PairConfig { offload, ..PairConfig::default() })?;
         let near = host::damaged(Box::new(near), seed, &capture)?;
+        let far = far_capture.trace(far)?;
         let (pool, mut now) = (host::pool(), Instant::from_millis(1));
         let (own, theirs) = patterns();
         let mut near = Side::new(host::engine(&pool, near, Ip::ours)?, own, theirs);
-        let mut far = Side::new(host::engine(&pool, Box::new(far), Ip::kernel)?, theirs, own);
+        let mut far = Side::new(host::engine(&pool, far, Ip::kernel)?, theirs, own);
         let at = SocketAddr::new(ip.kernel(), PORT);
         let listener = far.engine.tcp_listen(at, 1)?;
         near.engine.turn(now);
@@ -120,7 +121,8 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
             host::story(&info),
         ));
     }
-    capture.judge(Whose::Sent)
+    capture.judge(Whose::Sent)?;
+    far_capture.judge(Whose::Sent)
 }
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
