@@ -48,40 +48,23 @@ fn workers_of(parent: u32) -> Vec<u32> {
     .collect()
 }
 
-/// The network namespaces in which those processes are, by inode.
-fn namespaces() -> Vec<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let listed = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut inodes: Vec<u64> = listed
-        .filter_map(|entry| Some(std::fs::metadata(entry.path().join("ns/net")).ok()?.ino()))
-        .collect();
-    inodes.sort_unstable();
-    inodes.dedup();
-    inodes
-}
-
-fn nothing_is_left(pid: u32, of_the_run: &[u64], place: &Place) {
+/// A namespace lives as long as a process in it or a mount of it.
+fn nothing_is_left(pid: u32, place: &Place) {
     wait_for("the end of the workers", || workers_of(pid).is_empty());
-    let left = namespaces();
-    assert!(of_the_run.iter().all(|inode| !left.contains(inode)), "a namespace is left");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let held = |line: &&str| line.contains(" nsfs ") && line.contains("ms-");
+    assert_eq!(mounts.lines().find(held), None, "a namespace is held by a mount");
     let interfaces = Netlink::route().unwrap().interfaces().unwrap();
     assert!(interfaces.iter().all(|i| !i.name.starts_with("ms-")), "{interfaces:?}");
     let markers = markers(place);
     assert!(markers.is_empty(), "{markers:?}");
 }
 
-/// Marker files of the test's own state folder, or of root's.
+/// Marker files of the test's own state folder.
 fn markers(place: &Place) -> Vec<std::path::PathBuf> {
     let folder = place.folder.join("millstream");
     let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
     listed.map(|entry| entry.path()).collect()
-}
-
-fn namespaces_of(pids: &[u32]) -> Vec<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
-    let of = |pid: &u32| Some(std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino());
-    pids.iter().filter_map(of).filter(|&inode| inode != own).collect()
 }
 
 #[test]
@@ -92,7 +75,6 @@ fn kill_9_leaves_the_finished_runs_and_nothing_else() {
     let place = Place::new("killed");
     let mut child = begun(&place);
     let pid = child.id();
-    let inside = namespaces_of(&workers_of(pid));
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     child.wait().unwrap();
     let kept = place.runs();
@@ -102,7 +84,7 @@ fn kill_9_leaves_the_finished_runs_and_nothing_else() {
     let output = place.command(&again).args(["--warmup", "0"]).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
     assert!(words(&output).contains("whose owner is gone"), "{}", words(&output));
-    nothing_is_left(pid, &inside, &place);
+    nothing_is_left(pid, &place);
     let store = Store::open_existing(&place.database()).unwrap();
     let experiments = store.experiments().unwrap();
     assert_eq!(experiments.len(), 2);
@@ -119,14 +101,13 @@ fn an_interrupt_keeps_what_was_finished_and_says_so() {
     let place = Place::new("interrupted");
     let child = begun(&place);
     let pid = child.id();
-    let inside = namespaces_of(&workers_of(pid));
     kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", words(&output));
     let text = words(&output);
     assert!(text.contains("finished runs are kept") && text.contains("Page: "), "{text}");
     assert!(!place.runs().is_empty());
-    nothing_is_left(pid, &inside, &place);
+    nothing_is_left(pid, &place);
     let page = std::fs::read_dir(place.folder.join("out")).unwrap().flatten().next().unwrap();
     assert!(Path::new(&page.path()).extension().is_some_and(|e| e == "html"));
 }

@@ -8,7 +8,7 @@ pub mod experiment;
 pub mod hosts;
 pub mod integrity;
 pub mod leftovers;
-mod limits;
+pub mod limits;
 pub mod namespace;
 pub mod netlink;
 pub mod privilege;
