@@ -131,8 +131,8 @@ pub(crate) struct ReceiveSide {
     pub(crate) edge: u64,
     pub(crate) queue: StreamQueue,
     pub(crate) reassembly: Option<Box<Reassembly>>,
-    /// Offset of the peer's FIN, once seen.
-    pub(crate) fin: Option<u64>,
+    /// Offset of the peer's FIN, once seen; `NO_FIN` before.
+    pub(crate) fin: u64,
     pub(crate) shut: bool,
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
@@ -152,6 +152,9 @@ pub(crate) struct ReceiveSide {
     pub(crate) challenge_second: u32,
     pub(crate) challenges: u8,
 }
+
+/// No FIN was seen: as if it came at the end of all sequence space.
+pub(crate) const NO_FIN: u64 = u64::MAX;
 
 /// What is owed to the peer in ACKs.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +262,7 @@ impl Connection {
                 // The machine decides what is taken; the queue's own limit is a last line.
                 queue: StreamQueue::new(2 * recv_max),
                 reassembly: None,
-                fin: None,
+                fin: NO_FIN,
                 shut: false,
                 limit_bytes: recv,
                 density: 160,

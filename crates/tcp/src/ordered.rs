@@ -30,6 +30,10 @@ impl<V> OrderedMap<V> {
         self.len
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.nodes.capacity()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }

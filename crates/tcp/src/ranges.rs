@@ -19,6 +19,11 @@ impl RangeSet {
         self.ends.is_empty()
     }
 
+    /// Ranges that there is memory for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.ends.capacity()
+    }
+
     /// Bytes covered.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, NO_FIN};
 use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
 use crate::reassembly::Reassembly;
@@ -265,7 +265,7 @@ impl Connection {
         }
         let start = start as u64;
         // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
-        let edge = self.rcv.fin.map_or(self.rcv.edge, |fin| fin.min(self.rcv.edge));
+        let edge = self.rcv.fin.min(self.rcv.edge);
         let room = edge.saturating_sub(start) as usize;
         if packet.len() > room {
             packet.truncate(room);
@@ -401,9 +401,9 @@ impl Connection {
     }
 
     fn note_fin(&mut self, at: i64) {
-        if at >= self.rcv.nxt as i64 && self.rcv.fin.is_none() && self.state.may_receive_data() {
+        if at >= self.rcv.nxt as i64 && self.rcv.fin == NO_FIN && self.state.may_receive_data() {
             if at <= self.rcv.edge as i64 {
-                self.rcv.fin = Some(at as u64);
+                self.rcv.fin = at as u64;
                 // ahead of something missing: a duplicate ACK at once, as for data
                 self.rcv.ack.now = true;
             }
@@ -415,7 +415,7 @@ impl Connection {
 
     /// RFC 9293 3.10.7.4, eighth: the FIN, once everything before it is here.
     fn take_fin(&mut self, now: Instant) {
-        if self.rcv.fin != Some(self.rcv.nxt) || !self.state.may_receive_data() {
+        if self.rcv.fin != self.rcv.nxt || !self.state.may_receive_data() {
             return;
         }
         self.rcv.nxt += 1;

@@ -75,6 +75,9 @@ impl Delivery {
     }
 }
 
+/// Records and ranges for which memory is kept while nothing is outstanding.
+const SPARE_LIMIT: usize = 256;
+
 struct Exceptions {
     sacked: RangeSet,
     lost: RangeSet,
@@ -91,12 +94,21 @@ struct Exceptions {
 pub(crate) struct Scoreboard {
     sent: VecDeque<Sent>,
     exceptions: Option<Box<Exceptions>>,
+    /// The same, empty, kept for the next time: a path that reorders needs it again and again.
+    spare: Option<Box<Exceptions>>,
     /// Bytes that duplicate ACKs without SACK stand for (RFC 5681 3.2).
     duplicate_bytes: u64,
     seed: u32,
 }
 
 impl Exceptions {
+    /// Ranges that there is memory for.
+    fn capacity(&self) -> usize {
+        let Self { sacked, lost, resent, resent_order, judged: _, scratch } = self;
+        let sets = sacked.capacity() + lost.capacity() + resent.capacity();
+        sets + resent_order.capacity() + scratch.capacity()
+    }
+
     fn take_resent(&mut self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Instant)) {
         if self.resent.is_empty() {
             return;
@@ -170,12 +182,23 @@ impl Exceptions {
 impl Scoreboard {
     /// Nothing sent yet.
     pub(crate) fn new(seed: u32) -> Self {
-        Scoreboard { sent: VecDeque::new(), exceptions: None, duplicate_bytes: 0, seed }
+        Scoreboard {
+            sent: VecDeque::new(),
+            exceptions: None,
+            spare: None,
+            duplicate_bytes: 0,
+            seed,
+        }
     }
 
     fn exceptions(&mut self) -> &mut Exceptions {
-        let seed = self.seed;
-        self.exceptions.get_or_insert_with(|| {
+        let Self { seed, spare, exceptions, .. } = self;
+        let seed = *seed;
+        exceptions.get_or_insert_with(|| {
+            if let Some(mut spare) = spare.take() {
+                spare.judged = 0;
+                return spare;
+            }
             Box::new(Exceptions {
                 sacked: RangeSet::new(seed, SCOREBOARD_RANGES),
                 lost: RangeSet::new(seed ^ 0x5555_5555, usize::MAX),
@@ -305,7 +328,10 @@ impl Scoreboard {
             && board.lost.is_empty()
             && board.resent.is_empty()
         {
-            self.exceptions = None;
+            self.spare = self.exceptions.take();
+            if let Some(spare) = &mut self.spare {
+                spare.resent_order.clear();
+            }
         }
     }
 
@@ -444,7 +470,8 @@ impl Scoreboard {
 
     /// Gives back memory that an idle connection does not need, if there is much of it.
     pub(crate) fn shrink_idle(&mut self) {
-        if self.sent.capacity() > 256 {
+        let much = self.spare.as_ref().is_some_and(|spare| spare.capacity() > SPARE_LIMIT);
+        if self.sent.capacity() > SPARE_LIMIT || much {
             self.release();
         }
     }
@@ -454,6 +481,7 @@ impl Scoreboard {
         if self.sent.is_empty() {
             self.sent = VecDeque::new();
             self.exceptions = None;
+            self.spare = None;
         }
     }
 }

@@ -115,3 +115,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_reordering_needs_is_kept_until_released() {
+    let mut board = Scoreboard::new(1);
+    let mut kept = None;
+    for round in 0..50u64 {
+        let una = 1 + round * 300;
+        for i in 0..3 {
+            board.on_send(una + i * 100, una + 100 + i * 100, at(round * 10 + i));
+        }
+        let mut delivery = Delivery::default();
+        board.on_sack(una, una + 100, una + 200, &mut delivery);
+        let (newest, now) = ((at(round * 10 + 1), una + 200), at(round * 10 + 5));
+        assert_eq!(board.detect_lost(newest, Duration::ZERO, now).0, 100);
+        board.on_resend(una, una + 100, now);
+        let place = board.exceptions.as_deref().map(|e| (std::ptr::from_ref(e), e.capacity()));
+        assert_eq!(*kept.get_or_insert(place), place, "round {round}");
+        board.on_cumulative(una, una + 300, &mut delivery);
+        assert!(board.exceptions.is_none() && board.spare.is_some());
+        board.shrink_idle();
+        assert!(board.spare.is_some());
+    }
+    board.release();
+    assert!(board.spare.is_none());
+}
