@@ -100,7 +100,7 @@ impl Connection {
             // the window opened: leave the persist state
             self.rtt.reset_backoff();
             self.timers.stop_retransmit();
-            self.snd.waiting_since = None;
+            self.snd.waiting_since = Deadline::NONE;
             let _ = now;
         }
     }
@@ -123,7 +123,8 @@ impl Connection {
             self.counters.bytes_acked += data;
         }
         self.snd.una = ack;
-        self.snd.waiting_since = (ack < self.snd.nxt).then_some(now);
+        self.snd.waiting_since =
+            if ack < self.snd.nxt { Deadline::at(now) } else { Deadline::NONE };
         self.sample_rtt(now, header, delivery);
         // RFC 6298 section 5: new data acknowledged ends the back-off
         self.rtt.reset_backoff();

@@ -69,6 +69,8 @@ pub struct Config {
     pub sack: bool,
     /// Explicit congestion notification.
     pub ecn: EcnMode,
+    /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate pace always.
+    pub pacing: bool,
     /// Congestion control.
     pub congestion: CongestionKind,
     /// Initial congestion window in segments (RFC 6928).
@@ -101,6 +103,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             ecn: EcnMode::Accept,
+            pacing: false,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,
             time_wait_ms: 60_000,

@@ -109,7 +109,7 @@ pub(crate) struct SendSide {
     /// Window probes or keep-alive probes without an answer.
     pub(crate) probes_unanswered: u8,
     /// When the oldest outstanding byte began to wait, for the user timeout.
-    pub(crate) waiting_since: Option<Instant>,
+    pub(crate) waiting_since: Deadline,
     pub(crate) cwnd_limited: bool,
     pub(crate) nagle_held: bool,
     pub(crate) frames_wanted: bool,
@@ -131,6 +131,8 @@ pub(crate) struct ReceiveSide {
     pub(crate) edge: u64,
     pub(crate) queue: StreamQueue,
     pub(crate) reassembly: Option<Box<Reassembly>>,
+    /// The same, empty, kept for the next time.
+    pub(crate) spare: Option<Box<Reassembly>>,
     /// Offset of the peer's FIN, once seen; `NO_FIN` before.
     pub(crate) fin: u64,
     pub(crate) shut: bool,
@@ -250,7 +252,7 @@ impl Connection {
                 ts_offset,
                 probe: Probe::None,
                 probes_unanswered: 0,
-                waiting_since: None,
+                waiting_since: Deadline::NONE,
                 cwnd_limited: false,
                 nagle_held: false,
                 frames_wanted: false,
@@ -262,6 +264,7 @@ impl Connection {
                 // The machine decides what is taken; the queue's own limit is a last line.
                 queue: StreamQueue::new(2 * recv_max),
                 reassembly: None,
+                spare: None,
                 fin: NO_FIN,
                 shut: false,
                 limit_bytes: recv,
@@ -383,6 +386,7 @@ impl Connection {
         self.snd.una = self.snd.nxt;
         self.snd.fin_queued = false;
         self.board = Scoreboard::new(1);
+        self.compact();
         self.events.closed = true;
         self.events.readable = true;
         self.events.writable = true;
@@ -409,6 +413,7 @@ impl Connection {
     pub fn compact(&mut self) -> bool {
         self.snd.queue.release();
         self.rcv.queue.release();
+        self.rcv.spare = None;
         if self.snd.una != self.snd.nxt {
             return false;
         }
@@ -424,6 +429,7 @@ impl Connection {
         self.timers.keepalive = Deadline::NONE;
         self.timers.close = Deadline::at(now + self.config.time_wait());
         self.rcv.reassembly = None;
+        self.compact();
     }
 
     /// Invariants that hold between calls.
@@ -446,7 +452,8 @@ impl Connection {
 
     /// Time for which something has been outstanding.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
-        self.snd.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        let since = self.snd.waiting_since.get();
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
 use crate::limits::{MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
 use crate::state::State;
+use crate::timers::Deadline;
 
 impl Connection {
     /// Learns the peer's sequence number and options from its SYN.
@@ -137,7 +138,7 @@ impl Connection {
         self.state = State::Established;
         self.snd.syn_due = false;
         self.timers.stop_retransmit();
-        self.snd.waiting_since = None;
+        self.snd.waiting_since = Deadline::NONE;
         if self.snd.syn_sent_at == Instant::ZERO {
             // from a cookie: nobody knows
         } else if self.snd.syn_retransmits == 0 {

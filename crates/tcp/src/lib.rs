@@ -26,6 +26,7 @@ mod info;
 pub mod isn;
 pub mod limits;
 mod ordered;
+mod pacing;
 mod rack;
 mod ranges;
 mod reassembly;

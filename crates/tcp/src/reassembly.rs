@@ -18,6 +18,9 @@ pub(crate) struct Inserted {
     pub(crate) dropped: bool,
 }
 
+/// Ranges for which memory is kept while nothing is out of order.
+const SPARE_RANGES: usize = 64;
+
 /// Disjoint ranges of bytes with gaps between them, limited in number and in memory held.
 ///
 /// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears.
@@ -48,6 +51,11 @@ impl Reassembly {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+
+    /// Holds memory for few ranges.
+    pub(crate) fn is_small(&self) -> bool {
+        self.ranges.capacity() <= SPARE_RANGES
     }
 
     fn containing(&self, offset: u64) -> Option<(u64, u64)> {

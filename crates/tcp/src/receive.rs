@@ -375,8 +375,13 @@ impl Connection {
         }
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
         self.rcv.ack.now = true;
-        if reassembly.is_empty() {
-            self.rcv.reassembly = None;
+        self.put_aside_reassembly();
+    }
+
+    /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is kept, if little.
+    fn put_aside_reassembly(&mut self) {
+        if self.rcv.reassembly.as_ref().is_some_and(|r| r.is_empty()) {
+            self.rcv.spare = self.rcv.reassembly.take().filter(|r| r.is_small());
         }
     }
 
@@ -387,14 +392,14 @@ impl Connection {
         self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         let memory = self.config.recv_buffer_bytes.saturating_sub(self.rcv.queue.held_bytes());
         let seed = self.snd.ts_offset ^ self.snd.iss.0;
-        let reassembly = self.rcv.reassembly.get_or_insert_with(|| Box::new(Reassembly::new(seed)));
+        let Self { rcv: crate::connection::ReceiveSide { reassembly, spare, .. }, .. } = self;
+        let reassembly = reassembly
+            .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new(Reassembly::new(seed))));
         let outcome = reassembly.insert(start, packet, memory, pool);
         if outcome.dropped {
             self.counters.rare().memory_drops += 1;
         }
-        if reassembly.is_empty() {
-            self.rcv.reassembly = None;
-        }
+        self.put_aside_reassembly();
         if self.negotiated.sack && outcome.duplicate.is_some() {
             self.rcv.dsack = outcome.duplicate;
         }

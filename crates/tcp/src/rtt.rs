@@ -17,7 +17,7 @@ pub struct RttEstimator {
     min_rtt_at: Instant,
     latest_ns: u64,
     rto_ns: u64,
-    min_rto_ns: u64,
+    min_rto_ms: u32,
     backoff: u8,
 }
 
@@ -31,7 +31,7 @@ impl RttEstimator {
             min_rtt_at: Instant::ZERO,
             latest_ns: 0,
             rto_ns: u64::from(INITIAL_RTO_MS) * 1_000_000,
-            min_rto_ns: u64::from(min_rto_ms.max(1)) * 1_000_000,
+            min_rto_ms: min_rto_ms.max(1),
             backoff: 0,
         }
     }
@@ -67,7 +67,7 @@ impl RttEstimator {
     fn set_rto(&mut self) {
         // RFC 6298 2.3 to 2.5. The variation, not the sum, is bounded below, as hosts in use do it: the time-out
         // then stays above the round trip by the full minimum.
-        let variation = (4 * self.rttvar_ns).max(self.min_rto_ns);
+        let variation = (4 * self.rttvar_ns).max(u64::from(self.min_rto_ms) * 1_000_000);
         self.rto_ns = (self.srtt_ns + variation).min(u64::from(MAX_RTO_MS) * 1_000_000);
     }
 

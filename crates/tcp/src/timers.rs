@@ -23,7 +23,7 @@ pub(crate) enum Expiry {
     Persist,
 }
 
-/// A deadline that may not be set; as large as an instant.
+/// A moment that may not be set; as large as an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Instant);
 
@@ -45,6 +45,12 @@ impl Deadline {
         (!self.is_none()).then_some(self.0)
     }
 
+    pub(crate) fn set_if_none(&mut self, at: Instant) {
+        if self.is_none() {
+            *self = Deadline(at);
+        }
+    }
+
     #[inline]
     fn is_due(self, now: Instant) -> bool {
         self.0 <= now && !self.is_none()
@@ -59,6 +65,9 @@ pub(crate) struct Timers {
     pub(crate) keepalive: Deadline,
     /// End of TIME-WAIT, or of FIN-WAIT-2 of a closed connection.
     pub(crate) close: Deadline,
+    /// Earliest time of the next segment with data, if paced; a deadline only while one is held back.
+    pub(crate) pace: Instant,
+    pub(crate) pace_held: bool,
     expiry: Expiry,
 }
 
@@ -69,6 +78,8 @@ impl Default for Timers {
             delayed_ack: Deadline::NONE,
             keepalive: Deadline::NONE,
             close: Deadline::NONE,
+            pace: Instant::ZERO,
+            pace_held: false,
             expiry: Expiry::Timeout,
         }
     }
@@ -95,8 +106,9 @@ impl Timers {
 
     #[inline]
     fn earliest(&self) -> Option<Instant> {
-        let Self { retransmit, delayed_ack, keepalive, close, expiry: _ } = *self;
-        Deadline(retransmit.0.min(delayed_ack.0).min(keepalive.0).min(close.0)).get()
+        let Self { retransmit, delayed_ack, keepalive, close, pace, pace_held, expiry: _ } = *self;
+        let held = if pace_held { pace } else { Deadline::NONE.0 };
+        Deadline(retransmit.0.min(delayed_ack.0).min(keepalive.0).min(close.0).min(held)).get()
     }
 }
 
@@ -113,6 +125,10 @@ impl Connection {
             self.timers.delayed_ack = Deadline::NONE;
             self.rcv.ack.now = true;
             self.counters.delayed_acks += 1;
+        }
+        if self.timers.pace <= now {
+            // what was held back is asked for by poll_transmit
+            self.timers.pace_held = false;
         }
         if self.timers.close.is_due(now) {
             // RFC 9293 3.10.8: the TIME-WAIT timeout
@@ -141,7 +157,7 @@ impl Connection {
         if self.snd.una == self.snd.nxt {
             // RFC 6298 5.2
             self.timers.stop_retransmit();
-            self.snd.waiting_since = None;
+            self.snd.waiting_since = Deadline::NONE;
             return;
         }
         self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
@@ -188,7 +204,8 @@ impl Connection {
     }
 
     fn bounded_by_user_timeout(&self, now: Instant, at: Instant) -> Instant {
-        let (Some(ms), Some(since)) = (self.config.user_timeout_ms, self.snd.waiting_since) else {
+        let (Some(ms), Some(since)) = (self.config.user_timeout_ms, self.snd.waiting_since.get())
+        else {
             return at;
         };
         at.min((since + Duration::from_millis(u64::from(ms))).max(now))
@@ -200,7 +217,7 @@ impl Connection {
             return;
         }
         let wait = self.rtt.rto().min(Duration::from_millis(u64::from(MAX_RTO_MS)));
-        self.snd.waiting_since.get_or_insert(now);
+        self.snd.waiting_since.set_if_none(now);
         let at = self.bounded_by_user_timeout(now, now + wait);
         self.timers.arm_retransmit(at, Expiry::Persist);
     }

@@ -144,7 +144,7 @@ impl Connection {
             self.counters.retransmits += 1;
         }
         if !self.timers.retransmit_armed() {
-            self.snd.waiting_since.get_or_insert(now);
+            self.snd.waiting_since.set_if_none(now);
             self.restart_retransmit(now);
         }
         self.rcv.ack.now = false;
@@ -238,8 +238,12 @@ impl Connection {
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
         let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
-        let most = (most.min(self.burst(mss)) / mss * mss).max(mss);
+        let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
         let chosen = self.choose(now, mss, most)?;
+        // RFC 8985 7.3: a probe does not wait
+        if !self.recovery.probe_due && self.held_by_pace(now) {
+            return None;
+        }
         let payload = match chosen.len {
             0 => None,
             len => {
@@ -270,6 +274,7 @@ impl Connection {
         let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
         let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
+        self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
     }
@@ -321,7 +326,7 @@ impl Connection {
         );
         let same_burst = self.snd.last_sent_at == now && self.snd.nxt - self.snd.una > 2 * mss;
         self.snd.last_sent_at = now;
-        self.snd.waiting_since.get_or_insert(now);
+        self.snd.waiting_since.set_if_none(now);
         match self.timers.retransmit() {
             Some((_, Expiry::Timeout)) if chosen.resend => {}
             Some((_, Expiry::Reorder)) => {}

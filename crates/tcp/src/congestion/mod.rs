@@ -150,4 +150,12 @@ impl Controller for Congestion {
     fn on_idle(&mut self, now: Instant) {
         self.controller().on_idle(now);
     }
+
+    #[inline]
+    fn pacing_bytes_per_s(&self) -> Option<u64> {
+        match self {
+            Congestion::NewReno(c) => c.pacing_bytes_per_s(),
+            Congestion::Cubic(c) => c.pacing_bytes_per_s(),
+        }
+    }
 }

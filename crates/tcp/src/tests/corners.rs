@@ -102,3 +102,50 @@ fn a_compacted_connection_goes_on() {
     assert_eq!(connection.info().bytes_acked, 3000);
     assert_eq!(connection.info().bytes_received, 1500);
 }
+
+#[test]
+fn reordering_does_not_allocate_anew_each_time() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let mut seq = 1u32;
+    for _ in 0..20 {
+        for part in [100, 0] {
+            let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
+            let segment = header(seq + part, 1, TcpFlags::ACK);
+            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            assert_eq!(connection.rcv.reassembly.is_some(), part > 0);
+            assert_eq!(connection.rcv.spare.is_some(), part == 0);
+            drain(&mut connection, now, &pool);
+        }
+        seq += 200;
+    }
+    assert_eq!(connection.read(&mut [0; 10_000]), Ok(4000));
+    assert!(connection.compact() && connection.rcv.spare.is_none());
+}
+
+#[test]
+fn paced_data_is_spread_over_the_round_trip() {
+    let pool = pool();
+    let (mut connection, mut now) =
+        established(&pool, Config { pacing: true, ..Config::default() });
+    connection.write(&pool, &[1; 100_000]).expect("room");
+    let begin = now;
+    let mut sent = 0;
+    while sent < 10 * 1448 {
+        let burst: u32 = drain(&mut connection, now, &pool).iter().map(|s| s.payload_len).sum();
+        assert!((1..=2 * 1448).contains(&burst), "{burst} at once after {sent}");
+        sent += burst;
+        if sent < 10 * 1448 {
+            now = connection.next_deadline().expect("the time of the next segment");
+            connection.on_timer(now);
+        }
+    }
+    // ten segments at two windows a round trip of 10 ms
+    let took = now.saturating_duration_since(begin);
+    assert!((4..6).contains(&took.as_millis()), "{took:?}");
+    // the window is full: the next deadline is that of a loss
+    now += Duration::from_millis(1);
+    connection.on_timer(now);
+    assert!(drain(&mut connection, now, &pool).is_empty());
+    assert!(connection.next_deadline().is_some_and(|at| at > now + Duration::from_millis(5)));
+}

@@ -174,3 +174,31 @@ fn a_fast_short_path_is_not_limited_by_the_window() {
         assert_eq!(from.retransmits, 0);
     }
 }
+
+#[test]
+fn pacing_fills_a_path_with_a_short_queue() {
+    for congestion in [CongestionKind::NewReno, CongestionKind::Cubic] {
+        let results = [false, true].map(|pacing| {
+            let path = Path {
+                rate_bits_per_s: 100_000_000,
+                queue_bytes: 40_000,
+                delay: Duration::from_millis(10),
+                super_segment_bytes: 65_000,
+                ..Path::default()
+            };
+            let mut net = Net::new(path, 14);
+            net.configs[0] = Config { congestion, pacing, ..Config::default() };
+            let took = net.transfer([20 << 20, 0], Duration::from_secs(60));
+            let rate = f64::from(20u32 << 20) * 8.0 / took.as_secs_f64();
+            println!(
+                "{:8} pacing {pacing:5}: {:.1} of 100 Mbit/s, dropped {}",
+                congestion.name(),
+                rate / 1e6,
+                net.dropped
+            );
+            (rate, net.side(0).info())
+        });
+        assert!(results[1].0 > results[0].0.max(70e6), "{results:#?}");
+        assert_eq!(results[1].1.timeouts, 0);
+    }
+}

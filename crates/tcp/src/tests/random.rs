@@ -65,6 +65,7 @@ fn schedule(seed: u64) {
     let mut aside = Random(seed ^ 0xec);
     net.path.mark_bytes = aside.below(2) * (1 + aside.below(30_000));
     for config in &mut net.configs {
+        config.pacing = aside.below(4) == 0;
         config.ecn = [EcnMode::Off, EcnMode::Accept, EcnMode::Request][aside.below(3) as usize];
     }
     for side in &mut net.sides {

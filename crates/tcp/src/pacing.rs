@@ -1,0 +1,63 @@
+//! Pacing: data leaves at a rate, in bursts of about a millisecond at most.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+
+use crate::congestion::Controller;
+use crate::connection::Connection;
+
+/// Longest burst.
+const BURST: Duration = Duration::from_millis(1);
+
+impl Connection {
+    /// Bytes a second at which data leaves now; none: as the window allows. Where the controller sets none, it is
+    /// the window in a round trip and a part more, so that the window stays what limits: twice in slow start, a
+    /// fifth above it (as Linux does).
+    #[inline]
+    pub(crate) fn pacing_rate(&self) -> Option<u64> {
+        if let Some(rate) = self.congestion.pacing_bytes_per_s() {
+            return Some(rate.max(1));
+        }
+        if !self.config.pacing {
+            return None;
+        }
+        let srtt_ns = self.rtt.srtt().as_nanos();
+        if srtt_ns == 0 {
+            return None;
+        }
+        let percent = match self.window.cwnd_bytes < self.window.ssthresh_bytes / 2 {
+            true => 200,
+            false => 120,
+        };
+        let rate = u128::from(self.window.cwnd_bytes) * percent * 10_000_000 / srtt_ns;
+        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Most payload in one burst, at least two segments.
+    pub(crate) fn pacing_burst(&self, mss: u64) -> u64 {
+        self.pacing_rate().map_or(u64::MAX, |rate| {
+            let bytes = u128::from(rate) * BURST.as_nanos() / 1_000_000_000;
+            u64::try_from(bytes).unwrap_or(u64::MAX).max(2 * mss)
+        })
+    }
+
+    /// Whether data must wait for its time; if so, that time is a deadline of the connection.
+    #[inline]
+    pub(crate) fn held_by_pace(&mut self, now: Instant) -> bool {
+        let held = self.timers.pace > now;
+        self.timers.pace_held = held;
+        // the rate follows from the window: to wait for it is to be limited by the window
+        self.snd.cwnd_limited |= held;
+        held
+    }
+
+    /// `bytes` were sent: the next may follow when they have had their time. A late sender gets no credit.
+    #[inline]
+    pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
+        let Some(rate) = self.pacing_rate() else { return };
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        self.timers.pace = self.timers.pace.max(now) + took.min(self.rtt.rto());
+    }
+}
