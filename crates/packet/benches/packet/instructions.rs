@@ -1,8 +1,8 @@
-//! Instructions of each operation, counted by callgrind: exact, also on a busy machine.
-//!
-//! `cargo bench -p millstream-packet --bench instructions`: for queues of 10 and of 150,000
-//! segments the numbers have to be the same. Needs valgrind; says so and ends well without.
+//! Instructions of each operation, counted by callgrind: exact, also on a busy machine, and to be
+//! the same for queues of 10 and of 150,000 segments.
 
+use crate::Options;
+use crate::table::{Held, Row, Table};
 use millstream_packet::{ByteQueue, HugePages, Packet, Pool, PoolConfig, QueueLimits};
 use std::hint::black_box;
 use std::process::Command;
@@ -32,21 +32,31 @@ const MEASUREMENTS: [Measurement; 11] = [
     ("chain of 64 KB, for each frame", alloc_chain),
 ];
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    if let [_, flag, name, length] = &args[..]
-        && flag == "--measure"
-    {
-        let (_, measure) = MEASUREMENTS.iter().find(|(n, _)| n == name).expect("a name");
-        return measure(length.parse().expect("a length"));
+/// Runs one measurement, under callgrind.
+pub fn measure(name: &str, length: &str) {
+    let (_, measure) = MEASUREMENTS.iter().find(|(n, _)| *n == name).expect("a name");
+    measure(length.parse().expect("a length"));
+}
+
+pub fn run(options: &Options, table: &mut Table) {
+    let wanted = |name: &str| options.wants(&format!("instructions: {name}"));
+    if !MEASUREMENTS.iter().any(|(name, _)| wanted(name)) {
+        return;
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
-        return println!("instructions: valgrind is not installed; nothing was measured");
+        return table.note("instructions are not counted: valgrind is not installed");
     }
-    println!("{:<36} {:>12} {:>12}", "instructions of one operation", "at 10", "at 150,000");
-    for (name, _) in MEASUREMENTS {
+    for (name, _) in MEASUREMENTS.iter().filter(|(name, _)| wanted(name)) {
         let counts = LENGTHS.map(|length| collected(name, length));
-        println!("{name:<36} {:>12.1} {:>12.1}", counts[0], counts[1]);
+        table.rows.push(Row {
+            what: format!("instructions: {name}"),
+            ours: counts[1],
+            unit: "",
+            versus: "at 10, not 150,000".to_owned(),
+            theirs: counts[0],
+            ratios: Vec::new(),
+            held_to: Some(Held::Same),
+        });
     }
 }
 

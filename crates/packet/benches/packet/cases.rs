@@ -6,16 +6,30 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What malloc is asked for: a frame and its descriptor.
 const BUFFER_BYTES: usize = 2048 + 64;
 const MESSAGE_BYTES: usize = 460_000;
 const BURST: usize = 32;
 
+/// The CPUs that this process may use.
+pub fn cpus() -> Vec<usize> {
+    // SAFETY: the set is initialised, and the call fills it.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        set
+    };
+    // SAFETY: the numbers are inside the set.
+    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+}
+
 /// Answers cases on standard output until standard input ends.
 pub fn serve(what: &str) {
-    pin(0);
+    let cpus = cpus();
+    let other = cpus.get(1).copied().unwrap_or(0);
+    pin(cpus.first().copied().unwrap_or(0));
     let pool = (what == "pool").then(|| Pool::new(PoolConfig::default()).expect("memory"));
     for line in io::stdin().lock().lines() {
         let line = line.expect("a line");
@@ -32,8 +46,8 @@ pub fn serve(what: &str) {
             }
         }
         let answer = match &pool {
-            Some(pool) => run(case, operations, &mut Ours::new(pool)),
-            None => run(case, operations, &mut Malloc::default()),
+            Some(pool) => run(case, operations, other, &mut Ours::new(pool)),
+            None => run(case, operations, other, &mut Malloc::default()),
         };
         let numbers: Vec<_> = answer.iter().map(|n| format!("{n}")).collect();
         println!("={}", numbers.join(" "));
@@ -52,7 +66,7 @@ trait Buffers {
     fn message(&mut self);
 }
 
-fn run<B: Buffers>(case: &str, operations: usize, buffers: &mut B) -> Vec<f64> {
+fn run<B: Buffers>(case: &str, operations: usize, other: usize, buffers: &mut B) -> Vec<f64> {
     let digits = case.find(|c: char| c.is_ascii_digit()).unwrap_or(case.len());
     let (name, outstanding) = case.split_at(digits);
     let outstanding: usize = outstanding.parse().unwrap_or(1);
@@ -66,21 +80,21 @@ fn run<B: Buffers>(case: &str, operations: usize, buffers: &mut B) -> Vec<f64> {
             }
         }
         "bulk" => (0..operations / outstanding).for_each(|_| buffers.bulk(outstanding)),
-        "cross" => return vec![cross(operations, buffers)],
-        "message" => return message(operations, buffers),
+        "cross" => return vec![cross(operations, other, buffers)],
+        "message" => return message(operations, other, buffers),
         _ => return vec![f64::NAN],
     }
     vec![start.elapsed().as_nanos() as f64 / operations as f64]
 }
 
 /// One core allocates, another frees, through a ring, in bursts of 32.
-fn cross<B: Buffers>(operations: usize, buffers: &mut B) -> f64 {
+fn cross<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> f64 {
     let (mut producer, mut consumer) = ring::spsc::<B::Item>(1024);
     let ready = Arc::new(AtomicBool::new(false));
     let taker = thread::spawn({
         let ready = Arc::clone(&ready);
         move || {
-            pin(1);
+            pin(other);
             ready.store(true, Ordering::Release);
             let mut left = operations;
             while left != 0 {
@@ -114,39 +128,105 @@ fn cross<B: Buffers>(operations: usize, buffers: &mut B) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// Messages on this core, while another thread of the process works on the other one.
-fn message<B: Buffers>(operations: usize, buffers: &mut B) -> Vec<f64> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let done = Arc::new(AtomicU64::new(0));
-    let worker = thread::spawn({
-        let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
-        move || {
-            pin(1);
-            // Reads all over 8 MB: work that needs its translations.
-            let memory = vec![1u8; 8 << 20];
-            let mut at = 1usize;
-            let mut sum = 0u64;
-            while !stop.load(Ordering::Relaxed) {
-                for _ in 0..1000 {
-                    at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    sum += u64::from(memory[at >> 41]);
-                }
-                done.fetch_add(1000, Ordering::Relaxed);
+/// What the other core works in one go, and what it takes longer for than anything that
+/// interrupts it would: then it was not running.
+const WORK_READS: u64 = 1000;
+const AWAY: Duration = Duration::from_micros(200);
+
+/// How long messages go on in one round, and the work without them before.
+const STRETCH: Duration = Duration::from_millis(20);
+
+/// The work on the other core so far: nanoseconds it has taken, and reads.
+#[derive(Default)]
+struct Work {
+    nanos: AtomicU64,
+    reads: AtomicU64,
+}
+
+impl Work {
+    /// Reads a line in each of 1,024 pages, in no order, until told to stop: work that stays in the
+    /// core's caches and needs its translations. Stretches in which the thread did not run are
+    /// left out.
+    fn go_on(&self, stop: &AtomicBool) {
+        const PAGES: usize = 1024;
+        let memory = vec![1u8; (PAGES + 1) << 12];
+        // SAFETY: advice about whole pages of this block; it changes no contents.
+        unsafe {
+            let start = memory.as_ptr().addr().next_multiple_of(1 << 12) - memory.as_ptr().addr();
+            let at = memory.as_ptr().add(start).cast_mut().cast();
+            libc::madvise(at, PAGES << 12, libc::MADV_NOHUGEPAGE);
+        }
+        let (mut at, mut sum) = (1usize, 0u64);
+        while !stop.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            for _ in 0..WORK_READS {
+                at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let page = at >> 54;
+                sum += u64::from(memory[(page << 12) + (page % 64) * 64]);
             }
-            black_box(sum);
+            let took = start.elapsed();
+            if took < AWAY {
+                self.nanos.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+                self.reads.fetch_add(WORK_READS, Ordering::Relaxed);
+            }
+        }
+        black_box(sum);
+    }
+
+    /// Nanoseconds for each read while `during` runs.
+    fn cost(&self, during: impl FnOnce()) -> f64 {
+        let load = || (self.nanos.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed));
+        let before = load();
+        during();
+        let after = load();
+        (after.0 - before.0) as f64 / (after.1 - before.1) as f64
+    }
+}
+
+/// Messages on this core, while another thread of the process works on the other one: nanoseconds
+/// and page faults for each message, shoot-downs a second, what the other core's work costs over
+/// what it costs without.
+fn message<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> Vec<f64> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = Arc::new(Work::default());
+    let worker = thread::spawn({
+        let (stop, work) = (Arc::clone(&stop), Arc::clone(&work));
+        move || {
+            pin(other);
+            work.go_on(&stop);
         }
     });
-    while done.load(Ordering::Relaxed) == 0 {
+    while work.reads.load(Ordering::Relaxed) == 0 {
         thread::yield_now();
     }
-    let (before, shootdowns, start) = (done.load(Ordering::Relaxed), tlb(), Instant::now());
-    (0..operations).for_each(|_| buffers.message());
+    let alone = work.cost(|| thread::sleep(STRETCH));
+    let (tlb_before, faults_before) = (tlb(), faults());
+    let start = Instant::now();
+    let mut messages = 0;
+    let beside = work.cost(|| {
+        while start.elapsed() < STRETCH {
+            (0..operations).for_each(|_| buffers.message());
+            messages += operations;
+        }
+    });
     let seconds = start.elapsed().as_secs_f64();
-    let work = done.load(Ordering::Relaxed) - before;
-    let shootdowns = (tlb() - shootdowns) / seconds;
+    let shootdowns = (tlb() - tlb_before) / seconds;
+    let each = |n: f64| n / messages as f64;
+    let answer =
+        vec![each(seconds * 1e9), each(faults() - faults_before), shootdowns, beside / alone];
     stop.store(true, Ordering::Relaxed);
     worker.join().expect("the worker");
-    vec![seconds * 1e9 / operations as f64, shootdowns, seconds * 1e9 / work as f64]
+    answer
+}
+
+/// Page faults of this process so far.
+fn faults() -> f64 {
+    // SAFETY: the structure is initialised, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_minflt as f64
+    }
 }
 
 /// TLB shoot-down interrupts of all cores since the machine started.
@@ -156,7 +236,7 @@ fn tlb() -> f64 {
     line.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).sum()
 }
 
-fn pin(cpu: usize) {
+pub fn pin(cpu: usize) {
     // SAFETY: the set is initialised; the call changes this thread's affinity only.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
