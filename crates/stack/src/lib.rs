@@ -3,6 +3,21 @@
 //! An [`Engine`] owns links, sockets and timers, and is driven in turns. Two front doors in the style of
 //! `std::net` stand before it: [`local`], where the application runs in the engine's thread, and [`net`],
 //! where the engine has a thread of its own.
+//!
+//! ```text
+//!  local::TcpStream ...                net::TcpStream ...
+//!        | calls                             | rings of packets, one wake-up per edge
+//!  +-----v-----------------------------------v------------------------------------------+
+//!  | Engine                                                                             |
+//!  |  turn:  links ──batch──> ip ──> tcp stage (parsed, joined, demultiplexed) ──> conn |
+//!  |                           └──> udp, icmp, arp, nd                                  |
+//!  |         timers due (wheel)                                                         |
+//!  |         dirty connections ──poll_transmit──> headers ──> link queues ──> links     |
+//!  |  idle:  busy poll for a while, then sleep on the links' descriptors and a waker    |
+//!  +------------------------------------------------------------------------------------+
+//! ```
+//!
+//! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`].
 
 pub mod clock;
 pub mod demux;

@@ -79,6 +79,14 @@ pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(20);
 /// engine has work. It is provided again, page by page, when it is next used.
 pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
 
+/// After this time without a segment a connection gives back what only a busy one needs.
+pub const QUIET_AFTER: Duration = Duration::from_secs(5);
+
+/// Connections asked at once whether they are quiet, and the pause before the next ones.
+pub const QUIET_SWEEP: usize = 256;
+/// See [`QUIET_SWEEP`].
+pub const QUIET_SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
 /// First ephemeral port (RFC 6335 section 6).
 pub const EPHEMERAL_FIRST: u16 = 49_152;
 

@@ -12,7 +12,8 @@ use super::output::{Output, Way};
 /// A connection's way out, as it was when last looked up.
 #[derive(Default)]
 pub(crate) struct Path {
-    known: Option<Known>,
+    /// In a box of its own: quiet connections do without.
+    known: Option<Box<Known>>,
     /// IPv4 identification of the next packet.
     pub identification: u16,
 }
@@ -31,6 +32,11 @@ impl Path {
     pub fn way(&self, generations: Generations) -> Option<Way> {
         let known = self.known.as_ref()?;
         (known.generations == generations && known.template.is_some()).then_some(known.way)
+    }
+
+    /// Gives the memory back; the way is looked up anew when something is sent.
+    pub fn forget(&mut self) {
+        self.known = None;
     }
 
     /// The headers for the way.
@@ -73,7 +79,7 @@ impl Output {
         let template =
             ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
         self.stats.templates_built += u64::from(template.is_some());
-        path.known = Some(Known { way, generations, template });
+        path.known = Some(Box::new(Known { way, generations, template }));
         Some(way)
     }
 }

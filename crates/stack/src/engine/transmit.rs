@@ -52,6 +52,7 @@ impl Engine {
             match served {
                 Served::Done => {
                     socket.dirty = false;
+                    self.tcp.note_moved(slot, now);
                     self.tcp.collect_events(slot, &mut self.events);
                     self.tcp.settle(slot, &self.limits);
                 }

@@ -72,6 +72,9 @@ impl Engine {
         if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
             self.neighbor_timers(now);
         }
+        if self.tcp.quiet_due.is_some_and(|due| due <= now) {
+            self.tcp.sweep_quiet(now);
+        }
         if self.tcp.wheel.next_deadline().is_none_or(|due| due > now) {
             return false;
         }
@@ -99,7 +102,11 @@ impl Engine {
     /// The earliest of all deadlines.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let links = self.out.links.iter().filter_map(|slot| slot.link.next_deadline());
-        let others = [self.tcp.wheel.next_deadline(), self.out.neighbors.next_deadline()];
+        let others = [
+            self.tcp.wheel.next_deadline(),
+            self.out.neighbors.next_deadline(),
+            self.tcp.quiet_due,
+        ];
         links.chain(others.into_iter().flatten()).min()
     }
 

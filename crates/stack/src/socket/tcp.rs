@@ -39,6 +39,9 @@ pub(crate) struct TcpSocket {
     pub path: crate::engine::path::Path,
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
     pub unflushed: usize,
+    /// When it was last served, and whether it stands in the list of those that may fall quiet.
+    pub moved_at: Instant,
+    pub in_quiet: bool,
     pub whole: usize,
 }
 
@@ -55,6 +58,10 @@ pub(crate) struct TcpTable {
     /// Slots and generations of those in TIME-WAIT, oldest first; may name some that are gone.
     pub time_wait: VecDeque<(u32, u32)>,
     pub time_wait_count: usize,
+    /// Slots of connections that moved and have not been found quiet since.
+    pub quiet: VecDeque<u32>,
+    /// When that list is gone through next.
+    pub quiet_due: Option<Instant>,
     /// The flow found last: segments come in runs.
     last: Option<(FourTuple, u32)>,
     port_key: HashKey,
@@ -76,6 +83,8 @@ impl TcpTable {
             isn: IsnGenerator::new(isn_key),
             time_wait: VecDeque::new(),
             time_wait_count: 0,
+            quiet: VecDeque::new(),
+            quiet_due: None,
             last: None,
             port_key: HashKey(seed[4], seed[5]),
             port_counter: seed[5] as u32,
@@ -123,6 +132,8 @@ impl TcpTable {
             half_open: false,
             path: Default::default(),
             unflushed: 0,
+            moved_at: Instant::ZERO,
+            in_quiet: false,
             whole: 1,
         };
         let slot = self.sockets.insert(socket).ok()?;
@@ -220,6 +231,40 @@ impl TcpTable {
             }
             _ => {}
         }
+    }
+
+    /// The connection was served: it is looked at again when it may have fallen quiet.
+    #[inline]
+    pub fn note_moved(&mut self, slot: u32, now: Instant) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        socket.moved_at = now;
+        if !socket.in_quiet {
+            socket.in_quiet = true;
+            self.quiet.push_back(slot);
+            self.quiet_due.get_or_insert(now + limits::QUIET_AFTER);
+        }
+    }
+
+    /// Takes back the memory that only busy connections need from those that have been quiet, a bounded
+    /// number at a time. What moves later comes into the list again.
+    pub fn sweep_quiet(&mut self, now: Instant) {
+        let count = self.quiet.len().min(limits::QUIET_SWEEP);
+        let rest = self.quiet.len() - count;
+        for _ in 0..count {
+            let Some(slot) = self.quiet.pop_front() else { break };
+            let Some(socket) = self.sockets.get_mut(slot).filter(|socket| socket.in_quiet) else {
+                continue;
+            };
+            if now.saturating_duration_since(socket.moved_at) < limits::QUIET_AFTER {
+                self.quiet.push_back(slot);
+                continue;
+            }
+            socket.in_quiet = false;
+            socket.conn.compact();
+            socket.path.forget();
+        }
+        let pause = if rest == 0 { limits::QUIET_AFTER } else { limits::QUIET_SWEEP_PAUSE };
+        self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
     }
 
     /// Ends the oldest connection in TIME-WAIT. False when there is none.

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use millstream::link::{Link, Trace, TraceConfig};
 
 use crate::host::Ip;
-use crate::namespace::{Absent, Outcome, output_of, say};
+use crate::namespace::{Outcome, Stop, not_started, output_of, say};
 
 /// What is kept of a capture in full: its beginning, in bytes.
 const HEAD_BYTES: usize = 128 << 20;
@@ -90,7 +90,7 @@ impl Capture {
     }
 
     /// Starts to capture what passes an interface of the kernel, where nothing is offloaded.
-    pub fn live(&self, interface: &str) -> Result<Live, Absent> {
+    pub fn live(&self, interface: &str) -> Result<Live, Stop> {
         let mut child = Command::new("dumpcap")
             .args(["-q", "-i", interface, "-w"])
             .arg(&self.path)
@@ -98,7 +98,7 @@ impl Capture {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| Absent(format!("dumpcap: {error}")))?;
+            .map_err(|error| not_started("dumpcap", &error))?;
         let said = BufReader::new(child.stderr.take().expect("a pipe"));
         // It names its file once it captures.
         let mut heard = String::new();
@@ -109,12 +109,12 @@ impl Capture {
             heard += &line;
         }
         let _ = child.wait();
-        Err(Absent(format!("dumpcap: {heard}")))
+        Err(Stop::Failed(format!("dumpcap: {heard}")))
     }
 
     /// Panics if tshark sees a malformed packet or a bad checksum among those that `whose` selects.
     /// The link that was traced must be gone, so that all is written.
-    pub fn judge(&self, whose: Whose) -> Result<(), Absent> {
+    pub fn judge(&self, whose: Whose) -> Result<(), Stop> {
         let (packets, bytes) = self.packets()?;
         assert!(packets > 0, "an empty capture: {}", self.path.display());
         let wrong = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 \
@@ -128,7 +128,7 @@ impl Capture {
             Whose::All => format!("({wrong}) && !(({kernels}) && tcp.checksum == 0xffff)"),
             Whose::Sent => format!("frame.packet_flags_direction == 2 && ({wrong})"),
         };
-        let text = self.tshark(&filter, &[])?;
+        let text = self.tshark(&filter)?;
         let first: Vec<&str> = text.lines().take(20).collect();
         assert!(
             text.is_empty(),
@@ -157,7 +157,7 @@ impl Capture {
     }
 
     /// What tshark prints of the packets that a filter selects.
-    fn tshark(&self, filter: &str, more: &[&str]) -> Result<String, Absent> {
+    fn tshark(&self, filter: &str) -> Result<String, Stop> {
         let output = Command::new("tshark")
             .arg("-r")
             .arg(&self.path)
@@ -166,12 +166,11 @@ impl Capture {
             .args(["-d", "tcp.port==1-65535,data", "-d", "udp.port==1-65535,data"])
             .args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"])
             .args(["-o", "udp.check_checksum:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE"])
-            .args(more)
             // Nobody's own preferences.
             .env("WIRESHARK_CONFIG_DIR", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| Absent(format!("tshark: {error}")))?;
+            .map_err(|error| not_started("tshark", &error))?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "tshark {filter:?}: {errors}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -9,7 +9,7 @@ use millstream::tcp::TcpInfo;
 use millstream::{Engine, EngineConfig};
 
 use crate::capture::Capture;
-use crate::namespace::{Absent, say};
+use crate::namespace::{Stop, say};
 
 /// The version of IP a test uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Ip {
 }
 
 /// A TAP device with the kernel's addresses on it.
-pub fn tap(offload: bool) -> Result<Box<dyn Link>, Absent> {
+pub fn tap(offload: bool) -> Result<Box<dyn Link>, Stop> {
     let config = TapConfig {
         name: Some("judge0".into()),
         vnet_hdr: offload,
@@ -52,7 +52,10 @@ pub fn tap(offload: bool) -> Result<Box<dyn Link>, Absent> {
         host_addresses: [Ip::V4, Ip::V6].map(|ip| (ip.kernel(), ip.prefix_len())).into(),
         ..TapConfig::default()
     };
-    let tap = Tap::open(&config)?;
+    let tap = Tap::open(&config).map_err(|error| match error.is_not_permitted() {
+        true => Stop::Absent(format!("no TAP device here: {error}")),
+        false => Stop::Failed(error.to_string()),
+    })?;
     for note in tap.notes() {
         say(note);
     }
@@ -72,7 +75,7 @@ pub fn faults(seed: u64) -> FaultConfig {
 }
 
 /// A link behind faults, captured on this side of them.
-pub fn damaged(link: Box<dyn Link>, seed: u64, capture: &Capture) -> Result<Box<dyn Link>, Absent> {
+pub fn damaged(link: Box<dyn Link>, seed: u64, capture: &Capture) -> Result<Box<dyn Link>, Stop> {
     Ok(capture.trace(Fault::new(link, faults(seed)))?)
 }
 

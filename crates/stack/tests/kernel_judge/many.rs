@@ -13,7 +13,7 @@ use millstream::{SocketId, SocketKind, local, tcp};
 
 use crate::capture::{Capture, Whose};
 use crate::host::{self, Ip};
-use crate::namespace::{Absent, Outcome, judged, say, watch};
+use crate::namespace::{Outcome, Stop, judged, say, watch};
 use crate::pattern::Pattern;
 
 /// Connections open at once.
@@ -198,7 +198,7 @@ fn would_block<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
 }
 
 /// A kernel server that echoes each connection in a thread of its own.
-fn kernel_echo(ip: Ip) -> Result<SocketAddr, Absent> {
+fn kernel_echo(ip: Ip) -> Result<SocketAddr, Stop> {
     let listener = TcpListener::bind((ip.kernel(), 0))?;
     let address = listener.local_addr()?;
     thread::spawn(move || {

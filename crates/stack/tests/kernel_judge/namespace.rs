@@ -7,17 +7,22 @@ use std::sync::Mutex;
 /// Set in the process inside.
 const INSIDE: &str = "MILLSTREAM_JUDGE_INSIDE";
 
-/// What is not to be had here, in words. A test that returns it has not failed.
-pub struct Absent(pub String);
+/// Why a test ends before its end.
+pub enum Stop {
+    /// Something it needs is not to be had here: it has not failed.
+    Absent(String),
+    /// Something went wrong.
+    Failed(String),
+}
 
-impl<E: std::fmt::Display> From<E> for Absent {
+impl<E: std::fmt::Display> From<E> for Stop {
     fn from(error: E) -> Self {
-        Self(error.to_string())
+        Self::Failed(error.to_string())
     }
 }
 
-/// How a test ends that did not fail.
-pub type Outcome = Result<(), Absent>;
+/// How a test ends.
+pub type Outcome = Result<(), Stop>;
 
 /// Says something that is seen whether or not the test harness keeps output back.
 pub fn say(text: &str) {
@@ -45,8 +50,10 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub fn run(path: &str, body: fn() -> Outcome) {
     if std::env::var_os(INSIDE).is_some() {
         exit_with_the_outside();
-        if let Err(Absent(why)) = body() {
-            say(&format!("skipped: {why}"));
+        match body() {
+            Ok(()) => {}
+            Err(Stop::Absent(why)) => say(&format!("skipped: {why}")),
+            Err(Stop::Failed(why)) => panic!("{why}"),
         }
         return;
     }
@@ -134,13 +141,21 @@ pub fn watch(
     });
 }
 
+/// A program that could not be started: absent when there is no such program.
+pub fn not_started(program: &str, error: &std::io::Error) -> Stop {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Stop::Absent(format!("no {program} here")),
+        _ => Stop::Failed(format!("{program}: {error}")),
+    }
+}
+
 /// The standard output of a program, which must succeed; absent when the program is.
-pub fn output_of(program: &str, args: &[&str]) -> Result<String, Absent> {
+pub fn output_of(program: &str, args: &[&str]) -> Result<String, Stop> {
     let output = Command::new(program)
         .args(args)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Absent(format!("{program}: {error}")))?;
+        .map_err(|error| not_started(program, &error))?;
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::capture::{Capture, Whose};
-use crate::host::Ip;
-use crate::namespace::{Absent, Outcome, judged, output_of, say};
+use crate::host::{self, Ip};
+use crate::namespace::{Outcome, Stop, judged, not_started, output_of, say};
 use crate::pattern::Pattern;
 
 const DEVICE: &str = "judge0";
@@ -45,7 +45,9 @@ fn build(name: &str) -> PathBuf {
 }
 
 /// Starts an example on a TAP device and waits until it listens.
-fn start(name: &str, more: &[&str]) -> Result<Example, Absent> {
+fn start(name: &str, more: &[&str]) -> Result<Example, Stop> {
+    // Skips where a device is not to be had.
+    drop(host::tap(true)?);
     let mut command = Command::new(build(name));
     command.args(["--tap", DEVICE]);
     for ip in [Ip::V4, Ip::V6] {
@@ -65,13 +67,13 @@ fn start(name: &str, more: &[&str]) -> Result<Example, Absent> {
 }
 
 /// What a program prints that is given `input`.
-fn converse(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>, Absent> {
+fn converse(program: &str, args: &[&str], input: &[u8]) -> Result<Vec<u8>, Stop> {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| Absent(format!("{program}: {error}")))?;
+        .map_err(|error| not_started(program, &error))?;
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     let writer = std::thread::spawn(move || stdin.write_all(&input));
