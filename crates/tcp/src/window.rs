@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::limits::BUFFER_MAX_BYTES;
+use crate::limits::{BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S};
 use crate::timers::Deadline;
 
 /// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
@@ -168,7 +168,6 @@ impl Connection {
 
     /// Most memory that tuning gives a buffer, `most` being what was configured.
     fn tuned_at_most(&self, most: usize) -> usize {
-        use crate::limits::{TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S};
         let Some(least) = self.rtt.min_rtt() else { return most };
         let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
         most.min(TUNE_BASE_BYTES.saturating_add(carried as usize))
@@ -179,18 +178,25 @@ impl Connection {
         self.snd.queue.held_bytes() * 4 < self.snd.limit_bytes * 3
     }
 
-    /// The send queue holds two windows in flight and one to come.
+    /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
+    /// part of the window only waits in a queue below: three times what the path carries is enough then, with an
+    /// allowance for scheduling.
     #[inline]
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.config.auto_tune {
             return;
         }
-        let wanted = (self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3) as usize;
-        if wanted <= self.snd.limit_bytes {
+        let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
+        if windows as usize <= self.snd.limit_bytes {
             return;
         }
+        let least_ns = self.rtt.min_rtt().unwrap_or_default().as_nanos() as u64;
+        // in slow start the mean lags behind; after an idle time the last is too good
+        let now_ns = self.rtt.srtt().max(self.rtt.latest()).as_nanos().max(1) as u64;
+        let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
+        let wanted = windows.min(carried as u64 + TUNE_BASE_BYTES as u64) as usize;
         let most = self.tuned_at_most(self.config.send_buffer_bytes);
-        if self.snd.limit_bytes < most {
+        if wanted > self.snd.limit_bytes && self.snd.limit_bytes < most {
             self.snd.limit_bytes = wanted.min(most);
             self.snd.queue.set_limit(self.snd.limit_bytes);
         }

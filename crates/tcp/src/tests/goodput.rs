@@ -202,3 +202,23 @@ fn pacing_fills_a_path_with_a_short_queue() {
         assert_eq!(results[1].1.timeouts, 0);
     }
 }
+
+#[test]
+fn a_deep_queue_below_is_not_filled_for_nothing() {
+    let path = Path {
+        rate_bits_per_s: 1_000_000_000,
+        queue_bytes: 64 << 20,
+        delay: Duration::from_millis(1),
+        super_segment_bytes: 65_000,
+        merge: true,
+        ..Path::default()
+    };
+    let mut net = Net::new(path, 15);
+    let took = net.transfer([120 << 20, 0], Duration::from_secs(60));
+    let rate = f64::from(120u32 << 20) * 8.0 / took.as_secs_f64();
+    let info = net.side(0).info();
+    println!("{:.0} Mbit/s, limit {}, srtt {}", rate / 1e6, info.send_limit_bytes, info.srtt_us);
+    assert!(rate > 900e6, "{rate:e} {info:#?}");
+    // 250,000 bytes fit into the path
+    assert!(info.send_limit_bytes < 4 << 20, "{info:#?}");
+}
