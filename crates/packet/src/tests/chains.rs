@@ -1,6 +1,6 @@
 //! Any sequence of chain operations, against vectors of bytes.
 
-use super::same;
+use super::{all, same};
 use crate::*;
 use proptest::prelude::*;
 
@@ -151,7 +151,7 @@ impl World {
                     bytes[from..to].copy_from_slice(&fresh[..to - from]);
                 } else {
                     // What was written before the pool ran out.
-                    bytes = packet.slices().flatten().copied().collect();
+                    bytes = all(&packet);
                 }
             }
             Op::Head { .. } => {

@@ -164,7 +164,7 @@ impl World {
                 if let Some(packet) = self.queue.take(n, &pool) {
                     assert!(packet.len() == n.min(before) || pool.is_dry());
                     assert!(!packet.is_empty());
-                    assert!(packet.slices().flatten().eq(self.model.iter().take(packet.len())));
+                    assert!(same(packet.slices(), &self.range(0, packet.len())));
                     if put_back {
                         self.queue.put_back(packet);
                         self.bound = self.bound.max(self.queue.held_bytes());

@@ -153,4 +153,25 @@ mod tests {
         two.memory.worked(now);
         assert_eq!(two.memory.rest(now, &pool), Some(IDLE_RELEASE));
     }
+
+    #[test]
+    fn a_turn_grows_the_pool_that_has_run_low() {
+        let config = PoolConfig {
+            initial_frames: 100,
+            limit_frames: 300,
+            extent_frames: 100,
+            ..PoolConfig::default()
+        };
+        let pool = Pool::new(config).unwrap();
+        let mut engine = Engine::new(EngineConfig::new(pool.clone())).unwrap();
+        let mut held = Vec::new();
+        for frames in [100, 200, 300, 300] {
+            held.extend(std::iter::from_fn(|| pool.alloc(0)));
+            assert_eq!(held.len(), frames);
+            engine.turn(engine.time);
+        }
+        let stats = engine.memory();
+        assert_eq!((stats.frames, stats.used_frames, stats.growths), (300, 300, 2));
+        assert!(stats.holders.iter().any(|holder| holder.name == "engine" && holder.busy));
+    }
 }
