@@ -6,7 +6,7 @@
 //! ([`offload`]) at the edge.
 //!
 //! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
-//! socket). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
+//! socket), [`Xdp`] (AF_XDP, its memory the packet pool). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
 //! [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
@@ -19,6 +19,7 @@ pub mod limits;
 mod link;
 pub mod netdev;
 pub mod offload;
+mod outgoing;
 pub mod pair;
 mod raw;
 mod stats;
@@ -28,6 +29,7 @@ mod tap;
 mod testing;
 mod trace;
 mod vnet;
+mod xdp;
 
 pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
@@ -37,3 +39,4 @@ pub use raw::{RawConfig, RawLink};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};
+pub use xdp::{FlowMatch, Steer, Xdp, XdpConfig, XdpStatistics};

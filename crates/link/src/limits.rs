@@ -53,3 +53,12 @@ pub const ADDRESS_WAIT_MS: u64 = 1;
 
 /// Flows that a [`Merger`](crate::offload::Merger) tells apart within one batch.
 pub const MERGE_FLOWS: usize = 128;
+
+/// Most flows that the XDP program of one interface picks out.
+pub const XDP_FLOWS: usize = 64;
+
+/// Default descriptors in each ring of an AF_XDP socket.
+pub const XDP_RING: u32 = 2048;
+
+/// Room that the kernel leaves before a frame received by AF_XDP.
+pub const XDP_HEADROOM_BYTES: usize = 256;

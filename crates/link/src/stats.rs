@@ -25,6 +25,8 @@ pub enum DropCause {
     Truncated,
     /// The kernel had no room for a received packet.
     Overrun,
+    /// The kernel had no frame of ours to receive into (AF_XDP).
+    FillEmpty,
     /// The other side refused this packet for good (not for want of room).
     Refused,
     /// The other end of a pair is gone.
@@ -39,7 +41,7 @@ pub enum DropCause {
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// Every cause, in index order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -53,6 +55,7 @@ impl DropCause {
         Self::BadOffload,
         Self::Truncated,
         Self::Overrun,
+        Self::FillEmpty,
         Self::Refused,
         Self::Closed,
         Self::FaultLoss,
@@ -78,6 +81,7 @@ impl DropCause {
             Self::BadOffload => "bad_offload",
             Self::Truncated => "truncated",
             Self::Overrun => "overrun",
+            Self::FillEmpty => "fill_empty",
             Self::Refused => "refused",
             Self::Closed => "closed",
             Self::FaultLoss => "fault_loss",

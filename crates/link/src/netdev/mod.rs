@@ -6,8 +6,10 @@
 
 mod namespace;
 mod netlink;
+mod veth;
 
 pub use namespace::{Namespace, run_in};
+pub use veth::{add_veth, set_transmit_checksum};
 
 use std::ffi::CString;
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use crate::LinkError;
@@ -54,6 +54,10 @@ impl Namespace {
     /// A path by which this process can open the namespace again, as long as this value lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()))
+    }
+
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 
     /// Runs `work` in the namespace, on a thread of its own; the calling thread waits and stays

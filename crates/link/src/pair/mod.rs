@@ -24,7 +24,8 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
 use crate::limits;
-use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::offload::Segmenter;
+use crate::outgoing::Outgoing;
 use crate::sys::EventFd;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
 
@@ -144,96 +145,6 @@ impl PairEnd {
     }
 }
 
-/// What is to be sent, made ready for the wire one packet at a time, and only when the ring has
-/// room for it.
-struct Outgoing<'a> {
-    batch: &'a mut PacketBatch,
-    cutting: &'a mut Option<Segmenter>,
-    capabilities: &'a Capabilities,
-    offload: bool,
-    pool: &'a Pool,
-    stats: &'a mut LinkStats,
-}
-
-impl Outgoing<'_> {
-    fn is_finished(&self) -> bool {
-        self.batch.is_empty() && self.cutting.is_none()
-    }
-
-    /// The next segment of a super-segment in cutting.
-    fn next_segment(&mut self) -> Option<Packet> {
-        match self.cutting.as_mut()?.next(self.pool) {
-            Ok(Some(segment)) => return Some(segment),
-            Ok(None) => {}
-            Err(error) => self.stats.count_drop(error.cause()),
-        }
-        *self.cutting = None;
-        None
-    }
-
-    /// `packet` as it goes into the ring; `None` when it was dropped, or is being cut.
-    fn prepare(&mut self, mut packet: Packet) -> Option<Packet> {
-        let is_super = packet.meta().segmentation.is_some();
-        if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
-            self.stats.count_drop(DropCause::TooLong);
-            return None;
-        }
-        if self.offload {
-            return Some(packet);
-        }
-        if is_super {
-            match Segmenter::new(packet, self.capabilities.medium, SegmentChecksum::Complete) {
-                Ok(cutting) => {
-                    *self.cutting = Some(cutting);
-                    self.stats.tx_software_segmented += 1;
-                }
-                Err(_) => self.stats.count_drop(DropCause::BadOffload),
-            }
-            return None;
-        }
-        match complete_checksum(&mut packet, self.pool) {
-            Ok(done) => {
-                self.stats.tx_software_checksums += u64::from(done);
-                Some(packet)
-            }
-            Err(error) => {
-                self.stats.count_drop(error.cause());
-                None
-            }
-        }
-    }
-}
-
-impl Iterator for Outgoing<'_> {
-    type Item = Packet;
-
-    fn next(&mut self) -> Option<Packet> {
-        loop {
-            if let Some(segment) = self.next_segment() {
-                return Some(self.count(segment));
-            }
-            let packet = self.batch.pop()?;
-            if let Some(packet) = self.prepare(packet) {
-                return Some(self.count(packet));
-            }
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.batch.len() + self.cutting.as_ref().map_or(0, Segmenter::remaining), None)
-    }
-}
-
-impl Outgoing<'_> {
-    /// Counts a packet that goes into the ring.
-    fn count(&mut self, packet: Packet) -> Packet {
-        self.stats.tx_packets += 1;
-        self.stats.tx_bytes += packet.len() as u64;
-        self.stats.tx_super_segments += u64::from(packet.meta().segmentation.is_some());
-        packet
-    }
-}
-
 impl Link for PairEnd {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -276,7 +187,7 @@ impl Link for PairEnd {
         let mut was_empty = false;
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
-            Outgoing { batch, cutting, capabilities, offload: *offload, pool, stats };
+            Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
         while !outgoing.is_finished() {
             let (count, edge) = tx.push_bulk(&mut outgoing);
             was_empty |= edge;

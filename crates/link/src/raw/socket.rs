@@ -47,7 +47,7 @@ pub(super) fn set<T: Copy>(fd: RawFd, option: libc::c_int, value: &T) -> io::Res
 
 /// Lets the interface pass frames of every group, or (`promiscuous`) to every station, while the
 /// socket is open.
-pub(super) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkError> {
+pub(crate) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkError> {
     let kind = if promiscuous { libc::PACKET_MR_PROMISC } else { libc::PACKET_MR_ALLMULTI };
     let request = libc::packet_mreq {
         mr_ifindex: netdev::index(name)?.cast_signed(),

@@ -1,0 +1,87 @@
+//! Pairs of virtual Ethernet devices, and what they must not leave to each other.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::netlink::Request;
+use super::{Namespace, interface_message, interface_request};
+use crate::LinkError;
+use crate::sys::check;
+
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
+const ETHTOOL_STXCSUM: u32 = 0x17;
+
+/// Makes the interface `name` here and its other end `peer` in the namespace given (or here, too),
+/// both with `queues` queues each way and down.
+///
+/// # Errors
+/// When a name is taken, or for want of privilege.
+pub fn add_veth(
+    name: &str,
+    peer: &str,
+    peer_namespace: Option<&Namespace>,
+    queues: u32,
+) -> Result<(), LinkError> {
+    let mut other = interface_message(0, 0, 0).to_vec();
+    put(&mut other, libc::IFLA_IFNAME, peer.as_bytes());
+    if let Some(namespace) = peer_namespace {
+        put(&mut other, IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes());
+    }
+    for count in [IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES] {
+        put(&mut other, count, &queues.to_ne_bytes());
+    }
+    let mut data = Vec::new();
+    put(&mut data, VETH_INFO_PEER, &other);
+    let mut info = Vec::new();
+    put(&mut info, INFO_KIND, b"veth");
+    put(&mut info, INFO_DATA, &data);
+    let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    let request = Request::new(libc::RTM_NEWLINK, flags, &interface_message(0, 0, 0))
+        .attribute(libc::IFLA_IFNAME, name.as_bytes())
+        .attribute(IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes())
+        .attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes())
+        .attribute(libc::IFLA_LINKINFO, &info);
+    request.send().map_err(|e| LinkError::from_io(format!("make the pair {name} and {peer}"), e))
+}
+
+/// Appends an attribute, padded to four.
+fn put(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    to.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    to.extend_from_slice(&kind.to_ne_bytes());
+    to.extend_from_slice(value);
+    to.resize(to.len().next_multiple_of(4), 0);
+}
+
+/// Says whether interface `name` takes packets whose transport checksum is yet to be completed.
+///
+/// A virtual pair never completes them: it trusts the other end. An XDP program at that other end
+/// sees bad checksums unless this is off.
+///
+/// # Errors
+/// When there is no such interface, or for want of privilege.
+pub fn set_transmit_checksum(name: &str, on: bool) -> Result<(), LinkError> {
+    /// struct ethtool_value.
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    let what = || format!("set the checksum offload of {name}");
+    let mut request = interface_request(name).map_err(|e| LinkError::from_io(what(), e))?;
+    let mut value = Value { command: ETHTOOL_STXCSUM, data: on.into() };
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: socket takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let fd = check(fd).map_err(|e| LinkError::from_io(what(), e))?;
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let question = libc::SIOCETHTOOL as libc::Ioctl;
+    // SAFETY: `request` is a live ifreq whose data points at a live value of the command's kind.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })
+        .map_err(|e| LinkError::from_io(what(), e))?;
+    Ok(())
+}

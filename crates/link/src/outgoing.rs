@@ -1,0 +1,98 @@
+//! What a link without offloads does to packets on their way out.
+
+use millstream_packet::{Packet, PacketBatch, Pool};
+
+use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::{Capabilities, DropCause, LinkStats, limits};
+
+/// What is to be sent, made ready for the wire one packet at a time, and only when the ring has
+/// room for it. What cannot be sent at all is dropped and counted.
+pub(crate) struct Outgoing<'a> {
+    pub batch: &'a mut PacketBatch,
+    pub cutting: &'a mut Option<Segmenter>,
+    pub capabilities: &'a Capabilities,
+    /// Super-segments and partial checksums pass: the other side takes them.
+    pub as_it_is: bool,
+    pub pool: &'a Pool,
+    pub stats: &'a mut LinkStats,
+}
+
+impl Outgoing<'_> {
+    /// True when nothing is left to send.
+    pub fn is_finished(&self) -> bool {
+        self.batch.is_empty() && self.cutting.is_none()
+    }
+
+    /// The next segment of a super-segment in cutting.
+    fn next_segment(&mut self) -> Option<Packet> {
+        match self.cutting.as_mut()?.next(self.pool) {
+            Ok(Some(segment)) => return Some(segment),
+            Ok(None) => {}
+            Err(error) => self.stats.count_drop(error.cause()),
+        }
+        *self.cutting = None;
+        None
+    }
+
+    /// `packet` as it goes into the ring; `None` when it was dropped, or is being cut.
+    fn prepare(&mut self, mut packet: Packet) -> Option<Packet> {
+        let is_super = packet.meta().segmentation.is_some();
+        if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
+            self.stats.count_drop(DropCause::TooLong);
+            return None;
+        }
+        if self.as_it_is {
+            return Some(packet);
+        }
+        if is_super {
+            match Segmenter::new(packet, self.capabilities.medium, SegmentChecksum::Complete) {
+                Ok(cutting) => {
+                    *self.cutting = Some(cutting);
+                    self.stats.tx_software_segmented += 1;
+                }
+                Err(_) => self.stats.count_drop(DropCause::BadOffload),
+            }
+            return None;
+        }
+        match complete_checksum(&mut packet, self.pool) {
+            Ok(done) => {
+                self.stats.tx_software_checksums += u64::from(done);
+                Some(packet)
+            }
+            Err(error) => {
+                self.stats.count_drop(error.cause());
+                None
+            }
+        }
+    }
+}
+
+impl Iterator for Outgoing<'_> {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        loop {
+            if let Some(segment) = self.next_segment() {
+                return Some(self.count(segment));
+            }
+            let packet = self.batch.pop()?;
+            if let Some(packet) = self.prepare(packet) {
+                return Some(self.count(packet));
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.batch.len() + self.cutting.as_ref().map_or(0, Segmenter::remaining), None)
+    }
+}
+
+impl Outgoing<'_> {
+    /// Counts a packet that goes into the ring.
+    fn count(&mut self, packet: Packet) -> Packet {
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.len() as u64;
+        self.stats.tx_super_segments += u64::from(packet.meta().segmentation.is_some());
+        packet
+    }
+}

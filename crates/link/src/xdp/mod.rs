@@ -1,0 +1,436 @@
+//! An AF_XDP socket on a queue of an interface: the packet pool is the socket's memory.
+//!
+//! Received frames become packets where the kernel (or, zero-copy, the device) has put them. Sent
+//! packets of one frame are read where they are; chains, and frames that the kernel has already,
+//! are copied into fresh frames first. Zero-copy is tried, and copying by the kernel is what
+//! remains where the driver cannot ([`Xdp::notes`] says so).
+//!
+//! ```text
+//!   pool ──alloc──▶ fill ring ──▶ kernel ──▶ rx ring ──▶ packet
+//!   packet ──▶ tx ring ──▶ kernel ──▶ completion ring ──▶ pool
+//! ```
+//!
+//! An XDP program gives the socket the flows it is asked for ([`Steer`]) and leaves all others to
+//! the kernel. It hangs on a descriptor: when the process ends, however it does, the interface is
+//! as before.
+//!
+//! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
+//! of other pools are copied when sent. There are no offloads: checksums and cutting are done in
+//! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
+//! delivers bad ones: see [`netdev::set_transmit_checksum`].
+
+mod bpf;
+mod frames;
+mod open;
+mod program;
+mod ring;
+mod send;
+mod socket;
+
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
+
+use crate::offload::Segmenter;
+use crate::outgoing::Outgoing;
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, limits, netdev};
+use bpf::Attachment;
+use frames::KernelFrames;
+use open::{OneExtent, bind, filter};
+pub use program::{FlowMatch, Steer};
+use send::submit;
+use socket::Socket;
+
+/// How to open an [`Xdp`] link.
+#[derive(Clone, Debug, Default)]
+pub struct XdpConfig {
+    /// The interface.
+    pub interface: String,
+    /// The namespace it lives in; `None`: the calling thread's.
+    pub netns: Option<PathBuf>,
+    /// The stack's link address, made reachable by promiscuous mode; `None`: the interface's own.
+    pub mac: Option<MacAddr>,
+    /// The (first) queue.
+    pub queue: u32,
+    /// Which packets the socket gets.
+    pub steer: Steer,
+    /// Entries in each ring, rounded up to a power of two; `None`: [`limits::XDP_RING`].
+    pub ring: Option<u32>,
+    /// Do not try zero-copy.
+    pub copy: bool,
+    /// The kernel polls the device inside our system calls, for so long, instead of by interrupts.
+    pub busy_poll: Option<Duration>,
+}
+
+/// The kernel's own counters of an AF_XDP socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpStatistics {
+    /// Received packets dropped for reasons that are not the rx ring, an empty fill ring included.
+    pub rx_dropped: u64,
+    /// Received packets dropped because the rx ring was full.
+    pub rx_ring_full: u64,
+    /// Times the kernel found no frame in the fill ring.
+    pub fill_ring_empty: u64,
+    /// Entries of the fill ring that the kernel refused.
+    pub rx_invalid: u64,
+    /// Entries of the tx ring that the kernel refused.
+    pub tx_invalid: u64,
+    /// Times the kernel found nothing in the tx ring.
+    pub tx_ring_empty: u64,
+}
+
+/// An AF_XDP socket as a link.
+pub struct Xdp {
+    socket: Socket,
+    frames: KernelFrames,
+    attachment: Arc<Attachment>,
+    /// Keeps groups (or everything) passing the interface's filter.
+    _filter: OwnedFd,
+    pool: Pool,
+    name: String,
+    capabilities: Capabilities,
+    notes: Vec<String>,
+    zero_copy: bool,
+    /// Frames in the fill ring, and how many there should be.
+    filled: usize,
+    fill_target: usize,
+    /// The beginning of a packet whose other frames are still to come.
+    partial: Option<Packet>,
+    cutting: Option<Segmenter>,
+    blocked: bool,
+    stats: LinkStats,
+}
+
+impl std::fmt::Debug for Xdp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Xdp").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Xdp {
+    /// Opens a socket on one queue of the interface, with the frames of `pool` as its memory.
+    ///
+    /// # Errors
+    /// When there is no such interface or queue, the pool has more than one extent or may grow,
+    /// another program is attached, or for want of privilege ([`LinkError::is_not_permitted`]).
+    pub fn open(config: &XdpConfig, pool: &Pool) -> Result<Self, LinkError> {
+        Self::open_queues(config, pool, 1)?
+            .pop()
+            .ok_or_else(|| LinkError::Invalid("an AF_XDP link needs a queue".into()))
+    }
+
+    /// Opens sockets on `queues` queues from the configured one on, for as many engines. They share
+    /// memory and program; the interface spreads the flows.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_queues(
+        config: &XdpConfig,
+        pool: &Pool,
+        queues: u32,
+    ) -> Result<Vec<Self>, LinkError> {
+        config.steer.check()?;
+        let extent = OneExtent(frames::whole(pool)?);
+        netdev::run_in(config.netns.as_deref(), || Self::open_here(config, pool, extent, queues))?
+    }
+
+    fn open_here(
+        config: &XdpConfig,
+        pool: &Pool,
+        extent: OneExtent,
+        queues: u32,
+    ) -> Result<Vec<Self>, LinkError> {
+        let name = &config.interface;
+        let index = netdev::index(name)?;
+        let mtu = netdev::mtu(name)?;
+        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let has_fragments =
+            mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES;
+        let places = config.queue + queues;
+        let attachment =
+            Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
+        let ring = config.ring.unwrap_or(limits::XDP_RING).next_power_of_two();
+        let capabilities = Capabilities {
+            rx_ring: ring as usize,
+            tx_ring: ring as usize,
+            ..Capabilities::plain(Medium::Ethernet, mtu, mac)
+        };
+        let share = pool.stats().frames / 4 / queues.max(1) as usize;
+        let mut links: Vec<Self> = Vec::new();
+        for queue in config.queue..places {
+            let mut notes = Vec::new();
+            if !attachment.is_native {
+                notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
+            }
+            let first = links.first().map(|link| link.socket.fd.as_raw_fd());
+            let (socket, mut more) = bind(config, index, queue, extent, first, has_fragments)?;
+            notes.append(&mut more);
+            attachment.insert(queue, socket.fd.as_raw_fd())?;
+            let zero_copy = socket.is_zero_copy();
+            let mut link = Self {
+                socket,
+                frames: KernelFrames::new(extent.0),
+                attachment: Arc::clone(&attachment),
+                _filter: filter(name, config.mac.is_some())?,
+                pool: pool.clone(),
+                name: name.clone(),
+                capabilities: capabilities.clone(),
+                notes,
+                zero_copy,
+                filled: 0,
+                fill_target: share.clamp(1, ring as usize),
+                partial: None,
+                cutting: None,
+                blocked: false,
+                stats: LinkStats::default(),
+            };
+            link.refill(pool);
+            links.push(link);
+        }
+        Ok(links)
+    }
+
+    /// What was asked for and could not be had, for people.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// True when frames go to and from the device without a copy.
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Changes what the sockets of all queues opened together get, without a packet in between.
+    ///
+    /// # Errors
+    /// When `steer` is refused or the kernel refuses the program; the old one stays.
+    pub fn steer(&self, steer: &Steer) -> Result<(), LinkError> {
+        steer.check()?;
+        self.attachment.replace(steer)
+    }
+
+    /// The kernel's counters.
+    pub fn kernel_statistics(&self) -> XdpStatistics {
+        let Ok(value) = self.socket.statistics() else { return XdpStatistics::default() };
+        XdpStatistics {
+            rx_dropped: value.rx_dropped,
+            rx_ring_full: value.rx_ring_full,
+            fill_ring_empty: value.rx_fill_ring_empty_descs,
+            rx_invalid: value.rx_invalid_descs,
+            tx_invalid: value.tx_invalid_descs,
+            tx_ring_empty: value.tx_ring_empty_descs,
+        }
+    }
+
+    /// Frames that the kernel has at the moment, to receive into and to send.
+    pub fn kernel_frames(&self) -> usize {
+        self.frames.lent()
+    }
+
+    /// Brings the fill ring up to its target.
+    fn refill(&mut self, pool: &Pool) {
+        let before = self.filled;
+        while self.filled < self.fill_target && self.socket.fill.room(1) > 0 {
+            let lent = pool.alloc(limits::XDP_HEADROOM_BYTES).map(|p| self.frames.lend_empty(p));
+            let Some(Ok(address)) = lent else {
+                self.stats.rx_starved += 1;
+                break;
+            };
+            self.socket.fill.push(address);
+            self.filled += 1;
+        }
+        if self.filled != before {
+            self.socket.fill.publish();
+        }
+        if self.zero_copy && self.socket.fill.needs_wakeup() {
+            self.stats.rx_syscalls += 1;
+            self.socket.wake_rx();
+        }
+    }
+
+    /// Takes back what was sent.
+    fn harvest(&mut self) {
+        let mut any = false;
+        while let Some(address) = self.socket.completion.pop() {
+            any = true;
+            drop(self.frames.take(address));
+        }
+        if any {
+            self.socket.completion.publish();
+        }
+    }
+
+    /// The packet that a descriptor completes, if it does.
+    fn accept(&mut self, entry: libc::xdp_desc) -> Result<Option<Packet>, DropCause> {
+        let Some(mut packet) = self.frames.take(entry.addr) else { return Ok(None) };
+        self.filled -= 1;
+        let offset = entry.addr as usize % FRAME_SIZE_BYTES;
+        if packet.headroom() != offset {
+            packet.clear(offset);
+        }
+        if packet.append(entry.len as usize).is_none() {
+            self.partial = None;
+            return Err(DropCause::Truncated);
+        }
+        if let Some(mut first) = self.partial.take() {
+            first.concat(packet);
+            packet = first;
+        }
+        if entry.options & libc::XDP_PKT_CONTD != 0 {
+            self.partial = Some(packet);
+            return Ok(None);
+        }
+        if packet.len() < limits::ETHERNET_HEADER_BYTES {
+            return Err(DropCause::TooShort);
+        }
+        Ok(Some(packet))
+    }
+
+    /// Has the kernel send what is in the ring, as far as it can now.
+    fn kick(&mut self) {
+        // A call of copy mode may stop after a part; there cannot be more parts than entries.
+        for _ in 0..self.capabilities.tx_ring {
+            if !self.socket.tx.is_pending() || !self.socket.tx.needs_wakeup() {
+                break;
+            }
+            self.stats.tx_syscalls += 1;
+            let result = self.socket.wake_tx();
+            self.harvest();
+            match result.map_err(|error| error.raw_os_error()) {
+                Ok(()) if self.zero_copy => break,
+                Ok(()) | Err(Some(libc::EAGAIN | libc::EINTR)) => {}
+                Err(_) => break,
+            }
+        }
+        // A driver goes on by itself; the kernel's copying must be driven.
+        self.blocked = !self.zero_copy && self.socket.tx.is_pending();
+    }
+
+    /// Puts packets into the tx ring while there is room; true when nothing is left.
+    fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) -> bool {
+        let longest = self.capabilities.mtu + limits::LINK_HEADER_BYTES;
+        let pieces = longest.div_ceil(FRAME_SIZE_BYTES) as u32;
+        let Self { socket, frames, cutting, capabilities, stats, .. } = self;
+        let tx = &mut socket.tx;
+        let mut outgoing = Outgoing { batch, cutting, capabilities, as_it_is: false, pool, stats };
+        while tx.room(pieces) >= pieces {
+            let Some(packet) = outgoing.next() else { break };
+            let len = packet.len() as u64;
+            if let Err(cause) = submit(tx, frames, pool, packet) {
+                outgoing.stats.tx_packets -= 1;
+                outgoing.stats.tx_bytes -= len;
+                outgoing.stats.count_drop(cause);
+            }
+        }
+        tx.publish();
+        outgoing.is_finished()
+    }
+}
+
+impl Link for Xdp {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let limit = batch.room();
+        let mut count = 0;
+        while count < limit {
+            let Some(entry) = self.socket.rx.pop() else { break };
+            match self.accept(entry) {
+                Ok(Some(mut packet)) => {
+                    packet.meta_mut().arrival = now;
+                    self.stats.rx_packets += 1;
+                    self.stats.rx_bytes += packet.len() as u64;
+                    count += 1;
+                    // There is room.
+                    let _ = batch.push(packet);
+                }
+                Ok(None) => {}
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+        self.socket.rx.publish();
+        self.harvest();
+        self.refill(pool);
+        if self.blocked {
+            self.kick();
+        }
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let before = batch.len();
+        loop {
+            self.harvest();
+            let is_finished = self.stage(pool, batch);
+            self.kick();
+            if is_finished {
+                break;
+            }
+            if self.socket.tx.room(1) == 0 || self.blocked {
+                self.blocked = true;
+                self.stats.tx_full += 1;
+                break;
+            }
+        }
+        Ok(before - batch.len())
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.socket.fd.as_raw_fd())
+    }
+
+    fn wants_write(&self) -> bool {
+        self.blocked
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.harvest();
+        let pool = self.pool.clone();
+        self.refill(&pool);
+        // Without a frame to receive into nothing would wake the sleeper.
+        self.filled > 0 && !self.socket.rx.is_pending()
+    }
+
+    fn stats(&self) -> LinkStats {
+        let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, .. } =
+            self.kernel_statistics();
+        let mut stats = self.stats;
+        let unfilled = rx_dropped.min(fill_ring_empty);
+        stats.drops[DropCause::Overrun.index()] += rx_ring_full;
+        stats.drops[DropCause::FillEmpty.index()] += unfilled;
+        stats.drops[DropCause::TooLong.index()] += rx_dropped - unfilled;
+        stats
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Xdp {
+    fn drop(&mut self) {
+        if self.zero_copy {
+            // The kernel ends the device's queue some time after the socket is closed.
+            self.frames.leak();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The rings that an AF_XDP socket shares with the kernel.
+//!
+//! ```text
+//!              producer          consumer          entries
+//!   fill       written by us     by the kernel     addresses of frames to receive into
+//!   rx         by the kernel     by us             received packets
+//!   tx         by us             by the kernel     packets to send
+//!   completion by the kernel     by us             addresses of frames sent
+//! ```
+//!
+//! Each index counts on for ever; the entry is found by its low bits. Whoever writes an index does
+//! so after the entries (release), and reads the other's before them (acquire).
+
+use std::marker::PhantomData;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::LinkError;
+
+/// One mapped ring of entries `T`, of which this side writes one index.
+pub(super) struct Ring<T> {
+    map: NonNull<u8>,
+    map_len: usize,
+    layout: libc::xdp_ring_offset,
+    size: u32,
+    /// Our index as the kernel will see it at the next [`publish`](Self::publish).
+    own: u32,
+    /// The kernel's index when last looked at.
+    theirs: u32,
+    /// We are the producer.
+    produces: bool,
+    entries: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value; what is shared with the kernel is accessed through
+// atomics, or owned by one side at a time.
+unsafe impl<T> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// Maps the ring of `fd` at `page_offset`, of `size` entries (a power of two).
+    pub fn map(
+        fd: RawFd,
+        layout: libc::xdp_ring_offset,
+        page_offset: u64,
+        size: u32,
+        produces: bool,
+    ) -> Result<Self, LinkError> {
+        let map_len = layout.desc as usize + size as usize * size_of::<T>();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let offset = page_offset.cast_signed();
+        // SAFETY: a new mapping at an address of the system's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), map_len, access, flags, fd, offset) };
+        match NonNull::new(at.cast()) {
+            Some(map) if at != libc::MAP_FAILED => Ok(Self {
+                map,
+                map_len,
+                layout,
+                size,
+                own: 0,
+                theirs: 0,
+                produces,
+                entries: PhantomData,
+            }),
+            _ => Err(LinkError::last("map a ring of an AF_XDP socket")),
+        }
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: the kernel's layout puts an aligned index or flag word there, inside the mapping.
+        unsafe { self.map.add(offset as usize).cast::<AtomicU32>().as_ref() }
+    }
+
+    fn entry(&self, index: u32) -> *mut T {
+        let at = self.layout.desc as usize + (index & (self.size - 1)) as usize * size_of::<T>();
+        // SAFETY: the index is below the size: inside the mapping.
+        unsafe { self.map.add(at).cast().as_ptr() }
+    }
+
+    fn look(&mut self) {
+        let offset = if self.produces { self.layout.consumer } else { self.layout.producer };
+        self.theirs = self.word(offset).load(Ordering::Acquire);
+    }
+
+    /// Entries that the producer may still put in, at least `wanted` if there are; looks at the
+    /// kernel's index only when it must.
+    pub fn room(&mut self, wanted: u32) -> u32 {
+        let room = |ring: &Self| ring.size - ring.own.wrapping_sub(ring.theirs);
+        if room(self) < wanted {
+            self.look();
+        }
+        room(self)
+    }
+
+    /// Puts one entry in; the caller knows of room.
+    pub fn push(&mut self, value: T) {
+        debug_assert!(self.produces && self.own.wrapping_sub(self.theirs) < self.size);
+        // SAFETY: between the two indices of a producer the entry is ours.
+        unsafe { self.entry(self.own).write(value) };
+        self.own = self.own.wrapping_add(1);
+    }
+
+    /// Takes one entry out.
+    pub fn pop(&mut self) -> Option<T> {
+        debug_assert!(!self.produces);
+        if self.own == self.theirs {
+            self.look();
+            if self.own == self.theirs {
+                return None;
+            }
+        }
+        // SAFETY: between the two indices of a consumer the entry is ours, written by the kernel.
+        let value = unsafe { self.entry(self.own).read() };
+        self.own = self.own.wrapping_add(1);
+        Some(value)
+    }
+
+    /// Lets the kernel see what was put in or taken out.
+    pub fn publish(&self) {
+        let offset = if self.produces { self.layout.producer } else { self.layout.consumer };
+        self.word(offset).store(self.own, Ordering::Release);
+    }
+
+    /// True while the kernel has entries of ours to take.
+    pub fn is_pending(&mut self) -> bool {
+        self.look();
+        self.own != self.theirs
+    }
+
+    /// True when the kernel wants to be called before it goes on.
+    pub fn needs_wakeup(&self) -> bool {
+        self.word(self.layout.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` and nobody refers to it any more.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_len) };
+    }
+}
