@@ -141,6 +141,11 @@ pub struct TcpInfo {
     pub recv_queue_bytes: u64,
     pub recv_queue_held_bytes: usize,
     pub recv_limit_bytes: usize,
+    /// Most memory that either queue held, and received bytes copied into frames that were there already, since
+    /// the connection was last idle.
+    pub send_queue_high_water_bytes: usize,
+    pub recv_queue_high_water_bytes: usize,
+    pub recv_coalesced_bytes: u64,
     pub out_of_order_bytes: u64,
     pub out_of_order_ranges: usize,
     pub bytes_sent: u64,
@@ -227,6 +232,9 @@ impl Connection {
             recv_queue_bytes: rcv.queue.len() as u64,
             recv_queue_held_bytes: rcv.queue.held_bytes() + ooo_held,
             recv_limit_bytes: rcv.limit_bytes,
+            send_queue_high_water_bytes: snd.queue.high_water(),
+            recv_queue_high_water_bytes: rcv.queue.high_water(),
+            recv_coalesced_bytes: rcv.queue.coalesced_bytes(),
             out_of_order_bytes: ooo_bytes,
             out_of_order_ranges: ooo_ranges,
             bytes_sent: c.bytes_sent,

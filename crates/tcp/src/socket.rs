@@ -1,6 +1,6 @@
 //! What the application may call.
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
 use crate::config::Keepalive;
@@ -159,6 +159,11 @@ impl Connection {
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.snd.queue.len()
+    }
+
+    /// What the send queue and the receive queue hold and count; data out of order aside.
+    pub fn queue_stats(&self) -> (QueueStats, QueueStats) {
+        (self.snd.queue.stats(), self.rcv.queue.stats())
     }
 
     /// What happened since the last call.

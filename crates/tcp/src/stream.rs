@@ -1,6 +1,6 @@
 //! A byte queue that exists only while it is needed.
 
-use millstream_packet::{Appended, ByteQueue, Exhausted, Full, Packet, Pool};
+use millstream_packet::{Appended, ByteQueue, Exhausted, Full, Packet, Pool, QueueStats};
 
 use crate::connection::queue_limits;
 
@@ -50,6 +50,21 @@ impl StreamQueue {
     #[inline]
     pub(crate) fn held_bytes(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.held_bytes())
+    }
+
+    /// What the queue counts; nothing while it does not exist.
+    pub(crate) fn stats(&self) -> QueueStats {
+        self.queue.as_ref().map_or_else(QueueStats::default, |queue| queue.stats())
+    }
+
+    /// Most memory held since it was made.
+    pub(crate) fn high_water(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.high_water())
+    }
+
+    /// Bytes that were copied into the room of a frame that was there.
+    pub(crate) fn coalesced_bytes(&self) -> u64 {
+        self.queue.as_ref().map_or(0, |queue| queue.coalesced_bytes())
     }
 
     #[inline]

@@ -95,6 +95,7 @@ fn a_compacted_connection_goes_on() {
         connection.on_segment(now, &segment, Some(packet), 0, &pool);
         theirs += 500;
         assert!(!connection.compact(), "something is to be read");
+        assert!(connection.info().recv_queue_high_water_bytes > 2000);
         assert_eq!(connection.read(&mut [0; 4096]), Ok(500));
         drain(&mut connection, now, &pool);
         assert!(connection.compact());
