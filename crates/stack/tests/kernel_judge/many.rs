@@ -197,34 +197,40 @@ fn would_block<T>(result: std::io::Result<T>) -> std::io::Result<Option<T>> {
     }
 }
 
-/// A kernel server that echoes each connection in a thread of its own.
-fn kernel_echo(ip: Ip) -> Result<SocketAddr, Stop> {
-    let listener = TcpListener::bind((ip.kernel(), 0))?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let stream = stream.expect("a connection");
-            let echo = move || {
-                std::io::copy(&mut &stream, &mut &stream).expect("an orderly end");
-                let _ = stream.shutdown(Shutdown::Write);
-            };
-            thread::Builder::new().stack_size(128 << 10).spawn(echo).expect("a thread");
-        }
-    });
-    Ok(address)
+/// Kernel servers that echo each connection in a thread of its own. A listener of the standard
+/// library has a backlog of 128, beyond which the kernel resets what it cannot keep; so these are
+/// enough to take all connections at once.
+fn kernel_echoes(ip: Ip) -> Result<Vec<SocketAddr>, Stop> {
+    let mut addresses = Vec::new();
+    for _ in 0..CONNECTIONS.div_ceil(100) {
+        let listener = TcpListener::bind((ip.kernel(), 0))?;
+        addresses.push(listener.local_addr()?);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.expect("a connection");
+                let echo = move || {
+                    std::io::copy(&mut &stream, &mut &stream).expect("an orderly end");
+                    let _ = stream.shutdown(Shutdown::Write);
+                };
+                thread::Builder::new().stack_size(128 << 10).spawn(echo).expect("a thread");
+            }
+        });
+    }
+    Ok(addresses)
 }
 
 /// Millstream opens a thousand connections to a kernel server, uses them all, closes them all.
 fn millstream_connects(offload: bool, ip: Ip) -> Outcome {
     let capture = Capture::new("many-client");
     let link = capture.trace(host::tap(offload)?)?;
-    let to = kernel_echo(ip)?;
+    let servers = kernel_echoes(ip)?;
     let pool = host::pool();
     {
         let stack = local::Stack::new(host::engine(&pool, link, Ip::ours)?);
         watch_here();
         let mut talks: HashMap<SocketId, (Pattern, Talk)> = HashMap::new();
         for n in 0..CONNECTIONS {
+            let to = servers[n % servers.len()];
             let stream = local::TcpStream::connect_start(&stack, to, &tcp::Config::default())?;
             talks.insert(stream.id(), (Pattern::new(n as u64), Talk::new(stream, Vec::new())));
         }
