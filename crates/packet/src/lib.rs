@@ -8,6 +8,70 @@
 //! - [`ring`]: one thread to another. [`sum`]: Internet checksums, also while copying.
 //!
 //! The only state outside these values is each thread's stock of free frames.
+//!
+//! # What cannot be written
+//!
+//! A frame has one owner, so a second release and a use after the first do not compile:
+//!
+//! ```compile_fail,E0382
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let packet = Packet::from_slice(&pool, 0, b"once").unwrap();
+//! drop(packet);
+//! drop(packet);
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let packet = Packet::from_slice(&pool, 0, b"gone").unwrap();
+//! let (mut producer, _consumer) = ring::spsc(2);
+//! producer.push(packet).unwrap();
+//! packet.head();
+//! ```
+//!
+//! Nor do bytes that outlive their packet, or that are read while it changes:
+//!
+//! ```compile_fail,E0505
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let packet = Packet::from_slice(&pool, 0, b"bytes").unwrap();
+//! let bytes = packet.head();
+//! drop(packet);
+//! assert_eq!(bytes, b"bytes");
+//! ```
+//!
+//! ```compile_fail,E0502
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let mut packet = Packet::from_slice(&pool, 0, b"bytes").unwrap();
+//! let bytes = packet.head();
+//! packet.trim_front(1);
+//! assert_eq!(bytes, b"bytes");
+//! ```
+//!
+//! A packet goes to another thread as a whole; two threads do not look at the same one:
+//!
+//! ```compile_fail,E0277
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let packet = Packet::from_slice(&pool, 0, b"one thread").unwrap();
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| packet.len());
+//! });
+//! ```
+//!
+//! Bytes that are shared cannot be written, only copied first:
+//!
+//! ```
+//! # use millstream_packet::*;
+//! let pool = Pool::new(PoolConfig::fixed(4)).unwrap();
+//! let mut packet = Packet::from_slice(&pool, 0, b"shared").unwrap();
+//! let view = packet.view(&pool, 0, 6).unwrap();
+//! assert!(packet.head_mut().is_none());
+//! packet.make_head_mut(&pool).unwrap()[0] = b'S';
+//! assert_eq!((packet.head(), view.head()), (&b"Shared"[..], &b"shared"[..]));
+//! ```
 
 mod arena;
 mod batch;
