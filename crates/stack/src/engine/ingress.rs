@@ -43,6 +43,10 @@ impl Engine {
             };
             slot.more = self.received.is_full();
             received += count;
+            if !slot.capabilities.rx_merge {
+                let joined = self.merger.merge(&mut self.received, slot.capabilities.medium);
+                self.out.stats.tcp_rx_merged += joined as u64;
+            }
             while let Some(packet) = self.received.pop() {
                 self.link_input(now, LinkId(index as u16), packet);
             }

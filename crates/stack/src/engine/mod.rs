@@ -18,6 +18,7 @@ mod turn;
 use std::io;
 use std::time::Duration;
 
+use millstream_link::offload::Merger;
 use millstream_link::{Link, LinkStats, Medium};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{
@@ -100,12 +101,16 @@ pub struct Engine {
     time: Instant,
     /// The batch a link fills; empty between links.
     received: PacketBatch,
+    /// Joins the segments of a batch from links that do not do so themselves.
+    merger: Box<Merger>,
     /// TCP segments of the batch; empty between links.
     segments: Vec<ingress::Arrival>,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
     /// Set when it was the pool.
     starved: bool,
+    /// Bytes that writes may still send at once before the next turn.
+    push_left: usize,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
     random: u64,
@@ -144,9 +149,11 @@ impl Engine {
             clock,
             time: now,
             received: PacketBatch::new(),
+            merger: Box::new(Merger::new()),
             segments: Vec::with_capacity(millstream_packet::BATCH_LIMIT),
             blocked: false,
             starved: false,
+            push_left: 0,
             sleeper: sleep::Sleeper::new(busy_poll)?,
             memory,
             random: words(&seed, 2)[0],

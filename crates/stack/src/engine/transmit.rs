@@ -80,7 +80,8 @@ impl Engine {
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
     /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment.
+    /// writes does not end each with a small segment. All writes between two turns together send as much
+    /// as one turn does: who writes on and on must not keep what arrives from being taken.
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
@@ -90,8 +91,13 @@ impl Engine {
             true => socket.unflushed - socket.whole + 1,
             false => usize::MAX,
         };
+        if self.push_left == 0 {
+            return;
+        }
+        let budget = budget.min(self.push_left);
         self.blocked = false;
-        let (.., served) = serve(&mut self.out, socket, now, budget);
+        let (sent, _, served) = serve(&mut self.out, socket, now, budget);
+        self.push_left = self.push_left.saturating_sub(sent);
         if matches!(served, Served::Done) {
             self.tcp.collect_events(slot, &mut self.events);
         }

@@ -27,6 +27,7 @@ impl Engine {
         self.out.routes.refresh();
         self.blocked = false;
         self.starved = false;
+        self.push_left = self.limits.transmit_turn_bytes;
         let mut progress = self.out.flush(now);
         progress |= self.receive(now) != 0;
         progress |= self.timers(now);
