@@ -6,7 +6,8 @@
 //! ([`offload`]) at the edge.
 //!
 //! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
-//! socket), [`Xdp`] (AF_XDP, its memory the packet pool). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
+//! socket), [`Xdp`] (AF_XDP, its memory the packet pool),
+//! [`Replay`] (a capture). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
 //! [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
@@ -22,6 +23,7 @@ pub mod offload;
 mod outgoing;
 pub mod pair;
 mod raw;
+mod replay;
 mod stats;
 pub mod sys;
 mod tap;
@@ -36,6 +38,7 @@ pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use link::{Capabilities, Link, Medium, TransmitChecksum};
 pub use pair::{PairConfig, PairEnd, pair};
 pub use raw::{RawConfig, RawLink};
+pub use replay::{Pace, Replay, ReplayConfig};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};

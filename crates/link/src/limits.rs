@@ -62,3 +62,12 @@ pub const XDP_RING: u32 = 2048;
 
 /// Room that the kernel leaves before a frame received by AF_XDP.
 pub const XDP_HEADROOM_BYTES: usize = 256;
+
+/// Longest block of a capture that is read.
+pub const CAPTURE_BLOCK_BYTES: usize = 1 << 20;
+
+/// Most interfaces that one section of a capture may describe.
+pub const CAPTURE_INTERFACES: usize = 1024;
+
+/// Bytes of a capture read at once.
+pub const CAPTURE_BUFFER_BYTES: usize = 1 << 18;

@@ -17,6 +17,7 @@ mod tests;
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
 pub use merge::{MergeStats, Merger};
+pub(crate) use segment::guess_segmentation;
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 
 use std::fmt;

@@ -266,6 +266,24 @@ impl Layout {
     }
 }
 
+/// How to cut a TCP packet beyond `mtu` of which only the bytes are known; `None` when it is none.
+pub(crate) fn guess_segmentation(head: &[u8], medium: Medium, mtu: usize) -> Option<Segmentation> {
+    let l3 = network_offset(head, medium)?;
+    let l4 = transport_offset(head, l3)?;
+    let is_v6 = head.get(l3)? >> 4 == 6;
+    let protocol = head.get(if is_v6 { l3 + 6 } else { l3 + 9 })?;
+    let kind = if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 };
+    let header_len = header_len(head, l4, kind)?;
+    let size = u16::try_from(mtu.checked_sub(header_len - l3)?).ok()?;
+    (*protocol == 6 && size > 0).then_some(Segmentation {
+        kind,
+        ecn: false,
+        size,
+        // A header is far shorter than 64 KB.
+        header_len: header_len as u16,
+    })
+}
+
 /// `Checksum::Partial` of these offsets, which are within a header of at most 256 bytes.
 fn partial(start: usize, offset: usize) -> Checksum {
     match (u16::try_from(start), u16::try_from(offset)) {

@@ -1,0 +1,260 @@
+//! A link that receives what a capture holds: pcap-ng, as [`Trace`](crate::Trace) writes it, or the
+//! older pcap.
+//!
+//! What is sent on it is dropped and counted; to keep it, put a [`Trace`](crate::Trace) around the
+//! link.
+
+mod reader;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
+
+use crate::offload::guess_segmentation;
+use crate::{Capabilities, Direction, DropCause, Link, LinkError, LinkStats, Medium, limits};
+use reader::{ReadError, Reader, Record};
+
+/// When the packets of a capture come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// As far apart as they were captured, the first one at once.
+    #[default]
+    Recorded,
+    /// One batch with each receive.
+    Fast,
+}
+
+/// How to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayConfig {
+    /// When the packets come.
+    pub pace: Pace,
+    /// Only those captured in this direction, or without a known one; `None`: all.
+    pub direction: Option<Direction>,
+    /// This side's link address: the one that the captured packets went to.
+    pub mac: MacAddr,
+    /// Largest IP packet, in bytes. TCP packets beyond it are taken for super-segments.
+    pub mtu: usize,
+}
+
+impl Default for ReplayConfig {
+    fn default() -> Self {
+        let mac = MacAddr([0; 6]);
+        Self { pace: Pace::Recorded, direction: Some(Direction::In), mac, mtu: 1500 }
+    }
+}
+
+/// A capture as a link.
+///
+/// Reading is buffered but blocks: a capture on a slow disk slows the engine. Packets that were
+/// captured in part are dropped and counted as truncated.
+#[derive(Debug)]
+pub struct Replay<R> {
+    reader: Reader<BufReader<R>>,
+    name: String,
+    config: ReplayConfig,
+    capabilities: Capabilities,
+    /// When the first packet came, here and there.
+    origin: Option<(Instant, u64)>,
+    /// The packet whose bytes the reader has.
+    next: Option<Record>,
+    /// Why there is no more.
+    error: Option<String>,
+    stats: LinkStats,
+}
+
+impl Replay<File> {
+    /// Opens the capture at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is no capture of Ethernet or IP packets.
+    pub fn open(path: &Path, config: ReplayConfig) -> Result<Self, LinkError> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(file, name, config),
+            Err(error) => Err(LinkError::from_io(format!("open {name}"), error)),
+        }
+    }
+}
+
+impl<R: Read> Replay<R> {
+    /// Replays what `input` gives, under the name given.
+    ///
+    /// # Errors
+    /// When it is no capture of Ethernet or IP packets.
+    pub fn new(input: R, name: String, config: ReplayConfig) -> Result<Self, LinkError> {
+        if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
+            return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
+        }
+        let input = BufReader::with_capacity(limits::CAPTURE_BUFFER_BYTES, input);
+        let reader = Reader::new(input)
+            .map_err(|error| LinkError::Invalid(format!("{name}: {}", explain(&error))))?;
+        let Some(medium) = reader.medium() else {
+            return Err(LinkError::Invalid(format!("{name}: not of Ethernet or IP packets")));
+        };
+        let capabilities =
+            Capabilities { rx_merge: true, ..Capabilities::plain(medium, config.mtu, config.mac) };
+        let mut replay = Self {
+            reader,
+            name,
+            config,
+            capabilities,
+            origin: None,
+            next: None,
+            error: None,
+            stats: LinkStats::default(),
+        };
+        replay.advance();
+        Ok(replay)
+    }
+
+    /// True when all packets have been received. A damaged capture never ends: its error comes.
+    pub fn is_finished(&self) -> bool {
+        self.next.is_none() && self.error.is_none()
+    }
+
+    /// Reads up to the next packet to be received.
+    fn advance(&mut self) {
+        let medium = self.capabilities.medium;
+        self.next = loop {
+            match self.reader.next() {
+                Ok(Some(record)) if self.is_wanted(&record, medium) => {
+                    if self.reader.bytes().len() == record.original_len {
+                        break Some(record);
+                    }
+                    self.stats.count_drop(DropCause::Truncated);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(error) => {
+                    self.error = Some(explain(&error));
+                    break None;
+                }
+            }
+        };
+    }
+
+    fn is_wanted(&self, record: &Record, medium: Medium) -> bool {
+        let is_ours = match (self.config.direction, record.direction) {
+            (Some(wanted), Some(direction)) => wanted == direction,
+            _ => true,
+        };
+        is_ours && record.medium == Some(medium)
+    }
+
+    /// When `record` is due; at once before anything was received.
+    fn due(&self, record: &Record) -> Instant {
+        match (self.config.pace, self.origin) {
+            (Pace::Recorded, Some((start, first))) => {
+                start + Duration::from_nanos(record.nanos.saturating_sub(first))
+            }
+            _ => Instant::ZERO,
+        }
+    }
+
+    /// The bytes at hand as a packet; `Ok(None)` when the pool has no frames for it.
+    fn build(&self, pool: &Pool) -> Result<Option<Packet>, DropCause> {
+        let bytes = self.reader.bytes();
+        let Capabilities { medium, mtu, .. } = self.capabilities;
+        if bytes.len() < medium.header_len().max(1) {
+            return Err(DropCause::TooShort);
+        }
+        let Ok(mut packet) = Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) else {
+            return Ok(None);
+        };
+        if bytes.len() > mtu + limits::LINK_HEADER_BYTES {
+            let guess = guess_segmentation(packet.head(), medium, mtu);
+            packet.meta_mut().segmentation = Some(guess.ok_or(DropCause::TooLong)?);
+        }
+        Ok(Some(packet))
+    }
+}
+
+fn explain(error: &ReadError) -> String {
+    match error {
+        ReadError::Io(error) => format!("cannot be read: {error}"),
+        ReadError::Damaged(what) => format!("is no good capture: {what}"),
+    }
+}
+
+impl<R: Read + Send> Link for Replay<R> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let mut count = 0;
+        while let Some(record) = self.next.filter(|record| self.due(record) <= now) {
+            if batch.is_full() {
+                break;
+            }
+            match self.build(pool) {
+                Ok(Some(mut packet)) => {
+                    packet.meta_mut().arrival = now;
+                    self.stats.rx_packets += 1;
+                    self.stats.rx_bytes += packet.len() as u64;
+                    self.stats.rx_super_segments += u64::from(packet.meta().segmentation.is_some());
+                    count += 1;
+                    // There is room.
+                    let _ = batch.push(packet);
+                }
+                Ok(None) => {
+                    self.stats.rx_starved += 1;
+                    break;
+                }
+                Err(cause) => self.stats.count_drop(cause),
+            }
+            self.origin.get_or_insert((now, record.nanos));
+            self.advance();
+        }
+        match &self.error {
+            Some(what) if count == 0 && self.next.is_none() => {
+                Err(LinkError::Invalid(format!("{} {what}", self.name)))
+            }
+            _ => Ok(count),
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let count = batch.len();
+        for packet in batch.drain() {
+            self.stats.tx_packets += 1;
+            self.stats.tx_bytes += packet.len() as u64;
+        }
+        Ok(count)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.next.map(|record| self.due(&record))
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,344 @@
+//! Reading captures: pcap-ng (draft-ietf-opsawg-pcapng) and the older pcap, of either byte order,
+//! one packet at a time.
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use crate::limits::{CAPTURE_BLOCK_BYTES, CAPTURE_INTERFACES};
+use crate::{Direction, Medium};
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
+const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
+const OPTION_TSRESOL: u16 = 9;
+const OPTION_FLAGS: u16 = 2;
+
+/// Why a capture cannot be read on.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    Io(io::Error),
+    /// What does not make sense.
+    Damaged(&'static str),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// One captured packet; its bytes are [`Reader::bytes`] until the next is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Since 1970.
+    pub nanos: u64,
+    pub direction: Option<Direction>,
+    pub original_len: usize,
+    pub medium: Option<Medium>,
+}
+
+/// How many units of an interface's time stamps make a second.
+#[derive(Clone, Copy, Debug)]
+enum Resolution {
+    Decimal(u32),
+    Binary(u32),
+}
+
+impl Resolution {
+    fn nanos(self, stamp: u64) -> u64 {
+        match self {
+            Self::Decimal(digits @ 0..=9) => stamp.saturating_mul(10_u64.pow(9 - digits)),
+            Self::Decimal(digits) => 10_u64.checked_pow(digits - 9).map_or(0, |by| stamp / by),
+            Self::Binary(bits) => {
+                let nanos = (u128::from(stamp) * 1_000_000_000).checked_shr(bits).unwrap_or(0);
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    medium: Option<Medium>,
+    resolution: Resolution,
+    snap_len: usize,
+}
+
+/// A capture being read.
+#[derive(Debug)]
+pub(super) struct Reader<R> {
+    input: R,
+    /// Numbers are in big-endian order.
+    is_big: bool,
+    is_classic: bool,
+    interfaces: Vec<Interface>,
+    block: Vec<u8>,
+    data: Range<usize>,
+}
+
+fn medium(link_type: u32) -> Option<Medium> {
+    match link_type & 0xffff {
+        1 => Some(Medium::Ethernet),
+        // Raw IP, of either or one version.
+        12 | 101 | 228 | 229 => Some(Medium::Ip),
+        _ => None,
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads up to the first interface's description.
+    pub fn new(input: R) -> Result<Self, ReadError> {
+        let mut reader = Self {
+            input,
+            is_big: false,
+            is_classic: false,
+            interfaces: Vec::new(),
+            block: Vec::new(),
+            data: 0..0,
+        };
+        let mut magic = [0; 4];
+        if !reader.fill(&mut magic)? {
+            return Err(ReadError::Damaged("it is empty"));
+        }
+        let magic = u32::from_le_bytes(magic);
+        if magic == SECTION_HEADER {
+            reader.section()?;
+            while reader.interfaces.is_empty() {
+                if reader.next_block()?.is_none() {
+                    return Err(ReadError::Damaged("it describes no interface"));
+                }
+            }
+            return Ok(reader);
+        }
+        reader.is_classic = true;
+        reader.is_big = matches!(magic.swap_bytes(), CLASSIC_MICROS | CLASSIC_NANOS);
+        let digits = match if reader.is_big { magic.swap_bytes() } else { magic } {
+            CLASSIC_MICROS => 6,
+            CLASSIC_NANOS => 9,
+            _ => return Err(ReadError::Damaged("it is neither pcap-ng nor pcap")),
+        };
+        if !reader.read_block(20)? {
+            return Err(ReadError::Damaged("its header is incomplete"));
+        }
+        let interface = Interface {
+            medium: medium(reader.word(16)),
+            resolution: Resolution::Decimal(digits),
+            snap_len: reader.word(12) as usize,
+        };
+        reader.interfaces.push(interface);
+        Ok(reader)
+    }
+
+    /// What the packets of the first interface start with.
+    pub fn medium(&self) -> Option<Medium> {
+        self.interfaces.first().and_then(|interface| interface.medium)
+    }
+
+    /// The next packet; `None` at the end, also when the last one is incomplete, as a writer that
+    /// was killed leaves it.
+    pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
+        if self.is_classic {
+            return self.next_classic();
+        }
+        loop {
+            match self.next_block()? {
+                None => return Ok(None),
+                Some(Some(record)) => return Ok(Some(record)),
+                Some(None) => {}
+            }
+        }
+    }
+
+    /// The captured bytes of the packet read last.
+    pub fn bytes(&self) -> &[u8] {
+        &self.block[self.data.clone()]
+    }
+
+    fn next_classic(&mut self) -> Result<Option<Record>, ReadError> {
+        if !self.read_block(16)? {
+            return Ok(None);
+        }
+        let [seconds, part, captured, original] =
+            std::array::from_fn(|i| self.word(4 * i) as usize);
+        let Interface { medium, resolution, .. } = self.interfaces[0];
+        let unit = resolution.nanos(1);
+        let nanos = (seconds as u64) * 1_000_000_000 + (part as u64).saturating_mul(unit);
+        if !self.read_block(captured)? {
+            return Ok(None);
+        }
+        self.data = 0..captured;
+        Ok(Some(Record { nanos, direction: None, original_len: original, medium }))
+    }
+
+    /// The next block of pcap-ng: `None` at the end, `Some(None)` when it is no packet.
+    fn next_block(&mut self) -> Result<Option<Option<Record>>, ReadError> {
+        let mut kind = [0; 4];
+        if !self.fill(&mut kind)? {
+            return Ok(None);
+        }
+        let kind = self.number(kind);
+        // Reads the same in both orders; from here on the order may be another.
+        if kind == SECTION_HEADER {
+            return Ok(self.section()?.then_some(None));
+        }
+        let mut len = [0; 4];
+        if !self.fill(&mut len)? {
+            return Ok(None);
+        }
+        let len = self.number(len) as usize;
+        if len < 12 || !len.is_multiple_of(4) {
+            return Err(ReadError::Damaged("a block's length makes no sense"));
+        }
+        if !self.read_block(len - 8)? {
+            return Ok(None);
+        }
+        if self.word(len - 12) as usize != len {
+            return Err(ReadError::Damaged("a block's two lengths differ"));
+        }
+        self.block.truncate(len - 12);
+        match kind {
+            INTERFACE_DESCRIPTION => self.interface().map(|()| Some(None)),
+            ENHANCED_PACKET => self.enhanced().map(|record| Some(Some(record))),
+            SIMPLE_PACKET => self.simple().map(|record| Some(Some(record))),
+            _ => Ok(Some(None)),
+        }
+    }
+
+    /// The rest of a section header, its type read already; false when it is incomplete.
+    fn section(&mut self) -> Result<bool, ReadError> {
+        let mut head = [0; 8];
+        if !self.fill(&mut head)? {
+            return Ok(false);
+        }
+        let magic = [head[4], head[5], head[6], head[7]];
+        self.is_big = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {
+            (BYTE_ORDER_MAGIC, _) => false,
+            (_, BYTE_ORDER_MAGIC) => true,
+            _ => return Err(ReadError::Damaged("its byte order is unknown")),
+        };
+        self.interfaces.clear();
+        let len = self.number([head[0], head[1], head[2], head[3]]) as usize;
+        if len < 28 || !len.is_multiple_of(4) {
+            return Err(ReadError::Damaged("a block's length makes no sense"));
+        }
+        self.read_block(len - 12)
+    }
+
+    fn interface(&mut self) -> Result<(), ReadError> {
+        if self.block.len() < 8 || self.interfaces.len() == CAPTURE_INTERFACES {
+            return Err(ReadError::Damaged("an interface's description makes no sense"));
+        }
+        let resolution = match self.option(8, OPTION_TSRESOL).map(|value| self.block[value.start]) {
+            Some(bits) if bits & 0x80 != 0 => Resolution::Binary(u32::from(bits & 0x7f)),
+            Some(digits) => Resolution::Decimal(digits.into()),
+            None => Resolution::Decimal(6),
+        };
+        let medium = medium(self.half(0).into());
+        let snap_len = self.word(4) as usize;
+        self.interfaces.push(Interface { medium, resolution, snap_len });
+        Ok(())
+    }
+
+    fn enhanced(&mut self) -> Result<Record, ReadError> {
+        if self.block.len() < 20 {
+            return Err(ReadError::Damaged("a packet's block is too short"));
+        }
+        let [index, high, low, captured, original] = std::array::from_fn(|i| self.word(4 * i));
+        let Some(interface) = self.interfaces.get(index as usize).copied() else {
+            return Err(ReadError::Damaged("a packet's interface is not described"));
+        };
+        self.take_data(20, captured as usize)?;
+        let options = 20 + (captured as usize).next_multiple_of(4);
+        let flags = self.option(options, OPTION_FLAGS).filter(|value| value.len() >= 4);
+        let direction = match flags.map(|value| self.word(value.start) & 3) {
+            Some(1) => Some(Direction::In),
+            Some(2) => Some(Direction::Out),
+            _ => None,
+        };
+        Ok(Record {
+            nanos: interface.resolution.nanos(u64::from(high) << 32 | u64::from(low)),
+            direction,
+            original_len: original as usize,
+            medium: interface.medium,
+        })
+    }
+
+    /// A packet without a time: that of 1970.
+    fn simple(&mut self) -> Result<Record, ReadError> {
+        let Some(interface) = self.interfaces.first().copied() else {
+            return Err(ReadError::Damaged("a packet's interface is not described"));
+        };
+        if self.block.len() < 4 {
+            return Err(ReadError::Damaged("a packet's block is too short"));
+        }
+        let original_len = self.word(0) as usize;
+        let snap_len = if interface.snap_len == 0 { usize::MAX } else { interface.snap_len };
+        self.take_data(4, original_len.min(snap_len))?;
+        Ok(Record { nanos: 0, direction: None, original_len, medium: interface.medium })
+    }
+
+    fn take_data(&mut self, at: usize, len: usize) -> Result<(), ReadError> {
+        if len > self.block.len() - at {
+            return Err(ReadError::Damaged("a packet is longer than its block"));
+        }
+        self.data = at..at + len;
+        Ok(())
+    }
+
+    /// Where the value of option `wanted` is, among those from `at` on.
+    fn option(&self, mut at: usize, wanted: u16) -> Option<Range<usize>> {
+        while at + 4 <= self.block.len() {
+            let (code, len) = (self.half(at), usize::from(self.half(at + 2)));
+            let value = at + 4..at + 4 + len;
+            if code == 0 || value.end > self.block.len() {
+                return None;
+            }
+            if code == wanted && len > 0 {
+                return Some(value);
+            }
+            at = value.end.next_multiple_of(4);
+        }
+        None
+    }
+
+    fn number(&self, bytes: [u8; 4]) -> u32 {
+        if self.is_big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let bytes = &self.block[at..at + 4];
+        self.number([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    fn half(&self, at: usize) -> u16 {
+        let bytes = [self.block[at], self.block[at + 1]];
+        if self.is_big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
+    }
+
+    /// Reads `len` bytes into the block; false when the input ends before.
+    fn read_block(&mut self, len: usize) -> Result<bool, ReadError> {
+        if len > CAPTURE_BLOCK_BYTES {
+            return Err(ReadError::Damaged("a block is too long"));
+        }
+        let mut block = std::mem::take(&mut self.block);
+        block.clear();
+        block.resize(len, 0);
+        let done = self.fill(&mut block);
+        self.block = block;
+        self.data = 0..0;
+        Ok(done?)
+    }
+
+    /// Fills `bytes`; false when the input ends before.
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<bool> {
+        match self.input.read_exact(bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
