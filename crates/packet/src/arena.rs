@@ -21,23 +21,23 @@
 //! last descriptor has come home.
 
 use crate::depot::Depot;
-use crate::desc::{Descriptor, Entry, KIND_MASK};
+use crate::desc::{Entry, KIND_MASK};
 use crate::limits::{
-    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES,
-    MAGAZINE_LIMIT, MAGAZINE_SHARE,
+    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES, MAGAZINE_LIMIT, MAGAZINE_SHARE,
 };
 use crate::magazine::Cache;
 use crate::mapping::Mapping;
 use crate::pool::{PoolConfig, PoolError};
 use crate::stats::{CacheStats, Holder, HolderCell, PoolStats};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Written at the start of each chunk by the arena that made it, never after.
 #[repr(C)]
-struct ChunkHeader {
-    arena: *const Arena,
+pub(crate) struct ChunkHeader {
+    pub(crate) arena: *const Arena,
 }
 
 /// Free descriptors of one kind, and counts about them.
@@ -53,15 +53,19 @@ pub(crate) struct Stock {
     /// The bit of `Arena::growth_wanted`, and below how many in the depot it is set.
     wish: u32,
     wish_below: usize,
-    limit: usize,
+    pub(crate) limit: usize,
+    /// Everything is out of the depot for a moment, to see what can be given back.
+    pub(crate) shrinking: AtomicBool,
+    /// Slots in a chunk that descriptors come from.
+    pub(crate) slots: Range<usize>,
 }
 
 /// Bits of [`Arena::growth_wanted`].
-const FRAMES_WANTED: u32 = 1;
-const VIEWS_WANTED: u32 = 2;
+pub(crate) const FRAMES_WANTED: u32 = 1;
+pub(crate) const VIEWS_WANTED: u32 = 2;
 
 impl Stock {
-    fn new(limit: usize, step: usize, wish: u32) -> Self {
+    fn new(limit: usize, step: usize, wish: u32, slots: Range<usize>) -> Self {
         let half = (limit / MAGAZINE_SHARE).clamp(1, MAGAZINE_LIMIT / 2);
         Self {
             depot: Depot::new(limit, half),
@@ -72,6 +76,8 @@ impl Stock {
             wish,
             wish_below: step / 4,
             limit,
+            shrinking: AtomicBool::new(false),
+            slots,
         }
     }
 
@@ -80,14 +86,27 @@ impl Stock {
     }
 }
 
+/// A mapping and what it is used for.
+pub(crate) struct ExtentBook {
+    pub(crate) mapping: Mapping,
+    /// Frames, or views.
+    pub(crate) are_frames: bool,
+    /// How many of them there are now.
+    pub(crate) carved: usize,
+    /// Chunks whose memory was given back and that hold nothing now.
+    pub(crate) spare: Vec<usize>,
+}
+
 /// What the control path changes, under a lock that the data path never takes while the pool has
 /// handles.
-struct Control {
-    extents: Vec<(Mapping, usize)>,
+pub(crate) struct Control {
+    pub(crate) extents: Vec<ExtentBook>,
+    /// Somebody has been told where the frames are: their memory must stay what it is.
+    pub(crate) pinned: bool,
     caches: Vec<(*const Cache, String)>,
     holders: Vec<Arc<HolderCell>>,
-    growths: u64,
-    released_bytes: u64,
+    pub(crate) growths: u64,
+    pub(crate) released_bytes: u64,
     closed: bool,
     /// The arena holds a strong count on itself for the packets still out.
     holds_itself: bool,
@@ -126,15 +145,19 @@ fn next_tag() -> Result<u32, PoolError> {
 impl Arena {
     /// An arena with its initial frames and views, and one handle counted.
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
+        let frames = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES;
+        let frames = frames - CHUNK_FRAMES..frames;
+        let views = 1..1 + CHUNK_VIEWS;
         let arena = Arc::new(Self {
             tag: next_tag()?,
-            frames: Stock::new(config.limit_frames, config.extent_frames, FRAMES_WANTED),
-            views: Stock::new(config.limit_views, config.views, VIEWS_WANTED),
+            frames: Stock::new(config.limit_frames, config.extent_frames, FRAMES_WANTED, frames),
+            views: Stock::new(config.limit_views, config.views, VIEWS_WANTED, views),
             growth_wanted: AtomicU32::new(0),
             handles: AtomicUsize::new(1),
             closed: AtomicBool::new(false),
             control: Mutex::new(Control {
                 extents: Vec::new(),
+                pinned: false,
                 caches: Vec::new(),
                 holders: Vec::new(),
                 growths: 0,
@@ -144,99 +167,15 @@ impl Arena {
             }),
             config,
         });
-        arena.add_frames(&mut arena.control(), arena.config.initial_frames)?;
-        arena.add_views(&mut arena.control(), arena.config.views)?;
+        let (frames, views) = (arena.config.initial_frames, arena.config.views);
+        arena.add(&mut arena.control(), &arena.frames, frames)?;
+        arena.add(&mut arena.control(), &arena.views, views)?;
         Ok(arena)
     }
 
-    fn control(&self) -> MutexGuard<'_, Control> {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         // Nothing under the lock panics half-way.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds what is wanted, frames in any case if nothing is. Returns the frames added.
-    pub(crate) fn grow(self: &Arc<Self>) -> Result<usize, PoolError> {
-        let mut control = self.control();
-        let wanted = self.growth_wanted.swap(0, Ordering::Relaxed);
-        let mut frames = 0;
-        if wanted & FRAMES_WANTED != 0 || wanted == 0 {
-            frames = self.add_frames(&mut control, self.config.extent_frames)?;
-        }
-        if wanted & VIEWS_WANTED != 0 {
-            self.add_views(&mut control, self.config.views)?;
-        }
-        control.growths += 1;
-        Ok(frames)
-    }
-
-    /// Maps an extent and carves up to `frames` frames within the limit. Returns how many.
-    fn add_frames(
-        self: &Arc<Self>,
-        control: &mut Control,
-        frames: usize,
-    ) -> Result<usize, PoolError> {
-        let frames = frames.min(self.frames.limit - self.frames.total.load(Ordering::Acquire));
-        if frames != 0 {
-            let extent = self.map(frames.div_ceil(CHUNK_FRAMES), frames > CHUNK_FRAMES / 2)?;
-            let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
-            self.carve(&extent, &self.frames, first, CHUNK_FRAMES, frames);
-            control.extents.push((extent, frames));
-        }
-        Ok(frames)
-    }
-
-    fn add_views(self: &Arc<Self>, control: &mut Control, views: usize) -> Result<(), PoolError> {
-        let views = views.min(self.views.limit - self.views.total.load(Ordering::Acquire));
-        if views != 0 {
-            let extent = self.map(views.div_ceil(CHUNK_VIEWS), views > CHUNK_VIEWS / 2)?;
-            self.carve(&extent, &self.views, 1, CHUNK_VIEWS, views);
-            control.extents.push((extent, 0));
-        }
-        Ok(())
-    }
-
-    fn map(&self, chunks: usize, large: bool) -> Result<Mapping, PoolError> {
-        let huge = if large { self.config.huge_pages } else { Default::default() };
-        let len = chunks * CHUNK_SIZE_BYTES;
-        Mapping::new(len, huge, large && self.config.prefault).map_err(PoolError::Map)
-    }
-
-    /// Writes the headers and the descriptors `first..first + each` of every chunk, `count` in
-    /// all, and puts them into the stock.
-    fn carve(
-        self: &Arc<Self>,
-        extent: &Mapping,
-        stock: &Stock,
-        first: usize,
-        each: usize,
-        count: usize,
-    ) {
-        // What names the arena must be good for its count, beside the arena.
-        let arena = Arc::as_ptr(self);
-        // Counted before they are there: the sum at home never exceeds the total.
-        stock.total.fetch_add(count, Ordering::AcqRel);
-        let base = extent.base();
-        for chunk in 0..extent.len() / CHUNK_SIZE_BYTES {
-            // SAFETY: inside the extent, which is new and has no other user; aligned to a chunk.
-            let start = unsafe { base.add(chunk * CHUNK_SIZE_BYTES) };
-            let header = ChunkHeader { arena };
-            // SAFETY: as above; slot 0 is nobody's descriptor.
-            unsafe { start.cast::<ChunkHeader>().write(header) };
-            let here = each.min(count - count.min(chunk * each));
-            let entries: Vec<_> = (first..first + here)
-                .map(|slot| {
-                    // SAFETY: inside the chunk; the descriptor is nobody's until it is in the stock.
-                    let entry = unsafe {
-                        Entry::from_raw(
-                            start.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>(),
-                        )
-                    };
-                    entry.carve(self.tag);
-                    Some(entry)
-                })
-                .collect();
-            stock.depot.put(&entries);
-        }
     }
 
     /// The arena that a descriptor belongs to.
@@ -283,6 +222,9 @@ impl Arena {
         if empty {
             stock.exhausted.fetch_add(1, Ordering::Relaxed);
         }
+        if stock.shrinking.load(Ordering::Relaxed) {
+            return;
+        }
         let (left, total) = (stock.depot.len(), stock.total.load(Ordering::Relaxed));
         if left < stock.low.load(Ordering::Relaxed) {
             stock.low.fetch_min(left, Ordering::Relaxed);
@@ -297,40 +239,6 @@ impl Arena {
         {
             self.growth_wanted.fetch_or(stock.wish, Ordering::Relaxed);
         }
-    }
-
-    /// Gives the pages of chunks whose frames are all in the depot back to the system.
-    pub(crate) fn release_idle(&self) -> usize {
-        let mut control = self.control();
-        // Frames that are in hand here are nobody else's, so their pages may go.
-        let mut free = Vec::with_capacity(self.frames.depot.len());
-        let mut out = vec![None; self.frames.depot.half()];
-        loop {
-            match self.frames.depot.take(&mut out) {
-                0 => break,
-                n => free.extend(out[..n].iter().flatten()),
-            }
-        }
-        free.sort_unstable_by_key(|entry: &Entry| entry.as_ptr().addr());
-        let first = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_FRAMES;
-        let offset = first * FRAME_SIZE_BYTES;
-        let mut released = 0;
-        for chunk in free.chunk_by(|a, b| a.chunk() == b.chunk()) {
-            let start = chunk[0].chunk().addr();
-            if chunk.len() == CHUNK_FRAMES
-                && let Some((extent, base)) = control.extents.iter().find_map(|(extent, _)| {
-                    let base = extent.base().addr().get();
-                    (base..base + extent.len()).contains(&start).then_some((extent, base))
-                })
-            {
-                extent.release(start - base + offset, CHUNK_SIZE_BYTES - offset);
-                released += CHUNK_SIZE_BYTES - offset;
-            }
-        }
-        control.released_bytes += released as u64;
-        // The first in memory are the next to be taken: later chunks stay whole for longest.
-        self.frames.depot.put(&free.into_iter().rev().map(Some).collect::<Vec<_>>());
-        released
     }
 
     /// Somebody says that there is traffic.
@@ -427,7 +335,7 @@ impl Arena {
             free_views: views.depot.len() + cached_views,
             frames_exhausted: frames.exhausted.load(Ordering::Relaxed),
             views_exhausted: views.exhausted.load(Ordering::Relaxed),
-            mapped_bytes: control.extents.iter().map(|(extent, _)| extent.len()).sum(),
+            mapped_bytes: control.extents.iter().map(|extent| extent.mapping.len()).sum(),
             growths: control.growths,
             released_bytes: control.released_bytes,
             holders: control
@@ -439,10 +347,12 @@ impl Arena {
         }
     }
 
-    /// Calls `f` with each extent's base, length and frames.
-    pub(crate) fn for_each_extent(&self, mut f: impl FnMut(NonNull<u8>, usize, usize)) {
-        for (extent, frames) in &self.control().extents {
-            f(extent.base(), extent.len(), *frames);
+    /// Calls `f` with each extent's base, length and frames. Their memory stays from now on.
+    pub(crate) fn hand_out_extents(&self, mut f: impl FnMut(NonNull<u8>, usize, usize)) {
+        let mut control = self.control();
+        control.pinned = true;
+        for extent in control.extents.iter().filter(|extent| extent.are_frames) {
+            f(extent.mapping.base(), extent.mapping.len(), extent.carved);
         }
     }
 }

@@ -59,11 +59,7 @@ mod system {
                 HugePages::Never => Self::aligned(len),
             }?;
             if prefault {
-                // A kernel before 5.14 refuses: then pages come as they are touched.
-                // SAFETY: the range is this mapping; populating changes no contents.
-                unsafe {
-                    libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE)
-                };
+                mapping.provide(0, len);
             }
             Ok(mapping)
         }
@@ -100,14 +96,23 @@ mod system {
             }
         }
 
-        /// Gives the pages of a part back to the system; they read as zero when used again.
-        pub(crate) fn release(&self, offset: usize, len: usize) {
-            debug_assert!(offset + len <= self.len);
-            // SAFETY: inside this mapping; the caller owns the frames there, whose bytes it does
-            // not need.
-            unsafe {
-                libc::madvise(self.base.as_ptr().add(offset).cast(), len, libc::MADV_DONTNEED)
-            };
+        /// Gives the pages of a part back to the system; they read as zero when used again. False
+        /// if the system would not have them.
+        pub(crate) fn release(&self, offset: usize, len: usize) -> bool {
+            self.advise(offset, len, libc::MADV_DONTNEED)
+        }
+
+        /// Has the system provide the pages of a part now.
+        pub(crate) fn provide(&self, offset: usize, len: usize) {
+            // A kernel before 5.14 refuses: then pages come as they are touched.
+            self.advise(offset, len, libc::MADV_POPULATE_WRITE);
+        }
+
+        fn advise(&self, offset: usize, len: usize, advice: i32) -> bool {
+            assert!(offset + len <= self.len);
+            // SAFETY: inside this mapping; the caller has it to itself and does not need what is
+            // in the part, if the advice is to drop it.
+            unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, advice) == 0 }
         }
     }
 
@@ -149,7 +154,11 @@ mod system {
             Ok(Self { base, len })
         }
 
-        pub(crate) fn release(&self, _: usize, _: usize) {}
+        pub(crate) fn release(&self, _: usize, _: usize) -> bool {
+            true
+        }
+
+        pub(crate) fn provide(&self, _: usize, _: usize) {}
     }
 
     impl Drop for Mapping {

@@ -33,7 +33,7 @@ pub enum HugePages {
 /// The size of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// Frames mapped and ready at the start.
+    /// Frames mapped and ready at the start, and the least that stay when idle.
     pub initial_frames: usize,
     /// Frames that it may grow to; exactly this many packets of one frame can be out at once.
     pub limit_frames: usize,
@@ -154,7 +154,7 @@ pub struct Extent {
     pub base: NonNull<u8>,
     /// Bytes mapped, descriptors included.
     pub len: usize,
-    /// Frames in it; none in an extent of views.
+    /// Frames in it.
     pub frames: usize,
 }
 
@@ -255,13 +255,14 @@ impl Pool {
         self.arena.grow()
     }
 
-    /// Gives the memory of free frames back to the system, keeping the frames: it is provided
-    /// again when they are next used. Returns the bytes given back; 0 while a
-    /// [`Holder`] says that it is busy.
+    /// Gives memory beyond the initial size back to the system, in whole chunks (2 MiB) of which
+    /// every frame or view is in the depot: the pool has so many less, until it grows again.
+    /// Returns the bytes given back; 0 while a [`Holder`] says that it is busy, or once somebody
+    /// has been told the [`extents`](Self::extents).
     ///
-    /// Goes by chunks (2 MiB) of which every frame is in the depot; frames in other threads'
-    /// magazines keep theirs. The system interrupts other cores for it, and other threads find the
-    /// depot empty for a moment: a control call for pools that were long idle, never under traffic.
+    /// The system interrupts other cores for it, and other threads find the depot empty for a
+    /// moment: a control call for pools that were long idle, never under traffic. The calling
+    /// thread's magazine is emptied first; what lies in those of others keeps its chunks.
     pub fn release_idle(&self) -> usize {
         if self.arena.is_busy() {
             return 0;
@@ -275,14 +276,11 @@ impl Pool {
         self.arena.add_holder(name)
     }
 
-    /// The mappings that carry the frames, for links that hand them to a device.
+    /// The mappings that carry the frames, for links that hand them to a device. From now on the
+    /// pool gives none of its memory back: a device would go on with what was there before.
     pub fn extents(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
-        self.arena.for_each_extent(|base, len, frames| {
-            if frames != 0 {
-                extents.push(Extent { base, len, frames });
-            }
-        });
+        self.arena.hand_out_extents(|base, len, frames| extents.push(Extent { base, len, frames }));
         extents
     }
 

@@ -131,7 +131,14 @@ mod tests {
 
     #[test]
     fn memory_goes_back_after_long_idleness_of_all_engines() {
-        let pool = Pool::new(PoolConfig::fixed(4 * CHUNK_FRAMES)).unwrap();
+        let config = PoolConfig {
+            initial_frames: CHUNK_FRAMES,
+            limit_frames: 2 * CHUNK_FRAMES,
+            extent_frames: CHUNK_FRAMES,
+            ..PoolConfig::default()
+        };
+        let pool = Pool::new(config).unwrap();
+        assert_eq!(pool.grow().unwrap(), CHUNK_FRAMES);
         let mut one = Engine::new(EngineConfig::new(pool.clone())).unwrap();
         let mut two = Engine::new(EngineConfig::new(pool.clone())).unwrap();
         let later = |engine: &Engine, after| engine.time + after;

@@ -1,0 +1,178 @@
+//! How an arena grows by load and shrinks when idle: control calls, none of them on the data path.
+//!
+//! ```text
+//!   system ── map, or provide a spare chunk again; write descriptors ──► depot
+//!          ◄─ chunks of which every descriptor is in the depot, whole ──
+//! ```
+//!
+//! What is given back are whole chunks, descriptors and all, so that huge pages stay whole, and
+//! what is left takes no page faults later: a chunk comes back as growth does, before it is used.
+
+use crate::arena::{Arena, ChunkHeader, Control, ExtentBook, FRAMES_WANTED, Stock, VIEWS_WANTED};
+use crate::desc::{Descriptor, Entry};
+use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES};
+use crate::mapping::Mapping;
+use crate::pool::PoolError;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Arena {
+    /// Adds what is wanted, frames in any case if nothing is. Returns the frames added.
+    pub(crate) fn grow(self: &Arc<Self>) -> Result<usize, PoolError> {
+        let mut control = self.control();
+        let wanted = self.growth_wanted.swap(0, Ordering::Relaxed);
+        let mut frames = 0;
+        if wanted & FRAMES_WANTED != 0 || wanted == 0 {
+            frames = self.add(&mut control, &self.frames, self.config.extent_frames)?;
+        }
+        if wanted & VIEWS_WANTED != 0 {
+            self.add(&mut control, &self.views, self.config.views)?;
+        }
+        control.growths += 1;
+        Ok(frames)
+    }
+
+    /// Adds up to `count` to the stock within its limit: from chunks given back before (whole
+    /// ones, so it may be more), otherwise a new extent. Returns how many.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        control: &mut Control,
+        stock: &Stock,
+        count: usize,
+    ) -> Result<usize, PoolError> {
+        let (total, each) = (stock.total.load(Ordering::Acquire), stock.slots.len());
+        let are_frames = std::ptr::eq(stock, &self.frames);
+        let count = count.min(stock.limit - total);
+        let mut added = 0;
+        for extent in &mut control.extents {
+            while added < count
+                && stock.limit - total - added >= each
+                && let Some(chunk) = extent.take_spare(are_frames, self.config.prefault)
+            {
+                self.carve(chunk, stock, each);
+                extent.carved += each;
+                added += each;
+            }
+        }
+        if added >= count {
+            return Ok(added);
+        }
+        let fresh = count - added;
+        let mapping = self.map(fresh.div_ceil(each), fresh > each / 2)?;
+        let mut extent = ExtentBook { mapping, are_frames, carved: 0, spare: Vec::new() };
+        for chunk in 0..fresh.div_ceil(each) {
+            let here = each.min(fresh - chunk * each);
+            self.carve(extent.chunk(chunk), stock, here);
+            extent.carved += here;
+        }
+        control.extents.push(extent);
+        Ok(added + fresh)
+    }
+
+    fn map(&self, chunks: usize, large: bool) -> Result<Mapping, PoolError> {
+        let huge = if large { self.config.huge_pages } else { Default::default() };
+        let len = chunks * CHUNK_SIZE_BYTES;
+        Mapping::new(len, huge, large && self.config.prefault).map_err(PoolError::Map)
+    }
+
+    /// Writes the header and the first `count` descriptors of a chunk, which nobody else uses,
+    /// and puts them into the stock.
+    fn carve(self: &Arc<Self>, chunk: NonNull<u8>, stock: &Stock, count: usize) {
+        // Counted before they are there: the sum at home never exceeds the total.
+        stock.total.fetch_add(count, Ordering::AcqRel);
+        // The pointer is good for the arena's count too, which stands beside it.
+        let header = ChunkHeader { arena: Arc::as_ptr(self) };
+        // SAFETY: the start of a chunk; slot 0 is nobody's descriptor.
+        unsafe { chunk.cast::<ChunkHeader>().write(header) };
+        let slots = stock.slots.start..stock.slots.start + count;
+        let entries: Vec<_> = slots
+            .map(|slot| {
+                // SAFETY: inside the chunk; the descriptor is nobody's until it is in the stock.
+                let entry = unsafe {
+                    Entry::from_raw(chunk.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>())
+                };
+                entry.carve(self.tag);
+                Some(entry)
+            })
+            .collect();
+        stock.depot.put(&entries);
+    }
+
+    /// Gives chunks back to the system of which all is in the depot, as many as there are beyond
+    /// the initial size. Returns the bytes.
+    pub(crate) fn release_idle(&self) -> usize {
+        let mut control = self.control();
+        if control.pinned {
+            return 0;
+        }
+        let released = self.shrink(&mut control, &self.frames, self.config.initial_frames)
+            + self.shrink(&mut control, &self.views, self.config.views);
+        control.released_bytes += released as u64;
+        released
+    }
+
+    fn shrink(&self, control: &mut Control, stock: &Stock, keep: usize) -> usize {
+        let (each, are_frames) = (stock.slots.len(), std::ptr::eq(stock, &self.frames));
+        // What is in hand here is nobody else's, descriptors included.
+        stock.shrinking.store(true, Ordering::Relaxed);
+        let mut free = Vec::with_capacity(stock.depot.len());
+        let mut out = vec![None; stock.depot.half()];
+        loop {
+            match stock.depot.take(&mut out) {
+                0 => break,
+                n => free.extend(out[..n].iter().flatten()),
+            }
+        }
+        // Backwards: what is put back last is the next to be taken, so that the chunks that lie
+        // last stay whole for longest.
+        free.sort_unstable_by_key(|entry: &Entry| std::cmp::Reverse(entry.as_ptr().addr()));
+        let (mut released, mut left) = (0, Vec::with_capacity(free.len()));
+        for chunk in free.chunk_by(|a, b| a.chunk() == b.chunk()) {
+            let whole = chunk.len() == each && stock.total.load(Ordering::Acquire) >= keep + each;
+            let start = chunk[0].chunk().addr();
+            let extent = control.extents.iter_mut();
+            match extent.filter(|_| whole).find_map(|e| e.give_back(start, are_frames).then_some(e))
+            {
+                Some(extent) => {
+                    extent.carved -= each;
+                    stock.total.fetch_sub(each, Ordering::AcqRel);
+                    released += CHUNK_SIZE_BYTES;
+                }
+                None => left.extend(chunk.iter().copied().map(Some)),
+            }
+        }
+        stock.depot.put(&left);
+        stock.shrinking.store(false, Ordering::Relaxed);
+        released
+    }
+}
+
+impl ExtentBook {
+    /// The start of a chunk.
+    fn chunk(&self, number: usize) -> NonNull<u8> {
+        debug_assert!((number + 1) * CHUNK_SIZE_BYTES <= self.mapping.len());
+        // SAFETY: inside the mapping.
+        unsafe { self.mapping.base().add(number * CHUNK_SIZE_BYTES) }
+    }
+
+    /// A chunk that was given back, to be used again; its memory provided if so wished.
+    fn take_spare(&mut self, are_frames: bool, provide: bool) -> Option<NonNull<u8>> {
+        let number = if self.are_frames == are_frames { self.spare.pop() } else { None }?;
+        if provide {
+            self.mapping.provide(number * CHUNK_SIZE_BYTES, CHUNK_SIZE_BYTES);
+        }
+        Some(self.chunk(number))
+    }
+
+    /// Gives the memory of the chunk at `start` back, if it is one of these; true if it went.
+    fn give_back(&mut self, start: usize, are_frames: bool) -> bool {
+        let inside = start.wrapping_sub(self.mapping.base().addr().get());
+        let mine = self.are_frames == are_frames && inside < self.mapping.len();
+        let gone = mine && self.mapping.release(inside, CHUNK_SIZE_BYTES);
+        if gone {
+            self.spare.push(inside / CHUNK_SIZE_BYTES);
+        }
+        gone
+    }
+}
