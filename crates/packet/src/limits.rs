@@ -1,5 +1,7 @@
 //! Every limit of this crate, with its unit last in the name.
 
+use std::ops::RangeInclusive;
+
 /// Bytes of one frame. Every buffer has this size; what is larger is a chain.
 pub const FRAME_SIZE_BYTES: usize = 2048;
 
@@ -42,8 +44,8 @@ pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
 /// Frames that a pool starts with, and grows by, when not told otherwise.
 pub(crate) const INITIAL_FRAMES_DEFAULT: usize = 16 << 10;
 
-/// Most frames that a pool grows to when not told otherwise, on machines of any size.
-pub(crate) const LIMIT_FRAMES_DEFAULT: usize = 1 << 20;
+/// Frames that a pool may grow to when not told otherwise: by the machine's memory, within these.
+pub(crate) const LIMIT_FRAMES_DEFAULT: RangeInclusive<usize> = 64 << 10..=1 << 20;
 
 /// Most frames that one pool may be configured to hold: 32 GiB.
 pub const POOL_FRAMES_LIMIT: usize = 1 << 24;

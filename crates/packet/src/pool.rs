@@ -52,10 +52,10 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     /// 16 Ki frames (33 MiB) that may become, in steps of 16 Ki, what an eighth of the machine's
-    /// memory carries: at least 16 Ki, at most 1 Mi (2.1 GiB). As many views at most.
+    /// memory carries: at least 64 Ki (132 MiB), at most 1 Mi (2.1 GiB). As many views at most.
     fn default() -> Self {
-        let limit_frames = (mapping::machine_bytes() / 8 / FRAME_HELD_BYTES)
-            .clamp(INITIAL_FRAMES_DEFAULT, LIMIT_FRAMES_DEFAULT);
+        let (least, most) = (*LIMIT_FRAMES_DEFAULT.start(), *LIMIT_FRAMES_DEFAULT.end());
+        let limit_frames = (mapping::machine_bytes() / 8 / FRAME_HELD_BYTES).clamp(least, most);
         Self {
             initial_frames: INITIAL_FRAMES_DEFAULT,
             limit_frames,

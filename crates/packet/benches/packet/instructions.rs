@@ -85,6 +85,7 @@ struct Setup {
 fn setup(length: usize, size: impl Fn(usize) -> usize) -> Setup {
     let pool = Pool::new(PoolConfig {
         initial_frames: 160_000,
+        limit_frames: 262_144,
         views: 4_000,
         huge_pages: HugePages::Never,
         prefault: false,
