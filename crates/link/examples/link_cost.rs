@@ -1,5 +1,5 @@
 //! What a packet costs on a link, in nanoseconds of processor time: `pair` in one thread, TAP
-//! writes and reads through the kernel. The numbers of docs/performance.md come from here.
+//! writes and reads through the kernel, packet sockets and AF_XDP over a virtual pair. The numbers of docs/performance.md come from here.
 //!
 //! `cargo run --release -p millstream-link --example link_cost`; as root for the TAP part.
 
@@ -8,7 +8,10 @@ use std::os::fd::AsRawFd;
 
 use millstream_link::netdev::{self, Namespace};
 use millstream_link::offload::{Merger, SegmentChecksum, Segmenter};
-use millstream_link::{Link, LinkError, Medium, PairConfig, Tap, TapConfig, pair};
+use millstream_link::{
+    Link, LinkError, Medium, PairConfig, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp,
+    XdpConfig, pair,
+};
 use millstream_packet::{
     BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation,
     SegmentationKind,
@@ -215,8 +218,79 @@ fn tap_costs(pool: &Pool, offload: bool) -> Result<(), LinkError> {
     Ok(())
 }
 
+/// The cheapest of AF_PACKET and AF_XDP: a virtual pair, the kernel's socket at the far end.
+fn veth_costs(pool: &Pool) -> Result<(), LinkError> {
+    let (near, far) = (Namespace::create()?, Namespace::create()?);
+    let mac = near.run(|| {
+        netdev::add_veth("ms0", "ms1", Some(&far), 1)?;
+        netdev::set_up("ms0")?;
+        netdev::mac("ms0")
+    })??;
+    let socket = far.run(|| {
+        netdev::set_up("ms1")?;
+        netdev::set_transmit_checksum("ms1", false)?;
+        netdev::set_address("ms1", [10, 70, 0, 1].into(), 24)?;
+        netdev::add_neighbor("ms1", [10, 70, 0, 2].into(), mac)?;
+        UdpSocket::bind("10.70.0.1:9")
+            .map_err(|error| LinkError::System { what: "bind".into(), error })
+    })??;
+    let netns = Some(near.path());
+    let raw = RawConfig { interface: "ms0".into(), netns: netns.clone(), ..RawConfig::default() };
+    let ring = RawConfig { receive_ring: Some(RingConfig::default()), ..raw.clone() };
+    veth_cost("packet socket", &mut RawLink::open(&raw)?, pool, &socket);
+    veth_cost("packet socket with a ring", &mut RawLink::open(&ring)?, pool, &socket);
+    let config = XdpConfig { interface: "ms0".into(), netns, ..XdpConfig::default() };
+    let mut xdp = Xdp::open(&config, pool)?;
+    for note in xdp.notes() {
+        println!("{note}");
+    }
+    veth_cost("AF_XDP", &mut xdp, pool, &socket);
+    Ok(())
+}
+
+fn veth_cost(name: &str, link: &mut impl Link, pool: &Pool, socket: &UdpSocket) {
+    for payload in [18, 1400] {
+        let bytes = vec![0; payload];
+        report(&format!("veth, {name}: receive, {payload} bytes of payload"), || {
+            let (mut spent, mut count) = (0, 0);
+            for _ in 0..200 {
+                for _ in 0..BATCH_LIMIT {
+                    socket.send_to(&bytes, ("10.70.0.2", 9)).expect("send");
+                }
+                // A ring's block is handed over after a millisecond.
+                while link.prepare_sleep() {
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+                let mut batch = PacketBatch::new();
+                let start = Clock::now();
+                while link.receive(Instant::ZERO, pool, &mut batch).expect("receive") > 0
+                    && !batch.is_full()
+                {}
+                spent += start.elapsed();
+                count += batch.len();
+            }
+            spent as f64 / count as f64
+        });
+    }
+    for payload in [6, 1446] {
+        report(&format!("veth, {name}: send, {payload} bytes of payload"), || {
+            let mut spent = 0;
+            for _ in 0..200 {
+                let mut batch = PacketBatch::new();
+                fill(pool, payload, &mut batch);
+                let start = Clock::now();
+                link.transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+                spent += start.elapsed();
+                assert!(batch.is_empty());
+            }
+            spent as f64 / (200 * BATCH_LIMIT) as f64
+        });
+    }
+}
+
 fn main() {
-    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    // One extent: AF_XDP takes no other.
+    let pool = Pool::new(PoolConfig::fixed(16 << 10)).expect("memory for a pool");
     println!("{:<58}{:>9}   (range of {ROUNDS})", "", "CPU ns");
     for (payload, batch) in [(1460, 1), (1460, 64), (64_240, 16)] {
         report(
@@ -234,5 +308,8 @@ fn main() {
         if let Err(error) = tap_costs(&pool, offload) {
             println!("tap: skipped: {error}");
         }
+    }
+    if let Err(error) = veth_costs(&pool) {
+        println!("veth: skipped: {error}");
     }
 }

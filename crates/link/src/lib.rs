@@ -37,7 +37,7 @@ pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use link::{Capabilities, Link, Medium, TransmitChecksum};
 pub use pair::{PairConfig, PairEnd, pair};
-pub use raw::{RawConfig, RawLink};
+pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Tap, TapConfig, TapKind};

@@ -2,13 +2,15 @@
 //! kernel.
 //!
 //! Super-segments and partial checksums pass whole both ways, by virtio-net headers; what the
-//! interface cannot do the kernel does. A batch is sent with one system call; each packet received
-//! takes one, straight into frames.
+//! interface cannot do the kernel does. A batch is sent with one system call. Each packet received
+//! takes one, straight into frames; or none, through a ring shared with the kernel
+//! ([`RingConfig`]), and is copied out of it.
 //!
 //! The kernel's own stack sees every received packet, too: give the interface no address of the
 //! kernel's, or filter, or it will answer with resets. Several sockets with the same fan-out group
 //! share the packets by flow.
 
+mod ring;
 mod send;
 pub(crate) mod socket;
 
@@ -28,6 +30,7 @@ use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
     vnet,
 };
+use ring::ReceiveRing;
 use send::SendBatch;
 
 /// How to open a [`RawLink`].
@@ -43,6 +46,29 @@ pub struct RawConfig {
     pub fanout_group: Option<u16>,
     /// Bytes the kernel queues towards us; `None`: the system's default.
     pub receive_buffer_bytes: Option<usize>,
+    /// Receive through a ring instead of system calls.
+    pub receive_ring: Option<RingConfig>,
+}
+
+/// A receive ring (TPACKET_V3): no system call for a packet, but a copy, and a wait.
+///
+/// The kernel hands packets over by the block: when one is full, or after `retire_ms`. So a ring is
+/// for floods of small packets; it delays an answer by that time, and copies super-segments twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Bytes of a block: a power of two of at least 128 KiB, so that a super-segment fits.
+    pub block_bytes: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// How long the kernel keeps a block that is not full, in milliseconds.
+    pub retire_ms: u32,
+}
+
+impl Default for RingConfig {
+    /// Sixteen blocks of 256 KiB, handed over every millisecond.
+    fn default() -> Self {
+        Self { block_bytes: 1 << 18, blocks: 16, retire_ms: 1 }
+    }
 }
 
 /// A packet socket as a link.
@@ -50,6 +76,7 @@ pub struct RawLink {
     fd: OwnedFd,
     name: String,
     capabilities: Capabilities,
+    ring: Option<ReceiveRing>,
     spares: SpareFrames,
     sends: SendBatch,
     expected: Expectation,
@@ -95,7 +122,15 @@ impl RawLink {
             option("join the fan-out group", socket::set(raw, libc::PACKET_FANOUT, &value))?;
         }
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let ring = match config.receive_ring {
+            Some(ring) if ring.block_bytes < 1 << 17 || !ring.block_bytes.is_power_of_two() => {
+                return Err(LinkError::Invalid("a receive ring's blocks are too small".into()));
+            }
+            Some(ring) => Some(ReceiveRing::new(&fd, ring)?),
+            None => None,
+        };
         let capabilities = Capabilities {
+            rx_ring: ring.as_ref().map_or(0, ReceiveRing::capacity),
             rx_checksum: true,
             tx_checksum: TransmitChecksum { v4: true, v6: true },
             tso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
@@ -107,6 +142,7 @@ impl RawLink {
             fd,
             name: name.clone(),
             capabilities,
+            ring,
             spares: SpareFrames::new(
                 limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES + 1,
             ),
@@ -163,7 +199,7 @@ impl RawLink {
         header: &vnet::Header,
         n: usize,
         is_cut: bool,
-        auxiliary: Option<libc::tpacket_auxdata>,
+        auxiliary: Option<Auxiliary>,
     ) -> Result<Packet, DropCause> {
         let Some(len) = n.checked_sub(header.len()) else { return Err(DropCause::VirtioTruncated) };
         if is_cut {
@@ -172,15 +208,51 @@ impl RawLink {
         if len < limits::ETHERNET_HEADER_BYTES {
             return Err(DropCause::TooShort);
         }
-        let Some(mut packet) = self.spares.take(len) else { return Err(DropCause::PoolExhausted) };
-        let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), len)?;
+        let Some(packet) = self.spares.take(len) else { return Err(DropCause::PoolExhausted) };
+        self.dress(packet, header, auxiliary)
+    }
+
+    /// The next packet of the ring; `None` when there is none (or no frame for it).
+    fn read_ring(&mut self, pool: &Pool) -> Option<Packet> {
+        loop {
+            let captured = self.ring.as_mut()?.peek()?;
+            let ring::Captured { header, bytes, is_cut, auxiliary } = captured;
+            let result = match bytes.len() {
+                _ if is_cut => Err(DropCause::Truncated),
+                ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
+                _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
+                    Ok(packet) => Ok(packet),
+                    Err(_) => {
+                        self.stats.rx_starved += 1;
+                        return None;
+                    }
+                },
+            };
+            if let Some(ring) = &mut self.ring {
+                ring.advance();
+            }
+            match result.and_then(|packet| self.dress(packet, &header, Some(auxiliary))) {
+                Ok(packet) => return Some(packet),
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+    }
+
+    /// Gives a received packet the meta data that the kernel had for it, and its VLAN tag back.
+    fn dress(
+        &mut self,
+        mut packet: Packet,
+        header: &vnet::Header,
+        auxiliary: Option<Auxiliary>,
+    ) -> Result<Packet, DropCause> {
+        let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), packet.len())?;
         if let Some(auxiliary) = auxiliary {
             if checksum == Checksum::Unverified
-                && auxiliary.tp_status & libc::TP_STATUS_CSUM_VALID != 0
+                && auxiliary.status & libc::TP_STATUS_CSUM_VALID != 0
             {
                 checksum = Checksum::Verified;
             }
-            if auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0
+            if auxiliary.status & libc::TP_STATUS_VLAN_VALID != 0
                 && put_tag_back(&mut packet, &auxiliary)
             {
                 if let Checksum::Partial { start, .. } = &mut checksum {
@@ -242,27 +314,41 @@ impl RawLink {
     }
 }
 
+/// What the kernel knows of a received packet beside the virtio-net header.
+#[derive(Clone, Copy)]
+struct Auxiliary {
+    /// `TP_STATUS_*`.
+    status: u32,
+    /// The VLAN tag that was taken out.
+    tag: u16,
+    tag_type: u16,
+}
+
 /// The auxiliary data of a received message.
-fn auxiliary(message: &libc::msghdr) -> Option<libc::tpacket_auxdata> {
+fn auxiliary(message: &libc::msghdr) -> Option<Auxiliary> {
     // SAFETY: `message` was filled in by recvmsg, and its control buffer is alive.
     let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     let wanted = first.cmsg_level == libc::SOL_PACKET && first.cmsg_type == libc::PACKET_AUXDATA;
+    if !wanted {
+        return None;
+    }
     // SAFETY: a PACKET_AUXDATA message carries this structure, perhaps unaligned.
-    wanted
-        .then(|| unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() })
+    let data = unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() };
+    let (status, tag, tag_type) = (data.tp_status, data.tp_vlan_tci, data.tp_vlan_tpid);
+    Some(Auxiliary { status, tag, tag_type })
 }
 
 /// Writes the VLAN tag that the kernel took out back behind the addresses; false without headroom.
-fn put_tag_back(packet: &mut Packet, auxiliary: &libc::tpacket_auxdata) -> bool {
+fn put_tag_back(packet: &mut Packet, auxiliary: &Auxiliary) -> bool {
     if packet.prepend(4).is_none() {
         return false;
     }
     let Some(head) = packet.head_mut() else { return false };
-    let has_type = auxiliary.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    let tag_type = if has_type { auxiliary.tp_vlan_tpid } else { 0x8100 };
+    let has_type = auxiliary.status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let tag_type = if has_type { auxiliary.tag_type } else { 0x8100 };
     head.copy_within(4..16, 0);
     head[12..14].copy_from_slice(&tag_type.to_be_bytes());
-    head[14..16].copy_from_slice(&auxiliary.tp_vlan_tci.to_be_bytes());
+    head[14..16].copy_from_slice(&auxiliary.tag.to_be_bytes());
     true
 }
 
@@ -292,10 +378,13 @@ impl Link for RawLink {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let limit = batch.room().min(self.expected.limit());
+        let has_ring = self.ring.is_some();
+        let expected = if has_ring { usize::MAX } else { self.expected.limit() };
+        let limit = batch.room().min(expected);
         let mut count = 0;
         while count < limit {
-            let Some(mut packet) = self.read(pool)? else { break };
+            let packet = if has_ring { self.read_ring(pool) } else { self.read(pool)? };
+            let Some(mut packet) = packet else { break };
             packet.meta_mut().arrival = now;
             self.stats.rx_packets += 1;
             self.stats.rx_bytes += packet.len() as u64;
@@ -336,6 +425,10 @@ impl Link for RawLink {
 
     fn wants_write(&self) -> bool {
         self.blocked
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.ring.as_mut().is_none_or(|ring| ring.peek().is_none())
     }
 
     fn stats(&self) -> LinkStats {

@@ -73,9 +73,21 @@ fn shapes() -> Vec<Shape> {
     .to_vec()
 }
 
+/// Without a receive ring, and with one.
+fn both_ways_to_receive() -> [RawConfig; 2] {
+    let ring = Some(RingConfig::default());
+    [RawConfig::default(), RawConfig { receive_ring: ring, ..RawConfig::default() }]
+}
+
 #[test]
 fn super_segments_pass_whole_both_ways() {
-    let Some(mut bench) = open(TapConfig::default(), RawConfig::default()) else { return };
+    for config in both_ways_to_receive() {
+        super_segments_pass_whole(config);
+    }
+}
+
+fn super_segments_pass_whole(config: RawConfig) {
+    let Some(mut bench) = open(TapConfig::default(), config) else { return };
     let Bench { tap, raw, pool, .. } = &mut bench;
     let build = |pool| shapes().iter().map(|shape| shape.build(pool)).collect::<Vec<_>>();
     let sent: Vec<_> = build(pool).iter().map(bytes).collect();
@@ -117,7 +129,13 @@ fn the_kernel_does_what_the_interface_cannot() {
 
 #[test]
 fn a_vlan_tag_taken_out_by_the_kernel_is_put_back() {
-    let Some(mut bench) = open(TapConfig::default(), RawConfig::default()) else { return };
+    for config in both_ways_to_receive() {
+        a_vlan_tag_is_put_back(config);
+    }
+}
+
+fn a_vlan_tag_is_put_back(config: RawConfig) {
+    let Some(mut bench) = open(TapConfig::default(), config) else { return };
     let Bench { tap, raw, pool, .. } = &mut bench;
     let plain = Shape::new(false, false, vec![5; 300]).build(pool);
     let mut tagged = bytes(&plain)[..12].to_vec();
@@ -170,6 +188,44 @@ fn overruns_are_counted() {
     let dropped = raw.stats().dropped(DropCause::Overrun);
     assert!(dropped > 100, "{dropped}");
     assert_eq!(raw.stats().dropped(DropCause::Overrun), dropped, "asking twice counts once");
+}
+
+#[test]
+fn a_ring_goes_round_and_counts_what_it_cannot_hold() {
+    let ring = RingConfig { block_bytes: 1 << 17, blocks: 2, retire_ms: 1 };
+    let config = RawConfig { receive_ring: Some(ring), ..RawConfig::default() };
+    let Some(mut bench) = open(TapConfig::default(), config) else { return };
+    let Bench { tap, raw, pool, .. } = &mut bench;
+    assert_eq!(raw.capabilities().rx_ring, 128);
+    let shape = |i: usize| Shape::new(false, false, vec![i as u8; 1000 + i]);
+    for round in 0..20 {
+        send(tap, pool, (0..50).map(|i| shape(round + i).build(pool)).collect());
+        let got = receive(raw, pool, 50);
+        let lens: Vec<_> = got.iter().map(Packet::len).collect();
+        assert_eq!(lens, (0..50).map(|i| 42 + 1000 + round + i).collect::<Vec<_>>());
+        assert_eq!(bytes(&got[9]), bytes(&shape(round + 9).build(pool)));
+    }
+    assert_eq!((raw.stats().dropped_total(), raw.stats().rx_syscalls), (0, 0));
+    for _ in 0..20 {
+        send(tap, pool, (0..60).map(|i| shape(i).build(pool)).collect());
+    }
+    let dropped = raw.stats().dropped(DropCause::Overrun);
+    assert!(dropped > 500, "{dropped}");
+    let held = receive(raw, pool, 1).len();
+    assert!(held > 1 && held < 300, "{held}");
+}
+
+#[test]
+fn a_ring_of_small_blocks_is_refused() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let ring = RingConfig { block_bytes: 4096, ..RingConfig::default() };
+    let config = RawConfig {
+        interface: "lo".into(),
+        netns: Some(namespace.path()),
+        receive_ring: Some(ring),
+        ..RawConfig::default()
+    };
+    assert!(RawLink::open(&config).unwrap_err().to_string().contains("too small"));
 }
 
 #[test]
