@@ -157,8 +157,7 @@ impl NeighborTable {
         if let Some(mac) = differs {
             entry.mac = mac;
             entry.heard = now;
-            // Flows must take up the new address; `set_stale` says so too.
-            self.generation = self.generation.wrapping_add(1);
+            self.take_back(slot);
         }
         match (solicited, differs) {
             (true, _) => self.set_reachable(slot, now),

@@ -54,6 +54,8 @@ struct Entry {
     used: Instant,
     heard: Instant,
     ever_used: bool,
+    /// Somebody may hold the address without asking again, since the generation last changed for it.
+    given_out: bool,
     pending: List,
 }
 
@@ -179,6 +181,7 @@ impl NeighborTable {
             }
             State::Stale => self.start_delay(slot, now),
         }
+        self.entry(slot).given_out = true;
         Some(mac)
     }
 
@@ -215,7 +218,7 @@ impl NeighborTable {
             None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
         };
         self.deadlines.clear(slot);
-        self.generation = self.generation.wrapping_add(1);
+        self.take_back(slot);
         let entry = self.entry(slot);
         entry.mac = mac;
         entry.state = State::Static;
@@ -241,7 +244,8 @@ impl NeighborTable {
         slots.len()
     }
 
-    /// Changes whenever an address that was given out may no longer be used without asking here
+    /// Changes whenever an address that was given out (by [`resolve`](Self::resolve) or
+    /// [`usable`](Self::usable)) may no longer be used without asking here
     /// again: it changed, the neighbour went, or it became STALE.
     #[inline]
     pub fn generation(&self) -> u32 {
@@ -354,6 +358,7 @@ impl NeighborTable {
             used: now,
             heard: now,
             ever_used: wanted,
+            given_out: false,
             pending: List::EMPTY,
         };
         let slot = match self.free.pop() {
@@ -398,10 +403,10 @@ impl NeighborTable {
     fn take_out(&mut self, slot: u32) -> PacketQueue {
         let packets = self.drain(slot);
         self.deadlines.clear(slot);
+        self.take_back(slot);
         if let Some(entry) = self.entries[slot as usize].take() {
             self.index.remove(&Key::new(entry.link, entry.ip));
             self.free.push(slot);
-            self.generation = self.generation.wrapping_add(1);
         }
         packets
     }
@@ -421,6 +426,14 @@ impl NeighborTable {
         self.entries[slot as usize].as_mut().expect("a named slot is taken")
     }
 
+    /// Voids what was made with an entry's address, if somebody was given it. Entries that only
+    /// strangers talk of cost nobody a look-up.
+    fn take_back(&mut self, slot: u32) {
+        if core::mem::take(&mut self.entry(slot).given_out) {
+            self.generation = self.generation.wrapping_add(1);
+        }
+    }
+
     fn set_reachable(&mut self, slot: u32, now: Instant) {
         let time = self.draw_reachable_time();
         let entry = self.entry(slot);
@@ -432,7 +445,7 @@ impl NeighborTable {
     /// Makes an entry STALE; flows that hold its address must ask again, which is its first use.
     fn set_stale(&mut self, slot: u32, now: Instant) {
         let lifetime = Duration::from_millis(self.config.stale_lifetime_ms);
-        self.generation = self.generation.wrapping_add(1);
+        self.take_back(slot);
         self.entry(slot).state = State::Stale;
         self.arm(slot, now + lifetime);
     }
