@@ -105,6 +105,10 @@ impl fmt::Display for PoolStats {
                 coalesced_bytes,
             } = *queues;
             let busy = if *busy { ", busy" } else { "" };
+            if queues == 0 {
+                writeln!(f, "user    {name}{busy}")?;
+                continue;
+            }
             writeln!(
                 f,
                 "held    {name}{busy}: {} of at most {} KiB by {queues} queues with {} KiB of data \

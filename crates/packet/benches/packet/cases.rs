@@ -5,6 +5,7 @@ use std::hint::{black_box, spin_loop};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub fn cpus() -> Vec<usize> {
 /// Answers cases on standard output until standard input ends.
 pub fn serve(what: &str) {
     let cpus = cpus();
-    let other = cpus.get(1).copied().unwrap_or(0);
+    let other = Other::new(cpus.get(1).copied().unwrap_or(0));
     pin(cpus.first().copied().unwrap_or(0));
     let pool = (what == "pool").then(|| Pool::new(PoolConfig::default()).expect("memory"));
     for line in io::stdin().lock().lines() {
@@ -46,8 +47,8 @@ pub fn serve(what: &str) {
             }
         }
         let answer = match &pool {
-            Some(pool) => run(case, operations, other, &mut Ours::new(pool)),
-            None => run(case, operations, other, &mut Malloc::default()),
+            Some(pool) => run(case, operations, &other, &mut Ours::new(pool)),
+            None => run(case, operations, &other, &mut Malloc::default()),
         };
         let numbers: Vec<_> = answer.iter().map(|n| format!("{n}")).collect();
         println!("={}", numbers.join(" "));
@@ -66,7 +67,7 @@ trait Buffers {
     fn message(&mut self);
 }
 
-fn run<B: Buffers>(case: &str, operations: usize, other: usize, buffers: &mut B) -> Vec<f64> {
+fn run<B: Buffers>(case: &str, operations: usize, other: &Other, buffers: &mut B) -> Vec<f64> {
     let digits = case.find(|c: char| c.is_ascii_digit()).unwrap_or(case.len());
     let (name, outstanding) = case.split_at(digits);
     let outstanding: usize = outstanding.parse().unwrap_or(1);
@@ -87,28 +88,50 @@ fn run<B: Buffers>(case: &str, operations: usize, other: usize, buffers: &mut B)
     vec![start.elapsed().as_nanos() as f64 / operations as f64]
 }
 
+/// A thread on the other core, there for all rounds.
+struct Other {
+    jobs: mpsc::Sender<Job>,
+    done: mpsc::Receiver<()>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Other {
+    fn new(cpu: usize) -> Self {
+        let (jobs, to_do) = mpsc::channel::<Job>();
+        let (finished, done) = mpsc::channel();
+        thread::spawn(move || {
+            pin(cpu);
+            for job in to_do {
+                job();
+                finished.send(()).expect("who asked");
+            }
+        });
+        Self { jobs, done }
+    }
+
+    fn start(&self, job: impl FnOnce() + Send + 'static) {
+        self.jobs.send(Box::new(job)).expect("the other thread");
+    }
+
+    fn join(&self) {
+        self.done.recv().expect("the other thread");
+    }
+}
+
 /// One core allocates, another frees, through a ring, in bursts of 32.
-fn cross<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> f64 {
+fn cross<B: Buffers>(operations: usize, other: &Other, buffers: &mut B) -> f64 {
     let (mut producer, mut consumer) = ring::spsc::<B::Item>(1024);
-    let ready = Arc::new(AtomicBool::new(false));
-    let taker = thread::spawn({
-        let ready = Arc::clone(&ready);
-        move || {
-            pin(other);
-            ready.store(true, Ordering::Release);
-            let mut left = operations;
-            while left != 0 {
-                match consumer.pop_bulk(BURST, B::free) {
-                    0 => spin_loop(),
-                    n => left -= n,
-                }
+    let start = Instant::now();
+    other.start(move || {
+        let mut left = operations;
+        while left != 0 {
+            match consumer.pop_bulk(BURST, B::free) {
+                0 => spin_loop(),
+                n => left -= n,
             }
         }
     });
-    while !ready.load(Ordering::Acquire) {
-        thread::yield_now();
-    }
-    let start = Instant::now();
     let mut burst = Vec::with_capacity(BURST);
     for _ in 0..operations / BURST {
         while burst.len() < BURST {
@@ -124,7 +147,7 @@ fn cross<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> f64 {
             }
         }
     }
-    taker.join().expect("the taker");
+    other.join();
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
@@ -186,15 +209,12 @@ impl Work {
 /// Messages on this core, while another thread of the process works on the other one: nanoseconds
 /// and page faults for each message, shoot-downs a second, what the other core's work costs over
 /// what it costs without.
-fn message<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> Vec<f64> {
+fn message<B: Buffers>(operations: usize, other: &Other, buffers: &mut B) -> Vec<f64> {
     let stop = Arc::new(AtomicBool::new(false));
     let work = Arc::new(Work::default());
-    let worker = thread::spawn({
+    other.start({
         let (stop, work) = (Arc::clone(&stop), Arc::clone(&work));
-        move || {
-            pin(other);
-            work.go_on(&stop);
-        }
+        move || work.go_on(&stop)
     });
     while work.reads.load(Ordering::Relaxed) == 0 {
         thread::yield_now();
@@ -215,7 +235,7 @@ fn message<B: Buffers>(operations: usize, other: usize, buffers: &mut B) -> Vec<
     let answer =
         vec![each(seconds * 1e9), each(faults() - faults_before), shootdowns, beside / alone];
     stop.store(true, Ordering::Relaxed);
-    worker.join().expect("the worker");
+    other.join();
     answer
 }
 

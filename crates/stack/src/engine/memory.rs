@@ -64,29 +64,20 @@ impl Memory {
 
 impl Engine {
     /// What the pool has and who holds it, this engine's sockets looked at now; other engines'
-    /// holders as they last said. A control call, linear in the number of sockets.
+    /// holders as they last said. Of sockets that are gone nothing is counted. A control call, linear
+    /// in the number of sockets and of datagrams in them.
     ///
     /// [`PoolStats::unclaimed_bytes`] are in no socket: on links, or in the application's hands.
     pub fn memory(&self) -> PoolStats {
         let (mut send, mut receive) = (QueueStats::default(), QueueStats::default());
         for (_, socket) in self.tcp.sockets.iter() {
+            let (sending, mut receiving) = socket.conn.queue_stats();
+            // With what came out of order, which waits beside the queue.
             let info = socket.conn.info();
-            send += QueueStats {
-                queues: 1,
-                bytes: info.send_queue_bytes as usize,
-                held_bytes: info.send_queue_held_bytes,
-                high_water_bytes: info.send_queue_held_bytes,
-                limit_bytes: info.send_limit_bytes,
-                ..QueueStats::default()
-            };
-            receive += QueueStats {
-                queues: 1,
-                bytes: (info.recv_queue_bytes + info.out_of_order_bytes) as usize,
-                held_bytes: info.recv_queue_held_bytes,
-                high_water_bytes: info.recv_queue_held_bytes,
-                limit_bytes: info.recv_limit_bytes,
-                ..QueueStats::default()
-            };
+            receiving.held_bytes = info.recv_queue_held_bytes;
+            receiving.bytes += info.out_of_order_bytes as usize;
+            send += sending;
+            receive += receiving;
         }
         let mut datagrams = QueueStats::default();
         let udp = self.udp.sockets.iter().map(|(_, socket)| {
