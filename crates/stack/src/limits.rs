@@ -72,8 +72,10 @@ impl Default for Limits {
     }
 }
 
-/// How many turns without work an engine spins before it sleeps when nothing else is said, as time.
-pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(20);
+/// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
+/// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
+/// woken is still awaited; polling that proves vain ends by itself.
+pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(50);
 
 /// After this long without work an engine gives the pool's free memory back to the system, unless another
 /// engine has work. It is provided again, page by page, when it is next used.
