@@ -73,5 +73,9 @@ fn main() {
     rounds::run(&options, &mut table);
     alone::run(&options, &mut table);
     instructions::run(&options, &mut table);
+    if table.rows.is_empty() && table.notes.is_empty() {
+        eprintln!("error: nothing is called {}", options.wanted.join(" or "));
+        std::process::exit(2);
+    }
     print!("{table}");
 }

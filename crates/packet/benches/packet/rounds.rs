@@ -47,12 +47,21 @@ const MESSAGE_COLUMNS: [(&str, &str); 3] = [
 type Answers = Vec<Vec<Vec<f64>>>;
 
 pub fn run(options: &Options, table: &mut Table) {
-    let cases: Vec<_> = CASES.iter().filter(|case| options.wants(case.what)).collect();
+    let cases: Vec<_> =
+        CASES.iter().filter(|case| options.wants(case.what) || options.wants(case.name)).collect();
     if cases.is_empty() {
         return;
     }
     let cpus = cases::cpus();
     let mut contenders = contender::all(&cpus, table);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+    if load > 0.5 {
+        table.note(format!(
+            "the machine has other work (load {load:.1}): times on two cores say little beyond \
+             their fastest rounds"
+        ));
+    }
     for case in cases {
         if cpus.len() < 2 && matches!(case.name, "cross" | "message") {
             table.note(format!("{}: left out, wants two CPUs", case.what));
