@@ -4,7 +4,7 @@ SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 DEMO_FLAGS ?=
 
-.PHONY: demo test lint unit judge fuzz bench build help
+.PHONY: demo test lint unit judge loom miri fuzz bench build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -23,13 +23,20 @@ lint:            ## rustfmt and clippy, no warnings
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-unit:            ## tests beside the code, and the lab's
+unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --workspace --exclude millstream --quiet
-	cargo test -p millstream --lib --examples --quiet
+	cargo test -p millstream --lib --examples $(foreach t,behaviour malformed pair_local pair_net,--test $(t)) --quiet
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2
-	cargo test --release -p millstream --tests
+	cargo test --release -p millstream --test kernel_judge
+
+loom:            ## every interleaving of what is lock-free
+	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link --release --lib loom_ --target-dir target/loom
+
+miri:            ## undefined behaviour in packet and wire; needs nightly Rust with the miri component
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri: absent; rustup toolchain install nightly --component miri"; exit 1; }
+	cargo +nightly miri test -p millstream-packet -p millstream-wire --lib --target-dir target/miri
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS
 	@scripts/need g++:g++
