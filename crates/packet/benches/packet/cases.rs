@@ -1,6 +1,7 @@
 //! The cases, on this crate's pool and on malloc.
 
 use millstream_packet::{Packet, PacketBatch, Pool, PoolConfig, ring};
+use std::cell::OnceCell;
 use std::hint::{black_box, spin_loop};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -88,34 +89,42 @@ fn run<B: Buffers>(case: &str, operations: usize, other: &Other, buffers: &mut B
     vec![start.elapsed().as_nanos() as f64 / operations as f64]
 }
 
-/// A thread on the other core, there for all rounds.
+/// A thread on the other core, there for all rounds from the first that needs it on: malloc takes
+/// its time only in processes of several threads.
 struct Other {
-    jobs: mpsc::Sender<Job>,
-    done: mpsc::Receiver<()>,
+    cpu: usize,
+    thread: OnceCell<(mpsc::Sender<Job>, mpsc::Receiver<()>)>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Other {
     fn new(cpu: usize) -> Self {
-        let (jobs, to_do) = mpsc::channel::<Job>();
-        let (finished, done) = mpsc::channel();
-        thread::spawn(move || {
-            pin(cpu);
-            for job in to_do {
-                job();
-                finished.send(()).expect("who asked");
-            }
-        });
-        Self { jobs, done }
+        Self { cpu, thread: OnceCell::new() }
+    }
+
+    fn thread(&self) -> &(mpsc::Sender<Job>, mpsc::Receiver<()>) {
+        self.thread.get_or_init(|| {
+            let (jobs, to_do) = mpsc::channel::<Job>();
+            let (finished, done) = mpsc::channel();
+            let cpu = self.cpu;
+            thread::spawn(move || {
+                pin(cpu);
+                for job in to_do {
+                    job();
+                    finished.send(()).expect("who asked");
+                }
+            });
+            (jobs, done)
+        })
     }
 
     fn start(&self, job: impl FnOnce() + Send + 'static) {
-        self.jobs.send(Box::new(job)).expect("the other thread");
+        self.thread().0.send(Box::new(job)).expect("the other thread");
     }
 
     fn join(&self) {
-        self.done.recv().expect("the other thread");
+        self.thread().1.recv().expect("the other thread");
     }
 }
 
