@@ -287,7 +287,10 @@ impl Connection {
                 ssthresh_bytes: u64::MAX,
                 mss_bytes: mss,
             },
-            congestion: Congestion::new(config.congestion),
+            congestion: Congestion::new(
+                config.congestion,
+                u64::from(isn.0) << 32 | u64::from(ts_offset),
+            ),
             recovery: Recovery::new(),
             ecn: Ecn::default(),
             board: Scoreboard::new(isn.0 ^ ts_offset),

@@ -120,7 +120,7 @@ impl Connection {
             return;
         }
         if self.recovery.phase == Phase::Open {
-            self.congestion.on_congestion(&mut self.window, now, in_flight);
+            self.congestion.on_mark(&mut self.window, now, in_flight);
             self.window.cwnd_bytes = self.window.cwnd_bytes.min(self.window.ssthresh_bytes);
             self.recovery.forget_undo();
             self.counters.rare().ecn_reductions += 1;

@@ -47,8 +47,8 @@ impl Connection {
     pub(crate) fn held_by_pace(&mut self, now: Instant) -> bool {
         let held = self.timers.pace > now;
         self.timers.pace_held = held;
-        // the rate follows from the window: to wait for it is to be limited by the window
-        self.snd.cwnd_limited |= held;
+        // where the rate follows from the window, to wait for it is to be limited by the window
+        self.snd.cwnd_limited |= held && !self.congestion.governs();
         held
     }
 

@@ -49,11 +49,14 @@ impl Connection {
             return 0;
         }
         let patience = Duration::from_nanos(self.recovery.rack_rtt_ns) + self.reordering_window();
-        let (newly, again) = self.board.detect_lost(rack, patience, now);
-        if let Some(at) = again {
+        let judged = self.board.detect_lost(rack, patience, now);
+        if let Some(at) = judged.again {
             self.timers.arm_retransmit(at, Expiry::Reorder);
         }
-        newly
+        if judged.bytes > 0 {
+            self.tell_lost(now, judged.bytes, judged.sent_at);
+        }
+        judged.bytes
     }
 
     /// RFC 8985 7.3: ask for an ACK of the tail.

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::congestion::{AckSample, Controller};
+use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
 use crate::connection::Connection;
 use crate::limits::DUPLICATE_THRESHOLD;
 use crate::scoreboard::Delivery;
@@ -200,14 +200,50 @@ impl Connection {
                 acked => acked.saturating_sub(self.board.duplicate_bytes()),
             };
             newly_lost = self.count_duplicates(ack);
+            if newly_lost > 0 {
+                self.tell_lost(now, newly_lost, self.board.oldest_at());
+            }
         }
         self.judge_timeout(ack);
         self.leave_recovery(ack);
+        let governed = self.congestion.governs();
         match self.recovery.phase {
             Phase::Open if newly_lost > 0 => self.enter_recovery(now),
+            _ if governed => {}
             Phase::Recovery => self.reduce_proportionally(delivered),
             Phase::Open | Phase::Loss => self.grow(now, ack),
         }
+        if governed {
+            self.tell_delivery(now, ack, newly_lost);
+        }
+    }
+
+    /// Tells a controller that governs the window what was judged lost.
+    pub(crate) fn tell_lost(&mut self, now: Instant, bytes: u64, sent_at: Option<Instant>) {
+        if self.congestion.governs() {
+            let loss = LossSample { now, bytes, sent_at, sack: self.negotiated.sack };
+            self.congestion.on_lost(&mut self.window, &loss);
+        }
+    }
+
+    fn tell_delivery(&mut self, now: Instant, ack: &Acked, lost_bytes: u64) {
+        let delivery = &ack.delivery;
+        let sack = self.negotiated.sack;
+        let sample = DeliverySample {
+            now,
+            bytes: delivery.bytes,
+            lost_bytes,
+            // without SACK, an ACK of something sent again stands for more than arrived with it
+            newest_at: delivery.newest.filter(|n| sack || !n.resent).map(|n| n.at),
+            oldest_at: self.board.oldest_at(),
+            rtt: delivery.sent_once_at.map(|at| now.saturating_duration_since(at)),
+            min_rtt: self.rtt.min_rtt().unwrap_or_default(),
+            in_flight_bytes: self.board.pipe(self.snd.una, self.snd.nxt),
+            cwnd_limited: self.snd.cwnd_limited,
+            recovering: self.recovery.phase != Phase::Open,
+            sack,
+        };
+        self.congestion.on_delivery(&mut self.window, &sample);
     }
 
     fn grow(&mut self, now: Instant, ack: &Acked) {
@@ -290,7 +326,9 @@ impl Connection {
         recovery.probe_due = false;
         recovery.force_resend = true;
         self.counters.rare().fast_recoveries += 1;
-        self.reduce_proportionally(0);
+        if !self.congestion.governs() {
+            self.reduce_proportionally(0);
+        }
     }
 
     /// RFC 6937 section 3: sends in proportion to what is delivered, so that the window reaches the threshold
@@ -324,7 +362,7 @@ impl Connection {
                 // RFC 6937 section 3: at the end of recovery
                 if self.spurious_by_timestamp(ack) {
                     self.undo();
-                } else {
+                } else if !self.congestion.governs() {
                     self.window.cwnd_bytes = self.window.ssthresh_bytes;
                 }
                 self.open();
@@ -340,6 +378,9 @@ impl Connection {
     }
 
     fn open(&mut self) {
+        if self.congestion.governs() {
+            self.congestion.on_recovered(&mut self.window);
+        }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
         self.recovery.force_resend = false;
@@ -410,7 +451,8 @@ impl Connection {
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
             self.ecn_reduced();
         }
-        self.board.mark_all_lost(una, nxt);
+        let newly = self.board.mark_all_lost(una, nxt);
+        self.tell_lost(now, newly, self.board.oldest_at());
         self.window.cwnd_bytes = u64::from(self.snd.mss);
         let recovery = &mut self.recovery;
         recovery.frto = if frto { Frto::First } else { Frto::Off };

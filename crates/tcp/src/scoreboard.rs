@@ -56,6 +56,17 @@ pub(crate) struct Delivery {
     pub(crate) spurious_bytes: u64,
 }
 
+/// What loss detection found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Judged {
+    /// Bytes newly judged lost.
+    pub(crate) bytes: u64,
+    /// When the last of what was looked at was sent.
+    pub(crate) sent_at: Option<Instant>,
+    /// When to look again.
+    pub(crate) again: Option<Instant>,
+}
+
 /// When and what was sent, for RACK's order (RFC 8985 6.2: time, then end).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transmission {
@@ -423,16 +434,22 @@ impl Scoreboard {
         }
     }
 
+    /// When the lowest byte outstanding was first sent; what is outstanding was sent then or later.
+    pub(crate) fn oldest_at(&self) -> Option<Instant> {
+        self.sent.front().map(|record| record.at)
+    }
+
     /// RACK (RFC 8985 6.2 step 5): what was sent before the last delivered transmission, by more than the
-    /// reordering window, is lost. Returns the bytes newly judged lost, and when to look again.
+    /// reordering window, is lost.
     pub(crate) fn detect_lost(
         &mut self,
         newest: (Instant, u64),
         patience: Duration,
         now: Instant,
-    ) -> (u64, Option<Instant>) {
-        let Some(board) = self.exceptions.as_mut() else { return (0, None) };
+    ) -> Judged {
+        let Some(board) = self.exceptions.as_mut() else { return Judged::default() };
         let mut newly = 0;
+        let mut last_at: Option<Instant> = None;
         let mut again: Option<Instant> = None;
         let mut index = self.sent.partition_point(|record| record.end <= board.judged);
         while let Some(record) = self.sent.get(index) {
@@ -449,6 +466,7 @@ impl Scoreboard {
                 }
             } else {
                 newly += board.mark_original_lost(start, end);
+                last_at = last_at.max(Some(record.at));
             }
             board.judged = end;
             index += usize::from(end == record.end);
@@ -464,8 +482,9 @@ impl Scoreboard {
             }
             board.resent_order.pop_front();
             newly += board.mark_resent_lost(record);
+            last_at = last_at.max(Some(record.at));
         }
-        (newly, again)
+        Judged { bytes: newly, sent_at: last_at, again }
     }
 
     /// Gives back memory that an idle connection does not need, if there is much of it.

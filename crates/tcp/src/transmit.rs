@@ -3,6 +3,7 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
+use crate::congestion::{Controller, Transmit};
 use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
@@ -320,6 +321,15 @@ impl Connection {
                 self.snd.small_end = end;
             }
         }
+        if self.congestion.governs() {
+            let sent = Transmit {
+                now,
+                bytes: sequence_len,
+                in_flight_bytes: self.board.pipe(self.snd.una, self.snd.nxt),
+                srtt: self.rtt.srtt(),
+            };
+            self.congestion.on_transmit(&mut self.window, &sent);
+        }
         debug_assert!(
             end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
             "beyond the peer's window"
@@ -402,6 +412,10 @@ impl Connection {
         let available = self.data_end() - self.snd.nxt;
         self.snd.cwnd_limited = false;
         if available == 0 && !self.snd.fin_queued {
+            if quota > 0 && self.congestion.governs() {
+                let in_flight = self.window.cwnd_bytes.saturating_sub(quota);
+                self.congestion.on_app_limited(in_flight);
+            }
             return None;
         }
         self.restart_after_idle(now);
@@ -465,12 +479,12 @@ impl Connection {
 
     /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.
     fn restart_after_idle(&mut self, now: Instant) {
-        if self.snd.una != self.snd.nxt || self.counters.bytes_sent == 0 {
+        let governed = self.congestion.governs();
+        if self.snd.una != self.snd.nxt || self.counters.bytes_sent == 0 || governed {
             return;
         }
         let idle = now.saturating_duration_since(self.snd.last_sent_at);
         if idle > self.rtt.base_rto() {
-            use crate::congestion::Controller;
             let initial =
                 u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss);
             self.window.ssthresh_bytes = match self.window.ssthresh_bytes {

@@ -3,13 +3,16 @@
 //! The connection keeps the [`Window`]; a controller moves it. Loss recovery itself (which bytes are lost, how
 //! much may be sent while recovering) is the same for all and lives in `recovery`.
 
+mod bbr;
 mod cubic;
 mod hystart;
 mod newreno;
+mod rate;
 
 use core::time::Duration;
 use millstream_packet::Instant;
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
 pub use newreno::NewReno;
 
@@ -20,6 +23,8 @@ pub enum CongestionKind {
     NewReno,
     /// RFC 9438.
     Cubic,
+    /// Version 3, draft-ietf-ccwg-bbr. Paces always.
+    Bbr,
 }
 
 impl CongestionKind {
@@ -28,6 +33,7 @@ impl CongestionKind {
         match self {
             CongestionKind::NewReno => "reno",
             CongestionKind::Cubic => "cubic",
+            CongestionKind::Bbr => "bbr",
         }
     }
 }
@@ -78,6 +84,59 @@ pub struct AckSample {
     pub nxt: u64,
 }
 
+/// Data leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// Time of leaving.
+    pub now: Instant,
+    /// Bytes of sequence space.
+    pub bytes: u64,
+    /// Bytes in flight, these included.
+    pub in_flight_bytes: u64,
+    /// Smoothed round trip; zero before the first sample.
+    pub srtt: Duration,
+}
+
+/// Data was judged lost.
+#[derive(Clone, Copy, Debug)]
+pub struct LossSample {
+    /// Time of the judgement.
+    pub now: Instant,
+    /// Bytes.
+    pub bytes: u64,
+    /// When the last of it was sent.
+    pub sent_at: Option<Instant>,
+    /// The peer acknowledges selectively.
+    pub sack: bool,
+}
+
+/// What an acknowledgement says to a controller that governs the window by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliverySample {
+    /// Time of arrival.
+    pub now: Instant,
+    /// Bytes newly delivered, cumulatively or selectively.
+    pub bytes: u64,
+    /// Bytes judged lost with this acknowledgement.
+    pub lost_bytes: u64,
+    /// When the last transmission among those delivered was sent.
+    pub newest_at: Option<Instant>,
+    /// When the first of what is still outstanding was sent.
+    pub oldest_at: Option<Instant>,
+    /// Round trip of the last transmission delivered that was sent once.
+    pub rtt: Option<Duration>,
+    /// Least round trip of the connection.
+    pub min_rtt: Duration,
+    /// Bytes in flight after this acknowledgement.
+    pub in_flight_bytes: u64,
+    /// The window held the sender back.
+    pub cwnd_limited: bool,
+    /// The connection recovers from loss.
+    pub recovering: bool,
+    /// The peer acknowledges selectively.
+    pub sack: bool,
+}
+
 /// A congestion controller. Called outside of recovery (and after a time-out) for growth, and once for each
 /// congestion event.
 pub trait Controller {
@@ -95,6 +154,25 @@ pub trait Controller {
     fn pacing_bytes_per_s(&self) -> Option<u64> {
         None
     }
+    /// This controller sets the window at every acknowledgement, in recovery too, by the calls below; growth by
+    /// [`on_ack`](Self::on_ack), proportional rate reduction and the restart after idling are left out.
+    fn governs(&self) -> bool {
+        false
+    }
+    /// Data leaves.
+    fn on_transmit(&mut self, _window: &mut Window, _sent: &Transmit) {}
+    /// Everything written was sent, and the window has room.
+    fn on_app_limited(&mut self, _in_flight_bytes: u64) {}
+    /// Data was judged lost; comes before the `on_delivery` of the same acknowledgement.
+    fn on_lost(&mut self, _window: &mut Window, _loss: &LossSample) {}
+    /// An acknowledgement was taken.
+    fn on_delivery(&mut self, _window: &mut Window, _delivery: &DeliverySample) {}
+    /// All that was outstanding when recovery began is acknowledged.
+    fn on_recovered(&mut self, _window: &mut Window) {}
+    /// The peer echoes a mark (RFC 3168): at most once a window.
+    fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
+        self.on_congestion(window, now, in_flight_bytes);
+    }
 }
 
 /// The controllers, dispatched without a table of pointers.
@@ -102,13 +180,16 @@ pub trait Controller {
 pub(crate) enum Congestion {
     NewReno(NewReno),
     Cubic(Cubic),
+    Bbr(Box<Bbr>),
 }
 
 impl Congestion {
-    pub(crate) fn new(kind: CongestionKind) -> Self {
+    /// `seed` is for a controller that draws at random.
+    pub(crate) fn new(kind: CongestionKind, seed: u64) -> Self {
         match kind {
             CongestionKind::NewReno => Congestion::NewReno(NewReno::default()),
             CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
+            CongestionKind::Bbr => Congestion::Bbr(Box::new(Bbr::new(seed))),
         }
     }
 
@@ -116,6 +197,7 @@ impl Congestion {
         match self {
             Congestion::NewReno(c) => c,
             Congestion::Cubic(c) => c,
+            Congestion::Bbr(c) => &mut **c,
         }
     }
 
@@ -123,6 +205,7 @@ impl Congestion {
         match self {
             Congestion::NewReno(_) => CongestionKind::NewReno,
             Congestion::Cubic(_) => CongestionKind::Cubic,
+            Congestion::Bbr(_) => CongestionKind::Bbr,
         }
     }
 }
@@ -132,6 +215,7 @@ impl Controller for Congestion {
         match self {
             Congestion::NewReno(c) => c.on_ack(window, ack),
             Congestion::Cubic(c) => c.on_ack(window, ack),
+            Congestion::Bbr(c) => c.on_ack(window, ack),
         }
     }
 
@@ -156,6 +240,39 @@ impl Controller for Congestion {
         match self {
             Congestion::NewReno(c) => c.pacing_bytes_per_s(),
             Congestion::Cubic(c) => c.pacing_bytes_per_s(),
+            Congestion::Bbr(c) => c.pacing_bytes_per_s(),
         }
+    }
+
+    #[inline]
+    fn governs(&self) -> bool {
+        matches!(self, Congestion::Bbr(_))
+    }
+
+    #[inline]
+    fn on_transmit(&mut self, window: &mut Window, sent: &Transmit) {
+        if let Congestion::Bbr(c) = self {
+            c.on_transmit(window, sent);
+        }
+    }
+
+    fn on_app_limited(&mut self, in_flight_bytes: u64) {
+        self.controller().on_app_limited(in_flight_bytes);
+    }
+
+    fn on_lost(&mut self, window: &mut Window, loss: &LossSample) {
+        self.controller().on_lost(window, loss);
+    }
+
+    fn on_delivery(&mut self, window: &mut Window, delivery: &DeliverySample) {
+        self.controller().on_delivery(window, delivery);
+    }
+
+    fn on_recovered(&mut self, window: &mut Window) {
+        self.controller().on_recovered(window);
+    }
+
+    fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
+        self.controller().on_mark(window, now, in_flight_bytes);
     }
 }

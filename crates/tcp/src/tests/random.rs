@@ -41,7 +41,11 @@ fn random_config(random: &mut Random) -> Config {
         window_scale: on(random),
         timestamps: on(random),
         sack: on(random),
-        congestion: if on(random) { CongestionKind::Cubic } else { CongestionKind::NewReno },
+        congestion: match random.below(3) {
+            0 => CongestionKind::Cubic,
+            1 => CongestionKind::Bbr,
+            _ => CongestionKind::NewReno,
+        },
         keepalive: (random.below(3) == 0).then_some(Keepalive {
             idle_s: 1,
             interval_s: 1,

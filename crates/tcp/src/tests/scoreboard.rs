@@ -16,6 +16,10 @@ fn ten() -> Scoreboard {
     board
 }
 
+fn judge(judged: Judged) -> (u64, Option<Instant>) {
+    (judged.bytes, judged.again)
+}
+
 #[test]
 fn the_pipe_is_what_is_neither_sacked_nor_lost() {
     let mut board = ten();
@@ -41,15 +45,15 @@ fn rack_judges_what_was_sent_before_the_newest_delivered() {
     let mut delivery = Delivery::default();
     board.on_sack(1, 401, 501, &mut delivery);
     let patience = Duration::from_millis(10);
-    assert_eq!(board.detect_lost((at(4), 501), patience, at(12)), (300, Some(at(13))));
-    assert_eq!(board.detect_lost((at(4), 501), patience, at(13)), (100, None));
+    assert_eq!(judge(board.detect_lost((at(4), 501), patience, at(12))), (300, Some(at(13))));
+    assert_eq!(judge(board.detect_lost((at(4), 501), patience, at(13))), (100, None));
     assert_eq!(board.next_lost(), Some((1, 401)));
     // sent again, and lost again
     board.on_resend(1, 101, at(14));
     board.on_resend(101, 401, at(15));
     assert_eq!(board.next_lost(), None);
     board.on_sack(1, 101, 401, &mut delivery);
-    assert_eq!(board.detect_lost((at(15), 401), patience, at(25)), (600, None));
+    assert_eq!(judge(board.detect_lost((at(15), 401), patience, at(25))), (600, None));
     assert_eq!(board.next_lost(), Some((1, 101)));
 }
 
@@ -128,7 +132,7 @@ fn what_reordering_needs_is_kept_until_released() {
         let mut delivery = Delivery::default();
         board.on_sack(una, una + 100, una + 200, &mut delivery);
         let (newest, now) = ((at(round * 10 + 1), una + 200), at(round * 10 + 5));
-        assert_eq!(board.detect_lost(newest, Duration::ZERO, now).0, 100);
+        assert_eq!(board.detect_lost(newest, Duration::ZERO, now).bytes, 100);
         board.on_resend(una, una + 100, now);
         let place = board.exceptions.as_deref().map(|e| (std::ptr::from_ref(e), e.capacity()));
         assert_eq!(*kept.get_or_insert(place), place, "round {round}");

@@ -309,6 +309,7 @@ impl Script {
                 "time_wait_ms" => self.config.time_wait_ms = number(value),
                 "fin_wait_2_ms" => self.config.fin_wait_2_ms = number(value),
                 "reno" => self.config.congestion = CongestionKind::NewReno,
+                "bbr" => self.config.congestion = CongestionKind::Bbr,
                 "keepalive" => {
                     self.config.keepalive =
                         Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });
