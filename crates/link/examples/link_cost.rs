@@ -1,13 +1,16 @@
 //! What a packet costs on a link, in nanoseconds of processor time: `pair` in one thread, TAP
 //! writes and reads through the kernel, packet sockets and AF_XDP over a virtual pair. The numbers of docs/performance.md come from here.
 //!
-//! `cargo run --release -p millstream-link --example link_cost`; as root for the TAP part.
+//! `cargo run --release -p millstream-link --example link_cost`; as root for the devices;
+//! with `-- veth` only packet sockets and AF_XDP.
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use millstream_link::netdev::{self, Namespace};
 use millstream_link::offload::{Merger, SegmentChecksum, Segmenter};
+use millstream_link::sys::{PollEntry, poll};
 use millstream_link::{
     Link, LinkError, Medium, PairConfig, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp,
     XdpConfig, pair,
@@ -258,9 +261,8 @@ fn veth_cost(name: &str, link: &mut impl Link, pool: &Pool, socket: &UdpSocket) 
                     socket.send_to(&bytes, ("10.70.0.2", 9)).expect("send");
                 }
                 // A ring's block is handed over after a millisecond.
-                while link.prepare_sleep() {
-                    std::thread::sleep(std::time::Duration::from_micros(100));
-                }
+                let mut entries = link.wait_fd().map(PollEntry::readable);
+                poll(entries.as_mut_slice(), Some(Duration::from_millis(50))).expect("poll");
                 let mut batch = PacketBatch::new();
                 let start = Clock::now();
                 while link.receive(Instant::ZERO, pool, &mut batch).expect("receive") > 0
@@ -292,6 +294,13 @@ fn main() {
     // One extent: AF_XDP takes no other.
     let pool = Pool::new(PoolConfig::fixed(16 << 10)).expect("memory for a pool");
     println!("{:<58}{:>9}   (range of {ROUNDS})", "", "CPU ns");
+    let part = std::env::args().nth(1).unwrap_or_default();
+    if part == "veth" {
+        if let Err(error) = veth_costs(&pool) {
+            println!("veth: skipped: {error}");
+        }
+        return;
+    }
     for (payload, batch) in [(1460, 1), (1460, 64), (64_240, 16)] {
         report(
             &format!("pair, one thread: {payload} bytes of payload, batches of {batch}"),
