@@ -19,6 +19,8 @@ pub struct Row {
 pub enum Held {
     AtMost(f64),
     Same,
+    /// Not the ratio: ours itself is to be nothing.
+    Zero,
 }
 
 /// The value below which this share of the numbers lie.
@@ -44,6 +46,7 @@ impl Row {
         Some(match self.held_to? {
             Held::AtMost(limit) => self.ratio() <= limit,
             Held::Same => (self.ratio() - 1.0).abs() < 0.005,
+            Held::Zero => self.ours == 0.0,
         })
     }
 }
@@ -66,6 +69,7 @@ impl fmt::Display for Held {
         match self {
             Self::AtMost(limit) => write!(f, "≤ {limit:.3}"),
             Self::Same => write!(f, "same"),
+            Self::Zero => write!(f, "none"),
         }
     }
 }
