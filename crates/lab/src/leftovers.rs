@@ -18,6 +18,7 @@ use nix::unistd::{Pid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::limits;
 
 /// A process, distinguishable from a later one with the same number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +118,7 @@ impl StateDir {
             let text = if known { fs::read_to_string(&path).ok() } else { None };
             let Some(text) = text else { continue };
             let marker = serde_json::from_str::<Marker>(&text).ok();
-            if marker.as_ref().is_some_and(|marker| marker.owner.is_alive()) {
+            if marker.as_ref().map_or_else(|| is_young(&entry), |marker| marker.owner.is_alive()) {
                 continue;
             }
             for worker in marker.iter().flat_map(|marker| &marker.workers) {
@@ -152,6 +153,12 @@ impl StateDir {
         claim.write()?;
         Ok(claim)
     }
+}
+
+/// True for a file that was written a moment ago, or whose age is not to be known.
+fn is_young(entry: &fs::DirEntry) -> bool {
+    let age = entry.metadata().and_then(|meta| meta.modified()).map(|then| then.elapsed());
+    !matches!(age, Ok(Ok(age)) if age >= Duration::from_secs(limits::UNREADABLE_MARKER_S))
 }
 
 /// Sends SIGKILL to this very process and waits until it is gone.
@@ -256,6 +263,22 @@ mod tests {
         assert_eq!(removed.len(), 2, "{removed:?}");
         assert!(!worker.is_alive() && !path.exists());
         child.wait().unwrap();
+        fs::remove_dir(&state.path).unwrap();
+    }
+
+    /// Another runner writes its marker aside and renames it: a reader may see half of it.
+    #[test]
+    fn a_marker_in_the_middle_of_being_written_is_left_alone() {
+        let state = state("half");
+        let half = state.path.join("ms-y.part");
+        fs::write(&half, "{\"label\": \"ms-").unwrap();
+        assert_eq!(state.sweep().unwrap(), Vec::<String>::new());
+        assert!(half.exists());
+        let old = Duration::from_secs(2 * limits::UNREADABLE_MARKER_S);
+        let file = fs::File::options().write(true).open(&half).unwrap();
+        file.set_modified(std::time::SystemTime::now() - old).unwrap();
+        assert_eq!(state.sweep().unwrap().len(), 1);
+        assert!(!half.exists());
         fs::remove_dir(&state.path).unwrap();
     }
 

@@ -21,6 +21,8 @@ pub const INTERVAL_MS: u64 = 100;
 pub const STEP_TIMEOUT_MS: u64 = 15_000;
 /// Until a worker must have finished after the end of the measured window.
 pub const FINISH_TIMEOUT_MS: u64 = 20_000;
+/// How often interrupts and workers are looked at while a run goes.
+pub const WATCH_MS: u64 = 50;
 /// Last words of a worker that are kept for an error.
 pub const STDERR_KEPT_BYTES: usize = 4096;
 /// Between the last connection and the beginning of the warm-up.
@@ -47,6 +49,11 @@ pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;
 pub const WINDOW_TOLERANCE_S: f64 = 1.0;
 /// What a worker may take to exit before it is killed.
 pub const LEAVE_TIMEOUT_MS: u64 = 500;
+/// What the last words of a dead worker may take to come through its pipe.
+pub const LAST_WORDS_MS: u64 = 200;
+/// How old a marker that nobody can read must be before it is removed: a younger one may be
+/// another runner's, in the middle of being written.
+pub const UNREADABLE_MARKER_S: u64 = 60;
 /// How long the machine is looked at before the first run.
 pub const LOOK_BEFORE_MS: u64 = 300;
 /// CPUs busy with other work that are worth a note.

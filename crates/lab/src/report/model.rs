@@ -99,6 +99,19 @@ impl<'a> Model<'a> {
         self.runs.iter().filter(|run| !run.validity.valid)
     }
 
+    /// Remarks of the experiment, then those of its runs, each once with the number of its runs
+    /// (0: of the whole experiment).
+    pub(super) fn notes(&self) -> Vec<(String, usize)> {
+        let mut by_run: BTreeMap<&str, usize> = BTreeMap::new();
+        for run in self.runs {
+            for note in run.notes.iter().map(String::as_str).collect::<BTreeSet<_>>() {
+                *by_run.entry(note).or_default() += 1;
+            }
+        }
+        let own = self.experiment.notes.iter().map(|note| (note.clone(), 0));
+        own.chain(by_run.into_iter().map(|(note, runs)| (note.to_owned(), runs))).collect()
+    }
+
     /// Label of the case and of the stack that a run belongs to.
     pub(super) fn labels_of(&self, run: &RunRecord) -> (&str, &str) {
         let here = |group: &Group<'_>| {

@@ -167,6 +167,28 @@ fn what_differs_between_the_sides_is_said() {
 }
 
 #[test]
+fn notes_stand_before_the_numbers_in_text_and_page() {
+    let (mut experiment, mut runs) = fixture::experiment();
+    let report = Report::new(&experiment, &runs);
+    assert!(!report.text().contains("keep in mind"), "nothing to say, nothing said");
+    assert!(!report.html().unwrap().contains("class=\"caution\""));
+    experiment.notes = vec!["No TAP device can be made here (<why>)".into()];
+    for run in &mut runs[..3] {
+        run.notes = vec!["plain frames on ms0".into(), "plain frames on ms0".into()];
+    }
+    let report = Report::new(&experiment, &runs);
+    let (text, page) = (report.text(), report.html().unwrap());
+    let own = text.find("  ! No TAP device can be made here (<why>)\n").expect("in the text");
+    let of_runs = text.find("  ! plain frames on ms0 (3 of 30 runs)\n").expect("once");
+    assert!(own < of_runs && of_runs < text.find("median").unwrap(), "{text}");
+    assert_eq!(text.matches("plain frames").count(), 1);
+    let own = page.find("<li>No TAP device can be made here (&lt;why&gt;)").expect("in the page");
+    let of_runs = page.find("plain frames on ms0 <span class=\"dim\">(3 of 30 runs)").unwrap();
+    assert!(page.find("class=\"verdict\"").unwrap() < own, "right after the answer");
+    assert!(own < of_runs && of_runs < page.find("id=\"results\"").unwrap());
+}
+
+#[test]
 fn json_is_one_record_per_line() {
     let (_, runs) = fixture::experiment();
     let text = json_lines(&runs);

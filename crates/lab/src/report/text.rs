@@ -25,6 +25,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
             held.iter().map(|(name, level)| format!("{name}={level}")).collect();
         out.push_str(&format!("{workload} everywhere with {}\n", held.join(" ")));
     }
+    out.push_str(&notes(model));
     if !model.cases.is_empty() {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
@@ -102,6 +103,20 @@ fn rows(grid: &mut Grid, case: &Case<'_>, table: &Table) {
             comparison.map_or("", |one| verdict::judgement(one, metric.better)).into(),
         ]);
     }
+}
+
+/// What must be kept in mind before the numbers are read: fall-backs, a busy machine.
+fn notes(model: &Model<'_>) -> String {
+    let mut out = String::new();
+    for (note, runs) in model.notes() {
+        let of = if runs > 0 {
+            format!(" ({runs} of {} runs)", model.runs.len())
+        } else {
+            String::new()
+        };
+        out.push_str(&format!("  ! {note}{of}\n"));
+    }
+    if out.is_empty() { out } else { format!("\nTo keep in mind:\n{out}") }
 }
 
 fn invalid(model: &Model<'_>) -> String {

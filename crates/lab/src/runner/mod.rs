@@ -113,22 +113,31 @@ pub fn run(
         }
         observer.run_begins(planned);
         match one::execute(planned, definition, &experiment, setting, &label, &mut claim) {
-            Ok(record) => {
-                observer.run_ended(&record)?;
+            Ok(mut record) => {
+                note_company(&mut record, setting, &label);
+                ending = observer.run_ended(&record);
                 records.push(record);
             }
-            Err(error) => {
-                ending = Err(error);
-                break;
-            }
+            Err(error) => ending = Err(error),
         }
-        claim.forget_workers()?;
+        ending = ending.and_then(|()| claim.forget_workers());
+        if ending.is_err() {
+            break;
+        }
     }
     if ending.is_ok() {
         experiment.finished_at = Some(Timestamp::now());
     }
-    observer.end(&experiment)?;
-    ending.map(|()| (experiment, records))
+    // What came first is what the user must hear of.
+    let ended = observer.end(&experiment);
+    ending.and(ended).map(|()| (experiment, records))
+}
+
+/// Notes in a run which other experiments have begun meanwhile.
+fn note_company(record: &mut RunRecord, setting: &Setting, own: &str) {
+    for other in setting.state.running().iter().filter(|label| *label != own) {
+        record.notes.push(format!("Another experiment ({other}) ran beside this run."));
+    }
 }
 
 /// Looks for a moment how busy the machine is before anything runs: that load

@@ -362,9 +362,9 @@ impl Run<'_> {
         if let Some(far) = far.as_deref_mut() {
             far.tell(&command)?;
         }
-        self.sleep_until(begin_ns)?;
+        self.watch_until(begin_ns, near, far.as_deref_mut())?;
         let begin = MachineTime::now();
-        self.sleep_until(end_ns)?;
+        self.watch_until(end_ns, near, far.as_deref_mut())?;
         let end = MachineTime::now();
         let report = |worker: &mut WorkerProcess| match worker
             .hear(limits::FINISH_TIMEOUT_MS, self.interrupt())?
@@ -381,14 +381,24 @@ impl Run<'_> {
         Ok(Measured { ends, machine, near_cpu_s: near.cpu_s, far_cpu_s })
     }
 
-    fn sleep_until(&self, at_ns: u64) -> Result<(), Error> {
+    /// Sleeps until then; a worker that dies or gives up meanwhile ends the run at once.
+    fn watch_until(
+        &self,
+        at_ns: u64,
+        near: &mut WorkerProcess,
+        mut far: Option<&mut WorkerProcess>,
+    ) -> Result<(), Error> {
         loop {
             self.interrupt().check()?;
+            near.still_at_work()?;
+            if let Some(far) = far.as_deref_mut() {
+                far.still_at_work()?;
+            }
             let left = at_ns.saturating_sub(monotonic_ns());
             if left == 0 {
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_nanos(left.min(50_000_000)));
+            std::thread::sleep(Duration::from_nanos(left.min(limits::WATCH_MS * 1_000_000)));
         }
     }
 

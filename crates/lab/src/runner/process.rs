@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command as Program, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub struct WorkerProcess {
     stdin: Option<ChildStdin>,
     replies: Receiver<Result<Reply, String>>,
     last_words: Arc<Mutex<Vec<u8>>>,
+    /// The thread that keeps them.
+    listener: Option<thread::JoinHandle<()>>,
 }
 
 impl WorkerProcess {
@@ -74,11 +76,11 @@ impl WorkerProcess {
                 }
             });
         }
-        if let Some(stderr) = stderr {
+        let listener = stderr.map(|stderr| {
             let kept = last_words.clone();
-            thread::spawn(move || keep_last(stderr, &kept));
-        }
-        Ok(Self { role, child, stdin, replies, last_words })
+            thread::spawn(move || keep_last(stderr, &kept))
+        });
+        Ok(Self { role, child, stdin, replies, last_words, listener })
     }
 
     /// Its process number.
@@ -92,7 +94,7 @@ impl WorkerProcess {
         line.push('\n');
         let stdin = self.stdin.as_mut();
         let told = stdin.is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok());
-        if told { Ok(()) } else { Err(self.failed("does not listen any more")) }
+        if told { Ok(()) } else { Err(self.died()) }
     }
 
     /// Waits for its next answer, at most this long, looking out for interrupts.
@@ -100,7 +102,7 @@ impl WorkerProcess {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         loop {
             interrupt.check()?;
-            match self.replies.recv_timeout(Duration::from_millis(50)) {
+            match self.replies.recv_timeout(Duration::from_millis(limits::WATCH_MS)) {
                 Ok(Ok(Reply::Failed { why })) => return Err(self.failed(&why)),
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(garbage)) => return Err(self.failed(&format!("answers oddly: {garbage}"))),
@@ -110,9 +112,41 @@ impl WorkerProcess {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     interrupt.check()?;
-                    return Err(self.failed("has died"));
+                    return Err(self.died());
                 }
             }
+        }
+    }
+
+    /// An error when the worker has died, given up, or spoken out of turn. Does not wait.
+    pub fn still_at_work(&mut self) -> Result<(), Error> {
+        match self.replies.try_recv() {
+            Err(TryRecvError::Empty) => Ok(()),
+            Err(TryRecvError::Disconnected) => Err(self.died()),
+            Ok(Ok(Reply::Failed { why })) => Err(self.failed(&why)),
+            Ok(Ok(reply)) => Err(self.failed(&format!("answers out of turn: {reply:?}"))),
+            Ok(Err(garbage)) => Err(self.failed(&format!("answers oddly: {garbage}"))),
+        }
+    }
+
+    /// The error for a worker whose answers have ended: how it ended, and its last words.
+    fn died(&mut self) -> Error {
+        let deadline = Instant::now() + Duration::from_millis(limits::LAST_WORDS_MS);
+        let ended = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                _ => break None,
+            }
+        };
+        if let Some(listener) = self.listener.take() {
+            while !listener.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        match ended {
+            Some(status) => self.failed(&format!("has died: {status}")),
+            None => self.failed("has closed its answers"),
         }
     }
 

@@ -1,8 +1,9 @@
 //! The thread that does the traffic of one end.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -44,6 +45,8 @@ pub(super) struct DataThread {
     pub(super) progress: Arc<Progress>,
     steps: Sender<Step>,
     told: Receiver<Told>,
+    /// What was heard before it was asked for.
+    early: RefCell<Option<Told>>,
 }
 
 impl DataThread {
@@ -71,14 +74,33 @@ impl DataThread {
             .name(if end == End::Near { "near-data".into() } else { "far-data".into() })
             .spawn(body)
             .map_err(|error| error.to_string())?;
-        Ok(Self { end, progress, steps, told })
+        Ok(Self { end, progress, steps, told, early: RefCell::new(None) })
+    }
+
+    /// Why the thread has given up, when it has. Does not wait.
+    pub(super) fn failure(&self) -> Option<String> {
+        if self.early.borrow().is_some() {
+            return None;
+        }
+        match self.told.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(panicked()),
+            Ok(Told::Failed(why)) => Some(why),
+            Ok(told) => {
+                *self.early.borrow_mut() = Some(told);
+                None
+            }
+        }
     }
 
     fn hear(&self) -> Result<Told, String> {
+        if let Some(told) = self.early.take() {
+            return Ok(told);
+        }
         match self.told.recv() {
             Ok(Told::Failed(why)) => Err(why),
             Ok(told) => Ok(told),
-            Err(_) => Err("the data thread panicked".to_owned()),
+            Err(_) => Err(panicked()),
         }
     }
 
@@ -118,6 +140,10 @@ impl DataThread {
             _ => Err(out_of_turn()),
         }
     }
+}
+
+fn panicked() -> String {
+    "the data thread panicked".to_owned()
 }
 
 fn out_of_turn() -> String {

@@ -124,7 +124,8 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
         end.progress.set_window(begin_ns, end_ns);
     }
     let counters: Vec<_> = ends.all().map(|end| end.progress.clone()).collect();
-    let taken = sampling::sample(&counters, begin_ns, end_ns);
+    let failed = || ends.all().find_map(DataThread::failure).map_or(Ok(()), Err);
+    let taken = sampling::sample(&counters, begin_ns, end_ns, failed)?;
     counters.iter().for_each(|progress| progress.stop());
     let mut reports = Vec::new();
     for (at, thread) in ends.all().enumerate() {

@@ -30,14 +30,25 @@ pub(super) struct Taken {
 }
 
 /// Reads at the beginning, at every interval and at the end of the window.
-/// The time of a reading is when it was really taken.
-pub(super) fn sample(ends: &[Arc<Progress>], begin_ns: u64, end_ns: u64) -> Taken {
+/// The time of a reading is when it was really taken. What `check` refuses, looked at as often, ends
+/// it early.
+pub(super) fn sample(
+    ends: &[Arc<Progress>],
+    begin_ns: u64,
+    end_ns: u64,
+    check: impl Fn() -> Result<(), String>,
+) -> Result<Taken, String> {
     let step_ns = limits::INTERVAL_MS * 1_000_000;
     let mut samples = Vec::with_capacity(((end_ns - begin_ns) / step_ns) as usize + 2);
     let mut due = begin_ns;
     let mut cpu_begin = Duration::ZERO;
+    while let Some(before) = due.checked_sub(step_ns).filter(|&before| before > monotonic_ns()) {
+        check()?;
+        sleep_until(before.min(monotonic_ns() + step_ns));
+    }
     loop {
         sleep_until(due);
+        check()?;
         let counts = ends.iter().map(|progress| progress.counts()).collect();
         samples.push(Moment { at_ns: monotonic_ns(), counts });
         if due == begin_ns {
@@ -49,7 +60,7 @@ pub(super) fn sample(ends: &[Arc<Progress>], begin_ns: u64, end_ns: u64) -> Take
         // A last step shorter than half an interval joins the one before it.
         due = if due + step_ns + step_ns / 2 > end_ns { end_ns } else { due + step_ns };
     }
-    Taken { samples, cpu_s: process_cpu().saturating_sub(cpu_begin).as_secs_f64() }
+    Ok(Taken { samples, cpu_s: process_cpu().saturating_sub(cpu_begin).as_secs_f64() })
 }
 
 /// Sleeps until this moment of CLOCK_MONOTONIC.
@@ -74,11 +85,25 @@ mod tests {
     fn a_window_has_both_its_edges() {
         let ends = [Arc::new(Progress::default()), Arc::new(Progress::default())];
         let begin = monotonic_ns() + 1_000_000;
-        let taken = sample(&ends, begin, begin + 230_000_000);
+        let taken = sample(&ends, begin, begin + 230_000_000, || Ok(())).unwrap();
         assert_eq!(taken.samples.len(), 3, "begin, 100 ms, and the end 130 ms later");
         assert!(taken.samples[0].at_ns >= begin);
         assert!(taken.samples[2].of(1).at_ns >= begin + 230_000_000);
         assert!(taken.cpu_s >= 0.0);
+    }
+
+    #[test]
+    fn what_fails_before_or_inside_the_window_ends_it() {
+        let ends = [Arc::new(Progress::default())];
+        let hours = 3_600_000_000_000;
+        for begin in [monotonic_ns(), monotonic_ns() + hours] {
+            let left = std::cell::Cell::new(2);
+            let check = || match left.replace(left.get() - 1) {
+                0 => Err("it broke".to_owned()),
+                _ => Ok(()),
+            };
+            assert_eq!(sample(&ends, begin, begin + hours, check).err().unwrap(), "it broke");
+        }
     }
 
     #[test]

@@ -67,16 +67,6 @@ pub(super) fn probes(model: &Model<'_>) -> (String, Vec<(String, String, usize)>
     (cost, absent.into_iter().map(|((probe, reason), runs)| (probe, reason, runs)).collect())
 }
 
-/// Remarks of the experiment and of its runs, each once.
-pub(super) fn notes(model: &Model<'_>) -> Vec<(String, usize)> {
-    let mut notes: BTreeMap<&str, usize> = BTreeMap::new();
-    for note in model.runs.iter().flat_map(|run| &run.notes) {
-        *notes.entry(note).or_default() += 1;
-    }
-    let own = model.experiment.notes.iter().map(|note| (note.clone(), 0));
-    own.chain(notes.into_iter().map(|(note, runs)| (note.to_owned(), runs))).collect()
-}
-
 /// Settings that runs recorded for themselves and that are not the same on all stacks: the name,
 /// and the values per stack in the order of `stacks`.
 pub(super) fn applied(model: &Model<'_>) -> Vec<(String, Vec<String>)> {
