@@ -81,6 +81,11 @@ impl Stock {
         }
     }
 
+    /// Far below where the wish to grow arises.
+    pub(crate) fn is_nearly_dry(&self) -> bool {
+        self.depot.len() < self.wish_below / 2
+    }
+
     fn all_home(&self) -> bool {
         self.depot.len() == self.total.load(Ordering::Acquire)
     }
@@ -93,7 +98,7 @@ pub(crate) struct ExtentBook {
     pub(crate) are_frames: bool,
     /// How many of them there are now.
     pub(crate) carved: usize,
-    /// Chunks whose memory was given back and that hold nothing now.
+    /// Chunks that hold nothing: not used yet, or given back. The next to be used is last.
     pub(crate) spare: Vec<usize>,
 }
 
@@ -167,9 +172,7 @@ impl Arena {
             }),
             config,
         });
-        let (frames, views) = (arena.config.initial_frames, arena.config.views);
-        arena.add(&mut arena.control(), &arena.frames, frames)?;
-        arena.add(&mut arena.control(), &arena.views, views)?;
+        arena.start()?;
         Ok(arena)
     }
 

@@ -5,12 +5,13 @@
 //!          ◄─ chunks of which every descriptor is in the depot, whole ──
 //! ```
 //!
-//! What is given back are whole chunks, descriptors and all, so that huge pages stay whole, and
+//! An extent is mapped at once, but provided and written chunk by chunk as it is wanted, so that one
+//! step takes a fraction of a millisecond. What is given back are whole chunks, descriptors and all, so that huge pages stay whole, and
 //! what is left takes no page faults later: a chunk comes back as growth does, before it is used.
 
 use crate::arena::{Arena, ChunkHeader, Control, ExtentBook, FRAMES_WANTED, Stock, VIEWS_WANTED};
 use crate::desc::{Descriptor, Entry};
-use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES};
+use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS};
 use crate::mapping::Mapping;
 use crate::pool::PoolError;
 use std::ptr::NonNull;
@@ -18,6 +19,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Arena {
+    /// What the pool starts with, all provided.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
+        let mut control = self.control();
+        for (stock, count) in
+            [(&self.frames, self.config.initial_frames), (&self.views, self.config.views)]
+        {
+            if count != 0 {
+                self.map(&mut control, stock, count, true)?;
+                self.carve_spare(&mut control, stock, count, false);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds what is wanted, frames in any case if nothing is. Returns the frames added.
     pub(crate) fn grow(self: &Arc<Self>) -> Result<usize, PoolError> {
         let mut control = self.control();
@@ -33,47 +48,67 @@ impl Arena {
         Ok(frames)
     }
 
-    /// Adds up to `count` to the stock within its limit: from chunks given back before (whole
-    /// ones, so it may be more), otherwise a new extent. Returns how many.
-    pub(crate) fn add(
+    /// Adds a step within the limit: one chunk, four when nearly nothing is left; less if `extent`
+    /// is less. From chunks that are mapped and hold nothing, otherwise from a new extent of that
+    /// many. Returns how many.
+    fn add(
+        self: &Arc<Self>,
+        control: &mut Control,
+        stock: &Stock,
+        extent: usize,
+    ) -> Result<usize, PoolError> {
+        let chunks = if stock.is_nearly_dry() { DRY_STEP_CHUNKS } else { 1 };
+        let room = stock.limit - stock.total.load(Ordering::Acquire);
+        let step = (chunks * stock.slots.len()).min(extent).min(room);
+        let mut added = self.carve_spare(control, stock, step, self.config.prefault);
+        if added < step {
+            self.map(control, stock, extent.min(room - added), false)?;
+            added += self.carve_spare(control, stock, step - added, self.config.prefault);
+        }
+        Ok(added)
+    }
+
+    /// Maps an extent for `count`, all of its chunks spare.
+    fn map(
+        &self,
+        control: &mut Control,
+        stock: &Stock,
+        count: usize,
+        prefault: bool,
+    ) -> Result<(), PoolError> {
+        let each = stock.slots.len();
+        let (chunks, large) = (count.div_ceil(each), count > each / 2);
+        let huge = if large { self.config.huge_pages } else { Default::default() };
+        let prefault = prefault && large && self.config.prefault;
+        let mapping =
+            Mapping::new(chunks * CHUNK_SIZE_BYTES, huge, prefault).map_err(PoolError::Map)?;
+        let are_frames = std::ptr::eq(stock, &self.frames);
+        let spare = (0..chunks).rev().collect();
+        control.extents.push(ExtentBook { mapping, are_frames, carved: 0, spare });
+        Ok(())
+    }
+
+    /// Puts spare chunks to use, up to `count`; returns how many there were.
+    fn carve_spare(
         self: &Arc<Self>,
         control: &mut Control,
         stock: &Stock,
         count: usize,
-    ) -> Result<usize, PoolError> {
-        let (total, each) = (stock.total.load(Ordering::Acquire), stock.slots.len());
-        let are_frames = std::ptr::eq(stock, &self.frames);
-        let count = count.min(stock.limit - total);
+        provide: bool,
+    ) -> usize {
+        let (each, are_frames) = (stock.slots.len(), std::ptr::eq(stock, &self.frames));
         let mut added = 0;
         for extent in &mut control.extents {
             while added < count
-                && stock.limit - total - added >= each
-                && let Some(chunk) = extent.take_spare(are_frames, self.config.prefault)
+                && let Some(chunk) = extent.take_spare(are_frames, provide)
             {
-                self.carve(chunk, stock, each);
-                extent.carved += each;
-                added += each;
+                let here = each.min(count - added);
+                self.carve(chunk, stock, here);
+                extent.carved += here;
+                added += here;
             }
         }
-        if added >= count {
-            return Ok(added);
-        }
-        let fresh = count - added;
-        let mapping = self.map(fresh.div_ceil(each), fresh > each / 2)?;
-        let mut extent = ExtentBook { mapping, are_frames, carved: 0, spare: Vec::new() };
-        for chunk in 0..fresh.div_ceil(each) {
-            let here = each.min(fresh - chunk * each);
-            self.carve(extent.chunk(chunk), stock, here);
-            extent.carved += here;
-        }
-        control.extents.push(extent);
-        Ok(added + fresh)
-    }
-
-    fn map(&self, chunks: usize, large: bool) -> Result<Mapping, PoolError> {
-        let huge = if large { self.config.huge_pages } else { Default::default() };
-        let len = chunks * CHUNK_SIZE_BYTES;
-        Mapping::new(len, huge, large && self.config.prefault).map_err(PoolError::Map)
+        added
     }
 
     /// Writes the header and the first `count` descriptors of a chunk, which nobody else uses,

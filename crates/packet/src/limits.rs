@@ -34,6 +34,9 @@ pub(crate) const MAGAZINE_SHARE: usize = 32;
 /// Bytes, and alignment, of the unit in which memory is mapped: one huge page.
 pub const CHUNK_SIZE_BYTES: usize = if cfg!(miri) { 1 << 17 } else { 1 << 21 };
 
+/// Chunks that a pool grows by at once when it is nearly dry; otherwise by one.
+pub(crate) const DRY_STEP_CHUNKS: usize = 4;
+
 /// Frames in one chunk: the descriptors take the place of the first ones.
 pub const CHUNK_FRAMES: usize =
     CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES / 32;

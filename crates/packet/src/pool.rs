@@ -37,9 +37,9 @@ pub struct PoolConfig {
     pub initial_frames: usize,
     /// Frames that it may grow to; exactly this many packets of one frame can be out at once.
     pub limit_frames: usize,
-    /// Frames that one growth adds.
+    /// Frames for which memory is mapped at once; growth provides it in steps of at most 4 × 992.
     pub extent_frames: usize,
-    /// Descriptors for views at the start, and added by one growth.
+    /// Descriptors for views at the start, and mapped at once by growth.
     pub views: usize,
     /// Views that it may grow to; at least `views`.
     pub limit_views: usize,
@@ -245,9 +245,12 @@ impl Pool {
         magazine::is_dry(&self.arena)
     }
 
-    /// Adds what was [wanted](Self::growth_wanted), within the limits: an extent of frames (also
-    /// when nothing was wanted), views. Returns the frames added: 0 at the limit. A control call:
-    /// it asks the system for memory and writes all of its descriptors.
+    /// Adds some of what was [wanted](Self::growth_wanted), within the limits: frames (also when
+    /// nothing was wanted), views. Returns the frames added: 0 at the limit.
+    ///
+    /// One chunk (2 MiB) at a time, four when the pool is nearly dry: to be called once between
+    /// turns, and again when wanted again. Extents are mapped whole and provided as they are used.
+    /// A control call: the system provides the memory, and all descriptors are written.
     ///
     /// # Errors
     /// When the system gives no memory; the pool goes on as it is.
