@@ -239,27 +239,38 @@ impl Run {
     #[inline]
     fn takes(&self, first: &[u8], next: &Layout, head: &[u8]) -> bool {
         let Layout { l3, l4, header_len, payload_len, is_v6 } = self.layout;
-        let same = |from: usize, to: usize| first[from..to] == head[from..to];
         let fits = next.l3 == l3
             && next.l4 == l4
             && next.header_len == header_len
             && next.is_v6 == is_v6
             && next.payload_len <= payload_len
             && self.ip_len + next.payload_len <= SUPER_SEGMENT_BYTES as usize;
-        fits && get_u32(head, l4 + 4) == self.next_seq
-            && same(l4, l4 + 4)
-            && same(l4 + 8, l4 + 13)
-            && (first[l4 + 13] ^ head[l4 + 13]) & !TCP_PSH == 0
-            && same(l4 + 14, l4 + TCP_CHECKSUM)
-            && same(l4 + TCP_CHECKSUM + 2, header_len)
-            && same(0, l3 + 2)
+        if !fits || get_u32(head, l4 + 4) != self.next_seq {
+            return false;
+        }
+        // Differences, by words: ports; acknowledgement; flags and window; urgent pointer.
+        let differ = |at| get_u32(first, at) ^ get_u32(head, at);
+        let half = |at| u32::from(get_u16(first, at) ^ get_u16(head, at));
+        let transport = differ(l4)
+            | differ(l4 + 8)
+            | differ(l4 + 12) & !(u32::from(TCP_PSH) << 16)
+            | half(l4 + 18);
+        let network = if is_v6 {
+            // Version, class and label; next header and hop limit.
+            differ(l3) | half(l3 + 6)
+        } else {
+            // Version, length and class; fragmentation, TTL and protocol; addresses.
+            half(l3) | differ(l3 + 6) | differ(l3 + 12) | differ(l3 + 16)
+        };
+        let same = |from: usize, to: usize| first[from..to] == head[from..to];
+        transport | network == 0
+            && same(l4 + TCP_CHECKSUM + 4, header_len)
+            && same(0, l3)
             && if is_v6 {
-                same(l3 + 2, l3 + 4) && same(l3 + 6, l3 + IPV6_BYTES)
+                same(l3 + 8, l3 + IPV6_BYTES)
             } else {
-                same(l3 + 6, l3 + 10)
-                    && same(l3 + 12, l3 + IPV4_BYTES)
-                    && (first[l3 + 6] & 0x40 != 0
-                        || get_u16(head, l3 + 4) == get_u16(first, l3 + 4).wrapping_add(self.parts))
+                first[l3 + 6] & 0x40 != 0
+                    || get_u16(head, l3 + 4) == get_u16(first, l3 + 4).wrapping_add(self.parts)
             }
     }
 
