@@ -41,3 +41,8 @@ pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stats::{DropReason, EngineStats};
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
