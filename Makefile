@@ -25,6 +25,7 @@ lint:            ## rustfmt and clippy, no warnings
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --workspace --exclude millstream --quiet
+	cargo test -p millstream --doc --quiet
 	cargo test -p millstream --lib --examples $(foreach t,behaviour malformed pair_local pair_net,--test $(t)) --quiet
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
