@@ -57,7 +57,8 @@ impl Bbr {
         if !self.full_bw_reached || self.adapt_long_term(window, d, rs) {
             return;
         }
-        match self.state {
+        let state = self.state;
+        match state {
             State::ProbeDown => {
                 if self.is_time_to_probe(window, d.now) {
                     self.start_refill();
@@ -67,11 +68,9 @@ impl Bbr {
             }
             State::ProbeCruise if self.is_time_to_probe(window, d.now) => self.start_refill(),
             State::ProbeRefill if self.round_start => self.start_up(window, rs),
-            State::ProbeUp => {
-                if self.is_time_to_go_down(window, d, rs) {
-                    self.prev_probe_too_high = false;
-                    self.start_down(d.now);
-                }
+            State::ProbeUp if self.is_time_to_go_down(window, d, rs) => {
+                self.prev_probe_too_high = false;
+                self.start_down(d.now);
             }
             _ => {}
         }
