@@ -185,7 +185,10 @@ proptest! {
         let mut raw: Vec<_> = flow(&pool, count, 100, |_, _| {}).iter().map(bytes).collect();
         for (packet, at, xor) in damage {
             let packet = &mut raw[packet.index(count)];
-            let at = usize::from(at) % packet.len();
+            let at = usize::from(at) % packet.len().max(1);
+            if packet.is_empty() {
+                continue;
+            }
             packet[at] ^= xor;
             if at % 5 == 0 {
                 packet.truncate(packet.len().min(cut));

@@ -14,8 +14,7 @@
 //! the kernel. It hangs on a descriptor: when the process ends, however it does, the interface is
 //! as before.
 //!
-//! Limits. While the link is open the pool must not give memory back to the system
-//! (`Pool::release_idle`): the kernel would go on with the old pages. The pool must be one extent that does not grow, since a socket has one memory; frames
+//! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
 //! of other pools are copied when sent. There are no offloads: checksums and cutting are done in
 //! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
 //! delivers bad ones: see [`netdev::set_transmit_checksum`].

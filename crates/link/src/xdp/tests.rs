@@ -1,6 +1,8 @@
 //! AF_XDP on one end of a virtual pair, the kernel's own sockets on the other.
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use millstream_packet::{Checksum, PoolConfig};
@@ -331,6 +333,47 @@ fn queues_share_memory_and_program() {
         send(link, &bench.pool, vec![shape.build(&bench.pool)]);
         assert_eq!(host.recv(&mut [0; 2000]).unwrap(), 99);
     }
+}
+
+/// Set in the process that is to be killed: the namespace of its link.
+const KILLED: &str = "MILLSTREAM_TEST_XDP_NAMESPACE";
+
+#[test]
+fn a_killed_process_leaves_nothing_attached() {
+    if let Some(netns) = std::env::var_os(KILLED) {
+        let pool = Pool::new(PoolConfig::fixed(1024)).unwrap();
+        let netns = Some(netns.into());
+        let config = XdpConfig { interface: "ms0".into(), netns, ..XdpConfig::default() };
+        let _link = Xdp::open(&config, &pool).unwrap();
+        println!("\nattached");
+        poll(&mut [], Some(Duration::from_secs(60))).unwrap();
+        return;
+    }
+    let Some(bench) = bench(1500, 1) else { return };
+    let path = bench.near.path();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), path.file_name().unwrap().display());
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["a_killed_process_leaves_nothing_attached", "--nocapture"])
+        .env(KILLED, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let attached = lines.map_while(Result::ok).any(|line| line == "attached");
+    let host = bench.far_socket(HOST);
+    let near = socket(&bench.near, (IpAddr::from(BESIDE), 8000).into());
+    let mac = bench.near.run(|| netdev::mac("ms0").unwrap()).unwrap();
+    bench.far.run(|| netdev::add_neighbor("ms1", BESIDE.into(), mac)).unwrap().unwrap();
+    near.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let arrives = || {
+        host.send_to(b"kernel", (IpAddr::from(BESIDE), 8000)).unwrap();
+        near.recv(&mut [0; 100]).is_ok()
+    };
+    let before = arrives();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(attached && !before, "the other process had the interface");
+    assert!((0..100).any(|_| arrives()), "and the kernel has it again");
 }
 
 #[test]
