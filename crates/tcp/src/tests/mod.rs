@@ -5,4 +5,5 @@ mod goodput;
 pub(crate) mod harness;
 mod random;
 mod script;
+mod tables;
 mod transfer;
