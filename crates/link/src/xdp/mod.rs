@@ -172,7 +172,6 @@ impl Xdp {
             let first = links.first().map(|link| link.socket.fd.as_raw_fd());
             let (socket, mut more) = bind(config, index, queue, extent, first, has_fragments)?;
             notes.append(&mut more);
-            attachment.insert(queue, socket.fd.as_raw_fd())?;
             let zero_copy = socket.is_zero_copy();
             let mut link = Self {
                 socket,
@@ -192,6 +191,8 @@ impl Xdp {
                 stats: LinkStats::default(),
             };
             link.refill(pool);
+            // Only now: what comes before there are frames would be dropped.
+            attachment.insert(queue, link.socket.fd.as_raw_fd())?;
             links.push(link);
         }
         Ok(links)
