@@ -1,8 +1,10 @@
 //! The command line: names, help, and the parsing of `--set`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use millstream_lab::experiment::{FACTORS, Overrides, STACKS, builtins};
 
 /// Measures TCP over the kernel's stack and over Millstream, side by side.
@@ -26,6 +28,9 @@ pub enum Command {
     Show(Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(Report),
+    /// Join two TAP devices by a path with delay, loss, a rate limit and other faults
+    #[command(after_long_help = crate::impair::HELP)]
+    Impair(crate::impair::Impair),
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]
     Worker {
@@ -49,10 +54,10 @@ pub struct Run {
     #[arg(long, value_name = "FACTOR=A,B", value_parser = setting)]
     pub set: Vec<Setting>,
     /// Seconds that each run measures
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub duration: Option<f64>,
     /// Seconds of warm-up before that
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub warmup: Option<f64>,
     /// Seed of the order of runs; drawn when not given, and recorded
     #[arg(long, value_name = "N")]
@@ -147,6 +152,23 @@ impl Run {
     }
 }
 
+/// What was wrong with a command line, and what to do.
+pub fn in_one_line(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
+    let text = error.render().to_string();
+    let missing = error.kind() == DisplayHelpOnMissingArgumentOrSubcommand;
+    let what = text.split_once("Usage: ").map_or(text.as_str(), |(what, _)| what);
+    let lines = what.lines().map(str::trim);
+    let kept = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let sentence = kept.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+    let sentence = if missing { "a command is missing" } else { &sentence };
+    let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
+    let given = words.skip(1).next().unwrap_or_default();
+    let commands = Arguments::command();
+    let command = commands.find_subcommand(given).filter(|command| !command.is_hide_set());
+    let help = command.map_or_else(String::new, |command| format!("{} ", command.get_name()));
+    format!("{sentence}; see `millstream {help}--help`")
+}
+
 /// Built-ins and factors, for `run --help`.
 fn run_help() -> String {
     use std::fmt::Write;
@@ -166,11 +188,39 @@ fn run_help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_not_understood_is_one_line_with_what_to_do() {
+        let cases: [(&[&str], &str); 8] = [
+            (&[], "a command is missing; see `millstream --help`"),
+            (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
+            (
+                &["run"],
+                "the following required arguments were not provided: <EXPERIMENT>; \
+                 see `millstream run --help`",
+            ),
+            (
+                &["run", "x", "--repeat", "3"],
+                "unexpected argument '--repeat' found; a similar argument exists: '--repeats'; \
+                 see `millstream run --help`",
+            ),
+            (&["run", "x", "--repeats", "many"], "millstream run --help"),
+            (&["run", "x", "--set", "streams"], "write it as factor=a,b"),
+            (&["show"], "<ID>; see `millstream show --help`"),
+            (&["report", "x", "--out"], "a value is required for '--out <DIR>'"),
+        ];
+        for (words, expected) in cases {
+            let all = std::iter::once("millstream").chain(words.iter().copied());
+            let error = Arguments::try_parse_from(all.clone()).unwrap_err();
+            let line = in_one_line(&error, all.map(OsString::from));
+            assert!(line.contains(expected) && !line.contains('\n'), "{line}");
+            assert!(line.ends_with(" --help`"), "{line}");
+        }
     }
 
     #[test]

@@ -37,7 +37,38 @@ pub fn database(database: &Database) -> Result<PathBuf, Error> {
     Ok(file)
 }
 
-/// Writes the page of an experiment and gives its path.
+/// Makes the folder of the page and tries out that something can be written there: what is wrong
+/// is better known before the measuring than after it.
+pub fn prepare_folder(folder: &Path) -> Result<(), Error> {
+    let named = || format!("--out {}", folder.display());
+    fs::create_dir_all(folder).map_err(Error::file(named()))?;
+    let trial = folder.join(format!(".millstream-{}.part", std::process::id()));
+    let tried = fs::write(&trial, "x");
+    let _ = fs::remove_file(&trial);
+    tried.map_err(Error::file(named()))
+}
+
+/// Tries out that the file of `--json` can be written. What it holds stays until there is
+/// something new.
+pub fn prepare_json(path: &Path) -> Result<(), Error> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let existed = path.symlink_metadata().is_ok();
+    // A pipe is opened when its reader may be there: at the end.
+    if path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
+        return Ok(());
+    }
+    let opened = fs::File::options().append(true).create(true).open(path);
+    opened.map_err(Error::file(format!("--json {}", path.display())))?;
+    if !existed {
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Writes the page of an experiment and gives its path. It is written aside and renamed: whoever
+/// ends the program meanwhile does not leave half a page.
 pub fn write_page(
     folder: &Path,
     experiment: &ExperimentRecord,
@@ -46,7 +77,12 @@ pub fn write_page(
     let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
     let path = folder.join(format!("{}.html", experiment.id));
-    fs::write(&path, html).map_err(Error::file(path.display().to_string()))?;
+    let part = folder.join(format!(".{}.part", experiment.id));
+    let written = fs::write(&part, html).and_then(|()| fs::rename(&part, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(Error::file(path.display().to_string()))?;
     Ok(path)
 }
 

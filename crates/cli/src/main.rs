@@ -1,7 +1,8 @@
 //! The `millstream` command: runs experiments of the laboratory, lists and
-//! shows what was kept, writes reports.
+//! shows what was kept, writes reports, and makes paths bad on purpose.
 
 mod arguments;
+mod impair;
 mod kept;
 mod progress;
 mod run;
@@ -14,17 +15,33 @@ use millstream_lab::error::Error;
 use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
         Command::Run(run) => run::run(&run),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),
+        Command::Impair(impair) => impair::impair(&impair),
     };
     match done {
         Ok(code) => code,
         Err(error) => fail(&error),
+    }
+}
+
+/// Help and version as they are; a command line that is not understood as one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    match error.kind() {
+        DisplayHelp | DisplayVersion => match kept::out(&error.render().to_string()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        _ => fail(&Error::Refused(arguments::in_one_line(error, std::env::args_os()))),
     }
 }
 

@@ -22,6 +22,8 @@ use crate::progress::Progress;
 pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
+    kept::prepare_folder(&arguments.out)?;
+    arguments.json.as_deref().map_or(Ok(()), kept::prepare_json)?;
     let state = StateDir::locate()?;
     for line in state.sweep()? {
         eprintln!("{line}");
@@ -40,16 +42,12 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let seconds = definition.duration_s + definition.warmup_s;
     let mut keeper =
         Keeper { store, progress: Progress::new(seconds), experiment: None, runs: vec![] };
-    let done = runner::run(&definition, &setting, &mut keeper);
+    let done = runner::run(&definition, &setting, &mut keeper).map(drop);
     keeper.progress.end();
     let Keeper { experiment, runs, .. } = keeper;
-    if let Some(experiment) = experiment {
-        finish(arguments, &experiment, &runs, &file)?;
-        if done.is_ok() {
-            return Ok(verdict(&runs));
-        }
-    }
-    done.map(|_| ExitCode::SUCCESS)
+    // Whatever ended it, what was measured is shown, and what came first is said last.
+    let shown = experiment.map_or(Ok(()), |one| finish(arguments, &one, &runs, &file));
+    done.and(shown).map(|()| verdict(&runs))
 }
 
 /// A definition by the name of a built-in experiment or from a file.
@@ -98,9 +96,10 @@ impl Observer for Keeper {
     }
 
     fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
+        // Also a run that cannot be kept is shown.
+        self.runs.push(run.clone());
         self.store.save_run(run).map_err(kept::stored)?;
         self.progress.run_ended(run);
-        self.runs.push(run.clone());
         Ok(())
     }
 
@@ -110,7 +109,7 @@ impl Observer for Keeper {
     }
 }
 
-/// Table, page and JSON of what was finished.
+/// Table, page and JSON of what was finished. One that fails does not keep the others from coming.
 fn finish(
     arguments: &Run,
     experiment: &ExperimentRecord,
@@ -122,15 +121,22 @@ fn finish(
         return Ok(());
     }
     let report = Report::new(experiment, runs);
-    let page = kept::write_page(&arguments.out, experiment, &report)?;
-    let kept = format!("Kept: {} in {}", experiment.id, file.display());
-    let summary = format!("{}\nPage: {}\n{kept}\n", report.text(), shown(&page));
-    match &arguments.json {
-        // JSON alone on the standard output: what people read goes beside it.
-        Some(path) if path == Path::new("-") => eprint!("{summary}"),
-        _ => kept::out(&summary)?,
+    let page = kept::write_page(&arguments.out, experiment, &report);
+    let mut summary = format!("{}\n", report.text());
+    if let Ok(page) = &page {
+        summary.push_str(&format!("Page: {}\n", shown(page)));
     }
-    arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs))
+    summary.push_str(&format!("Kept: {} in {}\n", experiment.id, file.display()));
+    let printed = match &arguments.json {
+        // JSON alone on the standard output: what people read goes beside it.
+        Some(path) if path == Path::new("-") => {
+            eprint!("{summary}");
+            Ok(())
+        }
+        _ => kept::out(&summary),
+    };
+    let written = arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs));
+    page.map(drop).and(printed).and(written)
 }
 
 fn shown(path: &Path) -> String {

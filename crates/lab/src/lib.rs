@@ -6,6 +6,7 @@ pub mod environment;
 pub mod error;
 pub mod experiment;
 pub mod hosts;
+pub mod impair;
 pub mod integrity;
 pub mod leftovers;
 pub mod limits;

@@ -54,6 +54,12 @@ pub const LAST_WORDS_MS: u64 = 200;
 /// How old a marker that nobody can read must be before it is removed: a younger one may be
 /// another runner's, in the middle of being written.
 pub const UNREADABLE_MARKER_S: u64 = 60;
+/// Longest name of an interface.
+pub const INTERFACE_NAME_BYTES: usize = 15;
+/// Packets that the kernel queues towards a device of `impair`.
+pub const IMPAIR_QUEUE_PACKETS: usize = 4096;
+/// How long the forwarding loop sleeps when no frame is free, until some have left.
+pub const IMPAIR_DRY_MS: u64 = 1;
 /// How long the machine is looked at before the first run.
 pub const LOOK_BEFORE_MS: u64 = 300;
 /// CPUs busy with other work that are worth a note.

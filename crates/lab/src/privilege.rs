@@ -61,6 +61,21 @@ pub fn obtain() -> (Privilege, Option<String>) {
     }
 }
 
+/// Becomes nobody, for good, where this process is root: for commands that have opened what they
+/// need and go on for long. Where it is not possible everything stays as it is.
+pub fn give_up_root() {
+    use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+    const NOBODY: u32 = 65534;
+    if !geteuid().is_root() {
+        return;
+    }
+    let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let _ = setgroups(&[]);
+    if setresgid(gid, gid, gid).is_ok() {
+        let _ = setresuid(uid, uid, uid);
+    }
+}
+
 fn enter_user_namespace() -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| match error {

@@ -1,8 +1,13 @@
 //! A folder, a database and the command, for tests of whole runs.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+#![allow(dead_code, reason = "not every test file needs everything")]
 
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use millstream_lab::netlink::Netlink;
 use millstream_lab::record::RunRecord;
 use millstream_lab::store::Store;
 
@@ -38,7 +43,6 @@ impl Place {
     }
 
     /// The runs of the only kept experiment.
-    #[allow(dead_code, reason = "not every test file needs it")]
     pub fn runs(&self) -> Vec<RunRecord> {
         let store = Store::open_existing(&self.database()).unwrap();
         let experiment = store.latest(None).unwrap().expect("an experiment is kept");
@@ -46,7 +50,6 @@ impl Place {
     }
 
     /// A file in this place.
-    #[allow(dead_code, reason = "not every test file needs it")]
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
         std::fs::write(&path, text).unwrap();
@@ -61,7 +64,6 @@ impl Drop for Place {
 }
 
 /// True where hosts can be made; else says that the test is skipped.
-#[allow(dead_code, reason = "not every test file needs it")]
 pub fn hosts_possible() -> bool {
     let possible =
         millstream_lab::privilege::may_make_namespaces() && Path::new("/dev/net/tun").exists();
@@ -75,4 +77,57 @@ pub fn hosts_possible() -> bool {
 pub fn words(output: &Output) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n--- stderr\n{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// Starts a long experiment and waits until a run is kept and the next one goes.
+pub fn begun(place: &Place) -> Child {
+    let arguments = ["run", "first-look", "--repeats", "50", "--duration", "0.4", "--warmup", "0"];
+    let child =
+        place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let kept = || {
+        let store = Store::open_existing(&place.database()).ok()?;
+        let experiment = store.latest(None).ok()??;
+        Some(store.runs(&experiment.id).ok()?.len())
+    };
+    wait_for("a finished run", || kept().is_some_and(|n| n > 0));
+    wait_for("a worker", || !workers_of(child.id()).is_empty());
+    child
+}
+
+pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Process numbers of the workers that this process has started.
+pub fn workers_of(parent: u32) -> Vec<u32> {
+    let mine = format!("worker\0{parent}\0");
+    let listed = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.ends_with(&mine))
+    })
+    .collect()
+}
+
+/// A namespace lives as long as a process in it or a mount of it.
+pub fn nothing_is_left(pid: u32, place: &Place) {
+    wait_for("the end of the workers", || workers_of(pid).is_empty());
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let held = |line: &&str| line.contains(" nsfs ") && line.contains("ms-");
+    assert_eq!(mounts.lines().find(held), None, "a namespace is held by a mount");
+    let interfaces = Netlink::route().unwrap().interfaces().unwrap();
+    assert!(interfaces.iter().all(|i| !i.name.starts_with("ms-")), "{interfaces:?}");
+    let markers = markers(place);
+    assert!(markers.is_empty(), "{markers:?}");
+}
+
+/// Marker files of the test's own state folder.
+pub fn markers(place: &Place) -> Vec<PathBuf> {
+    let folder = place.folder.join("millstream");
+    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    listed.map(|entry| entry.path()).collect()
 }

@@ -8,6 +8,7 @@ mod one;
 mod process;
 mod results;
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,6 +40,19 @@ impl Interrupt {
                 .map_err(Error::host("watch for signals"))?;
         }
         Ok(interrupt)
+    }
+
+    /// A descriptor that is readable once SIGINT, SIGTERM or SIGHUP has come: for sleeping on it.
+    pub fn waker(&self) -> Result<UnixStream, Error> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let watch = || {
+            let (read, write) = UnixStream::pair()?;
+            for signal in [SIGINT, SIGTERM, SIGHUP] {
+                signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+            }
+            Ok(read)
+        };
+        watch().map_err(Error::host("watch for signals"))
     }
 
     /// Raises it.

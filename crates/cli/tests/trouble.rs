@@ -1,0 +1,163 @@
+//! What goes wrong from outside: places that cannot be written, a full disk, workers that die, two
+//! experiments at once.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use common::{Place, begun, hosts_possible, nothing_is_left, wait_for, words, workers_of};
+use millstream_lab::record::RunRecord;
+use millstream_lab::store::Store;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[test]
+fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
+    let place = Place::new("unwritable");
+    let file = place.write("file", "not a folder");
+    let file = file.to_str().unwrap();
+    let below = format!("{file}/below");
+    let folder = place.folder.to_str().unwrap();
+    let nowhere = format!("{folder}/no/such/folder.json");
+    for (option, value) in
+        [("--out", file), ("--out", &below), ("--json", folder), ("--json", &nowhere)]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["run", "first-look", option, value, "--db"]).arg(place.database());
+        if option == "--json" {
+            command.arg("--out").arg(place.folder.join("out"));
+        }
+        let output = command.env("XDG_RUNTIME_DIR", &place.folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(&format!("{option} {value}: ")), "{error}");
+        assert!(!place.database().exists(), "{option} {value}: nothing was begun");
+    }
+    for database in [below, "/proc/nothing.sqlite3".to_owned(), folder.to_owned()] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(["run", "first-look", "--db", &database, "--out"]);
+        command.arg(place.folder.join("out")).env("XDG_RUNTIME_DIR", &place.folder);
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+    }
+}
+
+/// Everything else stays readable: a JSON file that cannot be written keeps its place until then.
+#[test]
+fn trying_out_a_json_file_does_not_change_it() {
+    let place = Place::new("kept-json");
+    let json = place.write("runs.json", "{}");
+    let arguments = ["run", "first-look", "--json", json.to_str().unwrap(), "--db"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    command.args(arguments).arg("/proc/nothing.sqlite3").arg("--out").arg(place.folder.join("out"));
+    let output = command.env("XDG_RUNTIME_DIR", &place.folder).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(fs::read_to_string(json).unwrap(), "{}");
+    assert_eq!(fs::read_dir(place.folder.join("out")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_full_disk_ends_it_with_what_was_measured_shown() {
+    let place = Place::new("full");
+    let small = place.folder.join("small");
+    fs::create_dir(&small).unwrap();
+    let json = place.folder.join("runs.json");
+    let script = format!(
+        "mount -t tmpfs -o size=500k none {small} && exec {program} run first-look --stack millstream \
+         --set link=memory --repeats 60 --duration 0.1 --warmup 0 --db {small}/kept.sqlite3 \
+         --out {out} --json {json}",
+        small = small.display(),
+        program = env!("CARGO_BIN_EXE_millstream"),
+        out = place.folder.join("out").display(),
+        json = json.display(),
+    );
+    let begin = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).env("XDG_RUNTIME_DIR", &place.folder);
+        command.output().ok()
+    };
+    let trial = format!("mount -t tmpfs none {}", small.display());
+    let Some(output) =
+        begin(&trial).filter(|trial| trial.status.success()).and_then(|_| begin(&script))
+    else {
+        eprintln!("skipped: no mount namespace of one's own here");
+        return;
+    };
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let error = text.lines().last().unwrap();
+    assert!(error.starts_with("millstream: ") && error.contains("full"), "{text}");
+    assert!(text.contains("(unfinished)") && text.contains("Page: "), "{text}");
+    let lines = fs::read_to_string(json).unwrap();
+    let runs = lines.lines().map(|line| serde_json::from_str::<RunRecord>(line).unwrap()).count();
+    assert!((1..180).contains(&runs), "{runs} runs");
+    assert_eq!(fs::read_dir(place.folder.join("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_worker_that_dies_inside_the_window_ends_its_run_at_once() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("dies");
+    let file = place.write(
+        "long.toml",
+        "name = \"long\"\nworkload = \"tcp_stream\"\nrepeats = 1\nwarmup_s = 0\n\
+         duration_s = 3600\n[factors]\nstack = \"kernel\"\n",
+    );
+    let mut command = place.command(&["run", file.to_str().unwrap()]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    wait_for("two workers", || workers_of(pid).len() == 2);
+    // Until it moves data: then its data thread has used CPU time.
+    let worker = workers_of(pid)[0];
+    let busy = || {
+        let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        let ticks: Vec<u64> = stat.split(' ').skip(13).take(2).flat_map(str::parse).collect();
+        ticks.iter().sum::<u64>() > 20
+    };
+    wait_for("traffic", busy);
+    kill(Pid::from_raw(worker as i32), Signal::SIGKILL).unwrap();
+    let ended =
+        || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "));
+    wait_for("the end of the run, an hour before its window's", ended);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    let runs = place.runs();
+    let reasons = runs[0].validity.reasons.join("; ");
+    assert!(!runs[0].validity.valid && reasons.contains("worker: "), "{reasons}");
+    nothing_is_left(pid, &place);
+}
+
+#[test]
+fn two_experiments_at_once_know_of_each_other() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("two");
+    let first = begun(&place);
+    let arguments = ["run", "first-look", "--stack", "kernel", "--repeats", "1"];
+    let mut second = place.command(&arguments);
+    let output = second.args(["--duration", "1", "--warmup", "0"]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(words(&output).contains("  ! Another experiment (ms-"), "{}", words(&output));
+    let (first_pid, second_runs) = (first.id(), place.runs());
+    assert!(second_runs.iter().all(|run| run.validity.valid), "each has hosts of its own");
+    let kept = || Store::open_existing(&place.database()).unwrap().experiments().unwrap();
+    let oldest = kept().pop().unwrap();
+    let runs_of_first =
+        || Store::open_existing(&place.database()).unwrap().runs(&oldest.id).unwrap();
+    let noted = || {
+        let noted = |run: &RunRecord| run.notes.iter().any(|note| note.contains("ran beside this"));
+        runs_of_first().iter().any(noted)
+    };
+    assert!(noted(), "the first one's runs say so too");
+    kill(Pid::from_raw(first_pid as i32), Signal::SIGINT).unwrap();
+    let output = first.wait_with_output().unwrap();
+    assert!(output.status.code() == Some(130) && output.status.signal().is_none());
+    nothing_is_left(first_pid, &place);
+}

@@ -1,0 +1,119 @@
+//! Two TAP devices joined by a path with faults: a netem for machines without it.
+//!
+//! What the kernel sends into one device comes out of the other after loss, delay, jitter, reordering,
+//! duplication, corruption and a rate limit, in each direction as asked, from a seed. The devices end
+//! with the process, in whatever way it ends.
+
+mod bridge;
+mod change;
+mod units;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use millstream::link::netdev::run_in;
+use millstream::link::{LinkError, Tap, TapConfig};
+
+pub use bridge::{Bridge, Way, until_interrupted};
+pub use change::{Change, KEYS, describe};
+pub use units::{duration, prefix};
+
+use crate::error::Error;
+use crate::limits;
+use crate::netlink::Netlink;
+
+/// One of the two devices.
+#[derive(Clone, Debug, Default)]
+pub struct EndConfig {
+    /// Its name.
+    pub name: String,
+    /// Where it is made: a name in /run/netns, or a path; `None`: here.
+    pub netns: Option<String>,
+    /// Addresses to give it, with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl EndConfig {
+    /// The path of the namespace.
+    fn namespace(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(name) = &self.netns else { return Ok(None) };
+        let path = if name.contains('/') {
+            PathBuf::from(name)
+        } else {
+            Path::new("/run/netns").join(name)
+        };
+        if path.exists() {
+            return Ok(Some(path));
+        }
+        Err(Error::Refused(format!(
+            "no network namespace '{name}' ({}); make it with `ip netns add`, or give a path such \
+             as /proc/PID/ns/net",
+            path.display()
+        )))
+    }
+
+    /// What is wrong with the name, when something is.
+    fn check(&self) -> Result<(), Error> {
+        let name = &self.name;
+        let fits = (1..=limits::INTERFACE_NAME_BYTES).contains(&name.len());
+        let plain = name.bytes().all(|b| b.is_ascii_graphic() && !b"/:%".contains(&b));
+        if fits && plain && name != "." && name != ".." {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "'{name}' cannot be the name of a device; allowed: 1 to {} characters without blanks, \
+             '/', ':' and '%'",
+            limits::INTERFACE_NAME_BYTES
+        )))
+    }
+
+    /// Makes the device and brings it up.
+    ///
+    /// # Errors
+    /// A name or namespace that cannot be, or what the system refused, with what is needed.
+    pub fn open(&self, mtu: usize, offload: bool) -> Result<(Tap, KernelDrops), Error> {
+        self.check()?;
+        let netns = self.namespace()?;
+        let config = TapConfig {
+            name: Some(self.name.clone()),
+            netns: netns.clone(),
+            mtu,
+            offload,
+            host_addresses: self.addresses.clone(),
+            queue_packets: Some(limits::IMPAIR_QUEUE_PACKETS),
+            ..TapConfig::default()
+        };
+        let tap = Tap::open(&config).map_err(|error| self.refused(&error))?;
+        let counters = run_in(netns.as_deref(), Netlink::route).ok().and_then(Result::ok);
+        Ok((tap, KernelDrops { name: self.name.clone(), counters }))
+    }
+
+    fn refused(&self, error: &LinkError) -> Error {
+        let busy = |e: &LinkError| {
+            matches!(e, LinkError::System { error, .. }
+            if matches!(error.kind(), std::io::ErrorKind::ResourceBusy | std::io::ErrorKind::InvalidInput))
+        };
+        let hint = if error.is_not_permitted() {
+            "; it needs root (CAP_NET_ADMIN) and /dev/net/tun"
+        } else if busy(error) {
+            "; is there a device of that name already?"
+        } else {
+            ""
+        };
+        Error::Refused(format!("cannot make '{}': {error}{hint}", self.name))
+    }
+}
+
+/// What the kernel dropped at a device.
+pub struct KernelDrops {
+    name: String,
+    counters: Option<Netlink>,
+}
+
+impl KernelDrops {
+    /// Packets dropped at the kernel's side of the device; `None` when it cannot be asked.
+    pub fn count(&mut self) -> Option<u64> {
+        let counters = self.counters.as_mut()?;
+        counters.interface(&self.name).ok().map(|interface| interface.dropped)
+    }
+}
