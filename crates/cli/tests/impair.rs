@@ -164,7 +164,8 @@ fn delay_and_loss_are_what_the_far_side_sees() {
     assert_eq!((lost.1, duplicated.1), (0, 0), "the way back is another");
     let passed = summary.row("passed on").0;
     assert_eq!(passed + lost.0, entered + duplicated.0);
-    assert!(agrees(total, passed), "{total} arrived, {passed} passed on");
+    // The others may have been duplicated, too.
+    assert!((total..=total + 2 * others).contains(&passed), "{total} arrived, {passed} passed on");
 }
 
 #[test]
