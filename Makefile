@@ -36,8 +36,11 @@ loom:            ## every interleaving of what is lock-free
 	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link --release --lib loom_ --target-dir target/loom
 
 miri:            ## undefined behaviour in packet and wire; needs nightly Rust with the miri component
-	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri: absent; rustup toolchain install nightly --component miri"; exit 1; }
-	cargo +nightly miri test -p millstream-packet -p millstream-wire --lib --target-dir target/miri
+	@if cargo +nightly miri --version >/dev/null 2>&1; then \
+	  export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" PROPTEST_CASES=4; \
+	  cargo +nightly miri test -p millstream-packet --lib --target-dir target/miri && \
+	  cargo +nightly miri test -p millstream-wire --target-dir target/miri; \
+	else echo "miri: NOT RUN, it is absent: rustup toolchain install nightly --component miri"; fi
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS
 	@scripts/need g++:g++
