@@ -30,7 +30,7 @@ pub enum Command {
     Report(Report),
     /// Join two TAP devices by a path with delay, loss, a rate limit and other faults
     #[command(after_long_help = crate::impair::HELP)]
-    Impair(crate::impair::Impair),
+    Impair(Box<crate::impair::Impair>),
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]
     Worker {
@@ -153,7 +153,7 @@ impl Run {
 }
 
 /// What was wrong with a command line, and what to do.
-pub fn in_one_line(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
+pub fn in_one_line(error: &clap::Error, mut words: impl Iterator<Item = OsString>) -> String {
     let text = error.render().to_string();
     let missing = error.kind() == DisplayHelpOnMissingArgumentOrSubcommand;
     let what = text.split_once("Usage: ").map_or(text.as_str(), |(what, _)| what);
@@ -162,7 +162,7 @@ pub fn in_one_line(error: &clap::Error, words: impl Iterator<Item = OsString>) -
     let sentence = kept.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
     let sentence = if missing { "a command is missing" } else { &sentence };
     let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
-    let given = words.skip(1).next().unwrap_or_default();
+    let given = words.nth(1).unwrap_or_default();
     let commands = Arguments::command();
     let command = commands.find_subcommand(given).filter(|command| !command.is_hide_set());
     let help = command.map_or_else(String::new, |command| format!("{} ", command.get_name()));
