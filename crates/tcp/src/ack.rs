@@ -190,6 +190,7 @@ impl Connection {
     /// `una` moved: what waits for that.
     fn after_advance(&mut self, now: Instant) {
         self.tune_send_buffer();
+        self.raise_mss(now);
         if self.snd.una == self.snd.nxt {
             self.board.shrink_idle();
         }

@@ -44,11 +44,19 @@ pub(crate) struct Rare {
     pub(crate) reorderings: u32,
     pub(crate) ce_segments_in: u32,
     pub(crate) ecn_reductions: u32,
+    pub(crate) black_holes: u32,
+    /// No counter, but as rare: the path carries less than both ends would.
+    pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
 }
 
 impl Counters {
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    #[inline]
+    pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
+        self.rare.as_ref()?.path_limit
     }
 }
 
@@ -179,6 +187,8 @@ pub struct TcpInfo {
     /// Segments with data that arrived marked, and reductions that the peer's echoes of marks caused.
     pub ce_segments_in: u32,
     pub ecn_reductions: u32,
+    /// Times that large segments vanished and smaller ones were tried.
+    pub black_holes: u32,
     /// Time with data outstanding or waiting.
     pub busy_us: u64,
     pub rwnd_limited_us: u64,
@@ -265,6 +275,7 @@ impl Connection {
             reorderings: rare.reorderings,
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,
+            black_holes: rare.black_holes,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,
             sndbuf_limited_us: limited.sndbuf_ns / 1000,

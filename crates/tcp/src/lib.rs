@@ -27,6 +27,7 @@ pub mod isn;
 pub mod limits;
 mod ordered;
 mod pacing;
+mod path_mtu;
 mod rack;
 mod ranges;
 mod reassembly;

@@ -4,6 +4,12 @@
 pub const DEFAULT_MSS_V4_BYTES: u16 = 536;
 /// Segment size assumed when the peer's SYN names none, IPv6 (RFC 9293 3.7.1).
 pub const DEFAULT_MSS_V6_BYTES: u16 = 1220;
+/// Segment size tried when larger ones seem to vanish: with 40 bytes of headers RFC 8899's BASE_PLPMTU, 1,200.
+pub const BLACK_HOLE_MSS_BYTES: u16 = 1160;
+/// Time-outs in a row of a large segment that make it try the smaller size: three happen by congestion.
+pub const BLACK_HOLE_TIMEOUTS: u8 = 4;
+/// Time after which a larger segment is tried again (RFC 1191 6.3, RFC 8899 5.1.1).
+pub const MTU_RAISE_S: u64 = 600;
 /// Smallest segment size that a peer or a router can press on us.
 pub const MIN_MSS_BYTES: u16 = 88;
 /// Largest payload of one super-segment; the IP length field bounds it.

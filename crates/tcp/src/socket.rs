@@ -218,12 +218,8 @@ impl Connection {
         if mss >= self.config.mss.min(self.snd.peer_mss) {
             return;
         }
-        self.config.mss = mss;
-        if !self.state.is_synchronized() {
-            return;
-        }
-        self.set_mss();
-        if self.snd.una < self.snd.nxt {
+        self.limit_mss(now, mss);
+        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
             let (una, nxt) = (self.snd.una, self.snd.nxt);
             self.board.mark_lost(una, nxt);
             self.recovery.force_resend = true;

@@ -188,6 +188,8 @@ impl Connection {
         }
         if shut {
             self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
+        } else {
+            self.suspect_black_hole(now);
         }
         self.enter_loss(now);
         // RFC 6298 5.5 and 5.6

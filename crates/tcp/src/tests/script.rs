@@ -443,5 +443,5 @@ fn conversations() {
         }
     }
     assert!(failed.is_empty(), "{} of {count} conversations failed: {failed:#?}", failed.len());
-    assert!(count >= 30, "only {count} conversations found");
+    assert!(count >= 150, "only {count} conversations found");
 }
