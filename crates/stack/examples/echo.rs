@@ -16,7 +16,7 @@ use std::net::{Ipv6Addr, Shutdown, SocketAddr};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 use millstream::{Error, SocketId};
-use support::{Options, StatsLine, announce, fail, parsed};
+use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, fail, parsed};
 
 const READ_BYTES: usize = 65_536;
 
@@ -73,7 +73,8 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
     announce(&format!("on port {port}, TCP and UDP"));
     let mut clients: HashMap<SocketId, Client> = HashMap::new();
     let mut events = Vec::new();
-    loop {
+    let interrupted = Interrupted::of(stack);
+    while !interrupted.is_set() {
         events.clear();
         stack.wait(stats.patience(), &mut events)?;
         stats.tick(stack);
@@ -93,6 +94,9 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
             }
         }
     }
+    drop((clients, listener));
+    stack.finish(LAST_MOMENT)?;
+    Ok(())
 }
 
 fn main() {

@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 
 use millstream::SocketId;
 use millstream::local::{Stack, TcpListener, TcpStream};
-use support::{Options, StatsLine, announce, fail, parsed};
+use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, fail, parsed};
 
 /// A request's header must fit.
 const REQUEST_BYTES: usize = 16 * 1024;
@@ -322,7 +322,8 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
     announce(&format!("on port {port}, HTTP"));
     let mut clients: HashMap<SocketId, Client> = HashMap::new();
     let mut events = Vec::new();
-    loop {
+    let interrupted = Interrupted::of(stack);
+    while !interrupted.is_set() {
         events.clear();
         stack.wait(stats.patience(), &mut events)?;
         stats.tick(stack);
@@ -340,6 +341,9 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
             }
         }
     }
+    drop((clients, listener));
+    stack.finish(LAST_MOMENT)?;
+    Ok(())
 }
 
 fn main() {

@@ -13,7 +13,7 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use millstream::net::{Placement, Stack, UdpSocket};
-use support::{Options, announce, fail, parsed};
+use support::{Interrupted, Options, announce, fail, parsed};
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let placement = Placement { cpu, ..Placement::default() };
@@ -21,9 +21,17 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let socket = UdpSocket::bind(&stack, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
     announce(&format!("on port {port}, UDP"));
     let mut bytes = vec![0; 65_536];
+    let end = stack.clone();
+    let interrupted = Interrupted::watch(move || end.shutdown());
     loop {
-        let (len, from) = socket.recv_from(&mut bytes)?;
-        socket.send_to(&bytes[..len], from)?;
+        let served = socket
+            .recv_from(&mut bytes)
+            .and_then(|(len, from)| socket.send_to(&bytes[..len], from));
+        match served {
+            // The engine has ended, and the device with it.
+            Err(_) if interrupted.is_set() => return Ok(()),
+            served => served?,
+        };
     }
 }
 

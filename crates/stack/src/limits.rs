@@ -40,7 +40,8 @@ pub struct Limits {
     pub addresses: usize,
     /// Bytes of TCP payload that one connection may send before the others get their turn.
     pub transmit_budget_bytes: usize,
-    /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again.
+    /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again; a
+    /// segment counts as 16 KiB at least.
     pub transmit_turn_bytes: usize,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
@@ -71,6 +72,11 @@ impl Default for Limits {
         }
     }
 }
+
+/// What a segment counts of a turn's budget at least. With the default budget of 1 MiB a turn sends some
+/// 64 packets of the wire's size, as many as it takes from a link: they are received while they are still
+/// in the processor's cache, and answers do not outrun what they answer.
+pub const SEGMENT_COST_BYTES: usize = 16 * 1024;
 
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
 /// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be

@@ -139,3 +139,39 @@ fn datagrams_both_ways() {
         }
     }
 }
+
+#[test]
+fn a_ring_that_comes_before_the_sleep_is_not_lost() {
+    let pool = common::pool();
+    let stack = Stack::new(millstream::Engine::new(common::config(&pool, 1)).expect("an engine"));
+    let waker = stack.engine().waker();
+    waker.wake();
+    // Would sleep for ever without it: there are no links, timers or events.
+    stack.wait(None, &mut Vec::new()).expect("wait");
+    std::thread::spawn(move || waker.wake());
+    stack.wait(None, &mut Vec::new()).expect("wait");
+}
+
+#[test]
+fn what_was_written_before_the_end_arrives() {
+    const TOTAL: usize = 3_000_000;
+    let addr = both_families(19)[0];
+    hosts(
+        PairConfig { offload: false, ..PairConfig::default() },
+        |stack| {
+            let mut stream = TcpStream::connect(stack, addr).expect("connect");
+            send_pattern(&mut stream, TOTAL, 100_000);
+            drop(stream);
+            assert!(stack.finish(std::time::Duration::from_secs(60)).expect("an end"));
+        },
+        |stack, ready| {
+            let listener = TcpListener::bind(stack, addr, 8).expect("bind");
+            ready();
+            let (mut stream, _) = listener.accept().expect("accept");
+            receive_pattern(&mut stream, TOTAL);
+            assert_eq!(stream.read(&mut [0; 1]).expect("the end"), 0);
+            drop(stream);
+            stack.finish(std::time::Duration::from_secs(60)).expect("an end");
+        },
+    );
+}

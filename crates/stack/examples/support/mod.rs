@@ -4,11 +4,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::exit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use millstream::link::{Tap, TapConfig};
 use millstream::local::Stack;
 use millstream::route::Prefix;
-use millstream::{Engine, EngineConfig};
+use millstream::{Engine, EngineConfig, Waker};
 
 /// The options common to all examples.
 pub const OPTIONS: &str = "--tap NAME --address IP/LEN... [--gateway IP]... [--host-address IP/LEN]... \
@@ -129,6 +132,45 @@ pub fn announce(text: &str) {
     use std::io::Write;
     println!("listening {text}");
     let _ = std::io::stdout().flush();
+}
+
+/// How long connections have to end after an interrupt.
+pub const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// Whether the user wants the program to end: SIGINT or SIGTERM has come.
+#[derive(Clone, Default)]
+pub struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    /// From now on a signal is remembered, then `tell` is called, in a thread of its own. A second
+    /// signal ends the program at once.
+    pub fn watch(tell: impl Fn() + Send + 'static) -> Self {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        let interrupted = Self::default();
+        let set = interrupted.clone();
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+            .unwrap_or_else(|error| fail(&error.to_string()));
+        std::thread::spawn(move || {
+            let mut signals = signals.forever();
+            signals.next();
+            set.0.store(true, Ordering::SeqCst);
+            tell();
+            signals.next();
+            exit(130);
+        });
+        interrupted
+    }
+
+    /// As [`Interrupted::watch`], for a stack in this thread: its wait ends.
+    pub fn of(stack: &Stack) -> Self {
+        let waker: Waker = stack.engine().waker();
+        Self::watch(move || waker.wake())
+    }
+
+    /// Whether a signal has come.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 /// Prints what the engine counted, when the option asks for it and a second has passed.

@@ -22,10 +22,10 @@ const DRY_PAUSE: Duration = Duration::from_millis(1);
 ///
 /// ```text
 ///             engine                              others
-///   writes    asleep: true before it sleeps,      asleep: false (swap), by who wakes it
-///             false after
-///   reads     whatever others announce,           asleep, after announcing
-///             after writing asleep
+///   writes    asleep: true before it sleeps,      rung: true; then asleep: false (swap), by who
+///             false after; rung: false            wakes it
+///   reads     whatever others announce, and       asleep, after announcing
+///             rung, after writing asleep
 /// ```
 /// All of it in the order of sequentially consistent operations: either the engine sees the announcement
 /// before it sleeps, or the announcer sees that it sleeps.
@@ -35,11 +35,17 @@ pub struct Waker(Arc<Shared>);
 struct Shared {
     event: EventFd,
     asleep: AtomicBool,
+    /// Somebody rang while it did not sleep: the next sleep is not begun.
+    rung: AtomicBool,
 }
 
 impl Waker {
-    /// Wakes the engine if it sleeps: at most one system call per sleep, however many call.
+    /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call per
+    /// sleep, however many call.
     pub fn wake(&self) {
+        if !self.0.rung.load(Ordering::SeqCst) {
+            self.0.rung.store(true, Ordering::SeqCst);
+        }
         if self.0.asleep.load(Ordering::SeqCst) && self.0.asleep.swap(false, Ordering::SeqCst) {
             self.0.event.signal();
         }
@@ -64,7 +70,11 @@ pub(super) struct Sleeper {
 
 impl Sleeper {
     pub fn new(busy_poll: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared { event: EventFd::new()?, asleep: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            event: EventFd::new()?,
+            asleep: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+        });
         let entries = Vec::with_capacity(8);
         Ok(Self {
             shared,
@@ -127,7 +137,7 @@ impl Engine {
         self.sleeper.vain = 0;
     }
 
-    /// Whether [`Waker::wake`] has ended a sleep since this was last asked.
+    /// Whether [`Waker::wake`] has ended a sleep, or kept the engine from one, since this was last asked.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.sleeper.woken)
     }
@@ -169,8 +179,8 @@ impl Engine {
             if dry { Some(limit.map_or(DRY_PAUSE, |limit| limit.min(DRY_PAUSE))) } else { limit };
         let shared = Arc::clone(&self.sleeper.shared);
         shared.asleep.store(true, Ordering::SeqCst);
-        let mut rung = false;
-        if !busy() && self.prepare_links(dry) {
+        let mut rung = shared.rung.load(Ordering::SeqCst);
+        if !rung && !busy() && self.prepare_links(dry) {
             self.out.stats.sleeps += 1;
             poll(&mut self.sleeper.entries, limit)?;
             rung = self.sleeper.entries[0].ready;
@@ -180,6 +190,7 @@ impl Engine {
         // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
         if !shared.asleep.swap(false, Ordering::SeqCst) || rung {
             self.sleeper.woken = true;
+            shared.rung.store(false, Ordering::SeqCst);
             shared.event.clear();
         }
         Ok(())

@@ -13,7 +13,7 @@ use millstream_wire::tcp::{self, TcpHeader};
 use super::Engine;
 use super::output::{Output, Way};
 use super::path::Path;
-use crate::limits::HEADROOM_BYTES;
+use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stats::DropReason;
@@ -45,10 +45,9 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            let budget = self.limits.transmit_budget_bytes.min(left);
-            let (sent, any, served) = serve(&mut self.out, socket, now, budget);
+            let budget = self.limits.transmit_budget_bytes;
+            let (any, served) = serve(&mut self.out, socket, now, budget, &mut left);
             progress |= any;
-            left = left.saturating_sub(sent);
             match served {
                 Served::Done => {
                     socket.dirty = false;
@@ -94,10 +93,8 @@ impl Engine {
         if self.push_left == 0 {
             return;
         }
-        let budget = budget.min(self.push_left);
         self.blocked = false;
-        let (sent, _, served) = serve(&mut self.out, socket, now, budget);
-        self.push_left = self.push_left.saturating_sub(sent);
+        let (_, served) = serve(&mut self.out, socket, now, budget, &mut self.push_left);
         if matches!(served, Served::Done) {
             self.tcp.collect_events(slot, &mut self.events);
         }
@@ -111,14 +108,15 @@ impl Engine {
     }
 }
 
-/// Sends what a connection has to send, up to `budget` bytes of payload or one segment beyond. Returns
-/// the bytes of payload sent, whether anything was, and how it ended.
+/// Sends what a connection has to send, up to `budget` bytes of payload or one segment beyond, as long as
+/// something is `left` of the turn's budget. Returns whether anything was sent, and how it ended.
 fn serve(
     out: &mut Output,
     socket: &mut TcpSocket,
     now: Instant,
     budget: usize,
-) -> (usize, bool, Served) {
+    left: &mut usize,
+) -> (bool, Served) {
     let mut sent = 0;
     let mut any = false;
     loop {
@@ -129,7 +127,7 @@ fn serve(
         if let Some(way) = way
             && out.room(now, way.link) == 0
         {
-            return (sent, any, Served::Blocked);
+            return (any, Served::Blocked);
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
         socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
@@ -137,18 +135,19 @@ fn serve(
             socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
-            return (sent, any, if dry { Served::Blocked } else { Served::Done });
+            return (any, if dry { Served::Blocked } else { Served::Done });
         };
         let Some(way) = way else {
             out.stats.drop(DropReason::NoRoute);
-            return (sent, any, Served::Done);
+            return (any, Served::Done);
         };
         any = true;
         sent += segment.payload_len as usize;
+        *left = left.saturating_sub(SEGMENT_COST_BYTES.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
-        if sent >= budget {
-            return (sent, any, Served::More);
+        if sent >= budget || *left == 0 {
+            return (any, Served::More);
         }
     }
 }

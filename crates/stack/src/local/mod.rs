@@ -104,6 +104,25 @@ impl Stack {
         Ok(())
     }
 
+    /// Brings connections that were closed to their end before the program ends: takes turns until none
+    /// has anything left to send or to wait for (TIME-WAIT aside), `patience` at most, and resets those
+    /// that are left then, among them all that the application still holds. True when none was left.
+    pub fn finish(&self, patience: Duration) -> io::Result<bool> {
+        let mut engine = self.engine();
+        let until = engine.refresh_time() + patience;
+        while engine.has_unfinished() && engine.now() < until {
+            let left = until.saturating_duration_since(engine.now());
+            engine.run_once(Some(left))?;
+        }
+        let over = !engine.has_unfinished();
+        if !over {
+            let ids: Vec<SocketId> = engine.sockets().map(|socket| socket.id).collect();
+            ids.into_iter().for_each(|id| engine.tcp_abort(id));
+            while engine.flush_if_due() {}
+        }
+        Ok(over)
+    }
+
     /// Repeats `call` with turns between until it does not block any more.
     fn block<T>(
         &self,
