@@ -31,9 +31,11 @@ impl Place {
         self.folder.join("kept.sqlite3")
     }
 
-    /// `millstream` with these arguments, its database and folder in this place.
+    /// `millstream` with these arguments, its database and folder in this place. A shell's background job has
+    /// SIGINT ignored and hands that on; env(1) undoes it, then becomes the program.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_millstream")]);
         command.args(arguments).arg("--db").arg(self.database());
         if arguments[0] == "run" || arguments[0] == "report" {
             command.arg("--out").arg(self.folder.join("out"));
