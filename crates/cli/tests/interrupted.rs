@@ -84,6 +84,14 @@ fn a_second_interrupt_ends_it_at_once_and_the_next_start_tidies_up() {
     nothing_is_left(pid, &place);
 }
 
+/// Whether a process still has SIGINT ignored, as a shell's background job hands it on.
+fn ignores_interrupts(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 2 != 0)
+}
+
 #[test]
 fn an_interrupt_at_any_moment_leaves_nothing() {
     if !hosts_possible() {
@@ -96,6 +104,7 @@ fn an_interrupt_at_any_moment_leaves_nothing() {
         command.args(["--warmup", "0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         let pid = child.id();
+        wait_for("interrupts to count", || !ignores_interrupts(pid));
         sleep(Duration::from_millis(after_ms));
         kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
         let output = child.wait_with_output().unwrap();
