@@ -1,6 +1,8 @@
 //! The `millstream` command: runs experiments of the laboratory, lists and
 //! shows what was kept, writes reports, and makes paths bad on purpose.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod impair;
 mod kept;

@@ -1,5 +1,7 @@
 //! The laboratory: workloads on hosts in namespaces, probes, runs, records, statistics, reports.
 
+#![forbid(unsafe_code)]
+
 pub mod record;
 
 pub mod environment;

@@ -10,6 +10,8 @@
 //!
 //! Nothing here does input or output or reads a clock: `now` is an argument.
 
+#![forbid(unsafe_code)]
+
 pub mod address;
 pub mod limits;
 mod neighbor;

@@ -19,6 +19,8 @@
 //!
 //! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`].
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod demux;
 mod engine;

@@ -15,6 +15,8 @@
 //!            reassembly          congestion
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod ack;
 mod config;
 pub mod congestion;

@@ -6,6 +6,8 @@
 //! says how long the header was. An `emit` writes into a buffer that the caller
 //! has made long enough, and panics when it is not.
 
+#![forbid(unsafe_code)]
+
 pub mod arp;
 mod bytes;
 pub mod checksum;

@@ -6,12 +6,12 @@
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
+//! use millstream::link::{Tap, TapConfig};
 //! use millstream::{Engine, EngineConfig, local};
 //!
-//! # fn link() -> Box<dyn millstream::link::Link> { unimplemented!() }
 //! # fn main() -> std::io::Result<()> {
 //! let mut engine = Engine::new(EngineConfig::default())?;
-//! let link = engine.add_link(link())?;
+//! let link = engine.add_link(Box::new(Tap::open(&TapConfig::default())?))?;
 //! engine.add_address(link, "10.70.0.2/24".parse().expect("a prefix"))?;
 //! let stack = local::Stack::new(engine);
 //! let mut stream = local::TcpStream::connect(&stack, "10.70.0.1:7".parse().expect("an address"))?;
