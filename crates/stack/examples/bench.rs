@@ -6,6 +6,9 @@
 //! cargo run --release --example bench -- pair-rr [--offload]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net]
 //! ```
+//! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
+//! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
+//!
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
 //! their own (`unshare -n`).
 
@@ -28,6 +31,8 @@ struct Options {
     buffer: usize,
     call: usize,
     busy_poll_us: u64,
+    stages: u32,
+    turn_bytes: usize,
 }
 
 fn main() {
@@ -43,9 +48,17 @@ fn main() {
         buffer: 4 << 20,
         call: 128 << 10,
         busy_poll_us: 50,
+        stages: 0,
+        turn_bytes: millstream::Limits::default().transmit_turn_bytes,
     };
+    let mut words = words.peekable();
     while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let mut number = || {
+            words
+                .next_if(|next| !next.starts_with("--"))
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
+        };
         match word.as_str() {
             "--offload" => o.offload = true,
             "--no-offload" => o.offload = false,
@@ -56,6 +69,8 @@ fn main() {
             "--mtu" => o.mtu = number(),
             "--buffer" => o.buffer = number(),
             "--call" => o.call = number(),
+            "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
+            "--turn-bytes" => o.turn_bytes = number(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
             other => return eprintln!("error: unknown option {other}"),
         }
@@ -73,6 +88,8 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
     config.tcp.send_buffer_bytes = o.buffer;
     config.tcp.recv_buffer_bytes = o.buffer;
     config.busy_poll = Duration::from_micros(o.busy_poll_us);
+    config.stage_sample = o.stages;
+    config.limits.transmit_turn_bytes = o.turn_bytes;
     config
 }
 
@@ -163,6 +180,18 @@ fn pair_bulk(o: &Options) {
     );
     println!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
     println!("{}", a.memory());
+    for engine in [&a, &b].into_iter().filter(|_| o.stages != 0) {
+        show_stages(engine.stats());
+    }
+}
+
+/// Where an engine's time went, and how large its batches were.
+fn show_stages(stats: &millstream::EngineStats) {
+    println!("{}", stats.stages);
+    for (name, sizes) in stats.batches.named() {
+        let text: Vec<String> = sizes.counts().map(|(at, n)| format!("{at}:{n}")).collect();
+        println!("{name:20} {}", text.join(" "));
+    }
 }
 
 fn pair_rr(o: &Options) {
@@ -358,5 +387,8 @@ fn our_side(
             s.tcp_rx_merged,
             s.drops_by_name().collect::<Vec<_>>()
         );
+        if o.stages != 0 {
+            show_stages(&s);
+        }
     }
 }

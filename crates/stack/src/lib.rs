@@ -30,6 +30,7 @@ pub mod local;
 pub mod net;
 mod slab;
 pub mod socket;
+mod stages;
 pub mod stats;
 pub mod timer;
 
@@ -42,6 +43,7 @@ pub use millstream_route as route;
 pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
+pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{DropReason, EngineStats};
 
 /// The README's code compiles.

@@ -2,6 +2,9 @@
 
 use millstream_wire::Malformed;
 
+use crate::clock::Clock;
+use crate::stages::{Batches, StageTimes};
+
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
         /// Why the stack itself dropped a packet that was well formed. Malformed packets are counted by
@@ -135,11 +138,18 @@ pub struct EngineStats {
     pub drops: [u64; DropReason::COUNT],
     /// Drops of malformed packets, by [`Malformed::index`].
     pub malformed: [u64; Malformed::COUNT],
+    /// Sizes of its batches.
+    pub batches: Batches,
+    /// Where its time goes, as far as it is sampled.
+    pub stages: StageTimes,
 }
 
-impl Default for EngineStats {
-    fn default() -> Self {
+impl EngineStats {
+    /// Nothing counted; one turn in `stage_sample` is going to be timed (0: none).
+    pub(crate) fn new(clock: Clock, stage_sample: u32) -> Self {
         Self {
+            batches: Batches::default(),
+            stages: StageTimes::new(clock, stage_sample),
             turns: 0,
             idle_turns: 0,
             sleeps: 0,
@@ -165,9 +175,7 @@ impl Default for EngineStats {
             malformed: [0; Malformed::COUNT],
         }
     }
-}
 
-impl EngineStats {
     /// Counts a drop.
     #[inline]
     pub(crate) fn drop(&mut self, reason: DropReason) {

@@ -11,6 +11,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::Engine;
 use super::addresses::Destination;
+use crate::stages::Stage;
 use crate::stats::DropReason;
 
 /// Most bytes of headers that are ever gathered into one frame.
@@ -43,14 +44,24 @@ impl Engine {
             };
             slot.more = self.received.is_full();
             received += count;
+            let stats = &mut self.out.stats;
+            if count == 0 {
+                stats.stages.mark(Stage::Poll, 0);
+                continue;
+            }
+            stats.batches.receive_packets.add(count);
+            stats.stages.mark(Stage::Receive, count);
             if !slot.capabilities.rx_merge {
                 let joined = self.merger.merge(&mut self.received, slot.capabilities.medium);
                 self.out.stats.tcp_rx_merged += joined as u64;
+                self.out.stats.stages.mark(Stage::Merge, count);
             }
             while let Some(packet) = self.received.pop() {
                 self.link_input(now, LinkId(index as u16), packet);
             }
+            self.out.stats.stages.mark(Stage::Ingress, count);
             self.tcp_stage(now);
+            self.out.stats.stages.mark(Stage::Tcp, count);
         }
         self.out.stats.rx_packets += received as u64;
         received

@@ -55,6 +55,9 @@ pub struct EngineConfig {
     /// How long the engine looks for work before it sleeps, at most; it learns by itself when that is in
     /// vain. Zero sleeps at once.
     pub busy_poll: Duration,
+    /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
+    /// nothing.
+    pub stage_sample: u32,
     /// The clock.
     pub clock: Clock,
 }
@@ -68,6 +71,7 @@ impl EngineConfig {
             seed: None,
             tcp: Config::default(),
             busy_poll: limits::BUSY_POLL_DEFAULT,
+            stage_sample: 0,
             clock: Clock::new(),
         }
     }
@@ -119,7 +123,7 @@ pub struct Engine {
 impl Engine {
     /// An engine without links.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
-        let EngineConfig { pool, limits, seed, tcp, busy_poll, clock } = config;
+        let EngineConfig { pool, limits, seed, tcp, busy_poll, stage_sample, clock } = config;
         let seed = match seed {
             Some(seed) => seed,
             None => system_seed()?,
@@ -134,7 +138,7 @@ impl Engine {
                 table,
                 neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
                 addresses: Default::default(),
-                stats: EngineStats::default(),
+                stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
                 links: Vec::new(),
@@ -222,6 +226,11 @@ impl Engine {
     /// Counters so far.
     pub fn stats(&self) -> &EngineStats {
         &self.out.stats
+    }
+
+    /// Has the stages of one turn in `every` timed from now on; 0 stops it. What was seen is kept.
+    pub fn set_stage_sample(&mut self, every: u32) {
+        self.out.stats.stages.set_every(every);
     }
 
     /// What a link counted.

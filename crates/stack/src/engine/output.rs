@@ -12,6 +12,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use super::addresses::{Addresses, is_link_local};
 use super::rate::RateLimit;
 use crate::limits::HEADROOM_BYTES;
+use crate::stages::Stage;
 use crate::stats::{DropReason, EngineStats};
 
 /// A link with what waits for it.
@@ -192,8 +193,13 @@ impl LinkSlot {
             self.queue.drain().for_each(drop);
             return false;
         }
+        stats.stages.mark(Stage::Egress, self.queue.len());
         match self.link.transmit(now, pool, &mut self.queue) {
-            Ok(taken) => taken != 0,
+            Ok(taken) => {
+                stats.batches.transmit_packets.add(taken);
+                stats.stages.mark(Stage::Transmit, taken);
+                taken != 0
+            }
             Err(error) => {
                 self.failed = Some(error);
                 false

@@ -10,6 +10,7 @@ use millstream_link::sys::{EventFd, PollEntry, poll};
 use millstream_packet::Instant;
 
 use super::{Engine, Turn};
+use crate::stages::Stage;
 
 /// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
 /// polling has proved vain.
@@ -167,6 +168,7 @@ impl Engine {
         let polled = self.sleeper.idle_since.is_some();
         if self.sleeper.keeps_polling(now) {
             std::hint::spin_loop();
+            self.out.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }
         let limit = match (self.memory.rest(now, &self.out.pool), limit) {
@@ -185,7 +187,11 @@ impl Engine {
             poll(&mut self.sleeper.entries, limit)?;
             rung = self.sleeper.entries[0].ready;
             let woke = self.refresh_time();
-            self.sleeper.slept(polled, woke.saturating_duration_since(now));
+            let length = woke.saturating_duration_since(now);
+            self.sleeper.slept(polled, length);
+            let stats = &mut self.out.stats;
+            stats.batches.sleep_us.add(length.as_micros() as usize);
+            stats.stages.mark(Stage::Sleep, 1);
         }
         // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
         if !shared.asleep.swap(false, Ordering::SeqCst) || rung {

@@ -12,6 +12,7 @@ use crate::limits::EPHEMERAL_FIRST;
 use crate::socket::listener::Listener;
 use crate::socket::tcp::{TcpSocket, plain};
 use crate::socket::{Readiness, SocketId, SocketKind};
+use crate::stages::Stage;
 
 impl Engine {
     /// Listens on `addr` with the engine's TCP configuration. See [`Engine::tcp_listen_with`].
@@ -167,7 +168,9 @@ impl Engine {
     /// Copies received bytes into `buffer`; 0 is the orderly end of the stream.
     #[inline]
     pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.out.stats.stages.mark(Stage::Application, 0);
         let result = self.with_conn(id, |socket, _| socket.conn.read(buffer))?;
+        self.out.stats.stages.mark(Stage::Read, 1);
         result.map_err(read_error)
     }
 
@@ -181,7 +184,9 @@ impl Engine {
     /// Copies bytes into the send queue, as many as it takes.
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+        self.out.stats.stages.mark(Stage::Application, 0);
         let result = self.with_conn(id, |socket, out| socket.conn.write(&out.pool, data))?;
+        self.out.stats.stages.mark(Stage::Write, 1);
         result.map_err(write_error)
     }
 

@@ -39,6 +39,7 @@ impl Engine {
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut progress = false;
         let mut left = self.limits.transmit_turn_bytes;
+        let mut count = 0;
         let rounds = self.tcp.dirty.len().min(self.limits.transmit_connections);
         for _ in 0..rounds {
             let Some(slot) = self.tcp.dirty.pop_front() else { break };
@@ -48,6 +49,7 @@ impl Engine {
             let budget = self.limits.transmit_budget_bytes;
             let (any, served) = serve(&mut self.out, socket, now, budget, &mut left);
             progress |= any;
+            count += usize::from(any);
             match served {
                 Served::Done => {
                     socket.dirty = false;
@@ -73,6 +75,9 @@ impl Engine {
                     .is_some_and(|socket| socket.conn.is_starved_of_frames());
                 break;
             }
+        }
+        if progress {
+            self.out.stats.batches.served_connections.add(count);
         }
         progress
     }
@@ -119,7 +124,7 @@ fn serve(
 ) -> (bool, Served) {
     let mut sent = 0;
     let mut any = false;
-    loop {
+    let served = loop {
         let way = match socket.path.way(out.generations()) {
             Some(way) => Some(way),
             None => out.find_path(now, &socket.tuple, socket.scope, &mut socket.path),
@@ -127,7 +132,7 @@ fn serve(
         if let Some(way) = way
             && out.room(now, way.link) == 0
         {
-            return (any, Served::Blocked);
+            break Served::Blocked;
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
         socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
@@ -135,11 +140,11 @@ fn serve(
             socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
-            return (any, if dry { Served::Blocked } else { Served::Done });
+            break if dry { Served::Blocked } else { Served::Done };
         };
         let Some(way) = way else {
             out.stats.drop(DropReason::NoRoute);
-            return (any, Served::Done);
+            break Served::Done;
         };
         any = true;
         sent += segment.payload_len as usize;
@@ -147,9 +152,13 @@ fn serve(
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
         if sent >= budget || *left == 0 {
-            return (any, Served::More);
+            break Served::More;
         }
+    };
+    if sent != 0 {
+        out.stats.batches.served_bytes.add(sent);
     }
+    (any, served)
 }
 
 /// For a connection without a route: what it makes is counted and dropped.

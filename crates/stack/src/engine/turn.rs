@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::Engine;
+use crate::stages::Stage;
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,7 @@ impl Engine {
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.time = self.time.max(now);
         let now = self.time;
+        self.out.stats.stages.begin_turn();
         self.out.stats.turns += 1;
         self.out.routes.refresh();
         self.blocked = false;
@@ -31,8 +33,10 @@ impl Engine {
         let mut progress = self.out.flush(now);
         progress |= self.receive(now) != 0;
         progress |= self.timers(now);
+        self.out.stats.stages.mark(Stage::Timers, 0);
         progress |= self.transmit(now);
         progress |= self.out.flush(now);
+        self.out.stats.stages.mark(Stage::Egress, 0);
         if self.out.pool.growth_wanted() {
             let _ = self.out.pool.grow();
         }
@@ -43,6 +47,7 @@ impl Engine {
     /// Sends what calls since the last turn have made ready, without looking for what arrived.
     pub fn flush(&mut self) {
         let now = self.time;
+        self.out.stats.stages.mark(Stage::Application, 0);
         self.blocked = false;
         self.transmit(now);
         self.out.flush(now);
