@@ -5,12 +5,47 @@
 //! chooses remote addresses and ports, so the hash is keyed (SipHash-1-3).
 
 use std::hash::Hasher;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub use millstream_tcp::FourTuple as FlowKey;
 use siphasher::sip::SipHasher13;
 
 use crate::limits;
+
+/// The ends of a flow in as little room as they fit, for tables of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedKey {
+    local: [u8; 16],
+    remote: [u8; 16],
+    local_port: u16,
+    remote_port: u16,
+    v6: bool,
+}
+
+impl PackedKey {
+    /// Packs addresses; both are of one family, without scope.
+    pub fn new(key: &FlowKey) -> Self {
+        Self {
+            local: octets16(key.local.ip()),
+            remote: octets16(key.remote.ip()),
+            local_port: key.local.port(),
+            remote_port: key.remote.port(),
+            v6: key.local.is_ipv6(),
+        }
+    }
+
+    /// The addresses again.
+    pub fn unpack(&self) -> FlowKey {
+        let ip = |octets: [u8; 16]| match self.v6 {
+            true => IpAddr::V6(octets.into()),
+            false => IpAddr::V6(octets.into()).to_canonical(),
+        };
+        FlowKey {
+            local: SocketAddr::new(ip(self.local), self.local_port),
+            remote: SocketAddr::new(ip(self.remote), self.remote_port),
+        }
+    }
+}
 
 /// A secret for hashing flows.
 #[derive(Clone, Copy)]
@@ -64,6 +99,9 @@ pub struct FlowTable {
 pub struct TableFull;
 
 impl FlowTable {
+    /// Memory for each flow of the limit, at most: two places and rounding up to a power of two.
+    pub const ENTRY_BYTES: usize = 4 * size_of::<u64>();
+
     /// A table for `limit` flows at most half full.
     pub fn new(limit: usize) -> Self {
         let places = (limit.max(8) * 2).next_power_of_two();
@@ -231,6 +269,7 @@ mod tests {
         for key in [v4, v6] {
             assert_eq!(HashKey(1, 2).flow(&key), HashKey(1, 2).flow(&key));
             assert_ne!(HashKey(1, 2).flow(&key), HashKey(1, 3).flow(&key));
+            assert_eq!(PackedKey::new(&key).unpack(), key);
         }
     }
 }

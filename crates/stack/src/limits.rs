@@ -9,7 +9,7 @@ pub const DEMUX_PROBES: usize = 48;
 /// Limits of one engine. Each field says what gives way when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// TCP connections, half-open, open and in TIME-WAIT together. A connect is refused
+    /// TCP connections, in TIME-WAIT or not; unfinished handshakes do not count. A connect is refused
     /// (`AddrNotAvailable`), a SYN is dropped and counted; the oldest connection in TIME-WAIT gives way
     /// first.
     pub connections: usize,
@@ -19,9 +19,12 @@ pub struct Limits {
     pub udp_sockets: usize,
     /// ICMP echo sockets. A further one is refused.
     pub icmp_sockets: usize,
-    /// Connections of one listener whose handshake is not finished. A further SYN is dropped and
-    /// counted; the peer repeats it.
+    /// Unfinished handshakes of one listener. A further SYN is answered by a cookie or dropped
+    /// ([`millstream_tcp::CookieMode`]), and counted.
     pub syn_queue: usize,
+    /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each. What
+    /// happens beyond is the same.
+    pub syn_queue_bytes: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
@@ -57,6 +60,7 @@ impl Default for Limits {
             udp_sockets: 4_096,
             icmp_sockets: 256,
             syn_queue: 1_024,
+            syn_queue_bytes: 1 << 20,
             backlog: 4_096,
             datagram_queue_bytes: 1 << 20,
             time_wait: 16_384,

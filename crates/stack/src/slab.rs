@@ -18,6 +18,9 @@ struct Slot<T> {
 
 const CHUNK: usize = 64;
 
+/// What a slot takes beside its value: generation, presence, and its place in the list of free ones.
+pub const SLOT_OVERHEAD_BYTES: usize = 12;
+
 impl<T> Slab<T> {
     /// An empty slab that holds `limit` values at most.
     pub fn new(limit: usize) -> Self {

@@ -89,6 +89,33 @@ drop_reasons! {
     ResetRateLimit = "reset_rate_limit",
 }
 
+/// A listener's queues as they stand, and what it counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerStats {
+    /// Handshakes that are not finished.
+    pub half_open: usize,
+    /// Connections that wait to be accepted.
+    pub ready: usize,
+    /// As many may wait.
+    pub backlog: usize,
+    /// SYNs that arrived, without those sent again for an unfinished handshake.
+    pub syns: u64,
+    /// SYNs dropped because the queue of unfinished handshakes was full.
+    pub syn_queue_full: u64,
+    /// SYNs, and last steps of handshakes, dropped because the accept queue was full.
+    pub accept_queue_full: u64,
+    /// SYNs answered by a cookie.
+    pub cookies_sent: u64,
+    /// Cookies that came back.
+    pub cookies_accepted: u64,
+    /// ACKs that might have brought a cookie back and did not.
+    pub cookies_refused: u64,
+    /// Handshakes that the peer never finished.
+    pub timed_out: u64,
+    /// Handshakes that the peer reset.
+    pub reset: u64,
+}
+
 /// Counters of one engine. They only grow.
 #[derive(Clone, Debug)]
 pub struct EngineStats {
@@ -106,7 +133,7 @@ pub struct EngineStats {
     pub tx_packets: u64,
     /// Bytes of them, link headers included.
     pub tx_bytes: u64,
-    /// TCP segments taken in by a connection.
+    /// TCP segments taken in by a connection or an unfinished handshake.
     pub tcp_rx_segments: u64,
     /// Segments that were joined to the one before, and so saved a walk through the machine.
     pub tcp_rx_merged: u64,
@@ -120,6 +147,14 @@ pub struct EngineStats {
     pub tcp_active_opens: u64,
     /// Connections that began with a peer's SYN.
     pub tcp_passive_opens: u64,
+    /// SYN-ACKs sent again, because their time was over or the SYN came again.
+    pub tcp_syn_acks_repeated: u64,
+    /// SYNs answered by a cookie.
+    pub tcp_cookies_sent: u64,
+    /// Cookies that came back and became a connection.
+    pub tcp_cookies_accepted: u64,
+    /// ACKs that might have brought a cookie back and did not.
+    pub tcp_cookies_refused: u64,
     /// UDP datagrams delivered to a socket.
     pub udp_rx: u64,
     /// UDP datagrams sent.
@@ -164,6 +199,10 @@ impl EngineStats {
             tcp_resets: 0,
             tcp_active_opens: 0,
             tcp_passive_opens: 0,
+            tcp_syn_acks_repeated: 0,
+            tcp_cookies_sent: 0,
+            tcp_cookies_accepted: 0,
+            tcp_cookies_refused: 0,
             udp_rx: 0,
             udp_tx: 0,
             icmp_echo_answered: 0,

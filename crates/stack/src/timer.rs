@@ -49,6 +49,9 @@ pub struct Wheel {
 }
 
 impl Wheel {
+    /// Memory for each timer.
+    pub const TIMER_BYTES: usize = size_of::<Node>();
+
     /// An empty wheel standing at `now`.
     pub fn new(now: Instant) -> Self {
         Self {

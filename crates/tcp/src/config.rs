@@ -44,6 +44,18 @@ pub enum EcnMode {
     Request,
 }
 
+/// When a listener answers a SYN by a cookie instead of keeping it (RFC 4987).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CookieMode {
+    /// A SYN that finds the queue of unfinished handshakes full is dropped.
+    Never,
+    /// Such a SYN is answered by a cookie.
+    #[default]
+    WhenFull,
+    /// Every SYN is: nothing is kept for any.
+    Always,
+}
+
 /// Parameters of a connection. `Default` suits a host on a 1,500-byte link.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -69,6 +81,8 @@ pub struct Config {
     pub sack: bool,
     /// Explicit congestion notification.
     pub ecn: EcnMode,
+    /// SYN cookies; of listeners.
+    pub syn_cookies: CookieMode,
     /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate pace always.
     pub pacing: bool,
     /// Congestion control.
@@ -103,6 +117,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             ecn: EcnMode::Accept,
+            syn_cookies: CookieMode::WhenFull,
             pacing: false,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,

@@ -467,4 +467,4 @@ pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
 
 // An idle connection is this and, once `compact` was called, nothing on the heap but counters of trouble: it
 // leaves room for what its owner knows about it within 1 KiB.
-const _: () = assert!(size_of::<Connection>() <= 976);
+const _: () = assert!(size_of::<Connection>() <= 984);

@@ -2,8 +2,8 @@
 //!
 //! Segments, calls of the application and the time go into a [`Connection`]; segments to send, data, and the next
 //! deadline come out. IPv4 and IPv6 differ here in nothing but the addresses of the [`FourTuple`]. Listeners
-//! belong to the owner: it makes a connection from a SYN with [`Connection::accept`], and answers what belongs to
-//! no connection with [`reset_for`].
+//! belong to the owner: it makes a connection from a SYN with [`Connection::accept`], or keeps a [`HalfOpen`] until the
+//! handshake is done or nothing at all ([`SynCookies`]), and answers what belongs to no connection with [`reset_for`].
 //!
 //! ```text
 //!            on_segment  on_timer                 poll_transmit  next_deadline
@@ -23,6 +23,7 @@ pub mod congestion;
 mod connection;
 mod ecn;
 mod error;
+mod half_open;
 mod handshake;
 mod info;
 pub mod isn;
@@ -46,16 +47,17 @@ mod timers;
 mod transmit;
 mod window;
 
-pub use config::{Config, EcnMode, FourTuple, Keepalive};
+pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use error::{ConnError, Refused};
+pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};
-pub use syn_cookie::SynCookies;
+pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
 pub use transmit::{PayloadMode, Segment, TransmitLimits};
 
 #[cfg(test)]

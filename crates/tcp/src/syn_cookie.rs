@@ -12,11 +12,13 @@
 //! Without them a connection from a cookie has none of these.
 
 use core::hash::Hasher;
+use core::time::Duration;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 use siphasher::sip::SipHasher24;
 
+use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::isn::hash_tuple;
@@ -31,6 +33,9 @@ const HASH_MASK: u32 = 0x00ff_ffff;
 /// Bits of the timestamp that carry options.
 const OPTION_MASK: u32 = 63;
 const NO_SHIFT: u32 = 15;
+
+/// How long after it was made a cookie can still be good.
+pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_S);
 
 /// Makes and checks cookies with a secret key. Keeps nothing: both calls are pure.
 #[derive(Clone)]
@@ -67,8 +72,9 @@ impl SynCookies {
             syn.flags = TcpFlags::SYN;
         }
         let isn = SeqNumber(self.make(&tuple, syn.seq, period(now), index as u32));
-        let mut answer =
-            Connection::accept(config.clone(), tuple, isn, ts_offset, &syn, now).syn_ack(now);
+        // whichever control it will have: this one takes no memory
+        let config = Config { congestion: CongestionKind::NewReno, ..config.clone() };
+        let mut answer = Connection::accept(config, tuple, isn, ts_offset, &syn, now).syn_ack(now);
         if let Some(timestamps) = answer.options.timestamps {
             let shift = syn.options.window_scale.filter(|_| answer.options.window_scale.is_some());
             let bits = shift.map_or(NO_SHIFT, |shift| u32::from(shift.min(14)))

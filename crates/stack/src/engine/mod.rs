@@ -1,6 +1,7 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
 mod addresses;
+mod admit;
 mod datagram;
 mod icmp;
 mod ingress;
@@ -24,7 +25,7 @@ use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{
     LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable,
 };
-use millstream_tcp::Config;
+use millstream_tcp::{Config, State};
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -144,7 +145,7 @@ impl Engine {
                 links: Vec::new(),
                 pool,
             },
-            tcp: TcpTable::new(&limits, &words(&seed, 1), now),
+            tcp: TcpTable::new(&limits, &words(&seed, 1), &words(&seed, 3), now),
             udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             events: EventQueue::default(),
@@ -351,6 +352,18 @@ impl Engine {
                 send_queue: info.send_queue_bytes as usize,
             }
         });
+        let unfinished = self.tcp.half_open.iter().map(|(entry, request)| {
+            let tuple = request.key.unpack();
+            SocketInfo {
+                id: SocketId::new(SocketKind::Tcp, HALF_OPEN_SLOTS + entry, 0),
+                kind: SocketKind::Tcp,
+                local: tuple.local,
+                remote: Some(tuple.remote),
+                state: State::SynReceived.name(),
+                receive_queue: 0,
+                send_queue: 0,
+            }
+        });
         let datagrams = self.udp.sockets.iter().map(|(_, socket)| SocketInfo {
             id: socket.id,
             kind: SocketKind::Udp,
@@ -360,12 +373,12 @@ impl Engine {
             receive_queue: socket.queue.len(),
             send_queue: 0,
         });
-        listeners.chain(connections).chain(datagrams)
+        listeners.chain(connections).chain(unfinished).chain(datagrams)
     }
 
-    /// Connections of any state, TIME-WAIT included.
+    /// Connections of any state, TIME-WAIT and unfinished handshakes included.
     pub fn connection_count(&self) -> usize {
-        self.tcp.sockets.len()
+        self.tcp.sockets.len() + self.tcp.half_open.len()
     }
 
     /// A number for choices that a stranger should not foresee (splitmix64 from the seed).
@@ -377,6 +390,9 @@ impl Engine {
         z ^ (z >> 31)
     }
 }
+
+/// What is no socket yet is shown under slot numbers that no socket has: its name finds nothing.
+const HALF_OPEN_SLOTS: u32 = 3 << 30;
 
 /// Six numbers from the seed, others for each `purpose`.
 fn words(seed: &[u8; 32], purpose: u8) -> [u64; 6] {

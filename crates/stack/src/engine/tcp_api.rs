@@ -13,6 +13,7 @@ use crate::socket::listener::Listener;
 use crate::socket::tcp::{TcpSocket, plain};
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stages::Stage;
+use crate::stats::ListenerStats;
 
 impl Engine {
     /// Listens on `addr` with the engine's TCP configuration. See [`Engine::tcp_listen_with`].
@@ -45,6 +46,8 @@ impl Engine {
             config: config.clone(),
             backlog: backlog.clamp(1, self.limits.backlog),
             half_open: 0,
+            cookies_until: None,
+            stats: ListenerStats::default(),
             ready: Default::default(),
             pending: Readiness::default(),
         };
@@ -67,6 +70,16 @@ impl Engine {
         self.listener(id).map(|listener| listener.local)
     }
 
+    /// The state of a listener's queues, and what it counted.
+    pub fn tcp_listener_stats(&mut self, id: SocketId) -> Result<ListenerStats, Error> {
+        self.listener(id).map(|listener| ListenerStats {
+            half_open: listener.half_open,
+            ready: listener.ready.len(),
+            backlog: listener.backlog,
+            ..listener.stats
+        })
+    }
+
     /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.
     pub fn tcp_accept(&mut self, id: SocketId) -> Result<(SocketId, SocketAddr), Error> {
         let slot = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
@@ -81,6 +94,10 @@ impl Engine {
             return;
         }
         self.tcp.listeners.remove(id.slot());
+        let unfinished = self.tcp.half_open.iter();
+        let unfinished = unfinished.filter(|(_, request)| request.value.listener == id.slot());
+        let unfinished: Vec<u32> = unfinished.map(|(entry, _)| entry).collect();
+        unfinished.into_iter().for_each(|entry| self.tcp.remove_half_open(entry));
         let orphans: Vec<u32> = self
             .tcp
             .sockets

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use millstream_packet::{Instant, Packet};
 use millstream_route::LinkId;
-use millstream_tcp::{Connection, FourTuple, State};
+use millstream_tcp::{FourTuple, State};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, Protocol};
@@ -14,19 +14,20 @@ use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpFlags, TcpHeader};
 use super::Engine;
 use super::addresses::Destination;
 use super::ingress::{Arrival, checksum_holds, gather};
+use crate::demux::PackedKey;
 use crate::stats::DropReason;
 
 /// Joined segments do not grow beyond what a super-segment can be.
 const JOINED_BYTES: usize = 65_535;
 
 /// A segment whose headers are read.
-struct Incoming {
-    tuple: FourTuple,
-    header: TcpHeader,
+pub(super) struct Incoming {
+    pub tuple: FourTuple,
+    pub header: TcpHeader,
     /// The payload alone; may be empty.
-    payload: Packet,
-    ecn: u8,
-    link: LinkId,
+    pub payload: Packet,
+    pub ecn: u8,
+    pub link: LinkId,
     slot: Option<u32>,
 }
 
@@ -160,64 +161,43 @@ impl Engine {
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
-    fn tcp_no_connection(&mut self, now: Instant, segment: Incoming) {
-        let Incoming { tuple, header, payload, link, .. } = segment;
-        if header.flags.syn()
-            && !header.flags.ack()
-            && !header.flags.rst()
+    fn tcp_no_connection(&mut self, now: Instant, mut segment: Incoming) {
+        let (tuple, flags) = (segment.tuple, segment.header.flags);
+        let hash = self.tcp.key.flow(&tuple);
+        // A segment before it in the batch may have made the connection.
+        segment.slot = self.tcp.find_hashed(hash, &tuple);
+        if segment.slot.is_some() {
+            return self.tcp_input(now, segment);
+        }
+        if let Some(entry) = self.tcp.half_open.find(hash, &PackedKey::new(&tuple)) {
+            return self.half_open_input(now, entry, segment);
+        }
+        if !flags.rst()
+            && flags.syn() != flags.ack()
             && let Some(listener) = self.tcp.listeners.find(tuple.local)
         {
-            return self.tcp_admit(now, listener, &tuple, &header, link);
+            if flags.syn() {
+                return self.tcp_admit(now, listener, hash, &segment);
+            }
+            match self.tcp_cookie_input(now, listener, segment) {
+                None => return,
+                Some(refused) => segment = refused,
+            }
         }
+        let Incoming { header, payload, link, .. } = segment;
         self.out.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, payload.len()) else { return };
         if !self.out.resets.allow(now) {
             return self.out.stats.drop(DropReason::ResetRateLimit);
         }
         match self.out.way(tuple.remote.ip(), Some(link)) {
-            Some(way) => self.out.send_reset(now, way, &tuple, &answer),
+            Some(way) => {
+                // RFC 9293, 3.10.7.1.
+                self.out.stats.tcp_resets += 1;
+                self.out.send_bare(now, way, &tuple, &answer);
+            }
             None => self.out.stats.drop(DropReason::NoRoute),
         }
-    }
-
-    /// A SYN for a listener.
-    fn tcp_admit(
-        &mut self,
-        now: Instant,
-        listener_slot: u32,
-        tuple: &FourTuple,
-        syn: &TcpHeader,
-        link: LinkId,
-    ) {
-        let Some(listener) = self.tcp.listeners.slots.get(listener_slot) else { return };
-        if listener.is_full() {
-            return self.out.stats.drop(DropReason::AcceptQueueFull);
-        }
-        if listener.half_open >= self.limits.syn_queue {
-            return self.out.stats.drop(DropReason::SynQueueFull);
-        }
-        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
-            return self.out.stats.drop(DropReason::NoRoute);
-        };
-        let config = listener.config.clone();
-        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
-            return self.out.stats.drop(DropReason::ConnectionLimit);
-        }
-        let config = with_mss(config, way.mtu, tuple);
-        let isn = self.tcp.isn.isn(tuple, now);
-        let ts_offset = self.tcp.isn.timestamp_offset(tuple);
-        let conn = Connection::accept(config, *tuple, isn, ts_offset, syn, now);
-        let Some(slot) = self.tcp.insert(conn, Some(link), Some(listener_slot)) else {
-            return self.out.stats.drop(DropReason::ConnectionLimit);
-        };
-        self.out.stats.tcp_passive_opens += 1;
-        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
-            socket.half_open = true;
-        }
-        if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
-            listener.half_open += 1;
-        }
-        self.tcp.mark_dirty(slot);
     }
 
     /// An ICMP error about a segment; whether there is such a connection and the segment can be its own
@@ -229,26 +209,28 @@ impl Engine {
         seq: SeqNumber,
         error: &Icmp,
     ) -> bool {
-        let Some(slot) = self.tcp.find(tuple) else { return false };
+        let Some(slot) = self.tcp.find(tuple) else {
+            return self.half_open_icmp_error(tuple, seq, is_hard(error));
+        };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
         match error {
             Icmp::PacketTooBig { mtu } => {
                 let mtu = u16::try_from(*mtu).unwrap_or(u16::MAX);
                 socket.conn.set_path_mtu(now, seq, mtu);
             }
-            Icmp::Unreachable(why) => {
-                let hard = matches!(
-                    why,
-                    Unreachable::Port | Unreachable::Protocol | Unreachable::Prohibited
-                );
-                socket.conn.on_icmp_error(now, seq, hard);
-            }
+            Icmp::Unreachable(_) => socket.conn.on_icmp_error(now, seq, is_hard(error)),
             _ => {}
         }
         self.tcp.collect_events(slot, &mut self.events);
         self.tcp.mark_dirty(slot);
         true
     }
+}
+
+/// The peer's host says that nobody is there.
+fn is_hard(error: &Icmp) -> bool {
+    use Unreachable::{Port, Prohibited, Protocol};
+    matches!(error, Icmp::Unreachable(Port | Protocol | Prohibited))
 }
 
 /// The configuration with the segment size that the link's MTU allows.

@@ -162,7 +162,7 @@ fn serve(
 }
 
 /// For a connection without a route: what it makes is counted and dropped.
-const NO_WAY: TransmitLimits =
+pub(super) const NO_WAY: TransmitLimits =
     TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
 
 /// What the link of `way` lets a connection do.
@@ -245,7 +245,11 @@ fn send_segment(
 
 /// A packet of TCP header and payload, with room for the other headers.
 #[inline]
-fn with_tcp_header(out: &Output, header: &TcpHeader, payload: Option<Packet>) -> Option<Packet> {
+pub(super) fn with_tcp_header(
+    out: &Output,
+    header: &TcpHeader,
+    payload: Option<Packet>,
+) -> Option<Packet> {
     let len = header.header_len();
     match payload {
         Some(payload) => {
@@ -256,19 +260,5 @@ fn with_tcp_header(out: &Output, header: &TcpHeader, payload: Option<Packet>) ->
             header.emit(packet.append(len)?);
             Some(packet)
         }
-    }
-}
-
-impl Output {
-    /// Answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).
-    pub fn send_reset(&mut self, now: Instant, way: Way, tuple: &FourTuple, header: &TcpHeader) {
-        let Some(mut packet) = with_tcp_header(self, header, None) else {
-            return self.stats.drop(DropReason::PoolExhausted);
-        };
-        let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
-        let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
-        self.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
-        self.stats.tcp_resets += 1;
-        self.send_ip(now, way, &ip, packet);
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
     pub(crate) fn has_unfinished(&self) -> bool {
-        self.tcp.sockets.len() > self.tcp.time_wait_count
+        self.tcp.sockets.len() > self.tcp.time_wait_count || self.tcp.half_open.len() != 0
     }
 
     /// Fires timers that are due; whether there were any.
@@ -81,8 +81,12 @@ impl Engine {
         if self.tcp.quiet_due.is_some_and(|due| due <= now) {
             self.tcp.sweep_quiet(now);
         }
+        let mut fired = false;
+        if self.tcp.half_open.wheel.next_deadline().is_some_and(|due| due <= now) {
+            fired = self.half_open_timers(now);
+        }
         if self.tcp.wheel.next_deadline().is_none_or(|due| due > now) {
-            return false;
+            return fired;
         }
         let mut due = [0; 64];
         let mut count = 0;
@@ -102,7 +106,7 @@ impl Engine {
             }
             self.tcp.arm(slot);
         }
-        count != 0
+        fired | (count != 0)
     }
 
     /// The earliest of all deadlines.
@@ -110,6 +114,7 @@ impl Engine {
         let links = self.out.links.iter().filter_map(|slot| slot.link.next_deadline());
         let others = [
             self.tcp.wheel.next_deadline(),
+            self.tcp.half_open.wheel.next_deadline(),
             self.out.neighbors.next_deadline(),
             self.tcp.quiet_due,
         ];

@@ -1,24 +1,42 @@
 //! Listeners: who may connect, and who has connected and waits to be accepted.
 //!
-//! Two queues per listener, each with its limit. Connections whose handshake is not finished are counted
-//! against `Limits::syn_queue`; finished ones wait in the accept queue, at most `backlog` of them. What
-//! happens at the limits is what Linux does: a SYN that finds either queue full is dropped, and the last
-//! ACK of a handshake that finds the accept queue full is dropped, too; the peer repeats either, so that a
-//! connection is late and not lost.
+//! Two queues per listener, each with its limit. Handshakes that are not finished are entries of some 100
+//! bytes in the engine's SYN queue, counted against `Limits::syn_queue` and, over all listeners,
+//! `Limits::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog` of them. What happens
+//! at the limits is what Linux does: a SYN that finds the SYN queue full is answered by a cookie
+//! (`Config::syn_cookies`), one that finds the accept queue full is dropped, and so is the last ACK of a
+//! handshake that finds the accept queue full; the peer repeats either, so that a connection is late and not
+//! lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use millstream_packet::Instant;
+use millstream_route::LinkId;
+use millstream_tcp::HalfOpen;
+
 use super::{Readiness, SocketId};
 use crate::slab::Slab;
+use crate::stats::ListenerStats;
+
+/// A handshake that is not finished.
+pub(crate) struct Request {
+    pub open: HalfOpen,
+    pub listener: u32,
+    /// The link that the SYN came by.
+    pub link: LinkId,
+}
 
 pub(crate) struct Listener {
     pub id: SocketId,
     pub local: SocketAddr,
     pub config: millstream_tcp::Config,
     pub backlog: usize,
-    /// Connections whose handshake is not finished.
+    /// Handshakes that are not finished.
     pub half_open: usize,
+    /// Until then a cookie that it has sent may come back.
+    pub cookies_until: Option<Instant>,
+    pub stats: ListenerStats,
     /// Slots of finished ones, in order of their finishing.
     pub ready: VecDeque<u32>,
     pub pending: Readiness,
@@ -111,6 +129,8 @@ mod tests {
                 config: millstream_tcp::Config::default(),
                 backlog: 1,
                 half_open: 0,
+                cookies_until: None,
+                stats: ListenerStats::default(),
                 ready: VecDeque::new(),
                 pending: Readiness::default(),
             };

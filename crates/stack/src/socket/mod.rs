@@ -2,6 +2,7 @@
 
 pub mod icmp;
 pub mod listener;
+pub(crate) mod mini;
 pub mod tcp;
 pub mod udp;
 

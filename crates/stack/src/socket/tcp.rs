@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
 use millstream_tcp::isn::IsnGenerator;
-use millstream_tcp::{Connection, FourTuple, State};
+use millstream_tcp::{Connection, FourTuple, State, SynCookies};
 
-use super::listener::Listeners;
+use super::listener::{Listeners, Request};
+use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey};
 use crate::limits::{self, Limits};
@@ -51,6 +52,9 @@ pub(crate) struct TcpTable {
     pub flows: FlowTable,
     pub key: HashKey,
     pub listeners: Listeners,
+    /// Handshakes that are not finished.
+    pub half_open: MiniTable<Request>,
+    pub cookies: SynCookies,
     /// Slots that may have something to send. A slot emptied meanwhile may still be named.
     pub dirty: VecDeque<u32>,
     pub wheel: Wheel,
@@ -69,10 +73,9 @@ pub(crate) struct TcpTable {
 }
 
 impl TcpTable {
-    pub fn new(limits: &Limits, seed: &[u64; 6], now: Instant) -> Self {
-        let mut isn_key = [0; 16];
-        isn_key[..8].copy_from_slice(&seed[0].to_ne_bytes());
-        isn_key[8..].copy_from_slice(&seed[1].to_ne_bytes());
+    /// Secrets come from `seed`, those of cookies from `cookie_seed`.
+    pub fn new(limits: &Limits, seed: &[u64; 6], cookie_seed: &[u64; 6], now: Instant) -> Self {
+        let half_open = limits.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
         Self {
             sockets: Slab::new(limits.connections),
             flows: FlowTable::new(limits.connections),
@@ -80,7 +83,9 @@ impl TcpTable {
             listeners: Listeners::new(limits.listeners),
             dirty: VecDeque::new(),
             wheel: Wheel::new(now),
-            isn: IsnGenerator::new(isn_key),
+            half_open: MiniTable::new(half_open, now),
+            cookies: SynCookies::new(key_of(cookie_seed)),
+            isn: IsnGenerator::new(key_of(seed)),
             time_wait: VecDeque::new(),
             time_wait_count: 0,
             quiet: VecDeque::new(),
@@ -99,7 +104,11 @@ impl TcpTable {
         {
             return Some(*slot);
         }
-        let hash = self.key.flow(tuple);
+        self.find_hashed(self.key.flow(tuple), tuple)
+    }
+
+    /// The same, for who knows the hash.
+    pub fn find_hashed(&mut self, hash: u32, tuple: &FourTuple) -> Option<u32> {
         let sockets = &self.sockets;
         let found = self
             .flows
@@ -206,6 +215,15 @@ impl TcpTable {
             events.push(socket.id, &mut socket.pending, what);
         }
         news.connected
+    }
+
+    /// Ends an unfinished handshake, whether it became a connection or not.
+    pub fn remove_half_open(&mut self, entry: u32) {
+        if let Some(request) = self.half_open.remove(entry)
+            && let Some(listener) = self.listeners.slots.get_mut(request.value.listener)
+        {
+            listener.half_open -= 1;
+        }
     }
 
     /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send. One
@@ -338,6 +356,14 @@ impl TcpTable {
         }
         None
     }
+}
+
+/// The first two words as a key.
+fn key_of(seed: &[u64; 6]) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&seed[0].to_ne_bytes());
+    key[8..].copy_from_slice(&seed[1].to_ne_bytes());
+    key
 }
 
 /// An address as the tables keep it: without scope, flow label, or IPv4 in IPv6's clothes.

@@ -1,0 +1,259 @@
+//! How connections come to a listener: SYNs, the queue of unfinished handshakes, cookies.
+//!
+//! ```text
+//!   SYN ──> room in the SYN queue? ──yes──> entry (`HalfOpen`) ──ACK──┐
+//!                │ no, or cookies always                              ├──> connection ──> accept queue
+//!                └──> cookie, nothing kept ···················· ACK ──┘
+//! ```
+
+use millstream_packet::Instant;
+use millstream_route::LinkId;
+use millstream_tcp::{COOKIE_LIFETIME, Config, Connection, CookieMode, FourTuple, HalfOpen, State};
+use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
+
+use super::Engine;
+use super::output::{Output, Way};
+use super::tcp_input::{Incoming, with_mss};
+use super::transmit::{NO_WAY, with_tcp_header};
+use crate::demux::PackedKey;
+use crate::socket::listener::{Listener, Request};
+use crate::stats::DropReason;
+
+impl Engine {
+    /// A SYN for a listener. `hash` is that of the segment's ends.
+    pub(super) fn tcp_admit(
+        &mut self,
+        now: Instant,
+        listener_slot: u32,
+        hash: u32,
+        segment: &Incoming,
+    ) {
+        let Incoming { tuple, header: syn, link, .. } = segment;
+        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
+            return self.out.stats.drop(DropReason::ConnectionLimit);
+        }
+        let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
+        listener.stats.syns += 1;
+        if listener.is_full() {
+            listener.stats.accept_queue_full += 1;
+            return self.out.stats.drop(DropReason::AcceptQueueFull);
+        }
+        let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let config = with_mss(listener.config.clone(), way.mtu, tuple);
+        let ts_offset = self.tcp.isn.timestamp_offset(tuple);
+        let has_room = listener.half_open < self.limits.syn_queue && !self.tcp.half_open.is_full();
+        if has_room && config.syn_cookies != CookieMode::Always {
+            let open = HalfOpen::new(syn, self.tcp.isn.isn(tuple, now), now);
+            let answer = open.syn_ack(&config, *tuple, ts_offset, now);
+            let due = open.deadline();
+            let request = Request { open, listener: listener_slot, link: *link };
+            let key = PackedKey::new(tuple);
+            if let Some(entry) = self.tcp.half_open.insert(hash, key, request) {
+                self.tcp.half_open.wheel.arm(entry, due);
+                listener.half_open += 1;
+                self.out.stats.tcp_passive_opens += 1;
+                return self.out.send_bare(now, way, tuple, &answer);
+            }
+        }
+        if config.syn_cookies == CookieMode::Never {
+            listener.stats.syn_queue_full += 1;
+            return self.out.stats.drop(DropReason::SynQueueFull);
+        }
+        let answer = self.tcp.cookies.answer(&config, *tuple, ts_offset, syn, now);
+        listener.cookies_until = Some(now + COOKIE_LIFETIME);
+        listener.stats.cookies_sent += 1;
+        self.out.stats.tcp_cookies_sent += 1;
+        self.out.send_bare(now, way, tuple, &answer);
+    }
+
+    /// A segment of an unfinished handshake.
+    pub(super) fn half_open_input(&mut self, now: Instant, entry: u32, segment: Incoming) {
+        let Incoming { tuple, header, payload, ecn, .. } = segment;
+        self.out.stats.tcp_rx_segments += 1;
+        let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
+        let Some(request) = self.tcp.half_open.get_mut(entry) else { return };
+        let Request { open, listener: listener_slot, link } = &mut request.value;
+        let (listener_slot, link) = (*listener_slot, *link);
+        let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
+        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
+            return self.out.stats.drop(DropReason::NoRoute);
+        };
+        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        if open.is_same_syn(&header) {
+            self.out.stats.tcp_syn_acks_repeated += 1;
+            let answer = open.syn_ack(&config, tuple, ts_offset, now);
+            return self.out.send_bare(now, way, &tuple, &answer);
+        }
+        if !header.flags.rst() && !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
+            return;
+        }
+        let mut conn = open.connection(config, tuple, ts_offset, now);
+        let payload = (!payload.is_empty()).then_some(payload);
+        conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        match conn.state() {
+            State::SynReceived => self.answer_half_open(now, way, conn),
+            State::Closed => {
+                listener.stats.reset += 1;
+                self.tcp.remove_half_open(entry);
+                self.answer_half_open(now, way, conn);
+            }
+            _ if self.tcp_opened(conn, listener_slot, link) => {
+                self.tcp.remove_half_open(entry);
+                self.out.neighbors.confirm(now, way.link, way.next_hop);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what a connection that is not kept has to say.
+    fn answer_half_open(&mut self, now: Instant, way: Way, mut conn: Connection) {
+        let tuple = conn.tuple();
+        while let Some(segment) = conn.poll_transmit(now, &self.out.pool, &NO_WAY) {
+            if !self.out.resets.allow(now) {
+                return self.out.stats.drop(DropReason::ResetRateLimit);
+            }
+            self.out.send_bare(now, way, &tuple, &segment.header);
+        }
+    }
+
+    /// An ACK for which there is nothing. Given back when it does not bring back a cookie that the listener may
+    /// have sent of late.
+    pub(super) fn tcp_cookie_input(
+        &mut self,
+        now: Instant,
+        listener_slot: u32,
+        segment: Incoming,
+    ) -> Option<Incoming> {
+        let Incoming { tuple, header, ecn, link, .. } = segment;
+        let listener = self.tcp.listeners.slots.get_mut(listener_slot);
+        let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| now < until));
+        let (Some(listener), Some(way)) = (listener, self.out.way(tuple.remote.ip(), Some(link)))
+        else {
+            return Some(segment);
+        };
+        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
+        let Some(mut conn) = self.tcp.cookies.accept(config, tuple, ts_offset, &header, now) else {
+            listener.stats.cookies_refused += 1;
+            self.out.stats.tcp_cookies_refused += 1;
+            return Some(segment);
+        };
+        if !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
+            return None;
+        }
+        self.out.stats.tcp_rx_segments += 1;
+        let payload = (!segment.payload.is_empty()).then_some(segment.payload);
+        conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        if !conn.state().is_synchronized() {
+            return None;
+        }
+        listener.stats.cookies_accepted += 1;
+        if self.tcp_opened(conn, listener_slot, link) {
+            self.out.stats.tcp_cookies_accepted += 1;
+            self.out.stats.tcp_passive_opens += 1;
+            self.out.neighbors.confirm(now, way.link, way.next_hop);
+        }
+        None
+    }
+
+    /// Puts a connection that has just opened into the accept queue. False when there was no room.
+    fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: LinkId) -> bool {
+        let Some(slot) = self.tcp.insert(conn, Some(link), Some(listener_slot)) else {
+            self.out.stats.drop(DropReason::ConnectionLimit);
+            return false;
+        };
+        // The event of its opening brings it from the one queue to the other.
+        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+            socket.half_open = true;
+        }
+        if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+            listener.half_open += 1;
+        }
+        self.tcp.collect_events(slot, &mut self.events);
+        self.tcp.mark_dirty(slot);
+        true
+    }
+
+    /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding).
+    pub(super) fn half_open_icmp_error(
+        &mut self,
+        tuple: &FourTuple,
+        seq: SeqNumber,
+        hard: bool,
+    ) -> bool {
+        let hash = self.tcp.key.flow(tuple);
+        let Some(entry) = self.tcp.half_open.find(hash, &PackedKey::new(tuple)) else {
+            return false;
+        };
+        let request = self.tcp.half_open.get(entry);
+        if hard && request.is_some_and(|request| request.value.open.iss() == seq) {
+            self.tcp.remove_half_open(entry);
+        }
+        true
+    }
+
+    /// Repeats the answers that are due, or gives up; whether there were any.
+    pub(super) fn half_open_timers(&mut self, now: Instant) -> bool {
+        let mut due = [0; 64];
+        let mut count = 0;
+        self.tcp.half_open.wheel.expire(now, self.limits.timers.min(due.len()), |entry| {
+            due[count] = entry;
+            count += 1;
+        });
+        self.out.stats.timers_fired += count as u64;
+        for &entry in &due[..count] {
+            let Some(request) = self.tcp.half_open.get_mut(entry) else { continue };
+            let tuple = request.key.unpack();
+            let Request { open, listener: listener_slot, link } = &mut request.value;
+            let listener = self.tcp.listeners.slots.get_mut(*listener_slot);
+            let Some(listener) = listener.filter(|listener| open.on_timer(&listener.config)) else {
+                if let Some(listener) = self.tcp.listeners.slots.get_mut(*listener_slot) {
+                    listener.stats.timed_out += 1;
+                }
+                self.tcp.remove_half_open(entry);
+                continue;
+            };
+            let due = open.deadline();
+            if let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) {
+                let config: Config = with_mss(listener.config.clone(), way.mtu, &tuple);
+                let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
+                let answer = open.syn_ack(&config, tuple, ts_offset, now);
+                self.out.stats.tcp_syn_acks_repeated += 1;
+                self.out.send_bare(now, way, &tuple, &answer);
+            }
+            self.tcp.half_open.wheel.arm(entry, due);
+        }
+        count != 0
+    }
+}
+
+/// Whether a handshake that is done may become a connection; else the peer repeats its last step.
+fn may_open(listener: &mut Listener, sockets_full: bool, out: &mut Output) -> bool {
+    if listener.is_full() {
+        listener.stats.accept_queue_full += 1;
+        out.stats.drop(DropReason::AcceptQueueFull);
+        return false;
+    }
+    if sockets_full {
+        out.stats.drop(DropReason::ConnectionLimit);
+    }
+    !sockets_full
+}
+
+impl Output {
+    /// Sends a segment without payload that no connection keeps account of.
+    pub fn send_bare(&mut self, now: Instant, way: Way, tuple: &FourTuple, header: &TcpHeader) {
+        let Some(mut packet) = with_tcp_header(self, header, None) else {
+            return self.stats.drop(DropReason::PoolExhausted);
+        };
+        let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
+        let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
+        self.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
+        self.stats.tcp_tx_segments += 1;
+        self.stats.tcp_tx_pure += 1;
+        self.send_ip(now, way, &ip, packet);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a listener keeps of a SYN until its handshake is done: a few bytes instead of a connection.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+
+use crate::CongestionKind;
+use crate::config::{Config, FourTuple};
+use crate::connection::Connection;
+use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
+
+/// The SYN carried no window shift.
+const NO_SHIFT: u8 = u8::MAX;
+/// What the SYN asked for.
+const SACK: u8 = 1;
+const TIMESTAMPS: u8 = 2;
+const ECN: u8 = 4;
+/// The SYN came again and did not ask for ECN any more.
+const NOT_CAPABLE: u8 = 8;
+/// The SYN-ACK was sent again because the SYN came again.
+const REPEATED: u8 = 16;
+
+/// A connection in SYN-RECEIVED that has no data, buffers or estimates yet.
+///
+/// The owner keeps the two ends, repeats the SYN-ACK when [`deadline`](Self::deadline) is over, and hands a
+/// segment between these ends to [`connection`](Self::connection)'s answer: that decides all of RFC 9293 3.10.7.4,
+/// and is kept once it is established. `config` and `ts_offset` must be the same at every call.
+#[derive(Clone, Debug)]
+pub struct HalfOpen {
+    sent_at: Instant,
+    irs: SeqNumber,
+    iss: SeqNumber,
+    ts_recent: u32,
+    /// The peer's segment size; 0: it named none.
+    mss: u16,
+    shift: u8,
+    bits: u8,
+    timeouts: u8,
+}
+
+impl HalfOpen {
+    /// Takes a `syn` that arrived at `now`; `iss` is the sequence number to answer with (see [`crate::isn`]).
+    pub fn new(syn: &TcpHeader, iss: SeqNumber, now: Instant) -> Self {
+        let options = &syn.options;
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        HalfOpen {
+            sent_at: now,
+            irs: syn.seq,
+            iss,
+            ts_recent: options.timestamps.map_or(0, |timestamps| timestamps.value),
+            mss: options.mss.unwrap_or(0),
+            shift: options.window_scale.map_or(NO_SHIFT, |shift| shift.min(MAX_WINDOW_SCALE)),
+            bits: bit(options.sack_permitted, SACK)
+                | bit(options.timestamps.is_some(), TIMESTAMPS)
+                | bit(syn.flags.ece() && syn.flags.cwr(), ECN),
+            timeouts: 0,
+        }
+    }
+
+    /// The sequence number of the SYN-ACK.
+    pub fn iss(&self) -> SeqNumber {
+        self.iss
+    }
+
+    /// Whether `syn` is the SYN that began this, sent again: then the SYN-ACK is to be sent again. One that does
+    /// not ask for ECN any more makes our data not ECN-capable (RFC 3168 6.1.1).
+    pub fn is_same_syn(&mut self, syn: &TcpHeader) -> bool {
+        let same = syn.flags.syn() && !syn.flags.ack() && !syn.flags.rst() && syn.seq == self.irs;
+        if same {
+            self.bits |= REPEATED;
+            if !(syn.flags.ece() && syn.flags.cwr()) {
+                self.bits |= NOT_CAPABLE;
+            }
+        }
+        same
+    }
+
+    /// When the SYN-ACK is to be sent again: after one second, then after twice as long each time (RFC 6298 2.1
+    /// and 5.5).
+    pub fn deadline(&self) -> Instant {
+        let wait = |count: u8| (INITIAL_RTO_MS << count.min(16)).min(MAX_RTO_MS);
+        let total: u64 = (0..=self.timeouts).map(|count| u64::from(wait(count))).sum();
+        self.sent_at + Duration::from_millis(total)
+    }
+
+    /// The deadline is over: whether to try again, which `Config::syn_retries` bounds.
+    pub fn on_timer(&mut self, config: &Config) -> bool {
+        let again = self.timeouts < config.syn_retries;
+        self.timeouts = self.timeouts.saturating_add(1);
+        again
+    }
+
+    /// The SYN-ACK, as sent at `now`.
+    pub fn syn_ack(
+        &self,
+        config: &Config,
+        tuple: FourTuple,
+        ts_offset: u32,
+        now: Instant,
+    ) -> TcpHeader {
+        // whichever control it will have: this one takes no memory
+        let config = Config { congestion: CongestionKind::NewReno, ..config.clone() };
+        self.begun(config, tuple, ts_offset, now).1
+    }
+
+    /// The connection as it stands after the SYN-ACK. Give it the segment that came with
+    /// [`on_segment`](Connection::on_segment) next.
+    pub fn connection(
+        &self,
+        config: Config,
+        tuple: FourTuple,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let mut connection = self.begun(config, tuple, ts_offset, now).0;
+        connection.snd.syn_sent_at = self.sent_at;
+        connection.snd.syn_retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
+        if self.bits & NOT_CAPABLE != 0 {
+            connection.ecn_take_syn_again(&TcpHeader::default());
+        }
+        connection
+    }
+
+    fn begun(
+        &self,
+        config: Config,
+        tuple: FourTuple,
+        ts_offset: u32,
+        now: Instant,
+    ) -> (Connection, TcpHeader) {
+        let syn = self.syn(&tuple);
+        let mut connection = Connection::accept(config, tuple, self.iss, ts_offset, &syn, now);
+        let syn_ack = connection.syn_ack(now);
+        (connection, syn_ack)
+    }
+
+    /// The SYN, as far as it matters.
+    fn syn(&self, tuple: &FourTuple) -> TcpHeader {
+        let has = |bit: u8| self.bits & bit != 0;
+        let setup = if has(ECN) { TcpFlags::ECE | TcpFlags::CWR } else { TcpFlags::NONE };
+        TcpHeader {
+            src_port: tuple.remote.port(),
+            dst_port: tuple.local.port(),
+            seq: self.irs,
+            flags: TcpFlags::SYN | setup,
+            options: TcpOptions {
+                mss: (self.mss != 0).then_some(self.mss),
+                window_scale: (self.shift != NO_SHIFT).then_some(self.shift),
+                sack_permitted: has(SACK),
+                timestamps: has(TIMESTAMPS)
+                    .then_some(Timestamps { value: self.ts_recent, echo: 0 }),
+                ..TcpOptions::default()
+            },
+            ..TcpHeader::default()
+        }
+    }
+}
+
+// A flood of SYNs fills a table of these.
+const _: () = assert!(size_of::<HalfOpen>() <= 32);
+
+#[cfg(test)]
+#[path = "tests/half_open.rs"]
+mod tests;
