@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
 DEMO_FLAGS ?=
+MATRIX_FLAGS ?=
 
-.PHONY: demo test lint unit judge loom miri fuzz bench build help
+.PHONY: demo test lint unit judge matrix loom miri fuzz bench build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -31,6 +32,12 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2
 	cargo test --release -p millstream --test kernel_judge
+	cargo test --release -p millstream-cli --test impaired
+
+matrix:          ## the kernel as judge: every control, loss, delay and reordering; three hours
+	@scripts/need cargo:cargo cc:gcc
+	cargo build --release -p millstream-cli
+	./target/release/millstream run judge --out out $(MATRIX_FLAGS)
 
 loom:            ## every interleaving of what is lock-free
 	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link --release --lib loom_ --target-dir target/loom

@@ -27,6 +27,10 @@ pub const NEAR_INTERFACE: &str = "ms-near";
 pub const FAR_INTERFACE: &str = "ms-far";
 /// The far host's interface towards Millstream.
 pub const TAP_INTERFACE: &str = "ms-tap";
+/// The near host's interface to the impaired path.
+pub const LEFT_INTERFACE: &str = "ms-left";
+/// The far host's interface to the impaired path.
+pub const RIGHT_INTERFACE: &str = "ms-right";
 /// Length of every IPv4 prefix.
 pub const PREFIX_V4: u8 = 24;
 /// Length of every IPv6 prefix.
@@ -39,6 +43,8 @@ pub enum Path {
     Veth,
     /// The TAP device between Millstream and the far kernel.
     Tap,
+    /// Two TAP devices with faults between them.
+    Impaired,
 }
 
 impl Path {
@@ -47,6 +53,7 @@ impl Path {
         match self {
             Path::Veth => FAR_INTERFACE,
             Path::Tap => TAP_INTERFACE,
+            Path::Impaired => RIGHT_INTERFACE,
         }
     }
 
@@ -60,8 +67,13 @@ impl Path {
         self.address(v6, 2)
     }
 
-    fn address(self, v6: bool, host: u8) -> IpAddr {
-        let net = if self == Path::Veth { 0 } else { 1 };
+    /// Address of a host on this link: 1 is near, 2 far, 3 the rival, 4 its peer.
+    pub fn address(self, v6: bool, host: u8) -> IpAddr {
+        let net = match self {
+            Path::Veth => 0,
+            Path::Tap => 1,
+            Path::Impaired => 2,
+        };
         if v6 {
             Ipv6Addr::new(0xfd70, 0, 0, net, 0, 0, 0, u16::from(host)).into()
         } else {
@@ -77,6 +89,8 @@ pub struct HostsConfig {
     pub mtu: u32,
     /// Checksum and segmentation offload of the veth pair.
     pub offload: bool,
+    /// Whether a veth pair joins the kernels.
+    pub veth: bool,
 }
 
 /// The interfaces of both hosts at one moment.
@@ -107,6 +121,15 @@ impl Hosts {
             let made = namespace.run(tune_kernel);
             settings.extend(made.into_iter().map(|(key, value)| (format!("{host}.{key}"), value)));
         }
+        let hosts = Self { near, far, config, settings };
+        if config.veth {
+            hosts.join_by_veth()?;
+        }
+        Ok(hosts)
+    }
+
+    fn join_by_veth(&self) -> Result<(), Error> {
+        let Self { near, far, .. } = self;
         let far_handle =
             fs::File::open(far.path()).map_err(Error::host("open the far namespace"))?;
         near.run(move || {
@@ -114,16 +137,21 @@ impl Hosts {
             netlink.add_veth(NEAR_INTERFACE, FAR_INTERFACE, far_handle.as_raw_fd())
         })
         .map_err(Error::host("make a veth pair"))?;
-        let hosts = Self { near, far, config, settings };
-        hosts.configure(&hosts.near, NEAR_INTERFACE, Path::Veth, 1)?;
-        hosts.configure(&hosts.far, FAR_INTERFACE, Path::Veth, 2)?;
-        Ok(hosts)
+        self.configure(near, NEAR_INTERFACE, Path::Veth, &[1])?;
+        self.configure(far, FAR_INTERFACE, Path::Veth, &[2])
     }
 
     /// Addresses, MTU and state of the far end of a TAP device that a worker
     /// has opened in the far namespace.
     pub fn configure_tap(&self) -> Result<(), Error> {
-        self.configure(&self.far, TAP_INTERFACE, Path::Tap, 2)
+        self.configure(&self.far, TAP_INTERFACE, Path::Tap, &[2])
+    }
+
+    /// Brings up the ends of the impaired path, each with those of its addresses that the kernel
+    /// has; the others are Millstream's.
+    pub fn configure_impaired(&self, left: &[u8], right: &[u8]) -> Result<(), Error> {
+        self.configure(&self.near, LEFT_INTERFACE, Path::Impaired, left)?;
+        self.configure(&self.far, RIGHT_INTERFACE, Path::Impaired, right)
     }
 
     fn configure(
@@ -131,9 +159,10 @@ impl Hosts {
         host: &Namespace,
         name: &'static str,
         path: Path,
-        number: u8,
+        numbers: &[u8],
     ) -> Result<(), Error> {
         let config = self.config;
+        let numbers = numbers.to_vec();
         host.run(move || {
             let mut netlink = Netlink::route()?;
             if !config.offload && path == Path::Veth {
@@ -143,11 +172,13 @@ impl Hosts {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/accept_ra"), "0");
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/router_solicitations"), "0");
             netlink.set_up(name, Some(config.mtu))?;
-            netlink.add_address(name, path.address(false, number), PREFIX_V4)?;
-            if std::path::Path::new("/proc/sys/net/ipv6").exists() {
-                let address = path.address(true, number);
-                netlink.add_address(name, address, PREFIX_V6)?;
-                await_local_route(address)?;
+            for number in numbers {
+                netlink.add_address(name, path.address(false, number), PREFIX_V4)?;
+                if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+                    let address = path.address(true, number);
+                    netlink.add_address(name, address, PREFIX_V6)?;
+                    await_local_route(address)?;
+                }
             }
             Ok(())
         })
@@ -232,7 +263,7 @@ mod tests {
             eprintln!("skipped: network namespaces are not permitted here");
             return None;
         }
-        Some(Hosts::set_up("ms-test", HostsConfig { mtu, offload }).unwrap())
+        Some(Hosts::set_up("ms-test", HostsConfig { mtu, offload, veth: true }).unwrap())
     }
 
     #[test]

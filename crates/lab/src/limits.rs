@@ -64,3 +64,7 @@ pub const IMPAIR_DRY_MS: u64 = 1;
 pub const LOOK_BEFORE_MS: u64 = 300;
 /// CPUs busy with other work that are worth a note.
 pub const BUSY_BEFORE_CPUS: f64 = 0.2;
+/// What the kernel queues towards a packet socket of Millstream: as much as it queues at a device.
+pub const RAW_BUFFER_BYTES: usize = 16 << 20;
+/// Packets that wait for the rate of an impaired path at least, when the experiment does not say.
+pub const PATH_QUEUE_LEAST_PACKETS: usize = 100;

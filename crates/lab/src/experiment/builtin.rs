@@ -3,10 +3,12 @@
 use super::definition::Definition;
 
 const FIRST_LOOK: &str = include_str!("first-look.toml");
+const JUDGE: &str = include_str!("judge.toml");
+const JUDGE_QUICK: &str = include_str!("judge-quick.toml");
 
 /// Name and definition text of every built-in experiment.
 pub fn builtins() -> &'static [(&'static str, &'static str)] {
-    &[("first-look", FIRST_LOOK)]
+    &[("first-look", FIRST_LOOK), ("judge", JUDGE), ("judge-quick", JUDGE_QUICK)]
 }
 
 /// The built-in experiment of this name.

@@ -127,7 +127,37 @@ impl Definition {
             Some(Value::Table(factors)) => definition.read_factors(factors)?,
             Some(other) => return Err(format!("key 'factors' is {other}, not a table")),
         }
+        definition.check_path()?;
         Ok(definition)
+    }
+
+    /// What belongs to the impaired path must not be asked of another.
+    fn check_path(&self) -> Result<(), String> {
+        for &workload in &self.workloads {
+            let levels = |name| self.levels(workload, Factor::of(name).expect("it is in the list"));
+            let paths = levels("path");
+            if paths.iter().any(|level| level == "impaired") {
+                if levels("link").iter().any(|level| level == "memory") {
+                    return Err(
+                        "path = \"impaired\" has TAP devices; take out link = \"memory\"".into()
+                    );
+                }
+                if paths.len() == 1 {
+                    continue;
+                }
+            }
+            let beyond = |factor: &&Factor| {
+                factor.needs_impaired
+                    && self.levels(workload, factor).iter().any(|level| level != factor.default)
+            };
+            if let Some(factor) = FACTORS.iter().find(beyond) {
+                return Err(format!(
+                    "factor '{}' needs the path between two TAP devices; give path = \"impaired\"",
+                    factor.name
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn read_factors(&mut self, table: &Table) -> Result<(), String> {
@@ -190,7 +220,7 @@ impl Definition {
             self.own_factors.values_mut().for_each(|own| drop(own.remove(name)));
             self.factors.insert(name.clone(), levels);
         }
-        Ok(())
+        self.check_path()
     }
 
     /// The levels of a factor for one workload: what is asked, else its default.
@@ -298,8 +328,9 @@ fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let one = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
         Value::Boolean(on) => Ok(if *on { "on" } else { "off" }.to_owned()),
-        other => Err(format!("key '{key}' has {other}; levels are texts or whole numbers")),
+        other => Err(format!("key '{key}' has {other}; levels are texts or numbers")),
     };
     match value {
         Value::Array(list) if list.is_empty() => Err(format!("key '{key}' is an empty list")),

@@ -38,6 +38,8 @@ pub enum Levels {
     Number(u64, u64),
     /// This word, or a whole number in this range.
     WordOrNumber(&'static str, u64, u64),
+    /// A number in this range, of at most three decimal places.
+    Decimal(f64, f64),
 }
 
 impl fmt::Display for Levels {
@@ -48,6 +50,7 @@ impl fmt::Display for Levels {
             Levels::WordOrNumber(word, low, high) => {
                 write!(f, "{word} or a whole number from {low} to {high}")
             }
+            Levels::Decimal(low, high) => write!(f, "a number from {low} to {high}"),
         }
     }
 }
@@ -65,6 +68,8 @@ pub struct Factor {
     pub workloads: &'static [Workload],
     /// True when it means something on Millstream alone.
     pub millstream_only: bool,
+    /// True when a level other than the default means something on the impaired path alone.
+    pub needs_impaired: bool,
     /// One line for the help text.
     pub help: &'static str,
 }
@@ -81,7 +86,7 @@ const fn factor(
     default: &'static str,
     help: &'static str,
 ) -> Factor {
-    Factor { name, levels, default, workloads, millstream_only: false, help }
+    Factor { name, levels, default, workloads, millstream_only: false, needs_impaired: false, help }
 }
 
 /// Every factor except `stack`, in the order in which configurations are named.
@@ -131,7 +136,7 @@ pub const FACTORS: &[Factor] = &[
         BOTH,
         Levels::Words(&["cubic", "reno", "bbr", "system"]),
         "cubic",
-        "congestion control of the kernel's sockets on either host; system = its default",
+        "congestion control of both hosts, on either stack; system = each stack's default",
     ),
     Factor {
         name: "link",
@@ -139,6 +144,7 @@ pub const FACTORS: &[Factor] = &[
         default: "tap",
         workloads: BOTH,
         millstream_only: true,
+        needs_impaired: false,
         help: "a TAP device with a kernel at its other end, or in memory with Millstream at both ends",
     },
     Factor {
@@ -147,9 +153,57 @@ pub const FACTORS: &[Factor] = &[
         default: "local",
         workloads: BOTH,
         millstream_only: true,
+        needs_impaired: false,
         help: "Millstream inside the application's thread, or in a thread of its own",
     },
+    factor(
+        "path",
+        BOTH,
+        Levels::Words(&["direct", "impaired"]),
+        "direct",
+        "one link between the hosts, or two TAP devices with the faults below in both directions",
+    ),
+    impairment("peer", Levels::Words(STACKS), "kernel", "the stack of the far host"),
+    impairment(
+        "rival",
+        Levels::Words(&["none", "kernel", "millstream"]),
+        "none",
+        "a stack that does the same beside the near host, over the same path, to a peer of its own",
+    ),
+    impairment("rtt_ms", Levels::Decimal(0.0, 10_000.0), "0", "round trip of the empty path"),
+    impairment("loss_percent", Levels::Decimal(0.0, 100.0), "0", "packets lost"),
+    impairment(
+        "loss_run_packets",
+        Levels::Number(1, 1000),
+        "1",
+        "mean length of a run of losses; 1 = each packet by itself",
+    ),
+    impairment("reorder_percent", Levels::Decimal(0.0, 100.0), "0", "packets held back"),
+    impairment("reorder_by_us", Levels::Number(1, 10_000_000), "1000", "for how long"),
+    impairment(
+        "rate_mbit",
+        Levels::WordOrNumber("none", 1, 100_000),
+        "none",
+        "Mbit/s that pass, link headers included",
+    ),
+    impairment(
+        "queue_packets",
+        Levels::WordOrNumber("auto", 1, 100_000),
+        "auto",
+        "packets that wait for the rate; auto = what passes in a round trip, at least 100",
+    ),
 ];
+
+/// A factor of the impaired path.
+const fn impairment(
+    name: &'static str,
+    levels: Levels,
+    default: &'static str,
+    help: &'static str,
+) -> Factor {
+    let needs_impaired = true;
+    Factor { needs_impaired, ..factor(name, BOTH, levels, default, help) }
+}
 
 /// The stacks that can be measured; the order is that of the default.
 pub const STACKS: &[&str] = &["kernel", "millstream"];
@@ -178,6 +232,12 @@ impl Levels {
             Levels::Number(low, high) => number(low, high),
             Levels::WordOrNumber(word, _, _) if word == text => Some(text.to_owned()),
             Levels::WordOrNumber(_, low, high) => number(low, high),
+            Levels::Decimal(low, high) => {
+                let value: f64 = text.parse().ok()?;
+                let level = ((value * 1e3).round() / 1e3).to_string();
+                let is_exact = level.parse::<f64>().is_ok_and(|level| level == value);
+                (is_exact && (low..=high).contains(&value)).then_some(level)
+            }
         }
     }
 }
@@ -204,5 +264,11 @@ mod tests {
         }
         assert_eq!(Factor::of("socket_buffer_bytes").unwrap().level("auto").unwrap(), "auto");
         assert!(Factor::of("stack").is_none());
+        let loss = Factor::of("loss_percent").unwrap();
+        assert_eq!(loss.level("0.10").as_deref(), Some("0.1"));
+        assert_eq!(loss.level("3.0").as_deref(), Some("3"));
+        for refused in ["100.5", "-1", "0.0001", "NaN", "1%"] {
+            assert_eq!(loss.level(refused), None, "{refused}");
+        }
     }
 }

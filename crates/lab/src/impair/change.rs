@@ -135,7 +135,10 @@ pub fn describe(faults: &Faults) -> String {
     }
     if let Some(rate) = faults.rate_bits_per_s {
         words.push(format!("rate {} Mb/s", rate as f64 / 1e6));
-        words.push(format!("queue {} KB", faults.queue_bytes as f64 / 1e3));
+        match faults.queue_packets {
+            usize::MAX => words.push(format!("queue {} KB", faults.queue_bytes as f64 / 1e3)),
+            packets => words.push(format!("queue {packets} packets")),
+        }
     }
     if words.is_empty() { "nothing happens".to_owned() } else { words.join(", ") }
 }
@@ -174,6 +177,7 @@ mod tests {
             jitter: Duration::from_millis(1),
             rate_bits_per_s: Some(1_000_000_000),
             queue_bytes: 256_000,
+            queue_packets: usize::MAX,
             whole_super_segments: false,
         };
         assert_eq!(faults, expected);

@@ -6,6 +6,7 @@
 
 mod bridge;
 mod change;
+mod forwarder;
 mod units;
 
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use millstream::link::{LinkError, Tap, TapConfig};
 
 pub use bridge::{Bridge, Way, until_interrupted};
 pub use change::{Change, KEYS, describe};
+pub use forwarder::Forwarder;
 pub use units::{duration, prefix};
 
 use crate::error::Error;

@@ -94,8 +94,11 @@ fn fields(info: &[u8]) -> BTreeMap<String, f64> {
         ("busy_s", u64_at(168).map(|n| n / 1e6)),
         ("rwnd_limited_s", u64_at(176).map(|n| n / 1e6)),
         ("sndbuf_limited_s", u64_at(184).map(|n| n / 1e6)),
+        ("data_segments_sent", u32_at(156)),
         ("bytes_sent", u64_at(200)),
         ("bytes_retransmitted", u64_at(208)),
+        ("dsack_dups", u32_at(216)),
+        ("reord_seen", u32_at(220)),
         ("out_of_order_packets", u32_at(224)),
         ("snd_wnd_bytes", u32_at(228)),
     ];

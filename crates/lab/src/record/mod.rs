@@ -51,4 +51,12 @@ pub mod keys {
     pub const TRANSACTION_COUNT: &str = "transactions";
     /// CPU-seconds of the whole machine in the measured window (idle, wait and steal excluded).
     pub const CPU_SECONDS: &str = "cpu_s";
+    /// Segments sent again, in percent of the segments with data sent (impaired path).
+    pub const RETRANSMITTED: &str = "retransmitted_percent";
+    /// Of the segments with data sent, those that the receiver says by D-SACK it had already.
+    pub const SPURIOUS: &str = "spurious_percent";
+    /// Share of the near host in the goodput of near host and rival.
+    pub const SHARE: &str = "share_percent";
+    /// Jain's fairness index of near host and rival.
+    pub const JAIN: &str = "jain_index";
 }

@@ -56,6 +56,9 @@ pub(super) struct Cell {
 /// Stacks that have a colour and a shape of their own; more begin again.
 const COLOURS: usize = 4;
 
+/// Factors whose levels are compared with each other, like stacks: who is at the other end.
+const AMONG_ROWS: &[&str] = &["peer", "rival"];
+
 type Factors = BTreeMap<String, String>;
 
 impl<'a> Model<'a> {
@@ -143,7 +146,9 @@ impl Design {
                 entry.1.insert(level);
             }
         }
-        let everywhere = levels.iter().filter(|(_, (count, _))| *count == groups.len());
+        let everywhere = levels.iter().filter(|(name, (count, seen))| {
+            *count == groups.len() && (seen.len() == 1 || !AMONG_ROWS.contains(name))
+        });
         let common = everywhere.clone().map(|(name, _)| (*name).to_owned()).collect();
         let varying =
             everywhere.filter(|(_, (_, seen))| seen.len() > 1).map(|(name, _)| (*name).to_owned());

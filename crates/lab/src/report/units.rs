@@ -21,6 +21,8 @@ const ENDS: &[(&str, &str, bool)] = &[
     ("_us", "µs", false),
     ("_ms", "ms", false),
     ("_s", "s", false),
+    ("_percent", "%", false),
+    ("jain_index", "", false),
 ];
 
 impl Scale {

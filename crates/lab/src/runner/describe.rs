@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Setting;
 use crate::environment;
-use crate::experiment::{Definition, FACTORS};
+use crate::experiment::{Definition, FACTORS, Factor};
 use crate::limits;
 use crate::record::{Difference, ExperimentRecord};
 
@@ -46,12 +46,17 @@ pub(super) fn fill(
     let privilege = setting.access.privilege.name();
     experiment.environment.set("process.privilege", privilege);
     if definition.stacks.len() > 1 && setting.access.hosts.is_ok() {
-        experiment.differences = differences(setting.access.tap.is_ok());
+        let impaired = |&workload| {
+            let path = Factor::of("path").map(|path| definition.levels(workload, path));
+            path.is_some_and(|levels| levels.iter().all(|level| level == "impaired"))
+        };
+        let same_path = definition.workloads.iter().all(impaired);
+        experiment.differences = differences(setting.access.tap.is_ok(), same_path);
     }
 }
 
 /// What is not the same on the two sides.
-fn differences(tap: bool) -> Vec<Difference> {
+fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
     let entry = |what: &str, kernel: &str, millstream: &str| Difference {
         what: what.to_owned(),
         by_stack: BTreeMap::from([
@@ -65,23 +70,33 @@ fn differences(tap: bool) -> Vec<Difference> {
         "in memory, between two threads"
     };
     let peer = if tap { "the kernel, plain sockets" } else { "Millstream in the same process" };
-    vec![
-        entry("link", "a veth pair between two namespaces", link),
-        entry("far host", "the kernel, plain sockets", peer),
+    let paths = match same_path {
+        true => vec![entry(
+            "access to the path",
+            "the interface of a TAP device",
+            "a packet socket on that interface",
+        )],
+        false => vec![
+            entry("link", "a veth pair between two namespaces", link),
+            entry("far host", "the kernel, plain sockets", peer),
+        ],
+    };
+    let ends = vec![
         entry(
             "calls of the near host",
             "system calls: blocking send and recv for one stream, epoll for several",
             "function calls into the stack, in the application's thread unless engine=net",
         ),
         entry(
-            "congestion control of the near host",
-            "cubic unless asked otherwise, see TCP_INFO",
-            "the stack's own, see TCP_INFO",
+            "congestion control",
+            "Linux's: its bbr is version 1",
+            "the stack's own: its bbr is version 3",
         ),
         entry(
             "socket buffers",
             &format!("auto-tuned up to {} MiB", limits::TCP_MEMORY_MAX_BYTES >> 20),
             "the stack's own default",
         ),
-    ]
+    ];
+    paths.into_iter().chain(ends).collect()
 }

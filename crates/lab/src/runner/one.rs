@@ -1,5 +1,7 @@
 //! One run, from the making of its hosts to its record.
 
+mod impaired;
+
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,7 @@ pub(super) fn execute(
         origin: Instant::now(),
         origin_ns: monotonic_ns(),
         cpus: placement(configuration.level("placement")),
+        path_seed: path_seed(experiment.seed, planned.block),
     };
     let link = run.link();
     record.environment.set("setting.link", link.name());
@@ -64,6 +67,7 @@ pub(super) fn execute(
         record.environment.set(format!("placement.{host}_cpu"), cpu);
     }
     let done = match link {
+        Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
         Link::Memory => run.in_memory(&mut record),
     };
@@ -101,6 +105,7 @@ impl Link {
         match self {
             Link::Path(Path::Veth) => "veth",
             Link::Path(Path::Tap) => "tap",
+            Link::Path(Path::Impaired) => "impaired",
             Link::Memory => "memory",
         }
     }
@@ -115,11 +120,20 @@ struct Run<'a> {
     origin: Instant,
     origin_ns: u64,
     cpus: (Option<usize>, Option<usize>),
+    path_seed: u64,
+}
+
+/// Seed of the faults: the same for every configuration of a block, so that the same packets meet the
+/// same fate whatever stack sends them.
+fn path_seed(experiment: u64, block: u32) -> u64 {
+    experiment.wrapping_add(u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11
 }
 
 /// What was measured over the window.
+#[derive(Default)]
 struct Measured {
     ends: Vec<EndReport>,
+    rivals: Vec<EndReport>,
     machine: Option<MachineUse>,
     near_cpu_s: f64,
     far_cpu_s: f64,
@@ -136,6 +150,7 @@ impl Run<'_> {
 
     fn link(&self) -> Link {
         match self.configuration().stack.as_str() {
+            _ if self.configuration().level("path") == "impaired" => Link::Path(Path::Impaired),
             "kernel" => Link::Path(Path::Veth),
             _ if self.configuration().level("link") == "memory" => Link::Memory,
             _ if self.setting.access.tap.is_err() => Link::Memory,
@@ -190,18 +205,19 @@ impl Run<'_> {
         self.configuration().level("offload") == "on"
     }
 
-    fn millstream(&self, link: MillstreamLink) -> StackJob {
+    /// Millstream with the address of host `number` on `path`; the far end is host 2.
+    fn millstream(&self, link: MillstreamLink, path: Path, number: u8) -> StackJob {
         let local = self.configuration().level("engine") == "local";
-        let both = |address: fn(Path, bool) -> IpAddr| {
-            vec![(address(Path::Tap, false), PREFIX_V4), (address(Path::Tap, true), PREFIX_V6)]
+        let both = |host: u8| {
+            vec![(path.address(false, host), PREFIX_V4), (path.address(true, host), PREFIX_V6)]
         };
         StackJob::Millstream(MillstreamJob {
             engine: if local { Engine::Local } else { Engine::Net },
             link,
             mtu: self.mtu(),
             offload: self.offload(),
-            addresses: both(Path::near_address),
-            far_addresses: both(Path::far_address),
+            addresses: both(number),
+            far_addresses: both(2),
         })
     }
 
@@ -228,22 +244,28 @@ impl Run<'_> {
         Ok(worker)
     }
 
-    /// The near stack on its host, the far kernel on the other.
-    fn between_hosts(&mut self, path: Path, record: &mut RunRecord) -> Result<(), Error> {
-        let config = HostsConfig { mtu: self.mtu(), offload: self.offload() };
+    fn hosts(&self, veth: bool, record: &mut RunRecord) -> Result<Hosts, Error> {
+        let config = HostsConfig { mtu: self.mtu(), offload: self.offload(), veth };
         let hosts = Hosts::set_up(self.label, config)?;
         for (name, value) in hosts.settings() {
             record.environment.set(name, value);
         }
+        Ok(hosts)
+    }
+
+    /// The near stack on its host, the far kernel on the other.
+    fn between_hosts(&mut self, path: Path, record: &mut RunRecord) -> Result<(), Error> {
+        let hosts = self.hosts(true, record)?;
         let sampler = self.sampler(Some(&hosts));
         let mut near = self.worker("near", Some(hosts.near()), &sampler)?;
         let mut far = self.worker("far", Some(hosts.far()), &sampler)?;
         let stack = match path {
-            Path::Veth => StackJob::Kernel,
-            Path::Tap => self.millstream(MillstreamLink::Tap {
-                namespace: hosts.far().path().to_owned(),
-                name: TAP_INTERFACE.to_owned(),
-            }),
+            Path::Tap => {
+                let namespace = hosts.far().path().to_owned();
+                let link = MillstreamLink::Tap { namespace, name: TAP_INTERFACE.to_owned() };
+                self.millstream(link, path, 1)
+            }
+            _ => StackJob::Kernel,
         };
         let near_job = self.job(Some(End::Near), stack);
         let far_job = self.job(Some(End::Far), StackJob::Kernel);
@@ -260,7 +282,7 @@ impl Run<'_> {
             Reply::Connected => {}
             other => return Err(unexpected(&far, &other)),
         }
-        let measured = self.measure(&mut near, Some(&mut far))?;
+        let measured = self.measure(&mut [&mut near, &mut far])?;
         let after = hosts.counters()?;
         near.leave();
         far.leave();
@@ -281,13 +303,13 @@ impl Run<'_> {
     fn in_memory(&mut self, record: &mut RunRecord) -> Result<(), Error> {
         let sampler = self.sampler(None);
         let mut both = self.worker("both", None, &sampler)?;
-        let job = self.job(None, self.millstream(MillstreamLink::Pair));
+        let job = self.job(None, self.millstream(MillstreamLink::Pair, Path::Tap, 1));
         let inode = crate::namespace::current_inode().map_err(Error::host("read a namespace"))?;
         self.prepare(&mut both, job, inode, record)?;
         let address = Path::Tap.far_address(self.v6());
         let ports = self.listen(&mut both, address)?;
         self.connect(&mut both, address, ports)?;
-        let measured = self.measure(&mut both, None)?;
+        let measured = self.measure(&mut [&mut both])?;
         both.leave();
         let probes = sampler.stop();
         let link = measured.ends.iter().find(|end| end.end == End::Far).and_then(|far| far.link);
@@ -347,52 +369,44 @@ impl Run<'_> {
         }
     }
 
-    /// Warm-up and window; then the workers end the workload and report.
-    fn measure(
-        &self,
-        near: &mut WorkerProcess,
-        mut far: Option<&mut WorkerProcess>,
-    ) -> Result<Measured, Error> {
+    /// Warm-up and window; then the workers end the workload and report. The first worker is the near
+    /// one, the second the far one; others are its rivals.
+    fn measure(&self, workers: &mut [&mut WorkerProcess]) -> Result<Measured, Error> {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         let lead_ns = limits::LEAD_MS * 1_000_000;
         let begin_ns = monotonic_ns() + lead_ns + ns(self.definition.warmup_s);
         let end_ns = begin_ns + ns(self.definition.duration_s);
-        let command = Command::Measure { begin_ns, end_ns };
-        near.tell(&command)?;
-        if let Some(far) = far.as_deref_mut() {
-            far.tell(&command)?;
+        for worker in workers.iter_mut() {
+            worker.tell(&Command::Measure { begin_ns, end_ns })?;
         }
-        self.watch_until(begin_ns, near, far.as_deref_mut())?;
+        self.watch_until(begin_ns, workers)?;
         let begin = MachineTime::now();
-        self.watch_until(end_ns, near, far.as_deref_mut())?;
+        self.watch_until(end_ns, workers)?;
         let end = MachineTime::now();
-        let report = |worker: &mut WorkerProcess| match worker
-            .hear(limits::FINISH_TIMEOUT_MS, self.interrupt())?
-        {
-            Reply::Done(report) => Ok(*report),
-            other => Err(unexpected(worker, &other)),
-        };
-        let near = report(near)?;
-        let far = far.map(report).transpose()?;
-        let far_cpu_s = far.as_ref().map_or(0.0, |far| far.cpu_s);
-        let mut ends = near.ends;
-        ends.extend(far.into_iter().flat_map(|far| far.ends));
         let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
-        Ok(Measured { ends, machine, near_cpu_s: near.cpu_s, far_cpu_s })
+        let mut measured = Measured { machine, ..Measured::default() };
+        for (at, worker) in workers.iter_mut().enumerate() {
+            let report = match worker.hear(limits::FINISH_TIMEOUT_MS, self.interrupt())? {
+                Reply::Done(report) => *report,
+                other => return Err(unexpected(worker, &other)),
+            };
+            match at {
+                0 => measured.near_cpu_s = report.cpu_s,
+                1 => measured.far_cpu_s = report.cpu_s,
+                _ => {}
+            }
+            let ends = if at < 2 { &mut measured.ends } else { &mut measured.rivals };
+            ends.extend(report.ends);
+        }
+        Ok(measured)
     }
 
     /// Sleeps until then; a worker that dies or gives up meanwhile ends the run at once.
-    fn watch_until(
-        &self,
-        at_ns: u64,
-        near: &mut WorkerProcess,
-        mut far: Option<&mut WorkerProcess>,
-    ) -> Result<(), Error> {
+    fn watch_until(&self, at_ns: u64, workers: &mut [&mut WorkerProcess]) -> Result<(), Error> {
         loop {
             self.interrupt().check()?;
-            near.still_at_work()?;
-            if let Some(far) = far.as_deref_mut() {
-                far.still_at_work()?;
+            for worker in workers.iter_mut() {
+                worker.still_at_work()?;
             }
             let left = at_ns.saturating_sub(monotonic_ns());
             if left == 0 {
@@ -409,8 +423,8 @@ impl Run<'_> {
         (proof, reasons): (PathProof, Vec<String>),
         mut probes: Probes,
     ) {
-        let Measured { mut ends, machine, near_cpu_s, far_cpu_s } = measured;
-        for end in &mut ends {
+        let Measured { mut ends, mut rivals, machine, near_cpu_s, far_cpu_s } = measured;
+        for end in ends.iter_mut().chain(&mut rivals) {
             probes.tcp_info.append(&mut end.tcp_info);
             record.notes.append(&mut end.notes);
         }

@@ -29,6 +29,52 @@ fn resent(end: &EndReport) -> u64 {
     (total * end.connections.max(kept) as f64 / kept.max(1) as f64) as u64
 }
 
+/// What the senders of bulk data say of their repairs, over the whole life of their connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Recovery {
+    /// Segments with data, repeated ones included.
+    pub(super) sent: f64,
+    /// Segments sent again.
+    pub(super) retransmitted: f64,
+    /// Of them, those that the receiver had already, by its D-SACKs.
+    pub(super) spurious: f64,
+}
+
+impl Recovery {
+    /// `None` when no sender tells.
+    pub(super) fn of(task: Task, ends: &[EndReport]) -> Option<Self> {
+        let Task::Stream { near_sends, far_sends, .. } = task else { return None };
+        let sends = |end: &&EndReport| match end.end {
+            End::Near => near_sends > 0,
+            End::Far => far_sends > 0,
+        };
+        let mut all = Self::default();
+        for info in ends.iter().filter(sends).flat_map(|end| &end.tcp_info) {
+            let field = |name: &str| info.fields.get(name).copied().unwrap_or(0.0);
+            all.sent += field("data_segments_sent");
+            all.retransmitted += field("retransmits");
+            all.spurious += field("dsack_dups");
+        }
+        (all.sent > 0.0).then_some(all)
+    }
+
+    /// A count as a share of what was sent.
+    pub(super) fn percent(&self, count: f64) -> f64 {
+        100.0 * count / self.sent
+    }
+}
+
+/// Goodput of a pair of ends of bulk data, both directions together.
+pub(super) fn stream_bits_per_s(task: Task, ends: &[EndReport]) -> Option<f64> {
+    let Task::Stream { near_sends, far_sends, .. } = task else { return None };
+    let rate = |which: End, sends: usize| {
+        let samples = ends.iter().find(|end| end.end == which && sends > 0)?.samples.as_slice();
+        Some(Growth { samples, of: |c| c.received_bytes }.per_second() * 8.0)
+    };
+    let rates = [rate(End::Far, near_sends), rate(End::Near, far_sends)];
+    Some(rates.into_iter().flatten().sum())
+}
+
 /// A quantity that grew over the window at one end.
 struct Growth<'a> {
     samples: &'a [Sample],
@@ -209,6 +255,23 @@ mod tests {
         }
         let claim = claim(&[near, end(End::Far, &[0, 5])]);
         assert_eq!((claim.resent_to_far_bytes, claim.resent_to_near_bytes), (64_000, 0));
+    }
+
+    #[test]
+    fn repairs_are_the_word_of_those_who_send() {
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 };
+        let mut ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[0, 500_000, 1_000_000])];
+        assert_eq!(Recovery::of(task, &ends), None);
+        for (end, sent) in ends.iter_mut().zip([1000.0, 3.0]) {
+            let mut info = crate::record::TcpInfoRecord::default();
+            let fields = [("data_segments_sent", sent), ("retransmits", 20.0), ("dsack_dups", 5.0)];
+            info.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+            end.tcp_info = vec![info.clone(), info];
+        }
+        let recovery = Recovery::of(task, &ends).unwrap();
+        assert_eq!(recovery, Recovery { sent: 2000.0, retransmitted: 40.0, spurious: 10.0 });
+        assert_eq!(recovery.percent(recovery.spurious), 0.5);
+        assert_eq!(stream_bits_per_s(task, &ends), Some(4e7));
     }
 
     #[test]

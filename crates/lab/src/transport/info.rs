@@ -1,9 +1,10 @@
 //! Millstream's view of connections and links in the terms of the laboratory.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use millstream::link::LinkStats;
-use millstream::tcp::{Config, TcpInfo};
+use millstream::tcp::{Config, CongestionKind, TcpInfo};
 
 use super::ConnInfo;
 use crate::worker::LinkBytes;
@@ -31,6 +32,11 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         ("segments_sent", info.segments_out as f64),
         ("segments_received", info.segments_in as f64),
         ("retransmits", f64::from(info.retransmits)),
+        ("data_segments_sent", info.data_segments_out as f64),
+        ("dsack_dups", f64::from(info.dsacks_in)),
+        ("spurious_recoveries", f64::from(info.spurious_recoveries)),
+        ("loss_probes", f64::from(info.loss_probes)),
+        ("reorderings", f64::from(info.reorderings)),
         ("timeouts", f64::from(info.timeouts)),
         ("fast_recoveries", f64::from(info.fast_recoveries)),
         ("delayed_acks", f64::from(info.delayed_acks)),
@@ -66,4 +72,12 @@ pub(super) fn with_buffers(config: &mut Config, bytes: Option<usize>) {
         config.send_buffer_bytes = bytes;
         config.auto_tune = false;
     }
+}
+
+/// Chooses the congestion control by the name it has on Linux.
+pub(super) fn with_congestion(config: &mut Config, name: &str) -> io::Result<()> {
+    use CongestionKind::{Bbr, Cubic, NewReno};
+    let kind = [Cubic, NewReno, Bbr].into_iter().find(|kind| kind.name() == name);
+    config.congestion = kind.ok_or(io::ErrorKind::Unsupported)?;
+    Ok(())
 }

@@ -46,18 +46,6 @@ impl KernelNetwork {
         })
     }
 
-    /// Congestion control of sockets made from now on. Asked for socket by
-    /// socket: a namespace may not take as its default what an ordinary user
-    /// may not choose (`tcp_allowed_congestion_control`).
-    pub fn set_congestion(&mut self, name: &str) -> io::Result<()> {
-        let name = OsString::from(name);
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let trial = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
-        setsockopt(&trial, sockopt::TcpCongestion, &name)?;
-        self.congestion = Some(name);
-        Ok(())
-    }
-
     fn socket(&self, address: &SocketAddr) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
@@ -181,6 +169,17 @@ impl Network for KernelNetwork {
 
     fn set_buffers(&mut self, bytes: Option<usize>) {
         self.buffers = bytes;
+    }
+
+    /// Asked for socket by socket: a namespace may not take as its default what an ordinary user
+    /// may not choose (`tcp_allowed_congestion_control`).
+    fn set_congestion(&mut self, name: &str) -> io::Result<()> {
+        let name = OsString::from(name);
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let trial = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+        setsockopt(&trial, sockopt::TcpCongestion, &name)?;
+        self.congestion = Some(name);
+        Ok(())
     }
 
     fn finish(&mut self, _timeout: Duration) {}

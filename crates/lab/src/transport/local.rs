@@ -9,7 +9,7 @@ use millstream::local::{Event, Stack, TcpListener, TcpStream};
 use millstream::route::LinkId;
 use millstream::{Engine, SocketId};
 
-use super::info::{conn_info, link_bytes, with_buffers};
+use super::info::{conn_info, link_bytes, with_buffers, with_congestion};
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
 use crate::worker::LinkBytes;
@@ -120,6 +120,10 @@ impl Network for LocalNetwork {
 
     fn set_buffers(&mut self, bytes: Option<usize>) {
         with_buffers(&mut self.config, bytes);
+    }
+
+    fn set_congestion(&mut self, name: &str) -> io::Result<()> {
+        with_congestion(&mut self.config, name)
     }
 
     fn finish(&mut self, timeout: Duration) {

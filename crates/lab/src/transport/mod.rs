@@ -91,6 +91,9 @@ pub trait Network {
     /// leaves them to the stack.
     fn set_buffers(&mut self, bytes: Option<usize>);
 
+    /// Congestion control of listeners and connections made from now on, as Linux spells it.
+    fn set_congestion(&mut self, name: &str) -> io::Result<()>;
+
     /// Gives the stack time for what it still has to say after the last close.
     fn finish(&mut self, timeout: Duration);
 

@@ -8,7 +8,7 @@ use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream};
 use millstream::route::LinkId;
 use millstream::{Engine, Readiness};
 
-use super::info::{conn_info, link_bytes, with_buffers};
+use super::info::{conn_info, link_bytes, with_buffers, with_congestion};
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
 use crate::worker::LinkBytes;
@@ -113,6 +113,10 @@ impl Network for ThreadedNetwork {
 
     fn set_buffers(&mut self, bytes: Option<usize>) {
         with_buffers(&mut self.config, bytes);
+    }
+
+    fn set_congestion(&mut self, name: &str) -> io::Result<()> {
+        with_congestion(&mut self.config, name)
     }
 
     fn finish(&mut self, timeout: Duration) {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use millstream::link::PairEnd;
 
 use super::protocol::{Job, LinkBytes, StackJob};
-use super::stack;
+use super::stack::{self, SocketOptions};
 use crate::limits;
 use crate::transport::Network;
 use crate::workload::{End, Outcome, Ports, Progress, Task};
@@ -194,22 +194,23 @@ fn live(
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
     let Job { end, task, stack: wanted, cpu, far_cpu, buffer_bytes, congestion } = job;
+    let options = SocketOptions { buffer_bytes, congestion };
     match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
-            let open: Open = Box::new(move || stack::kernel(buffer_bytes, congestion));
+            let open: Open = Box::new(move || stack::kernel(&options));
             Ok(vec![DataThread::spawn(end, task, cpu, open)?])
         }
         (StackJob::Kernel, None) => Err("the kernel has no in-memory link".to_owned()),
         (StackJob::Millstream(job), Some(end)) => {
-            let open: Open = Box::new(move || stack::over_tap(&job, buffer_bytes));
+            let open: Open = Box::new(move || stack::one_end(&job, &options));
             Ok(vec![DataThread::spawn(end, task, cpu, open)?])
         }
         (StackJob::Millstream(job), None) => {
             let (near, far) = stack::memory(&job)?;
             let open = |link: PairEnd, addresses: Vec<(IpAddr, u8)>| -> Open {
-                let job = job.clone();
+                let (job, options) = (job.clone(), options.clone());
                 Box::new(move || {
-                    stack::millstream(Box::new(link), &addresses, &job, buffer_bytes, Vec::new())
+                    stack::millstream(Box::new(link), &addresses, &job, &options, Vec::new())
                 })
             };
             let near = open(near, job.addresses.clone());

@@ -24,7 +24,7 @@ pub struct Job {
     pub far_cpu: Option<usize>,
     /// Buffers of the sockets; `None`: as the stack likes.
     pub buffer_bytes: Option<usize>,
-    /// Congestion control of the kernel's sockets; `None`: the system's default.
+    /// Congestion control, as Linux spells it; `None`: the stack's default.
     pub congestion: Option<String>,
 }
 
@@ -72,6 +72,11 @@ pub enum MillstreamLink {
         namespace: PathBuf,
         /// The name there.
         name: String,
+    },
+    /// A packet socket on this interface of the worker's own namespace.
+    Raw {
+        /// Its name.
+        interface: String,
     },
     /// In memory, between two threads of the worker.
     Pair,

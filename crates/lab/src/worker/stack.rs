@@ -2,39 +2,65 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
-use millstream::link::{Link, PairConfig, PairEnd, Tap, TapConfig, pair};
+use millstream::link::{Link, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, pair};
 use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig};
 
 use super::data::Opened;
 use super::protocol::{Engine as Placement, MillstreamJob, MillstreamLink};
+use crate::limits;
 use crate::transport::{KernelNetwork, LocalNetwork, Network, ThreadedNetwork};
 
+/// What both stacks are asked for, socket by socket.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SocketOptions {
+    /// Buffers; `None`: as the stack likes.
+    pub(super) buffer_bytes: Option<usize>,
+    /// Congestion control, as Linux spells it; `None`: the stack's default.
+    pub(super) congestion: Option<String>,
+}
+
 /// The kernel's sockets. A congestion control that is not to be had is noted.
-pub(super) fn kernel(
-    buffer_bytes: Option<usize>,
-    congestion: Option<String>,
-) -> Result<Opened, String> {
+pub(super) fn kernel(options: &SocketOptions) -> Result<Opened, String> {
     let mut network = KernelNetwork::new().map_err(|error| error.to_string())?;
-    network.set_buffers(buffer_bytes);
+    network.set_buffers(options.buffer_bytes);
     let mut notes = Vec::new();
-    if let Some(name) = congestion
-        && let Err(error) = network.set_congestion(&name)
+    if let Some(name) = &options.congestion
+        && let Err(error) = network.set_congestion(name)
     {
         notes.push(format!("the kernel's sockets do not use {name}: {error}"));
     }
     Ok(Opened { network: Box::new(network), stack: "kernel", notes })
 }
 
-/// Millstream over a TAP device that it makes in another host's namespace.
-pub(super) fn over_tap(job: &MillstreamJob, buffer_bytes: Option<usize>) -> Result<Opened, String> {
-    let MillstreamLink::Tap { namespace, name } = &job.link else {
-        return Err("a worker with one end needs a TAP device".to_owned());
-    };
+/// Millstream over the link of one end: a TAP device that it makes in another host's namespace, or a
+/// packet socket on an interface of its own.
+pub(super) fn one_end(job: &MillstreamJob, options: &SocketOptions) -> Result<Opened, String> {
+    match &job.link {
+        MillstreamLink::Tap { namespace, name } => {
+            let (tap, notes) = tap(job, namespace, name)?;
+            millstream(Box::new(tap), &job.addresses, job, options, notes)
+        }
+        MillstreamLink::Raw { interface } => {
+            let config = RawConfig {
+                interface: interface.clone(),
+                receive_buffer_bytes: Some(limits::RAW_BUFFER_BYTES),
+                ..RawConfig::default()
+            };
+            let link = RawLink::open(&config)
+                .map_err(|error| format!("cannot use {interface}: {error}"))?;
+            millstream(Box::new(link), &job.addresses, job, options, Vec::new())
+        }
+        MillstreamLink::Pair => Err("a worker with one end needs a device".to_owned()),
+    }
+}
+
+fn tap(job: &MillstreamJob, namespace: &Path, name: &str) -> Result<(Tap, Vec<String>), String> {
     let config = TapConfig {
-        name: Some(name.clone()),
-        netns: Some(namespace.clone()),
+        name: Some(name.to_owned()),
+        netns: Some(namespace.to_owned()),
         mtu: job.mtu as usize,
         vnet_hdr: job.offload,
         offload: job.offload,
@@ -42,7 +68,7 @@ pub(super) fn over_tap(job: &MillstreamJob, buffer_bytes: Option<usize>) -> Resu
     };
     let tap = Tap::open(&config).map_err(|error| format!("cannot open {name}: {error}"))?;
     let notes = tap.notes().to_vec();
-    millstream(Box::new(tap), &job.addresses, job, buffer_bytes, notes)
+    Ok((tap, notes))
 }
 
 /// The two ends of an in-memory link.
@@ -57,8 +83,8 @@ pub(super) fn millstream(
     link: Box<dyn Link>,
     addresses: &[(IpAddr, u8)],
     job: &MillstreamJob,
-    buffer_bytes: Option<usize>,
-    notes: Vec<String>,
+    options: &SocketOptions,
+    mut notes: Vec<String>,
 ) -> Result<Opened, String> {
     let addresses = addresses.to_vec();
     let build = move || engine(link, &addresses);
@@ -70,7 +96,12 @@ pub(super) fn millstream(
         }
     };
     let mut network = network.map_err(|error| format!("cannot start Millstream: {error}"))?;
-    network.set_buffers(buffer_bytes);
+    network.set_buffers(options.buffer_bytes);
+    if let Some(name) = &options.congestion
+        && let Err(error) = network.set_congestion(name)
+    {
+        notes.push(format!("Millstream's sockets do not use {name}: {error}"));
+    }
     Ok(Opened { network, stack: "millstream", notes })
 }
 

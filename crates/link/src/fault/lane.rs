@@ -170,7 +170,9 @@ impl Lane {
             self.waiting.pop_front();
         }
         let held_bytes = packet.held_bytes();
-        if self.waiting_bytes + held_bytes > self.faults.queue_bytes && !self.waiting.is_empty() {
+        let is_full = self.waiting_bytes.saturating_add(held_bytes) > self.faults.queue_bytes
+            || self.waiting.len() >= self.faults.queue_packets;
+        if is_full && !self.waiting.is_empty() {
             return None;
         }
         let nanos = (packet.len() as u128 * 8 * 1_000_000_000).div_ceil(u128::from(rate));

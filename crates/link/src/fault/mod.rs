@@ -66,6 +66,8 @@ pub struct Faults {
     pub rate_bits_per_s: Option<u64>,
     /// Memory held by the packets that wait for the rate limit, in bytes; one packet always fits.
     pub queue_bytes: usize,
+    /// Packets that wait for the rate limit at most, whatever memory they hold; one always fits.
+    pub queue_packets: usize,
     /// Treat a super-segment as one packet. Otherwise (and always when `corrupt` is set) it is cut
     /// first, so that chances are those of packets on a wire.
     pub whole_super_segments: bool,
@@ -83,6 +85,7 @@ impl Default for Faults {
             jitter: Duration::ZERO,
             rate_bits_per_s: None,
             queue_bytes: 1 << 20,
+            queue_packets: usize::MAX,
             whole_super_segments: false,
         }
     }

@@ -78,6 +78,7 @@ fn everything() -> Faults {
         jitter: 2 * MS,
         rate_bits_per_s: Some(2_000_000),
         queue_bytes: 100_000,
+        queue_packets: 40,
         whole_super_segments: false,
     }
 }

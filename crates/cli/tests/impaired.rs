@@ -1,0 +1,81 @@
+//! The kernel as judge, in small: every pair of stacks over the same bad path. Nothing here is timed; what is
+//! checked is that transfers complete, that the path carried them, and that repairs are accounted for.
+
+mod common;
+
+use common::{Place, hosts_possible, words};
+use millstream_lab::record::{RunRecord, keys};
+
+fn run(name: &str, factors: &str) -> Vec<RunRecord> {
+    let place = Place::new(name);
+    let file = place.write(
+        "judge.toml",
+        &format!(
+            "name = \"{name}\"\nworkload = \"tcp_stream\"\nrepeats = 1\nwarmup_s = 0.3\n\
+             duration_s = 1\nseed = 5\n[factors]\npath = \"impaired\"\nplacement = \"free\"\n{factors}"
+        ),
+    );
+    let output = place.command(&["run", file.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let runs = place.runs();
+    for run in &runs {
+        let label = format!("{} {}", run.stack, run.configuration());
+        assert!(run.validity.valid, "{label}: {:?}", run.validity);
+        assert!(run.path.as_ref().unwrap().agrees, "{label}: {:?}", run.path);
+        assert!(run.result(keys::THROUGHPUT).unwrap() > 0.0, "{label}");
+    }
+    runs
+}
+
+#[test]
+fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs() {
+    if !hosts_possible() {
+        return;
+    }
+    let runs = run(
+        "pairs",
+        "stack = [\"kernel\", \"millstream\"]\npeer = [\"kernel\", \"millstream\"]\n\
+         congestion = [\"cubic\", \"reno\", \"bbr\"]\nrate_mbit = 50\nrtt_ms = 5\n\
+         loss_percent = 3\nreorder_percent = 5\n",
+    );
+    assert_eq!(runs.len(), 12);
+    for run in &runs {
+        let label = format!("{} {}", run.stack, run.configuration());
+        let of = |key: &str| run.result(key).unwrap();
+        let sender = run.probes.tcp_info.iter().find(|info| info.role == "near").unwrap();
+        assert_eq!(sender.stack, run.stack, "{label}");
+        let wanted = run.factors["congestion"].as_str();
+        assert_eq!(sender.congestion.as_deref(), Some(wanted), "{label}");
+        let receiver = run.probes.tcp_info.iter().find(|info| info.role == "far").unwrap();
+        assert_eq!(receiver.stack, run.factors["peer"], "{label}");
+        // What the path swallowed was sent again, but for the tail; what was sent in vain is part of that.
+        let swallowed = of("path_to_far_lost_packets") + of("path_to_far_dropped_packets");
+        assert!(swallowed > 0.0, "{label}");
+        assert!(of("retransmitted_packets") <= of("sent_packets"), "{label}");
+        assert!(of("spurious_packets") <= of("retransmitted_packets"), "{label}");
+        let least = 0.5 * swallowed - 10.0;
+        assert!(of("retransmitted_packets") >= least, "{label}: {:?}", run.results);
+        assert!(of("path_to_far_reordered_packets") > 0.0, "{label}");
+    }
+}
+
+#[test]
+fn a_rival_shares_the_path_and_both_are_seen() {
+    if !hosts_possible() {
+        return;
+    }
+    let runs = run(
+        "rivals",
+        "stack = [\"kernel\", \"millstream\"]\nrival = [\"kernel\", \"millstream\"]\n\
+         rate_mbit = 20\nrtt_ms = 5\nip = \"v6\"\n",
+    );
+    assert_eq!(runs.len(), 4);
+    for run in &runs {
+        let label = format!("{} {}", run.stack, run.configuration());
+        let of = |key: &str| run.result(key).unwrap();
+        let together = of(keys::THROUGHPUT) + of("rival_throughput_bits_per_s");
+        assert!(together < 20e6, "{label}: more than the path carries, {together}");
+        assert!(of("rival_throughput_bits_per_s") > 0.0, "{label}");
+        assert!((0.5..=1.0).contains(&of(keys::JAIN)), "{label}");
+    }
+}
