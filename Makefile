@@ -5,7 +5,7 @@ FUZZ_SECONDS ?= 60
 DEMO_FLAGS ?=
 MATRIX_FLAGS ?=
 
-.PHONY: demo test lint unit judge matrix loom miri fuzz bench build help
+.PHONY: demo test lint unit judge matrix loom miri fuzz bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -22,6 +22,7 @@ test: lint unit judge fuzz   ## all tests
 lint:            ## rustfmt and clippy, no warnings
 	@scripts/need cargo:cargo cc:gcc
 	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
@@ -55,3 +56,8 @@ fuzz:            ## every fuzz target for FUZZ_SECONDS
 
 bench:           ## the packet layer beside its peers
 	cargo bench -p millstream-packet
+
+peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n)
+	@scripts/need python3:python3 cargo:cargo cc:gcc
+	peers/peers.py $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(WORKLOAD),--workload "$(WORKLOAD)") \
+	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WINDOW),--window $(WINDOW)) $(if $(NO_BUILD),--no-build)

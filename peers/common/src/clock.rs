@@ -1,0 +1,19 @@
+//! Processor time of the process and of the machine.
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Processor time of this process, in seconds.
+pub fn process_seconds() -> f64 {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
+}
+
+/// Processor time of the whole machine since it was started that was not idle, in seconds: user, nice,
+/// system, interrupts, and what a hypervisor took. In steps of 10 ms.
+pub fn busy_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal
+    [0, 1, 2, 5, 6, 7].iter().filter_map(|&column| ticks.get(column)).sum::<f64>() / 100.0
+}

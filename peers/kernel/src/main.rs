@@ -1,0 +1,34 @@
+//! The kernel's sockets: the far end of every contender, which measures, and the near end of the kernel.
+//!
+//! ```text
+//! peer-kernel far send|receive|echo --listen A:P --device NAME [--warm S] [--window S] [--spin]
+//! peer-kernel send|receive|echo --peer A:P [--spin]
+//! ```
+//! The role is the near end's: `far send` receives.
+#![forbid(unsafe_code)]
+
+mod far;
+mod near;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// Size of every call.
+pub const CALL_BYTES: usize = 128 << 10;
+
+fn main() {
+    let is_far = std::env::args().nth(1).as_deref() == Some("far");
+    if let Err(error) = if is_far { far::run() } else { near::run() } {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// The congestion control that every kernel socket of a comparison uses.
+fn use_cubic(socket: impl AsFd) -> io::Result<()> {
+    setsockopt(&socket, sockopt::TcpCongestion, &OsString::from("cubic"))?;
+    Ok(())
+}

@@ -1,0 +1,101 @@
+"""Every workload, and which contenders take part in it with which settings."""
+
+from dataclasses import dataclass, field
+
+from .build import PROGRAMS
+
+# How the near end meets the far end.
+TAP, VETH, PACKET, MEMORY, USER, IPERF = "tap", "veth", "packet", "memory", "user", "iperf3"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One contender in one workload."""
+    workload: str
+    contender: str
+    # Key of build.PROGRAMS: what must have been built.
+    program: str
+    kind: str
+    role: str
+    # Arguments of the near end after its role.
+    near: tuple = ()
+    mtu: int = 1500
+    # veth: whether its offloads are on. For the proof: whether super-segments are expected.
+    offload: bool = False
+    one_core: bool = False
+    far_spins: bool = False
+    # USER: which tool.
+    tool: str = ""
+    extra: dict = field(default_factory=dict, compare=False)
+
+    def command(self):
+        """The near end's program and arguments."""
+        return [PROGRAMS[self.program].path, self.role, *self.near]
+
+
+def bulk():
+    """Bulk TCP with the kernel as the far end, both directions, with offloads and without."""
+    for role in ("send", "receive"):
+        load = f"bulk-{role}-offload"
+        yield Case(load, "millstream", "millstream", TAP, role, ("--link", "offload"), offload=True)
+        yield Case(load, "kernel, veth", "kernel", VETH, role, offload=True)
+        yield Case(load, "iperf3, veth", "iperf3", IPERF, role, offload=True)
+        yield Case(load, "smoltcp, TAP with TSO", "smoltcp", TAP, role, ("--link", "tso"), offload=True)
+        yield Case(load, "gvisor, AF_PACKET with GSO", "gvisor", PACKET, role, ("--link", "packet"), offload=True)
+        load = f"bulk-{role}-plain"
+        yield Case(load, "millstream", "millstream", TAP, role, ("--link", "plain"))
+        yield Case(load, "kernel, veth", "kernel", VETH, role)
+        yield Case(load, "iperf3, veth", "iperf3", IPERF, role)
+        yield Case(load, "smoltcp, own TAP", "smoltcp", TAP, role, ("--link", "own"))
+        yield Case(load, "gvisor, TAP", "gvisor", TAP, role, ("--link", "tap"))
+        yield Case(load, "lwip, TAP", "lwip", TAP, role)
+
+
+def memory():
+    """Both ends in one thread over an in-memory link."""
+    for mtu, name in ((1500, "1500"), (9000, "9000"), (65_535, "64k")):
+        load = f"memory-bulk-{name}"
+        size = ("--mtu", str(mtu))
+        if mtu != 65_535:
+            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "plain", *size), mtu)
+        else:
+            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "super"), mtu)
+            yield Case(load, "millstream, zero-copy", "millstream", MEMORY, "memory-bulk", ("--link", "packets"), mtu)
+        yield Case(load, "smoltcp", "smoltcp", MEMORY, "memory-bulk", size, mtu)
+        yield Case(load, "gvisor", "gvisor", MEMORY, "memory-bulk", size, mtu)
+    yield Case("memory-rr", "millstream", "millstream", MEMORY, "memory-rr", ("--link", "plain"))
+    yield Case("memory-rr", "smoltcp", "smoltcp", MEMORY, "memory-rr")
+    yield Case("memory-rr", "gvisor", "gvisor", MEMORY, "memory-rr")
+
+
+def rr():
+    """One byte to and fro with the kernel as the far end."""
+    for load, spin, settings in (
+        ("rr-one-core", False, {"one_core": True}),
+        ("rr-two-cores-sleeping", False, {}),
+        ("rr-two-cores-spinning", True, {}),
+        ("rr-two-cores-both-spin", True, {"far_spins": True}),
+    ):
+        words = ("--spin",) if spin else ()
+        yield Case(load, "millstream", "millstream", TAP, "echo", ("--link", "offload", *words), **settings)
+        yield Case(load, "kernel, veth", "kernel", VETH, "echo", words, offload=True, **settings)
+        yield Case(load, "smoltcp, own TAP", "smoltcp", TAP, "echo", ("--link", "own", *words), **settings)
+        yield Case(load, "lwip, TAP", "lwip", TAP, "echo", words, **settings)
+        if not spin:
+            yield Case(load, "gvisor, AF_PACKET", "gvisor", PACKET, "echo", ("--link", "packet"), **settings)
+
+
+def user():
+    """Out of a namespace through a user-mode network to a server outside; the kernel and Millstream beside."""
+    for role in ("send", "receive"):
+        load = f"user-mode-{role}"
+        yield Case(load, "millstream", "millstream", TAP, role, ("--link", "offload"), offload=True)
+        yield Case(load, "kernel, veth", "kernel", VETH, role, offload=True)
+        for tool in ("pasta", "slirp4netns"):
+            for mtu in (1500, 65_520):
+                yield Case(load, f"{tool}, MTU {mtu}", tool, USER, role, mtu=mtu, tool=tool)
+
+
+def all_cases():
+    """In the order of the table."""
+    return [*bulk(), *memory(), *rr(), *user()]

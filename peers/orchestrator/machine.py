@@ -1,0 +1,35 @@
+"""What machine this is, and whether it is idle."""
+
+import os
+import platform
+import time
+
+# Other work that is worth a note, in CPUs.
+BUSY_CPUS = 0.2
+
+
+def busy_seconds():
+    """Processor time of the whole machine that was not idle, as `peer-kernel` counts it."""
+    with open("/proc/stat", encoding="ascii") as file:
+        ticks = [int(field) for field in file.readline().split()[1:]]
+    return sum(ticks[column] for column in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
+
+
+def facts():
+    """Processor, kernel, and what else ran before the first run."""
+    model = "unknown"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    before, begin = busy_seconds(), time.monotonic()
+    time.sleep(0.3)
+    busy = (busy_seconds() - before) / (time.monotonic() - begin)
+    notes = []
+    if busy > BUSY_CPUS:
+        notes.append(f"{busy:.1f} CPUs were busy with other work before the first run: do not trust the figures")
+    if (os.cpu_count() or 1) < 2:
+        notes.append("one CPU: near and far end share it in every workload")
+    return {"cpu": model, "cpus": os.cpu_count(), "kernel": platform.release(),
+            "busy_before_cpus": round(busy, 2), "notes": notes}

@@ -1,0 +1,83 @@
+"""What the runs say: rows with medians, spreads and ratios to Millstream, and their table as text."""
+
+from . import stats
+from .cases import all_cases
+
+# Of each kind of run: (key, heading, digits), the first one the main one.
+METRICS = {
+    "gbps": ("Gbit/s", 3), "s_per_gb": ("s/GB", 3), "ns_per_packet": ("ns/packet", 3),
+    "p50_us": ("p50 µs", 3), "p99_us": ("p99 µs", 3), "per_s": ("1/s", 4),
+    "us_cpu": ("CPU µs each", 3), "ns_each": ("ns each", 4),
+}
+
+
+def rows(runs):
+    """One row for each workload and contender, in the order of the cases."""
+    found = {}
+    for one in runs:
+        found.setdefault((one["workload"], one["contender"]), []).append(one)
+    result = []
+    for case in all_cases():
+        mine = found.get((case.workload, case.contender))
+        if mine:
+            result.append(_row(case, mine, found.get((case.workload, "millstream"), [])))
+    return result
+
+
+def _row(case, runs, ours):
+    row = {"workload": case.workload, "contender": case.contender, "metrics": {}, "notes": []}
+    errors = [one["error"] for one in runs if "error" in one]
+    if errors:
+        row["notes"].append(f"{len(errors)} of {len(runs)} runs failed: {errors[0]}")
+    for note in sorted({note for one in runs for note in one.get("notes", [])}):
+        row["notes"].append(note)
+    for key in METRICS:
+        values = [one[key] for one in runs if key in one]
+        if values:
+            metric = stats.summary(values)
+            if case.contender != "millstream":
+                metric["millstream"] = stats.ratio([one[key] for one in ours if key in one], values)
+            row["metrics"][key] = metric
+    return row
+
+
+def print_all(all_rows, out):
+    """The table: a block for each workload."""
+    print("÷: Millstream's median divided by the contender's, with a 95 % bootstrap interval", file=out)
+    last = None
+    for row in all_rows:
+        if row["workload"] != last:
+            last = row["workload"]
+            _heading(last, [one for one in all_rows if one["workload"] == last], out)
+        _line(row, out)
+    print(file=out)
+
+
+def _heading(workload, block, out):
+    keys = next((list(one["metrics"]) for one in block if one["metrics"]), [])
+    print(f"\n{workload}", file=out)
+    cells = "".join(f"{METRICS[key][0] + ' (min–max)':>28}" for key in keys)
+    ratios = "".join(f"{'÷ ' + METRICS[key][0] + ' (95 %)':>24}" for key in keys[:2])
+    print(f"  {'':28}{cells}    n{ratios}", file=out)
+
+
+def _line(row, out):
+    cells, ratios, number = "", "", 0
+    for at, (key, metric) in enumerate(row["metrics"].items()):
+        digits = METRICS[key][1]
+        spread = f"({_short(metric['min'], digits)}–{_short(metric['max'], digits)})"
+        cells += f"{_short(metric['median'], digits) + ' ' + spread:>28}"
+        number = metric["n"]
+        other = metric.get("millstream")
+        if at < 2 and other:
+            text = f"{other['ratio']:.2f} ({other['low']:.2f}–{other['high']:.2f})"
+            ratios += f"{text:>24}"
+    print(f"  {row['contender']:28}{cells}{number:>5}{ratios}".rstrip(), file=out)
+    for note in row["notes"]:
+        print(f"      {note}", file=out)
+
+
+def _short(value, digits):
+    """So many significant digits, without an exponent."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e" in text or abs(value) >= 10 ** digits else text

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Measures Millstream beside its peers: builds, runs interleaved rounds, prints a table, writes a JSON file.
+
+Python's standard library only. docs/peers.md says how each contender is built and set, and what is measured.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+from orchestrator import build, cases, machine, run, table
+
+QUICK_BUDGET_S = 165.0
+FULL_ROUNDS = 7
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="under 3 minutes after building")
+    parser.add_argument("--only", default="", help="contenders, by parts of their names, with commas between")
+    parser.add_argument("--workload", default="", help="workloads, by parts of their names, with commas between")
+    parser.add_argument("--rounds", type=int, help=f"rounds (full: {FULL_ROUNDS}, quick: what fits, 5 at most)")
+    parser.add_argument("--window", type=float, help="measured seconds of a run (full: 2, quick: 0.4)")
+    parser.add_argument("--seed", type=int, default=1, help="of the order inside rounds")
+    parser.add_argument("--json", default="", help="where the JSON file goes")
+    parser.add_argument("--no-build", action="store_true", help="use what is built")
+    parser.add_argument("--build-only", action="store_true", help="build and end")
+    parser.add_argument("--list", action="store_true", help="name workloads and contenders and end")
+    return parser.parse_args()
+
+
+def chosen(all_cases, options):
+    """The cases that both filters let through. Millstream stays beside whatever is chosen."""
+    def matches(text, words):
+        return not words or any(word in text for word in words)
+
+    only = [word.strip() for word in options.only.split(",") if word.strip()]
+    loads = [word.strip() for word in options.workload.split(",") if word.strip()]
+    return [c for c in all_cases
+            if matches(c.workload, loads) and (c.contender == "millstream" or matches(c.contender, only))]
+
+
+def measure(todo, options, window, warm):
+    """Interleaved rounds until the rounds asked for, or the budget, are used up."""
+    order = random.Random(options.seed)
+    rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
+    runs, begin, last = [], time.monotonic(), 0.0
+    try:
+        for number in range(1, rounds + 1):
+            if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:
+                break
+            round_begin = time.monotonic()
+            for at, case in enumerate(order.sample(todo, len(todo)), 1):
+                show(f"round {number} of {rounds}, {at}/{len(todo)}: {case.workload}, {case.contender}")
+                result = run.one(case, warm, window)
+                runs.append({"round": number, "workload": case.workload, "contender": case.contender, **result})
+            last = time.monotonic() - round_begin
+    except KeyboardInterrupt:
+        show("")
+        print("interrupted: what was finished counts", file=sys.stderr)
+    show("")
+    return runs
+
+
+def show(text):
+    """One line of progress, where somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def main():
+    options = arguments()
+    if options.list:
+        for case in cases.all_cases():
+            print(f"{case.workload:28} {case.contender}")
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    candidates = chosen(cases.all_cases(), options)
+    absent = build.all_of({case.program for case in candidates}, not options.no_build)
+    if options.build_only:
+        build.report(absent, sys.stdout)
+        return 0
+    for needed in ("kernel", "millstream"):
+        if needed in absent:
+            print(f"error: {needed}: {absent[needed]}", file=sys.stderr)
+            return 1
+    todo = [case for case in candidates if case.program not in absent]
+    window = options.window or (0.4 if options.quick else 2.0)
+    warm = 0.15 if options.quick else 0.5
+    facts = machine.facts()
+    runs = measure(todo, options, window, warm)
+    rows = table.rows(runs)
+    table.print_all(rows, sys.stdout)
+    build.report(absent, sys.stdout)
+    for note in facts["notes"]:
+        print(f"note: {note}")
+    path = options.json or os.path.join(build.ROOT, "out", "peers.json")
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"machine": facts, "seed": options.seed, "window_s": window, "warm_s": warm,
+                   "absent": absent, "table": rows, "runs": runs}, file, indent=1)
+    print(f"all runs: {os.path.relpath(path)}")
+    return 0 if any("error" not in one for one in runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
