@@ -3,11 +3,13 @@
 //!
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
-//! cargo run --release --example bench -- pair-rr [--offload]
+//! cargo run --release --example bench -- pair-rr [--offload] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
+//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) instead of by time: what
+//! callgrind counts for N and for 2 N differs by N rounds.
 //!
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
 //! their own (`unshare -n`).
@@ -27,6 +29,7 @@ struct Options {
     net: bool,
     same: bool,
     seconds: u64,
+    rounds: u64,
     mtu: usize,
     buffer: usize,
     call: usize,
@@ -44,6 +47,7 @@ fn main() {
         net: false,
         same: false,
         seconds: 2,
+        rounds: u64::MAX,
         mtu: 1500,
         buffer: 4 << 20,
         call: 128 << 10,
@@ -66,6 +70,7 @@ fn main() {
             "--net" => o.net = true,
             "--same" => o.same = true,
             "--seconds" => o.seconds = number() as u64,
+            "--rounds" => o.rounds = number() as u64,
             "--mtu" => o.mtu = number(),
             "--buffer" => o.buffer = number(),
             "--call" => o.call = number(),
@@ -131,7 +136,7 @@ fn pair_bulk(o: &Options) {
     let mut waiting = None;
     let (mut moved, start, cpu) = (0_u64, Instant::now(), own_seconds());
     let limit = Duration::from_secs(o.seconds);
-    while start.elapsed() < limit {
+    for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..16 {
             if o.packets {
                 loop {
@@ -199,7 +204,7 @@ fn pair_rr(o: &Options) {
     let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
     let limit = Duration::from_secs(o.seconds);
     let mut byte = [0];
-    while start.elapsed() < limit {
+    for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..256 {
             a.tcp_write(client, &byte).expect("write");
             let now = a.refresh_time();
