@@ -39,11 +39,9 @@ stages! {
     Receive = "receive",
     /// A link's receive that found nothing.
     Poll = "poll",
-    /// Joining the segments of a batch in software. Units: packets before joining.
-    Merge = "merge",
-    /// Link and IP headers, UDP and ICMP. Units: packets.
+    /// Segments joined or their headers read and connections found; UDP and ICMP. Units: packets.
     Ingress = "ingress",
-    /// TCP headers, connections found, the protocol machine. Units: packets.
+    /// The protocol machine. Units: packets.
     Tcp = "tcp",
     /// Timers due.
     Timers = "timers",

@@ -51,14 +51,16 @@ impl Engine {
             }
             stats.batches.receive_packets.add(count);
             stats.stages.mark(Stage::Receive, count);
-            if !slot.capabilities.rx_merge {
-                let joined = self.merger.merge(&mut self.received, slot.capabilities.medium);
-                self.out.stats.tcp_rx_merged += joined as u64;
-                self.out.stats.stages.mark(Stage::Merge, count);
-            }
+            let medium = slot.capabilities.medium;
+            let mut bytes = 0;
             while let Some(packet) = self.received.pop() {
-                self.link_input(now, LinkId(index as u16), packet);
+                bytes += packet.len();
+                match self.trains.join(packet, medium) {
+                    Ok(()) => self.out.stats.tcp_rx_merged += 1,
+                    Err(packet) => self.link_input(now, LinkId(index as u16), packet),
+                }
             }
+            self.out.stats.rx_bytes += bytes as u64;
             self.out.stats.stages.mark(Stage::Ingress, count);
             self.tcp_stage(now);
             self.out.stats.stages.mark(Stage::Tcp, count);
@@ -70,7 +72,6 @@ impl Engine {
     /// A frame as the link gave it.
     #[inline]
     fn link_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
-        self.out.stats.rx_bytes += packet.len() as u64;
         let slot = &self.out.links[link.index()];
         if slot.capabilities.medium == Medium::Ip {
             return self.ip_input(now, link, packet);
@@ -129,7 +130,7 @@ impl Engine {
         }
         let arrival = Arrival { packet, ip, link, destination };
         match ip.protocol {
-            Protocol::TCP => self.segments.push(arrival),
+            Protocol::TCP => self.tcp_arrival(arrival),
             Protocol::UDP => self.udp_input(now, arrival),
             Protocol::ICMP if ip.src.is_ipv4() => self.icmp_input(now, arrival),
             Protocol::ICMPV6 if ip.src.is_ipv6() => self.icmp_input(now, arrival),
@@ -164,6 +165,7 @@ pub(super) fn checksum_holds(arrival: &Arrival, pseudo: u32) -> bool {
 }
 
 /// The sum of everything from `offset` to the end of the packet, on top of `start`.
+#[inline]
 fn sum_from(packet: &Packet, offset: usize, start: u32) -> Accumulator {
     let mut sum = Accumulator::new(start);
     let mut skip = offset;

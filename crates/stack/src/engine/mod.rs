@@ -13,13 +13,13 @@ mod rate;
 mod sleep;
 mod tcp_api;
 mod tcp_input;
+mod trains;
 mod transmit;
 mod turn;
 
 use std::io;
 use std::time::Duration;
 
-use millstream_link::offload::Merger;
 use millstream_link::{Link, LinkStats, Medium};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{
@@ -106,10 +106,8 @@ pub struct Engine {
     time: Instant,
     /// The batch a link fills; empty between links.
     received: PacketBatch,
-    /// Joins the segments of a batch from links that do not do so themselves.
-    merger: Box<Merger>,
     /// TCP segments of the batch; empty between links.
-    segments: Vec<ingress::Arrival>,
+    trains: trains::Trains,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
     /// Set when it was the pool.
@@ -154,8 +152,7 @@ impl Engine {
             clock,
             time: now,
             received: PacketBatch::new(),
-            merger: Box::new(Merger::new()),
-            segments: Vec::with_capacity(millstream_packet::BATCH_LIMIT),
+            trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
             blocked: false,
             starved: false,
             push_left: 0,

@@ -1,5 +1,4 @@
-//! TCP segments on their way in: parsed as a batch, joined where they follow each other, and handed to
-//! their connections.
+//! TCP segments on their way in: their headers read, and handed to their connections.
 
 use std::net::SocketAddr;
 
@@ -9,16 +8,13 @@ use millstream_tcp::{FourTuple, State};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, Protocol};
-use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 
 use super::Engine;
 use super::addresses::Destination;
 use super::ingress::{Arrival, checksum_holds, gather};
 use crate::demux::PackedKey;
 use crate::stats::DropReason;
-
-/// Joined segments do not grow beyond what a super-segment can be.
-const JOINED_BYTES: usize = 65_535;
 
 /// A segment whose headers are read.
 pub(super) struct Incoming {
@@ -28,70 +24,32 @@ pub(super) struct Incoming {
     pub payload: Packet,
     pub ecn: u8,
     pub link: LinkId,
-    slot: Option<u32>,
-}
-
-impl Incoming {
-    /// Whether `next` continues this segment so plainly that the two can be one: what generic receive
-    /// offload asks.
-    fn continues_with(&self, next: &Self) -> bool {
-        self.slot.is_some()
-            && self.slot == next.slot
-            && self.header.flags == TcpFlags::ACK
-            && (next.header.flags == TcpFlags::ACK
-                || next.header.flags == TcpFlags::ACK.union(TcpFlags::PSH))
-            && !self.payload.is_empty()
-            && !next.payload.is_empty()
-            && next.header.seq == self.header.seq + self.payload.len()
-            && next.header.ack == self.header.ack
-            && next.header.window == self.header.window
-            && next.header.options == self.header.options
-            && next.ecn == self.ecn
-            && self.payload.len() + next.payload.len() <= JOINED_BYTES
-    }
+    pub slot: Option<u32>,
 }
 
 impl Engine {
-    /// Takes up the segments that the batch brought.
+    /// Hands on the segments that the batch brought.
     pub(super) fn tcp_stage(&mut self, now: Instant) {
-        if self.segments.is_empty() {
+        if self.trains.is_empty() {
             return;
         }
-        let mut arrivals = std::mem::take(&mut self.segments);
-        let mut current: Option<Incoming> = None;
-        for arrival in arrivals.drain(..) {
-            let Some(next) = self.tcp_parse(arrival) else { continue };
-            match &mut current {
-                Some(joined) if joined.continues_with(&next) => {
-                    joined.payload.concat(next.payload);
-                    joined.header.flags = next.header.flags;
-                    self.out.stats.tcp_rx_merged += 1;
-                }
-                _ => {
-                    if let Some(segment) = current.replace(next) {
-                        self.tcp_input(now, segment);
-                    }
-                }
-            }
-        }
-        if let Some(segment) = current {
+        let mut segments = self.trains.take();
+        for segment in segments.drain(..) {
             self.tcp_input(now, segment);
         }
-        self.segments = arrivals;
+        self.trains.put_back(segments);
     }
 
-    /// Checks a segment, reads its header and finds its connection.
+    /// Checks a segment, reads its header and finds its connection; it is handed on at the end of the batch.
     #[inline]
-    fn tcp_parse(&mut self, mut arrival: Arrival) -> Option<Incoming> {
+    pub(super) fn tcp_arrival(&mut self, mut arrival: Arrival) {
         let ip = &arrival.ip;
         if arrival.destination != Destination::Own || ip.src.is_unspecified() {
-            self.out.stats.drop(DropReason::TcpNotUnicast);
-            return None;
+            return self.out.stats.drop(DropReason::TcpNotUnicast);
         }
         let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::TCP, ip.payload_len);
         if !checksum_holds(&arrival, pseudo) {
-            self.out.stats.malformed(Malformed::TcpChecksum);
-            return None;
+            return self.out.stats.malformed(Malformed::TcpChecksum);
         }
         let ip_len = ip.header_len;
         let offset_at = ip_len + 12;
@@ -100,17 +58,13 @@ impl Engine {
             gathered = gather(&mut arrival.packet, ip_len + usize::from(offset >> 4) * 4);
         }
         if !gathered {
-            self.out.stats.drop(DropReason::PoolExhausted);
-            return None;
+            return self.out.stats.drop(DropReason::PoolExhausted);
         }
         let Arrival { mut packet, ip, link, .. } = arrival;
         let bytes = packet.head().get(ip_len..).unwrap_or_default();
         let (header, header_len) = match TcpHeader::parse(bytes) {
             Ok(parsed) => parsed,
-            Err(reason) => {
-                self.out.stats.malformed(reason);
-                return None;
-            }
+            Err(reason) => return self.out.stats.malformed(reason),
         };
         packet.trim_front(ip_len + header_len);
         let tuple = FourTuple {
@@ -118,7 +72,8 @@ impl Engine {
             remote: SocketAddr::new(ip.src, header.src_port),
         };
         let slot = self.tcp.find(&tuple);
-        Some(Incoming { tuple, header, payload: packet, ecn: ip.ecn(), link, slot })
+        let segment = Incoming { tuple, header, payload: packet, ecn: ip.ecn(), link, slot };
+        self.trains.push(segment, ip_len, header_len);
     }
 
     /// Hands a segment to its connection or listener, or answers it.

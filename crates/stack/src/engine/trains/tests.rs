@@ -1,0 +1,188 @@
+use std::net::{IpAddr, SocketAddr};
+
+use millstream_packet::{Pool, PoolConfig};
+use millstream_route::LinkId;
+use millstream_tcp::FourTuple;
+use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream_wire::ip::{self, IpHeader};
+use millstream_wire::tcp::{CHECKSUM_OFFSET, SeqNumber, TcpHeader, TcpOptions, Timestamps};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A segment as it stands on an Ethernet.
+#[derive(Clone)]
+struct Shape {
+    is_v6: bool,
+    port: u16,
+    seq: u32,
+    len: usize,
+    flags: TcpFlags,
+    echo: u32,
+    padding: usize,
+    is_broken: bool,
+}
+
+impl Shape {
+    fn data(seq: u32, len: usize) -> Self {
+        let flags = TcpFlags::ACK;
+        let (is_v6, is_broken) = (false, false);
+        Shape { is_v6, port: 7, seq, len, flags, echo: 5, padding: 0, is_broken }
+    }
+
+    fn payload(&self) -> Vec<u8> {
+        (0..self.len).map(|i| (self.seq as usize + i) as u8).collect()
+    }
+
+    fn build(&self, pool: &Pool) -> Packet {
+        let [src, dst]: [IpAddr; 2] = match self.is_v6 {
+            true => ["fd00::1", "fd00::2"].map(|text| text.parse().expect("an address")),
+            false => ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("an address")),
+        };
+        let options = TcpOptions {
+            timestamps: Some(Timestamps { value: 9, echo: self.echo }),
+            ..TcpOptions::NONE
+        };
+        let tcp = TcpHeader {
+            src_port: self.port,
+            dst_port: 80,
+            seq: SeqNumber(self.seq),
+            ack: SeqNumber(77),
+            flags: self.flags,
+            window: 1000,
+            urgent: 0,
+            options,
+        };
+        let mut bytes = vec![0; 128];
+        let to = MacAddr([2, 0, 0, 0, 0, 1]);
+        let l3 = EthernetHeader::new(to, to, EtherType::of(&dst)).emit(&mut bytes);
+        let tcp_len = tcp.header_len() + self.len;
+        let mut ip = IpHeader::new(src, dst, Protocol::TCP, tcp_len);
+        ip.identification = self.seq as u16;
+        let l4 = l3 + ip.emit(&mut bytes[l3..]);
+        let end = l4 + tcp.emit(&mut bytes[l4..]);
+        bytes.truncate(end);
+        bytes.extend(self.payload());
+        let pseudo = ip::pseudo_header_sum(src, dst, Protocol::TCP, tcp_len);
+        let sum = checksum::combine(pseudo, checksum::sum(&bytes[l4..]), false);
+        bytes[l4 + CHECKSUM_OFFSET..l4 + CHECKSUM_OFFSET + 2]
+            .copy_from_slice(&checksum::finish(sum));
+        if self.is_broken {
+            *bytes.last_mut().expect("bytes") ^= 0x40;
+        }
+        bytes.extend(vec![0xaa; self.padding]);
+        Packet::from_slice(pool, 0, &bytes).expect("frames")
+    }
+}
+
+/// What comes of a batch: for each segment its port, first sequence number, flags and payload.
+fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
+    let pool = Pool::new(PoolConfig::fixed(1024)).expect("a pool");
+    let mut trains = Trains::new(shapes.len());
+    for shape in shapes {
+        let Err(mut packet) = trains.join(shape.build(&pool), Medium::Ethernet) else { continue };
+        if shape.is_broken {
+            // The long way finds that too.
+            continue;
+        }
+        packet.trim_front(ETHERNET_BYTES);
+        let ip = ip::parse(packet.head(), packet.len()).expect("an IP header");
+        packet.truncate(ip.packet_len());
+        let (header, tcp_len) =
+            TcpHeader::parse(&packet.head()[ip.header_len..]).expect("a TCP header");
+        packet.trim_front(ip.header_len + tcp_len);
+        let tuple = FourTuple {
+            local: SocketAddr::new(ip.dst, header.dst_port),
+            remote: SocketAddr::new(ip.src, header.src_port),
+        };
+        let (ecn, link) = (0, LinkId(0));
+        let segment = Incoming { tuple, header, payload: packet, ecn, link, slot: Some(0) };
+        trains.push(segment, ip.header_len, tcp_len);
+    }
+    let taken = trains.take();
+    let bytes = |packet: &Packet| packet.slices().flatten().copied().collect();
+    taken
+        .iter()
+        .map(|s| (s.header.src_port, s.header.seq.0, s.header.flags, bytes(&s.payload)))
+        .collect()
+}
+
+fn lengths(shapes: &[Shape]) -> Vec<usize> {
+    carried(shapes).iter().map(|(.., payload)| payload.len()).collect()
+}
+
+#[test]
+fn what_follows_joins_up_to_a_push() {
+    for is_v6 in [false, true] {
+        let mut shapes: Vec<Shape> = (0..5).map(|i| Shape::data(1000 * i, 1000)).collect();
+        shapes.iter_mut().for_each(|shape| shape.is_v6 = is_v6);
+        shapes[2].flags = TcpFlags::ACK | TcpFlags::PSH;
+        let carried = carried(&shapes);
+        assert_eq!(carried.len(), 2);
+        assert_eq!((carried[0].1, carried[0].2), (0, TcpFlags::ACK | TcpFlags::PSH));
+        assert_eq!(carried[0].3.len(), 3000);
+        assert_eq!((carried[1].1, carried[1].3.len()), (3000, 2000));
+    }
+}
+
+#[test]
+fn what_differs_or_is_broken_stands_alone() {
+    let changes: [fn(&mut Shape); 3] = [
+        |shape| shape.echo = 6,
+        |shape| shape.seq += 1,
+        |shape| shape.flags = TcpFlags::ACK | TcpFlags::FIN,
+    ];
+    for change in changes {
+        let mut shapes: Vec<Shape> = (0..3).map(|i| Shape::data(1000 * i, 1000)).collect();
+        change(&mut shapes[1]);
+        assert_eq!(lengths(&shapes), [1000, 1000, 1000]);
+    }
+    let mut shapes: Vec<Shape> = (0..3).map(|i| Shape::data(1000 * i, 1000)).collect();
+    shapes[1].is_broken = true;
+    assert_eq!(lengths(&shapes), [1000, 1000]);
+}
+
+#[test]
+fn a_bare_ack_ends_the_train() {
+    let shapes = [Shape::data(0, 1000), Shape::data(1000, 0), Shape::data(1000, 1000)];
+    assert_eq!(lengths(&shapes), [1000, 0, 1000]);
+}
+
+#[test]
+fn padding_is_cut_off_and_a_train_has_an_end() {
+    let mut shapes: Vec<Shape> = (0..60).map(|i| Shape::data(1400 * i, 1400)).collect();
+    shapes[1].padding = 6;
+    assert_eq!(lengths(&shapes), [46 * 1400, 14 * 1400]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Flows in any mixture: each one's bytes come whole and in order.
+    #[test]
+    fn every_flow_keeps_its_order(picks in prop::collection::vec((0..4_u16, 0..1400_usize, any::<bool>()), 1..60)) {
+        let mut next = [0_u32; 4];
+        let mut shapes = Vec::new();
+        for (flow, len, push) in picks {
+            let mut shape = Shape::data(next[usize::from(flow)], len);
+            shape.port = flow + 1;
+            shape.is_v6 = flow % 2 == 1;
+            if push {
+                shape.flags |= TcpFlags::PSH;
+            }
+            next[usize::from(flow)] += len as u32;
+            shapes.push(shape);
+        }
+        let carried = carried(&shapes);
+        prop_assert!(carried.len() <= shapes.len());
+        for flow in 0..4_u16 {
+            let sent: Vec<u8> = shapes.iter().filter(|s| s.port == flow + 1).flat_map(Shape::payload).collect();
+            let mut got = Vec::new();
+            for (_, seq, _, payload) in carried.iter().filter(|(port, ..)| *port == flow + 1) {
+                prop_assert_eq!(*seq as usize, got.len());
+                got.extend_from_slice(payload);
+            }
+            prop_assert_eq!(sent, got);
+        }
+    }
+}
