@@ -9,9 +9,8 @@ pub const DEMUX_PROBES: usize = 48;
 /// Limits of one engine. Each field says what gives way when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// TCP connections, in TIME-WAIT or not; unfinished handshakes do not count. A connect is refused
-    /// (`AddrNotAvailable`), a SYN is dropped and counted; the oldest connection in TIME-WAIT gives way
-    /// first.
+    /// TCP connections; unfinished handshakes, and TIME-WAIT once the application has closed, do not count. A
+    /// connect is refused ([`crate::Error::Limit`]), a SYN is dropped and counted.
     pub connections: usize,
     /// Listeners. A further `listen` is refused.
     pub listeners: usize,
@@ -29,7 +28,8 @@ pub struct Limits {
     pub backlog: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
     pub datagram_queue_bytes: usize,
-    /// Connections in TIME-WAIT. The oldest gives way.
+    /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
+    /// oldest gives way, counted.
     pub time_wait: usize,
     /// ICMP errors sent per second, over all causes. Further ones are not sent and counted.
     pub icmp_errors_per_s: u32,
@@ -63,7 +63,7 @@ impl Default for Limits {
             syn_queue_bytes: 1 << 20,
             backlog: 4_096,
             datagram_queue_bytes: 1 << 20,
-            time_wait: 16_384,
+            time_wait: 65_536,
             icmp_errors_per_s: 1_000,
             icmp_error_burst: 50,
             resets_per_s: 1_000,
@@ -98,6 +98,9 @@ pub const QUIET_AFTER: Duration = Duration::from_secs(5);
 pub const QUIET_SWEEP: usize = 256;
 /// See [`QUIET_SWEEP`].
 pub const QUIET_SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// TIME-WAIT ends at multiples of this.
+pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);
 
 /// First ephemeral port (RFC 6335 section 6).
 pub const EPHEMERAL_FIRST: u16 = 49_152;

@@ -155,6 +155,10 @@ pub struct EngineStats {
     pub tcp_cookies_accepted: u64,
     /// ACKs that might have brought a cookie back and did not.
     pub tcp_cookies_refused: u64,
+    /// Connections that took the place of one in TIME-WAIT between the same ends: passive ones.
+    pub tcp_time_wait_reused: u64,
+    /// Connections whose TIME-WAIT was cut short because too many were in it.
+    pub tcp_time_wait_displaced: u64,
     /// UDP datagrams delivered to a socket.
     pub udp_rx: u64,
     /// UDP datagrams sent.
@@ -203,6 +207,8 @@ impl EngineStats {
             tcp_cookies_sent: 0,
             tcp_cookies_accepted: 0,
             tcp_cookies_refused: 0,
+            tcp_time_wait_reused: 0,
+            tcp_time_wait_displaced: 0,
             udp_rx: 0,
             udp_tx: 0,
             icmp_echo_answered: 0,

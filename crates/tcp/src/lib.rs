@@ -43,6 +43,7 @@ mod socket;
 mod state;
 mod stream;
 mod syn_cookie;
+mod time_wait;
 mod timers;
 mod transmit;
 mod window;
@@ -58,6 +59,7 @@ pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
+pub use time_wait::TimeWait;
 pub use transmit::{PayloadMode, Segment, TransmitLimits};
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub const DUPLICATE_THRESHOLD: u32 = 3;
 pub const QUICK_ACK_SEGMENTS: u8 = 16;
 /// Challenge ACKs and answers to out-of-window segments, per connection and second (RFC 5961 section 7).
 pub const CHALLENGE_ACKS_PER_S: u8 = 10;
+/// Silence in TIME-WAIT after which the same ends may be used for a new connection of ours, timestamps telling
+/// the two apart (RFC 6191).
+pub const TIME_WAIT_REUSE_MS: u64 = 1_000;
 /// A timestamp this old is no longer compared (RFC 7323 5.5: 24 days).
 pub const TIMESTAMP_AGE_LIMIT_S: u64 = 24 * 24 * 3600;
 /// Receive and send buffers start at this much memory and are tuned upwards.

@@ -10,7 +10,6 @@ use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
 use crate::reassembly::Reassembly;
 use crate::state::State;
-use crate::timers::Deadline;
 
 /// Where a segment lies in the peer's sequence space.
 #[derive(Clone, Copy)]
@@ -435,49 +434,5 @@ impl Connection {
             State::FinWait2 => self.enter_time_wait(now),
             _ => {}
         }
-    }
-
-    /// RFC 9293 3.10.7.4: in TIME-WAIT only a retransmitted FIN has an effect; RFC 1337: a RST has none.
-    pub(crate) fn on_segment_time_wait(
-        &mut self,
-        now: Instant,
-        header: &TcpHeader,
-        payload: Option<Packet>,
-    ) {
-        self.counters.segments_in += 1;
-        if header.flags.rst() {
-            return;
-        }
-        let len = payload.as_ref().map_or(0, Packet::len);
-        let end = header.seq.0.wrapping_add(len as u32).wrapping_add(u32::from(header.flags.fin()));
-        if header.flags.fin() && end == self.rcv_seq(self.rcv.nxt).0 {
-            self.timers.close = Deadline::at(now + self.config.time_wait());
-            self.rcv.ack.now = true;
-            return;
-        }
-        let acceptable =
-            header.seq == self.rcv_seq(self.rcv.nxt) && len == 0 && !header.flags.syn();
-        if !acceptable {
-            self.challenge(now);
-        }
-    }
-
-    /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once
-    /// (RFC 6191 section 2: a later timestamp; RFC 9293 3.6.1: a sequence number above the old ones). The owner
-    /// then drops this connection and treats the SYN as for a listener.
-    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
-        let flags = syn.flags;
-        if self.state != State::TimeWait || !flags.syn() || flags.ack() || flags.rst() {
-            return false;
-        }
-        if let Some(timestamps) = syn.options.timestamps
-            && self.negotiated.timestamps
-        {
-            let later = timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32;
-            if later != 0 {
-                return later > 0;
-            }
-        }
-        syn.seq.gt(self.rcv_seq(self.rcv.nxt))
     }
 }

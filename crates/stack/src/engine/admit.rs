@@ -21,16 +21,17 @@ use crate::socket::listener::{Listener, Request};
 use crate::stats::DropReason;
 
 impl Engine {
-    /// A SYN for a listener. `hash` is that of the segment's ends.
+    /// A SYN for a listener. `hash` is that of the segment's ends, `isn` the number to answer with.
     pub(super) fn tcp_admit(
         &mut self,
         now: Instant,
         listener_slot: u32,
         hash: u32,
+        isn: SeqNumber,
         segment: &Incoming,
     ) {
         let Incoming { tuple, header: syn, link, .. } = segment;
-        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
+        if self.tcp.sockets.is_full() {
             return self.out.stats.drop(DropReason::ConnectionLimit);
         }
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
@@ -46,7 +47,7 @@ impl Engine {
         let ts_offset = self.tcp.isn.timestamp_offset(tuple);
         let has_room = listener.half_open < self.limits.syn_queue && !self.tcp.half_open.is_full();
         if has_room && config.syn_cookies != CookieMode::Always {
-            let open = HalfOpen::new(syn, self.tcp.isn.isn(tuple, now), now);
+            let open = HalfOpen::new(syn, isn, now);
             let answer = open.syn_ack(&config, *tuple, ts_offset, now);
             let due = open.deadline();
             let request = Request { open, listener: listener_slot, link: *link };

@@ -13,6 +13,7 @@ mod rate;
 mod sleep;
 mod tcp_api;
 mod tcp_input;
+mod time_wait;
 mod trains;
 mod transmit;
 mod turn;
@@ -361,6 +362,18 @@ impl Engine {
                 send_queue: 0,
             }
         });
+        let waiting = self.tcp.time_wait.iter().map(|(entry, waiting)| {
+            let tuple = waiting.key.unpack();
+            SocketInfo {
+                id: SocketId::new(SocketKind::Tcp, TIME_WAIT_SLOTS + entry, 0),
+                kind: SocketKind::Tcp,
+                local: tuple.local,
+                remote: Some(tuple.remote),
+                state: State::TimeWait.name(),
+                receive_queue: 0,
+                send_queue: 0,
+            }
+        });
         let datagrams = self.udp.sockets.iter().map(|(_, socket)| SocketInfo {
             id: socket.id,
             kind: SocketKind::Udp,
@@ -370,12 +383,12 @@ impl Engine {
             receive_queue: socket.queue.len(),
             send_queue: 0,
         });
-        listeners.chain(connections).chain(unfinished).chain(datagrams)
+        listeners.chain(connections).chain(unfinished).chain(waiting).chain(datagrams)
     }
 
     /// Connections of any state, TIME-WAIT and unfinished handshakes included.
     pub fn connection_count(&self) -> usize {
-        self.tcp.sockets.len() + self.tcp.half_open.len()
+        self.tcp.sockets.len() + self.tcp.half_open.len() + self.tcp.time_wait.len()
     }
 
     /// A number for choices that a stranger should not foresee (splitmix64 from the seed).
@@ -388,8 +401,9 @@ impl Engine {
     }
 }
 
-/// What is no socket yet is shown under slot numbers that no socket has: its name finds nothing.
+/// What is no socket yet, or no more, is shown under slot numbers that no socket has: its name finds nothing.
 const HALF_OPEN_SLOTS: u32 = 3 << 30;
+const TIME_WAIT_SLOTS: u32 = 2 << 30;
 
 /// Six numbers from the seed, others for each `purpose`.
 fn words(seed: &[u8; 32], purpose: u8) -> [u64; 6] {

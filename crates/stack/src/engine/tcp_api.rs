@@ -148,20 +148,18 @@ impl Engine {
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
         self.check_local(local.ip())?;
-        if self.tcp.sockets.is_full() && !self.tcp.evict_time_wait() {
+        if self.tcp.sockets.is_full() {
             return Err(Error::Limit("connections"));
         }
+        let now = self.now();
         let port = match local.port() {
-            0 => self.tcp.choose_port(local.ip(), remote).ok_or(Error::AddrNotAvailable)?,
+            0 => self.tcp.choose_port(local.ip(), remote, now).ok_or(Error::AddrNotAvailable)?,
             port => port,
         };
         let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
-        if self.tcp.find(&tuple).is_some() {
-            return Err(Error::AddrInUse);
-        }
+        let hash = self.tcp.key.flow(&tuple);
+        let isn = self.tcp.take_ends(hash, &tuple, now).ok_or(Error::AddrInUse)?;
         let config = with_mss(config.clone(), way.mtu, &tuple);
-        let now = self.now();
-        let isn = self.tcp.isn.isn(&tuple, now);
         let conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
         let slot =

@@ -96,12 +96,15 @@ impl Engine {
         if socket.conn.state() == State::TimeWait
             && header.flags.syn()
             && socket.conn.may_reuse(&header)
-            && self.tcp.listeners.find(tuple.local).is_some()
+            && let Some(listener) = self.tcp.listeners.find(tuple.local)
         {
             // RFC 6191: a new incarnation takes the place of one that only waits.
+            let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
             self.tcp.reuse_time_wait(slot);
+            self.out.stats.tcp_time_wait_reused += 1;
             let fresh = Incoming { tuple, header, payload, ecn, link, slot: None };
-            return self.tcp_no_connection(now, fresh);
+            let hash = self.tcp.key.flow(&tuple);
+            return self.tcp_admit(now, listener, hash, isn, &fresh);
         }
         self.out.stats.tcp_rx_segments += 1;
         let payload = (!payload.is_empty()).then_some(payload);
@@ -124,15 +127,20 @@ impl Engine {
         if segment.slot.is_some() {
             return self.tcp_input(now, segment);
         }
-        if let Some(entry) = self.tcp.half_open.find(hash, &PackedKey::new(&tuple)) {
+        let key = PackedKey::new(&tuple);
+        if let Some(entry) = self.tcp.half_open.find(hash, &key) {
             return self.half_open_input(now, entry, segment);
+        }
+        if let Some(entry) = self.tcp.time_wait.find(hash, &key) {
+            return self.time_wait_input(now, entry, hash, &segment);
         }
         if !flags.rst()
             && flags.syn() != flags.ack()
             && let Some(listener) = self.tcp.listeners.find(tuple.local)
         {
             if flags.syn() {
-                return self.tcp_admit(now, listener, hash, &segment);
+                let isn = self.tcp.isn.isn(&tuple, now);
+                return self.tcp_admit(now, listener, hash, isn, &segment);
             }
             match self.tcp_cookie_input(now, listener, segment) {
                 None => return,

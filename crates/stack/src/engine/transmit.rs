@@ -55,7 +55,8 @@ impl Engine {
                     socket.dirty = false;
                     self.tcp.note_moved(slot, now);
                     self.tcp.collect_events(slot, &mut self.events);
-                    self.tcp.settle(slot, &self.limits);
+                    let displaced = self.tcp.settle(slot);
+                    self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
                 }
                 Served::More => self.tcp.dirty.push_back(slot),
                 // Who found no room at all is the first to have some.

@@ -70,7 +70,7 @@ impl Engine {
 
     /// Whether a connection still has something to bring to an end; TIME-WAIT does not count.
     pub(crate) fn has_unfinished(&self) -> bool {
-        self.tcp.sockets.len() > self.tcp.time_wait_count || self.tcp.half_open.len() != 0
+        self.tcp.sockets.len() > self.tcp.held_in_time_wait || self.tcp.half_open.len() != 0
     }
 
     /// Fires timers that are due; whether there were any.
@@ -84,6 +84,9 @@ impl Engine {
         let mut fired = false;
         if self.tcp.half_open.wheel.next_deadline().is_some_and(|due| due <= now) {
             fired = self.half_open_timers(now);
+        }
+        if self.tcp.time_wait.wheel.next_deadline().is_some_and(|due| due <= now) {
+            fired |= self.time_wait_timers(now);
         }
         if self.tcp.wheel.next_deadline().is_none_or(|due| due > now) {
             return fired;
@@ -115,6 +118,7 @@ impl Engine {
         let others = [
             self.tcp.wheel.next_deadline(),
             self.tcp.half_open.wheel.next_deadline(),
+            self.tcp.time_wait.wheel.next_deadline(),
             self.out.neighbors.next_deadline(),
             self.tcp.quiet_due,
         ];

@@ -102,7 +102,6 @@ impl<T> MiniTable<T> {
     }
 
     /// The entry that came first.
-    #[cfg(test)]
     pub fn oldest(&self) -> Option<u32> {
         (self.oldest != NIL).then_some(self.oldest)
     }

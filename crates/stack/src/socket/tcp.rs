@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
 use millstream_tcp::isn::IsnGenerator;
-use millstream_tcp::{Connection, FourTuple, State, SynCookies};
+use millstream_tcp::{Connection, FourTuple, State, SynCookies, TimeWait};
+use millstream_wire::tcp::SeqNumber;
 
 use super::listener::{Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
-use crate::demux::{FlowTable, HashKey};
+use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::limits::{self, Limits};
 use crate::slab::Slab;
 use crate::timer::Wheel;
@@ -31,7 +32,7 @@ pub(crate) struct TcpSocket {
     pub in_flows: bool,
     /// The application has let go of it: it ends by itself.
     pub detached: bool,
-    /// Counted among those in TIME-WAIT.
+    /// Counted among those in TIME-WAIT that the application holds.
     pub in_time_wait: bool,
     /// The listener that it belongs to until it is accepted.
     pub listener: Option<u32>,
@@ -59,9 +60,10 @@ pub(crate) struct TcpTable {
     pub dirty: VecDeque<u32>,
     pub wheel: Wheel,
     pub isn: IsnGenerator,
-    /// Slots and generations of those in TIME-WAIT, oldest first; may name some that are gone.
-    pub time_wait: VecDeque<(u32, u32)>,
-    pub time_wait_count: usize,
+    /// What is left of connections in TIME-WAIT that the application has let go of.
+    pub time_wait: MiniTable<TimeWait>,
+    /// Connections in TIME-WAIT that the application still holds.
+    pub held_in_time_wait: usize,
     /// Slots of connections that moved and have not been found quiet since.
     pub quiet: VecDeque<u32>,
     /// When that list is gone through next.
@@ -86,8 +88,8 @@ impl TcpTable {
             half_open: MiniTable::new(half_open, now),
             cookies: SynCookies::new(key_of(cookie_seed)),
             isn: IsnGenerator::new(key_of(seed)),
-            time_wait: VecDeque::new(),
-            time_wait_count: 0,
+            time_wait: MiniTable::new(limits.time_wait, now),
+            held_in_time_wait: 0,
             quiet: VecDeque::new(),
             quiet_due: None,
             last: None,
@@ -227,9 +229,10 @@ impl TcpTable {
     }
 
     /// Notices that a connection is over or in TIME-WAIT; called when it has nothing more to send. One
-    /// that waits in an accept queue stays there, for the application to see what became of it.
-    pub fn settle(&mut self, slot: u32, limits: &Limits) {
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
+    /// that waits in an accept queue stays there, for the application to see what became of it. True when
+    /// the oldest in TIME-WAIT had to give way to it.
+    pub fn settle(&mut self, slot: u32) -> bool {
+        let Some(socket) = self.sockets.get_mut(slot) else { return false };
         match socket.conn.state() {
             State::Closed => {
                 if socket.detached || socket.half_open {
@@ -238,17 +241,60 @@ impl TcpTable {
                     self.forget_flow(slot);
                 }
             }
+            State::TimeWait if socket.detached => return self.keep_waiting(slot),
             State::TimeWait if !socket.in_time_wait => {
                 socket.in_time_wait = true;
-                let generation = self.sockets.generation(slot);
-                self.time_wait.push_back((slot, generation));
-                self.time_wait_count += 1;
-                if self.time_wait_count > limits.time_wait {
-                    self.evict_time_wait();
-                }
+                self.held_in_time_wait += 1;
             }
             _ => {}
         }
+        false
+    }
+
+    /// Leaves an entry in the place of a connection in TIME-WAIT that nobody holds. True when the oldest
+    /// entry had to give way.
+    fn keep_waiting(&mut self, slot: u32) -> bool {
+        let Some(socket) = self.sockets.get(slot) else { return false };
+        let Some((wait, until)) = socket.conn.time_wait() else { return false };
+        let (tuple, hash) = (socket.tuple, socket.hash);
+        self.remove(slot);
+        let full = self.time_wait.is_full();
+        if full && let Some(oldest) = self.time_wait.oldest() {
+            self.time_wait.remove(oldest);
+        }
+        let entry = self.time_wait.insert(hash, PackedKey::new(&tuple), wait);
+        if let Some(entry) = entry {
+            self.arm_time_wait(entry, until);
+        }
+        full
+    }
+
+    /// Sets when an entry's time is over. Many end together, so that they do not wake the engine one by one.
+    pub fn arm_time_wait(&mut self, entry: u32, until: Instant) {
+        let grain = limits::TIME_WAIT_GRAIN.as_nanos() as u64;
+        let until = until.as_nanos().div_ceil(grain) * grain;
+        self.time_wait.wheel.arm(entry, Instant::from_nanos(until));
+    }
+
+    /// Takes the ends of a new connection of ours, whose hash is `hash`, if they are free or in TIME-WAIT with
+    /// a peer that can tell the two apart (RFC 6191). Answers with the number to begin at.
+    pub fn take_ends(&mut self, hash: u32, tuple: &FourTuple, now: Instant) -> Option<SeqNumber> {
+        if !self.is_free(hash, tuple, now) {
+            return None;
+        }
+        let isn = self.isn.isn(tuple, now);
+        let Some(entry) = self.time_wait.find(hash, &PackedKey::new(tuple)) else {
+            return Some(isn);
+        };
+        self.time_wait.remove(entry).map(|waiting| waiting.value.next_isn(isn))
+    }
+
+    fn is_free(&mut self, hash: u32, tuple: &FourTuple, now: Instant) -> bool {
+        let key = PackedKey::new(tuple);
+        let waiting = self.time_wait.find(hash, &key).and_then(|entry| self.time_wait.get(entry));
+        waiting.is_none_or(|waiting| waiting.value.may_connect(now))
+            && self.half_open.find(hash, &key).is_none()
+            && self.find_hashed(hash, tuple).is_none()
     }
 
     /// The connection was served: it is looked at again when it may have fallen quiet.
@@ -285,19 +331,6 @@ impl TcpTable {
         self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
     }
 
-    /// Ends the oldest connection in TIME-WAIT. False when there is none.
-    pub fn evict_time_wait(&mut self) -> bool {
-        while let Some((slot, generation)) = self.time_wait.pop_front() {
-            if self.sockets.generation(slot) == generation
-                && self.sockets.get(slot).is_some_and(|socket| socket.in_time_wait)
-            {
-                self.reuse_time_wait(slot);
-                return true;
-            }
-        }
-        false
-    }
-
     /// Takes a connection in TIME-WAIT out of the way of a new one between the same ends.
     pub fn reuse_time_wait(&mut self, slot: u32) {
         if self.sockets.get(slot).is_some_and(|socket| socket.detached) {
@@ -312,7 +345,7 @@ impl TcpTable {
         if let Some(socket) = self.sockets.get_mut(slot)
             && std::mem::take(&mut socket.in_time_wait)
         {
-            self.time_wait_count -= 1;
+            self.held_in_time_wait -= 1;
         }
     }
 
@@ -342,7 +375,12 @@ impl TcpTable {
 
     /// A free ephemeral port for a connection to `remote`, by RFC 6056 algorithm 4 (keyed hash and
     /// counter): hard to guess, and seldom the same twice to one destination.
-    pub fn choose_port(&mut self, local: std::net::IpAddr, remote: SocketAddr) -> Option<u16> {
+    pub fn choose_port(
+        &mut self,
+        local: std::net::IpAddr,
+        remote: SocketAddr,
+        now: Instant,
+    ) -> Option<u16> {
         let span = u32::from(u16::MAX - limits::EPHEMERAL_FIRST) + 1;
         let offset = self.port_key.flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
         for _ in 0..span {
@@ -350,7 +388,8 @@ impl TcpTable {
             let port =
                 limits::EPHEMERAL_FIRST + (offset.wrapping_add(self.port_counter) % span) as u16;
             let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
-            if !self.listeners.uses_port(port) && self.find(&tuple).is_none() {
+            let hash = self.key.flow(&tuple);
+            if !self.listeners.uses_port(port) && self.is_free(hash, &tuple, now) {
                 return Some(port);
             }
         }

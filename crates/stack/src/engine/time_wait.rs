@@ -1,0 +1,57 @@
+//! TIME-WAIT without a connection: what meets it, and its end.
+
+use millstream_packet::Instant;
+
+use super::Engine;
+use super::tcp_input::Incoming;
+use crate::stats::DropReason;
+
+impl Engine {
+    /// A segment between two ends that are in TIME-WAIT. `hash` is that of the ends.
+    pub(super) fn time_wait_input(
+        &mut self,
+        now: Instant,
+        entry: u32,
+        hash: u32,
+        segment: &Incoming,
+    ) {
+        let Incoming { tuple, header, payload, link, .. } = segment;
+        let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
+        let wait = &mut waiting.value;
+        if wait.may_reuse(header)
+            && let Some(listener) = self.tcp.listeners.find(tuple.local)
+        {
+            // RFC 6191: a new incarnation takes the place of one that only waits.
+            let isn = wait.next_isn(self.tcp.isn.isn(tuple, now));
+            self.tcp.time_wait.remove(entry);
+            self.out.stats.tcp_time_wait_reused += 1;
+            return self.tcp_admit(now, listener, hash, isn, segment);
+        }
+        self.out.stats.tcp_rx_segments += 1;
+        let (answer, again) = wait.on_segment(now, *tuple, header, payload.len());
+        if again {
+            let until = now + wait.duration();
+            self.tcp.arm_time_wait(entry, until);
+        }
+        let Some(answer) = answer else { return };
+        match self.out.way(tuple.remote.ip(), Some(*link)) {
+            Some(way) => self.out.send_bare(now, way, tuple, &answer),
+            None => self.out.stats.drop(DropReason::NoRoute),
+        }
+    }
+
+    /// Forgets those whose time is over; whether there were any.
+    pub(super) fn time_wait_timers(&mut self, now: Instant) -> bool {
+        let mut due = [0; 64];
+        let mut count = 0;
+        self.tcp.time_wait.wheel.expire(now, self.limits.timers.min(due.len()), |entry| {
+            due[count] = entry;
+            count += 1;
+        });
+        self.out.stats.timers_fired += count as u64;
+        for &entry in &due[..count] {
+            self.tcp.time_wait.remove(entry);
+        }
+        count != 0
+    }
+}

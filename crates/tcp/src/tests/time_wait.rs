@@ -1,0 +1,135 @@
+use millstream_packet::{Pool, PoolConfig};
+
+use super::*;
+use crate::tests::harness::{Random, tuple};
+use crate::{Config, PayloadMode, TransmitLimits};
+
+const LIMITS: TransmitLimits =
+    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+
+fn pool() -> Pool {
+    let config = PoolConfig { initial_frames: 512, limit_frames: 2048, ..PoolConfig::default() };
+    Pool::new(config).expect("pool")
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(millis)
+}
+
+/// Segments of `from` to `to`, if `to` has anything to do with them.
+fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
+    while let Some(segment) = from.poll_transmit(now, pool, &LIMITS) {
+        to.on_segment(now, &segment.header, segment.payload, segment.ecn, pool);
+    }
+}
+
+/// A connection of which this side closed first, at one second, and its peer.
+fn closed(config: &Config, v6: bool, pool: &Pool) -> (Connection, Connection) {
+    let mut near =
+        Connection::connect(config.clone(), tuple(0, v6), SeqNumber(u32::MAX - 3), 5, at(0));
+    let syn = near.poll_transmit(at(0), pool, &LIMITS).expect("SYN").header;
+    let isn = SeqNumber(7);
+    let mut far = Connection::accept(config.clone(), tuple(1, v6), isn, 9, &syn, at(0));
+    for step in 0..6 {
+        pass(&mut far, &mut near, at(step), pool);
+        pass(&mut near, &mut far, at(step), pool);
+    }
+    near.write(pool, b"question").expect("room");
+    near.close();
+    pass(&mut near, &mut far, at(1000), pool);
+    far.close_with_data_read();
+    for _ in 0..4 {
+        pass(&mut far, &mut near, at(1000), pool);
+        pass(&mut near, &mut far, at(1000), pool);
+    }
+    assert_eq!((near.state(), far.state()), (State::TimeWait, State::Closed));
+    (near, far)
+}
+
+impl Connection {
+    fn close_with_data_read(&mut self) {
+        while let Ok(1..) = self.read(&mut [0; 64]) {}
+        self.close();
+    }
+}
+
+#[test]
+fn answers_like_the_whole_connection() {
+    let pool = pool();
+    let mut random = Random(3);
+    for (v6, timestamps) in [(false, true), (true, true), (false, false)] {
+        let config = Config { timestamps, ..Config::default() };
+        let (mut whole, _) = closed(&config, v6, &pool);
+        let (mut wait, until) = whole.time_wait().expect("nothing is owed");
+        assert_eq!(until, at(61_000));
+        let (ours, theirs) = (whole.rcv_seq(whole.rcv.nxt), whole.snd_seq(whole.snd.nxt));
+        let mut now = at(2000);
+        let mut answered = 0;
+        for _ in 0..3000 {
+            now += Duration::from_millis(random.next() % 40);
+            let flags = [
+                TcpFlags::ACK,
+                TcpFlags::FIN | TcpFlags::ACK,
+                TcpFlags::SYN,
+                TcpFlags::SYN_ACK,
+                TcpFlags::RST,
+            ];
+            let mut header = TcpHeader {
+                seq: SeqNumber(ours.0.wrapping_sub(2).wrapping_add(random.next() as u32 % 4)),
+                ack: theirs,
+                flags: flags[random.next() as usize % flags.len()],
+                ..TcpHeader::default()
+            };
+            let value = (random.next() as u32 % 4000).wrapping_add(9);
+            header.options.timestamps = timestamps.then_some(Timestamps { value, echo: 0 });
+            let len = random.next() as usize % 3;
+            let payload = Packet::from_slice(&pool, 0, &[1, 2][..len]).ok();
+            assert_eq!(whole.may_reuse(&header), wait.may_reuse(&header), "{header:?}");
+            whole.on_segment(now, &header, payload.filter(|p| !p.is_empty()), 0, &pool);
+            let (answer, again) = wait.on_segment(now, tuple(0, v6), &header, len);
+            let expected = whole.poll_transmit(now, &pool, &LIMITS).map(|s| s.header);
+            assert_eq!(answer, expected, "{header:?}");
+            answered += u32::from(answer.is_some());
+            let restarted = whole.timers.close.get() == Some(now + wait.duration());
+            assert!(!again || restarted);
+        }
+        assert!(answered > 100);
+    }
+}
+
+#[test]
+fn our_own_new_connection_waits_a_second_and_begins_above() {
+    let pool = pool();
+    let (whole, _) = closed(&Config::default(), false, &pool);
+    let (mut wait, _) = whole.time_wait().expect("nothing is owed");
+    assert!(!wait.may_connect(at(1999)));
+    assert!(wait.may_connect(at(2000)));
+    // what is said meanwhile counts
+    let fin = TcpHeader {
+        seq: whole.rcv_seq(whole.rcv.nxt) - 1,
+        flags: TcpFlags::FIN | TcpFlags::ACK,
+        ..TcpHeader::default()
+    };
+    assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
+    assert!(!wait.may_connect(at(5999)) && wait.may_connect(at(6000)));
+    let old = whole.snd_seq(whole.snd.nxt);
+    assert_eq!(wait.next_isn(old + 5), old + 5);
+    assert_eq!(wait.next_isn(old - 5), old + 65_537);
+    let plain = Config { timestamps: false, ..Config::default() };
+    let (wait, _) = closed(&plain, false, &pool).0.time_wait().expect("nothing is owed");
+    assert!(!wait.may_connect(at(50_000)), "nothing tells the two apart");
+}
+
+#[test]
+fn nothing_is_kept_of_a_connection_that_is_not_done() {
+    let pool = pool();
+    let config = Config::default();
+    let mut near = Connection::connect(config, tuple(0, false), SeqNumber(1), 5, at(0));
+    assert!(near.time_wait().is_none());
+    near.abort();
+    assert!(near.time_wait().is_none());
+    let (whole, _) = closed(&Config::default(), false, &pool);
+    let mut owing = whole;
+    owing.rcv.ack.now = true;
+    assert!(owing.time_wait().is_none(), "an ACK is to be sent first");
+}

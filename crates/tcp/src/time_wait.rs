@@ -1,0 +1,208 @@
+//! TIME-WAIT (RFC 9293 3.10.7.4): what old segments meet there, and who may come before it is over.
+
+use millstream_packet::{Instant, Packet};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+
+use core::time::Duration;
+
+use crate::config::FourTuple;
+use crate::connection::Connection;
+use crate::limits::{CHALLENGE_ACKS_PER_S, TIME_WAIT_REUSE_MS};
+use crate::state::State;
+use crate::timers::Deadline;
+
+/// A new incarnation begins this far above the old one's numbers: beyond any window without scaling.
+const REUSE_DISTANCE: usize = 65_537;
+
+/// What a connection is in TIME-WAIT once nobody holds it: numbers to answer old segments with.
+///
+/// The owner keeps the two ends and the time at which it is over.
+#[derive(Clone, Debug)]
+pub struct TimeWait {
+    /// When the connection last said something, or after that.
+    quiet_since: Instant,
+    snd_nxt: SeqNumber,
+    rcv_nxt: SeqNumber,
+    ts_recent: u32,
+    ts_offset: u32,
+    time_wait_ms: u32,
+    challenge_second: u32,
+    window: u16,
+    challenges: u8,
+    timestamps: bool,
+}
+
+/// What a segment does in TIME-WAIT.
+enum Effect {
+    None,
+    /// The peer's FIN again: our ACK was lost, and the wait begins anew.
+    Fin,
+    /// It is answered, within limits (RFC 5961 section 7).
+    Challenge,
+}
+
+/// In TIME-WAIT only a retransmitted FIN has an effect; a RST has none (RFC 1337).
+fn effect(header: &TcpHeader, payload_len: usize, rcv_nxt: SeqNumber) -> Effect {
+    if header.flags.rst() {
+        return Effect::None;
+    }
+    let end = header.seq + payload_len + usize::from(header.flags.fin());
+    if header.flags.fin() && end == rcv_nxt {
+        return Effect::Fin;
+    }
+    let acceptable = header.seq == rcv_nxt && payload_len == 0 && !header.flags.syn();
+    if acceptable { Effect::None } else { Effect::Challenge }
+}
+
+/// Whether `syn` begins a new connection (RFC 6191 section 2: a later timestamp; RFC 9293 3.6.1: a sequence
+/// number above the old ones). `ts_recent` is the last timestamp of the peer, if there were any.
+fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>) -> bool {
+    let flags = syn.flags;
+    if !flags.syn() || flags.ack() || flags.rst() {
+        return false;
+    }
+    if let (Some(timestamps), Some(recent)) = (syn.options.timestamps, ts_recent) {
+        let later = timestamps.value.wrapping_sub(recent) as i32;
+        if later != 0 {
+            return later > 0;
+        }
+    }
+    syn.seq.gt(rcv_nxt)
+}
+
+impl TimeWait {
+    /// A segment between the two ends arrived: the answer, if it gets one, and whether the wait of `duration`
+    /// begins anew.
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        tuple: FourTuple,
+        header: &TcpHeader,
+        payload_len: usize,
+    ) -> (Option<TcpHeader>, bool) {
+        match effect(header, payload_len, self.rcv_nxt) {
+            Effect::None => (None, false),
+            Effect::Fin => (Some(self.ack(now, tuple)), true),
+            Effect::Challenge => {
+                let second = (now.as_nanos() / 1_000_000_000) as u32;
+                if self.challenge_second != second {
+                    (self.challenge_second, self.challenges) = (second, 0);
+                }
+                let allowed = self.challenges < CHALLENGE_ACKS_PER_S;
+                self.challenges += u8::from(allowed);
+                (allowed.then(|| self.ack(now, tuple)), false)
+            }
+        }
+    }
+
+    fn ack(&mut self, now: Instant, tuple: FourTuple) -> TcpHeader {
+        self.quiet_since = now;
+        let value = ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.ts_offset);
+        let timestamps = Timestamps { value, echo: self.ts_recent };
+        TcpHeader {
+            src_port: tuple.local.port(),
+            dst_port: tuple.remote.port(),
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags: TcpFlags::ACK,
+            window: self.window,
+            options: TcpOptions {
+                timestamps: self.timestamps.then_some(timestamps),
+                ..TcpOptions::default()
+            },
+            ..TcpHeader::default()
+        }
+    }
+
+    /// How long the wait is: two maximum segment lifetimes.
+    pub fn duration(&self) -> Duration {
+        Duration::from_millis(u64::from(self.time_wait_ms))
+    }
+
+    /// Whether `syn` may begin a new connection at once. The owner then drops this and treats the SYN as for a
+    /// listener, answering from [`next_isn`](Self::next_isn).
+    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
+        begins_anew(syn, self.rcv_nxt, self.timestamps.then_some(self.ts_recent))
+    }
+
+    /// Whether a new connection may be opened from here at once: the peer can tell it from the old one by later
+    /// timestamps (RFC 6191 section 2, RFC 7323 appendix B.2), the last of which is a second old.
+    pub fn may_connect(&self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        self.timestamps && quiet >= Duration::from_millis(TIME_WAIT_REUSE_MS)
+    }
+
+    /// The initial number for a new connection between these ends, `isn` if that is above the old ones
+    /// (RFC 9293 3.6.1).
+    pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
+        above(self.snd_nxt, isn)
+    }
+}
+
+fn above(snd_nxt: SeqNumber, isn: SeqNumber) -> SeqNumber {
+    if isn.gt(snd_nxt) { isn } else { snd_nxt + REUSE_DISTANCE }
+}
+
+impl Connection {
+    /// What of a connection in TIME-WAIT has to be kept once nobody reads from it, and when that wait is over.
+    /// None in other states, and while something is still to be sent.
+    pub fn time_wait(&self) -> Option<(TimeWait, Instant)> {
+        let Self { snd, rcv, negotiated, config, .. } = self;
+        if self.state != State::TimeWait || rcv.ack.now || self.reset_due.is_some() {
+            return None;
+        }
+        let until = self.timers.close.get()?;
+        let window = rcv.edge.saturating_sub(rcv.nxt) >> negotiated.rcv_shift;
+        let wait = TimeWait {
+            quiet_since: self.clock,
+            snd_nxt: self.snd_seq(snd.nxt),
+            rcv_nxt: self.rcv_seq(rcv.nxt),
+            ts_recent: rcv.ts_recent,
+            ts_offset: snd.ts_offset,
+            time_wait_ms: config.time_wait_ms,
+            challenge_second: rcv.challenge_second,
+            window: u16::try_from(window).unwrap_or(u16::MAX),
+            challenges: rcv.challenges,
+            timestamps: negotiated.timestamps,
+        };
+        Some((wait, until))
+    }
+
+    /// RFC 9293 3.10.7.4.
+    pub(crate) fn on_segment_time_wait(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+    ) {
+        self.counters.segments_in += 1;
+        let len = payload.as_ref().map_or(0, Packet::len);
+        match effect(header, len, self.rcv_seq(self.rcv.nxt)) {
+            Effect::None => {}
+            Effect::Fin => {
+                self.timers.close = Deadline::at(now + self.config.time_wait());
+                self.rcv.ack.now = true;
+            }
+            Effect::Challenge => self.challenge(now),
+        }
+    }
+
+    /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once. As
+    /// [`TimeWait::may_reuse`].
+    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
+        let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent);
+        self.state == State::TimeWait && begins_anew(syn, self.rcv_seq(self.rcv.nxt), recent)
+    }
+
+    /// As [`TimeWait::next_isn`].
+    pub fn next_isn(&self, isn: SeqNumber) -> SeqNumber {
+        above(self.snd_seq(self.snd.nxt), isn)
+    }
+}
+
+// Tens of thousands of these are kept for a minute.
+const _: () = assert!(size_of::<TimeWait>() <= 40);
+
+#[cfg(test)]
+#[path = "tests/time_wait.rs"]
+mod tests;
