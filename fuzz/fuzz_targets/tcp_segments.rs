@@ -74,7 +74,7 @@ impl<'a> Peer<'a> {
             send_buffer_bytes: 8192 << (size >> 3 & 7),
             auto_tune: flags & 1 != 0,
             nagle: flags & 2 != 0,
-            delayed_ack_ms: u32::from(flags & 4) * 10,
+            delayed_ack_ms: u16::from(flags & 4) * 10,
             window_scale: flags & 8 == 0,
             timestamps: flags & 16 == 0,
             sack: flags & 32 == 0,

@@ -17,6 +17,8 @@
 //!  +------------------------------------------------------------------------------------+
 //! ```
 //!
+//! With `tcp::Config::fast_open` a listener takes data with the SYN and a connect sends it (RFC 7413).
+//!
 //! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`].
 
 #![forbid(unsafe_code)]

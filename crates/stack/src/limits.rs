@@ -24,6 +24,9 @@ pub struct Limits {
     /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each. What
     /// happens beyond is the same.
     pub syn_queue_bytes: usize,
+    /// Connections of one listener that are open before their handshake is done (Fast Open, RFC 7413 5.1), those
+    /// counted that were reset meanwhile. A further SYN with a cookie gets an ordinary handshake.
+    pub fast_open_pending: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
@@ -61,6 +64,7 @@ impl Default for Limits {
             icmp_sockets: 256,
             syn_queue: 1_024,
             syn_queue_bytes: 1 << 20,
+            fast_open_pending: 256,
             backlog: 4_096,
             datagram_queue_bytes: 1 << 20,
             time_wait: 65_536,
@@ -104,6 +108,18 @@ pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);
 
 /// First ephemeral port (RFC 6335 section 6).
 pub const EPHEMERAL_FIRST: u16 = 49_152;
+
+/// Destinations whose Fast Open cookie, or trouble with it, is remembered; the one not used for longest gives way.
+pub const FAST_OPEN_DESTINATIONS: usize = 1_024;
+
+/// A Fast Open cookie given out is good for one to two of these.
+pub const FAST_OPEN_KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
+
+/// A connection that was open early and reset counts against the limit for so long (RFC 7413 5.1).
+pub const FAST_OPEN_RESET_MEMORY: Duration = Duration::from_secs(60);
+
+/// Such resets that one listener remembers.
+pub const FAST_OPEN_RESETS: usize = 1_024;
 
 /// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
 /// TCP with all options (60), rounded up.

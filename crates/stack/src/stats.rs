@@ -159,6 +159,10 @@ pub struct EngineStats {
     pub tcp_time_wait_reused: u64,
     /// Connections whose TIME-WAIT was cut short because too many were in it.
     pub tcp_time_wait_displaced: u64,
+    /// Of these, open with the SYN already (RFC 7413).
+    pub tcp_fast_opens: u64,
+    /// SYNs with a good cookie that had to wait for their handshake, because too many did not.
+    pub tcp_fast_open_refused: u64,
     /// UDP datagrams delivered to a socket.
     pub udp_rx: u64,
     /// UDP datagrams sent.
@@ -209,6 +213,8 @@ impl EngineStats {
             tcp_cookies_refused: 0,
             tcp_time_wait_reused: 0,
             tcp_time_wait_displaced: 0,
+            tcp_fast_opens: 0,
+            tcp_fast_open_refused: 0,
             udp_rx: 0,
             udp_tx: 0,
             icmp_echo_answered: 0,

@@ -158,7 +158,7 @@ fn memory_bounds_the_unfinished_handshakes_of_all_listeners() {
 
 #[test]
 fn unfinished_handshakes_are_repeated_shown_and_given_up() {
-    let with = Config { syn_retries: 3, ..Config::default() };
+    let with = Config { syn_ack_retries: 3, ..Config::default() };
     let (mut near, mut far, listener) = listening(64, 64, with);
     flood(&mut near, &mut far, PORTS[1], 10);
     assert_eq!(far.sockets().filter(|socket| socket.state == "SYN-RECV").count(), 10);

@@ -21,7 +21,7 @@ pub struct Keepalive {
     /// Idle time before the first probe (default two hours, the least that RFC 9293 allows as default).
     pub idle_s: u32,
     /// Time between probes without an answer.
-    pub interval_s: u32,
+    pub interval_s: u16,
     /// Unanswered probes that end the connection.
     pub probes: u8,
 }
@@ -70,7 +70,7 @@ pub struct Config {
     /// Small segments wait for outstanding small ones (RFC 9293 3.7.4, with Minshall's change).
     pub nagle: bool,
     /// Longest time an ACK is held back; 0 acknowledges every segment (RFC 9293 3.8.6.3: less than 500).
-    pub delayed_ack_ms: u32,
+    pub delayed_ack_ms: u16,
     /// Probes for an idle connection; off by default (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
     /// Offer and accept window scaling (RFC 7323).
@@ -85,22 +85,29 @@ pub struct Config {
     pub syn_cookies: CookieMode,
     /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate pace always.
     pub pacing: bool,
+    /// Fast Open (RFC 7413). Of a listener: cookies are given out and data in a SYN that brings one is taken. Of a
+    /// connect: what is written before the handshake goes with the SYN where a cookie is known, else one is asked
+    /// for. Only for applications that bear the same first data twice (RFC 7413 section 2.1).
+    pub fast_open: bool,
     /// Congestion control.
     pub congestion: CongestionKind,
     /// Initial congestion window in segments (RFC 6928).
-    pub initial_window_segments: u32,
+    pub initial_window_segments: u16,
     /// How long TIME-WAIT lasts: two maximum segment lifetimes.
     pub time_wait_ms: u32,
     /// How long FIN-WAIT-2 lasts once the application has closed both ways.
     pub fin_wait_2_ms: u32,
-    /// Retransmissions of a SYN or SYN-ACK before the connection fails.
+    /// Retransmissions of a SYN before the connection fails. Seven are 255 s: three minutes at least (RFC 9293
+    /// MUST-23).
     pub syn_retries: u8,
+    /// Retransmissions of a SYN-ACK.
+    pub syn_ack_retries: u8,
     /// Time-outs in a row, or unanswered window probes, before an established connection fails.
     pub retries: u8,
     /// Data unacknowledged this long ends the connection (RFC 5482); none: `retries` alone decides.
     pub user_timeout_ms: Option<u32>,
     /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
-    pub min_rto_ms: u32,
+    pub min_rto_ms: u16,
 }
 
 impl Default for Config {
@@ -119,11 +126,13 @@ impl Default for Config {
             ecn: EcnMode::Accept,
             syn_cookies: CookieMode::WhenFull,
             pacing: false,
+            fast_open: false,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,
             time_wait_ms: 60_000,
             fin_wait_2_ms: 60_000,
-            syn_retries: 6,
+            syn_retries: 7,
+            syn_ack_retries: 5,
             retries: 15,
             user_timeout_ms: None,
             min_rto_ms: 200,

@@ -281,7 +281,7 @@ impl Connection {
                 challenge_second: 0,
                 challenges: 0,
             },
-            rtt: RttEstimator::new(config.min_rto_ms),
+            rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
             window: Window {
                 cwnd_bytes: u64::from(config.initial_window_segments) * u64::from(mss),
                 ssthresh_bytes: u64::MAX,
@@ -327,6 +327,11 @@ impl Connection {
     pub(crate) fn set_clock(&mut self, now: Instant) {
         debug_assert!(now >= self.clock, "time goes backwards");
         self.clock = now;
+    }
+
+    /// The latest time that the connection was told.
+    pub fn last_time(&self) -> Instant {
+        self.clock
     }
 
     /// The state, as RFC 9293 names it.

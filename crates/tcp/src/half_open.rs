@@ -20,6 +20,8 @@ const ECN: u8 = 4;
 const NOT_CAPABLE: u8 = 8;
 /// The SYN-ACK was sent again because the SYN came again.
 const REPEATED: u8 = 16;
+/// The SYN had the Fast Open option.
+const FAST_OPEN: u8 = 32;
 
 /// A connection in SYN-RECEIVED that has no data, buffers or estimates yet.
 ///
@@ -53,7 +55,8 @@ impl HalfOpen {
             shift: options.window_scale.map_or(NO_SHIFT, |shift| shift.min(MAX_WINDOW_SCALE)),
             bits: bit(options.sack_permitted, SACK)
                 | bit(options.timestamps.is_some(), TIMESTAMPS)
-                | bit(syn.flags.ece() && syn.flags.cwr(), ECN),
+                | bit(syn.flags.ece() && syn.flags.cwr(), ECN)
+                | bit(options.fast_open.is_some(), FAST_OPEN),
             timeouts: 0,
         }
     }
@@ -61,6 +64,11 @@ impl HalfOpen {
     /// The sequence number of the SYN-ACK.
     pub fn iss(&self) -> SeqNumber {
         self.iss
+    }
+
+    /// Whether the SYN had the Fast Open option: the SYN-ACK may then give a cookie (RFC 7413 4.1.2).
+    pub fn has_fast_open(&self) -> bool {
+        self.bits & FAST_OPEN != 0
     }
 
     /// Whether `syn` is the SYN that began this, sent again: then the SYN-ACK is to be sent again. One that does
@@ -84,9 +92,9 @@ impl HalfOpen {
         self.sent_at + Duration::from_millis(total)
     }
 
-    /// The deadline is over: whether to try again, which `Config::syn_retries` bounds.
+    /// The deadline is over: whether to try again, which `Config::syn_ack_retries` bounds.
     pub fn on_timer(&mut self, config: &Config) -> bool {
-        let again = self.timeouts < config.syn_retries;
+        let again = self.timeouts < config.syn_ack_retries;
         self.timeouts = self.timeouts.saturating_add(1);
         again
     }

@@ -96,8 +96,7 @@ impl Connection {
             self.snd.syn_due = true;
             return;
         }
-        self.snd.una = 1;
-        self.snd.wl2 = 1;
+        self.end_fast_open(header, self.ack_offset(header) as u64);
         self.establish(now, header);
         self.rcv.ack.now = true;
         if let Some(packet) = payload
@@ -157,7 +156,15 @@ impl Connection {
         self.rtt.reset_backoff();
         self.events.connected = true;
         self.events.writable = true;
+        if self.passive {
+            self.counters.take_fast_open();
+        }
         self.touch_keepalive(now);
+        if self.snd.una < self.snd.nxt {
+            // data sent before the handshake was done (RFC 7413 4.2.2)
+            self.snd.waiting_since.set_if_none(now);
+            self.arm_loss_timers(now);
+        }
         if self.snd.fin_queued {
             // closed before it was open (RFC 9293 3.10.4, SYN-RECEIVED)
             self.state = State::FinWait1;

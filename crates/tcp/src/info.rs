@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::connection::Connection;
+use crate::fast_open::{FastOpen, FastOpenStatus};
 use crate::recovery::Phase;
 use crate::state::State;
 
@@ -25,7 +26,7 @@ pub(crate) struct Counters {
 }
 
 /// Counters of what does not happen on a good path; made when the first of it does.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
     pub(crate) timeouts: u32,
     pub(crate) fast_recoveries: u32,
@@ -47,6 +48,9 @@ pub(crate) struct Rare {
     pub(crate) black_holes: u32,
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
+    /// Made by those that open with it, given back when they are open.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
+    pub(crate) fast_open_status: FastOpenStatus,
 }
 
 impl Counters {
@@ -57,6 +61,18 @@ impl Counters {
     #[inline]
     pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
         self.rare.as_ref()?.path_limit
+    }
+
+    pub(crate) fn fast_open(&self) -> Option<&FastOpen> {
+        self.rare.as_ref()?.fast_open.as_deref()
+    }
+
+    pub(crate) fn fast_open_mut(&mut self) -> Option<&mut FastOpen> {
+        self.rare.as_mut()?.fast_open.as_deref_mut()
+    }
+
+    pub(crate) fn take_fast_open(&mut self) -> Option<Box<FastOpen>> {
+        self.rare.as_mut()?.fast_open.take()
     }
 }
 
@@ -189,6 +205,8 @@ pub struct TcpInfo {
     pub ecn_reductions: u32,
     /// Times that large segments vanished and smaller ones were tried.
     pub black_holes: u32,
+    /// What became of Fast Open.
+    pub fast_open: FastOpenStatus,
     /// Time with data outstanding or waiting.
     pub busy_us: u64,
     pub rwnd_limited_us: u64,
@@ -203,7 +221,7 @@ impl Connection {
     /// Statistics and gauges, as of the last call that carried a time.
     pub fn info(&self) -> TcpInfo {
         let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
-        let rare = c.rare.as_deref().copied().unwrap_or_default();
+        let rare = c.rare.as_deref().cloned().unwrap_or_default();
         let limited = c.limited.at(self.clock.as_nanos());
         let (ooo_bytes, ooo_held, ooo_ranges) =
             rcv.reassembly.as_ref().map_or((0, 0, 0), |r| (r.bytes(), r.held_bytes(), r.ranges()));
@@ -276,6 +294,7 @@ impl Connection {
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,
             black_holes: rare.black_holes,
+            fast_open: rare.fast_open_status,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,
             sndbuf_limited_us: limited.sndbuf_ns / 1000,

@@ -23,6 +23,7 @@ pub mod congestion;
 mod connection;
 mod ecn;
 mod error;
+mod fast_open;
 mod half_open;
 mod handshake;
 mod info;
@@ -52,6 +53,9 @@ pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use error::{ConnError, Refused};
+pub use fast_open::{
+    FastOpenCache, FastOpenHint, FastOpenKeys, FastOpenOutcome, FastOpenStatus, FastOpenValidity,
+};
 pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;

@@ -10,6 +10,15 @@ pub const BLACK_HOLE_MSS_BYTES: u16 = 1160;
 pub const BLACK_HOLE_TIMEOUTS: u8 = 4;
 /// Time after which a larger segment is tried again (RFC 1191 6.3, RFC 8899 5.1.1).
 pub const MTU_RAISE_S: u64 = 600;
+/// A SYN waits so long for data to go with it.
+pub const FAST_OPEN_WAIT_MS: u64 = 50;
+/// A Fast Open cookie that was of no use so many times in a row, no other being given, is forgotten.
+pub const FAST_OPEN_REFUSALS: u8 = 3;
+/// After a SYN with the Fast Open option got lost, none is sent to that destination for this long; twice as long
+/// with each that follows.
+pub const FAST_OPEN_AVOID_S: u64 = 60;
+/// Doublings of that time at most.
+pub const FAST_OPEN_AVOID_STEPS: u32 = 7;
 /// Smallest segment size that a peer or a router can press on us.
 pub const MIN_MSS_BYTES: u16 = 88;
 /// Largest payload of one super-segment; the IP length field bounds it.

@@ -36,7 +36,8 @@ impl Connection {
         let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
         let mut start = self.rcv.nxt as i64 + i64::from(distance);
         let mut syn = header.flags.syn();
-        if syn && self.state == State::SynReceived && start == self.rcv.nxt as i64 - 1 {
+        let opening = self.state == State::SynReceived;
+        if syn && opening && start == 0 {
             if !header.flags.ack() {
                 // the peer's SYN again: our answer was lost
                 self.snd.syn_due = true;
@@ -82,10 +83,11 @@ impl Connection {
             return;
         }
         self.remember_timestamp(now, header, start);
-        if self.state == State::SynReceived && !self.complete_handshake(now, header, start) {
+        if opening && !self.complete_handshake(now, header, start) {
             return;
         }
-        if !self.process_ack(now, header, start.max(0) as u64, len > 0)
+        // the last of a handshake is no duplicate of anything
+        if !self.process_ack(now, header, start.max(0) as u64, opening || len > 0)
             || self.state == State::Closed
         {
             return;

@@ -23,6 +23,7 @@ impl Connection {
     /// event follows.
     pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
         self.may_write()?;
+        self.end_deferral();
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -45,6 +46,7 @@ impl Connection {
         if packet.is_empty() {
             return Ok(());
         }
+        self.end_deferral();
         match self.snd.queue.append(packet) {
             Ok(_) => Ok(()),
             Err(full) => {
@@ -68,6 +70,7 @@ impl Connection {
     /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty `out`).
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
         if self.rcv.queue.is_empty() {
+            self.end_deferral();
             return self.end_of_data();
         }
         let read = self.rcv.queue.read(out);
@@ -78,6 +81,7 @@ impl Connection {
     /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the orderly end.
     pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
         if self.rcv.queue.is_empty() {
+            self.end_deferral();
             return self.end_of_data().map(|_| None);
         }
         let len = self.rcv.queue.len().min(max);
@@ -88,6 +92,7 @@ impl Connection {
 
     /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
     pub fn shutdown_write(&mut self) {
+        self.end_deferral();
         match self.state {
             // RFC 9293 3.10.4: queued until the connection is established
             State::SynSent | State::SynReceived => self.snd.fin_queued = true,
@@ -141,6 +146,8 @@ impl Connection {
     /// A write would take something or fail for good.
     pub fn is_writable(&self) -> bool {
         match self.state {
+            State::SynSent if self.is_deferred() => true,
+            State::SynReceived if self.is_early() => self.may_write().is_err() || self.has_room(),
             State::SynSent | State::SynReceived => false,
             _ => self.may_write().is_err() || self.has_room(),
         }

@@ -48,7 +48,8 @@ impl State {
 
     /// The peer may still send data in this state.
     pub(crate) fn may_receive_data(self) -> bool {
-        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+        // in SYN-RECEIVED by Fast Open alone: else the data of a SYN is left to come again
+        matches!(self, State::SynReceived | State::Established | State::FinWait1 | State::FinWait2)
     }
 
     /// Name as `ss` prints it.

@@ -164,9 +164,14 @@ impl Connection {
     }
 
     fn on_timeout(&mut self, now: Instant) {
+        if self.is_deferred() {
+            self.end_deferral();
+            return;
+        }
         let limit = match self.state.is_synchronized() {
             true => self.config.retries,
-            false => self.config.syn_retries,
+            false if self.state == State::SynSent => self.config.syn_retries,
+            false => self.config.syn_ack_retries,
         };
         // RFC 9293 3.8.6.1: a window that shrank to nothing over what is outstanding is probed by sending it again,
         // and a peer that answers is waited for
@@ -175,6 +180,7 @@ impl Connection {
         let orphan = shut && self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
         if unanswered >= limit || orphan || self.user_timeout_passed(now) {
             // RFC 9293 3.8.3: R2 reached
+            self.fast_open_timed_out();
             self.finish_with_reset(ConnError::TimedOut);
             return;
         }

@@ -69,9 +69,14 @@ impl Connection {
         }
         match self.state {
             State::Closed => return None,
-            State::SynSent => return self.transmit_syn(now, TcpFlags::SYN),
+            State::SynSent => return self.transmit_syn(now, TcpFlags::SYN, Some((pool, limits))),
             State::SynReceived => {
-                if let Some(segment) = self.transmit_syn(now, TcpFlags::SYN_ACK) {
+                if let Some(segment) = self.transmit_syn(now, TcpFlags::SYN_ACK, None) {
+                    return Some(segment);
+                }
+                if self.is_early()
+                    && let Some(segment) = self.transmit_data(now, pool, limits)
+                {
                     return Some(segment);
                 }
             }
@@ -112,7 +117,13 @@ impl Connection {
         Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
-    fn transmit_syn(&mut self, now: Instant, flags: TcpFlags) -> Option<Segment> {
+    /// A SYN or SYN-ACK; what is in `data` serves to take the data that goes with a first SYN.
+    fn transmit_syn(
+        &mut self,
+        now: Instant,
+        flags: TcpFlags,
+        data: Option<(&Pool, &TransmitLimits)>,
+    ) -> Option<Segment> {
         if !std::mem::take(&mut self.snd.syn_due) {
             return None;
         }
@@ -126,6 +137,10 @@ impl Connection {
         options.sack_permitted = sack;
         options.timestamps =
             timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+        self.put_fast_open(&mut options, answering);
+        let payload =
+            data.and_then(|(pool, limits)| self.fast_open_data(&options, pool, limits.payload));
+        let payload_len = payload.as_ref().map_or(0, Packet::len) as u32;
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
@@ -139,8 +154,9 @@ impl Connection {
         let flags = flags | self.ecn_syn_flags(answering);
         let header = TcpHeader { flags, ..header };
         if self.snd.nxt == 0 {
-            self.snd.nxt = 1;
+            self.snd.nxt = 1 + u64::from(payload_len);
             self.snd.syn_sent_at = now;
+            self.counters.bytes_sent += u64::from(payload_len);
         } else {
             self.counters.retransmits += 1;
         }
@@ -149,20 +165,17 @@ impl Connection {
             self.restart_retransmit(now);
         }
         self.rcv.ack.now = false;
+        self.rcv.acked = self.rcv.nxt;
         self.counters.segments_out += 1;
-        Some(Segment {
-            header,
-            payload: None,
-            payload_len: 0,
-            segment_size: self.snd.mss as u16,
-            ecn: 0,
-        })
+        self.counters.data_segments_out += u64::from(payload_len > 0);
+        let segment_size = self.snd.mss.max(payload_len) as u16;
+        Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
     }
 
     /// The SYN-ACK, sent as far as this connection is concerned.
     pub(crate) fn syn_ack(&mut self, now: Instant) -> TcpHeader {
         self.snd.syn_due = true;
-        let segment = self.transmit_syn(now, TcpFlags::SYN_ACK);
+        let segment = self.transmit_syn(now, TcpFlags::SYN_ACK, None);
         segment.map_or_else(TcpHeader::default, |segment| segment.header)
     }
 
@@ -338,6 +351,8 @@ impl Connection {
         self.snd.last_sent_at = now;
         self.snd.waiting_since.set_if_none(now);
         match self.timers.retransmit() {
+            // early data: the SYN-ACK's timer comes first
+            _ if !self.state.is_synchronized() => {}
             Some((_, Expiry::Timeout)) if chosen.resend => {}
             Some((_, Expiry::Reorder)) => {}
             // the timers were started by the segment before, at the same moment

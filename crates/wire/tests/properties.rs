@@ -13,7 +13,9 @@ use millstream_wire::ndp::{
     Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation, PrefixInformation, Prefixes,
     Redirect, RouterAdvert, RouterSolicitation,
 };
-use millstream_wire::tcp::{SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{
+    FastOpenCookie, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+};
 use millstream_wire::udp::{self, UdpHeader};
 use proptest::collection::vec;
 use proptest::option;
@@ -105,11 +107,14 @@ fn tcp_options() -> impl Strategy<Value = TcpOptions> {
         any::<bool>(),
         stamps,
         vec((seq(), seq()), 0..5),
+        option::of(vec(any::<u8>(), 0..17)),
     )
-        .prop_map(|(mss, window_scale, sack_permitted, timestamps, blocks)| {
+        .prop_map(|(mss, window_scale, sack_permitted, timestamps, blocks, cookie)| {
             let timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
-            let sack = SackBlocks::EMPTY;
-            let mut options = TcpOptions { mss, window_scale, sack_permitted, timestamps, sack };
+            let (sack, fast_open) =
+                (SackBlocks::EMPTY, cookie.and_then(|bytes| FastOpenCookie::new(&bytes)));
+            let mut options =
+                TcpOptions { mss, window_scale, sack_permitted, timestamps, sack, fast_open };
             options.sack = blocks.into_iter().take(options.sack_room()).collect();
             options
         })

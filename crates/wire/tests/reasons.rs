@@ -395,3 +395,16 @@ fn unknown_tcp_options_are_skipped_and_shifts_bounded() {
     let options = TcpOptions::parse(&bytes).unwrap();
     assert_eq!((options.mss, options.window_scale), (Some(1460), Some(14)));
 }
+
+/// RFC 7413, 4.1.1: 4 to 16 bytes, an even number, or none; anything else is as if it were not there.
+#[test]
+fn fast_open_cookies_of_other_lengths_are_ignored() {
+    for len in 0..=18_usize {
+        let mut bytes = vec![34, 2 + len as u8];
+        bytes.resize(2 + len, 7);
+        let cookie = TcpOptions::parse(&bytes).unwrap().fast_open;
+        let allowed = len == 0 || (4..=16).contains(&len) && len % 2 == 0;
+        assert_eq!(cookie.map(|cookie| cookie.len()), allowed.then_some(len));
+        assert_eq!(cookie.is_some_and(|cookie| cookie.is_request()), len == 0);
+    }
+}

@@ -28,9 +28,9 @@ impl Engine {
         listener_slot: u32,
         hash: u32,
         isn: SeqNumber,
-        segment: &Incoming,
+        segment: Incoming,
     ) {
-        let Incoming { tuple, header: syn, link, .. } = segment;
+        let Incoming { tuple, header: syn, link, payload, .. } = segment;
         if self.tcp.sockets.is_full() {
             return self.out.stats.drop(DropReason::ConnectionLimit);
         }
@@ -40,34 +40,42 @@ impl Engine {
             listener.stats.accept_queue_full += 1;
             return self.out.stats.drop(DropReason::AcceptQueueFull);
         }
-        let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) else {
+        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
-        let config = with_mss(listener.config.clone(), way.mtu, tuple);
-        let ts_offset = self.tcp.isn.timestamp_offset(tuple);
+        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
+        let ends = (&tuple, isn, ts_offset);
+        if let Some(conn) = self.fast_open_admit(now, listener_slot, &config, ends, &syn, payload) {
+            self.out.stats.tcp_passive_opens += 1;
+            let opened = self.tcp_opened(conn, listener_slot, link);
+            return self.tcp.begin_early(opened, listener_slot);
+        }
+        let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
         let has_room = listener.half_open < self.limits.syn_queue && !self.tcp.half_open.is_full();
         if has_room && config.syn_cookies != CookieMode::Always {
-            let open = HalfOpen::new(syn, isn, now);
-            let answer = open.syn_ack(&config, *tuple, ts_offset, now);
+            let open = HalfOpen::new(&syn, isn, now);
+            let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
+            self.tcp.fast_open.give_cookie(now, &config, &open, &mut answer, tuple.remote.ip());
             let due = open.deadline();
-            let request = Request { open, listener: listener_slot, link: *link };
-            let key = PackedKey::new(tuple);
+            let request = Request { open, listener: listener_slot, link };
+            let key = PackedKey::new(&tuple);
             if let Some(entry) = self.tcp.half_open.insert(hash, key, request) {
                 self.tcp.half_open.wheel.arm(entry, due);
                 listener.half_open += 1;
                 self.out.stats.tcp_passive_opens += 1;
-                return self.out.send_bare(now, way, tuple, &answer);
+                return self.out.send_bare(now, way, &tuple, &answer);
             }
         }
         if config.syn_cookies == CookieMode::Never {
             listener.stats.syn_queue_full += 1;
             return self.out.stats.drop(DropReason::SynQueueFull);
         }
-        let answer = self.tcp.cookies.answer(&config, *tuple, ts_offset, syn, now);
+        let answer = self.tcp.cookies.answer(&config, tuple, ts_offset, &syn, now);
         listener.cookies_until = Some(now + COOKIE_LIFETIME);
         listener.stats.cookies_sent += 1;
         self.out.stats.tcp_cookies_sent += 1;
-        self.out.send_bare(now, way, tuple, &answer);
+        self.out.send_bare(now, way, &tuple, &answer);
     }
 
     /// A segment of an unfinished handshake.
@@ -85,7 +93,8 @@ impl Engine {
         let config = with_mss(listener.config.clone(), way.mtu, &tuple);
         if open.is_same_syn(&header) {
             self.out.stats.tcp_syn_acks_repeated += 1;
-            let answer = open.syn_ack(&config, tuple, ts_offset, now);
+            let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
+            self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
             return self.out.send_bare(now, way, &tuple, &answer);
         }
         if !header.flags.rst() && !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
@@ -101,7 +110,7 @@ impl Engine {
                 self.tcp.remove_half_open(entry);
                 self.answer_half_open(now, way, conn);
             }
-            _ if self.tcp_opened(conn, listener_slot, link) => {
+            _ if self.tcp_opened(conn, listener_slot, link).is_some() => {
                 self.tcp.remove_half_open(entry);
                 self.out.neighbors.confirm(now, way.link, way.next_hop);
             }
@@ -152,7 +161,7 @@ impl Engine {
             return None;
         }
         listener.stats.cookies_accepted += 1;
-        if self.tcp_opened(conn, listener_slot, link) {
+        if self.tcp_opened(conn, listener_slot, link).is_some() {
             self.out.stats.tcp_cookies_accepted += 1;
             self.out.stats.tcp_passive_opens += 1;
             self.out.neighbors.confirm(now, way.link, way.next_hop);
@@ -160,11 +169,11 @@ impl Engine {
         None
     }
 
-    /// Puts a connection that has just opened into the accept queue. False when there was no room.
-    fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: LinkId) -> bool {
+    /// Puts a connection that has just opened into the accept queue; its slot. None when there was no room.
+    fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: LinkId) -> Option<u32> {
         let Some(slot) = self.tcp.insert(conn, Some(link), Some(listener_slot)) else {
             self.out.stats.drop(DropReason::ConnectionLimit);
-            return false;
+            return None;
         };
         // The event of its opening brings it from the one queue to the other.
         if let Some(socket) = self.tcp.sockets.get_mut(slot) {
@@ -175,7 +184,7 @@ impl Engine {
         }
         self.tcp.collect_events(slot, &mut self.events);
         self.tcp.mark_dirty(slot);
-        true
+        Some(slot)
     }
 
     /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding).
@@ -221,7 +230,8 @@ impl Engine {
             if let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) {
                 let config: Config = with_mss(listener.config.clone(), way.mtu, &tuple);
                 let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
-                let answer = open.syn_ack(&config, tuple, ts_offset, now);
+                let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
+                self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
                 self.out.stats.tcp_syn_acks_repeated += 1;
                 self.out.send_bare(now, way, &tuple, &answer);
             }

@@ -3,6 +3,7 @@
 mod addresses;
 mod admit;
 mod datagram;
+pub(crate) mod fast_open;
 mod icmp;
 mod ingress;
 mod memory;

@@ -22,7 +22,7 @@ impl Engine {
         self.tcp_listen_with(addr, backlog, &config)
     }
 
-    /// Listens on `addr`: an own address, or an unspecified one for all (the IPv6 one takes IPv4 as
+    /// Listens on `addr` with `config` for its connections: an own address, or an unspecified one for all (the IPv6 one takes IPv4 as
     /// well). Port 0 asks for a free one. At most `backlog` connections wait to be accepted; what happens
     /// beyond is described at [`crate::Limits::syn_queue`].
     pub fn tcp_listen_with(
@@ -50,6 +50,8 @@ impl Engine {
             stats: ListenerStats::default(),
             ready: Default::default(),
             pending: Readiness::default(),
+            early: 0,
+            early_resets: Default::default(),
         };
         let slot = self.tcp.listeners.insert(listener).ok_or(Error::Limit("listeners"))?;
         let generation = self.tcp.listeners.slots.generation(slot);
@@ -123,7 +125,9 @@ impl Engine {
         self.tcp_connect_with(remote, None, &config)
     }
 
-    /// Opens a connection to `remote`, from `local` when given (its port may be 0).
+    /// Opens a connection to `remote`, from `local` when given (its port may be 0). With `Config::fast_open`, where
+    /// a cookie is known, it waits for the first write or read, 50 ms at most, to send what was written with the
+    /// SYN (RFC 7413); it counts as connected meanwhile, and failure shows in what is called later.
     pub fn tcp_connect_with(
         &mut self,
         remote: SocketAddr,
@@ -160,8 +164,12 @@ impl Engine {
         let hash = self.tcp.key.flow(&tuple);
         let isn = self.tcp.take_ends(hash, &tuple, now).ok_or(Error::AddrInUse)?;
         let config = with_mss(config.clone(), way.mtu, &tuple);
-        let conn =
+        let fast_open = config.fast_open;
+        let mut conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
+        if fast_open {
+            self.tcp.fast_open.offer(now, remote.ip(), &mut conn);
+        }
         let slot =
             self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;
         self.out.stats.tcp_active_opens += 1;
@@ -251,14 +259,16 @@ impl Engine {
         self.tcp.by_id(id).map(|(_, socket)| socket.conn.state()).ok_or(Error::NoSuchSocket)
     }
 
-    /// Whether a connect is still under way; its failure as an error.
+    /// Whether a connect is done; its failure as an error. One that waits for data to go with its SYN counts as
+    /// done.
     pub fn tcp_connected(&mut self, id: SocketId) -> Result<bool, Error> {
         let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         if let Some(error) = socket.conn.error() {
             return Err(conn_error(error));
         }
         match socket.conn.state() {
-            State::SynSent | State::SynReceived => Ok(false),
+            State::SynSent => Ok(socket.conn.is_deferred()),
+            State::SynReceived => Ok(socket.conn.is_early()),
             _ => Ok(true),
         }
     }

@@ -104,7 +104,7 @@ impl Engine {
             self.out.stats.tcp_time_wait_reused += 1;
             let fresh = Incoming { tuple, header, payload, ecn, link, slot: None };
             let hash = self.tcp.key.flow(&tuple);
-            return self.tcp_admit(now, listener, hash, isn, &fresh);
+            return self.tcp_admit(now, listener, hash, isn, fresh);
         }
         self.out.stats.tcp_rx_segments += 1;
         let payload = (!payload.is_empty()).then_some(payload);
@@ -132,7 +132,7 @@ impl Engine {
             return self.half_open_input(now, entry, segment);
         }
         if let Some(entry) = self.tcp.time_wait.find(hash, &key) {
-            return self.time_wait_input(now, entry, hash, &segment);
+            return self.time_wait_input(now, entry, hash, segment);
         }
         if !flags.rst()
             && flags.syn() != flags.ack()
@@ -140,7 +140,7 @@ impl Engine {
         {
             if flags.syn() {
                 let isn = self.tcp.isn.isn(&tuple, now);
-                return self.tcp_admit(now, listener, hash, isn, &segment);
+                return self.tcp_admit(now, listener, hash, isn, segment);
             }
             match self.tcp_cookie_input(now, listener, segment) {
                 None => return,

@@ -13,9 +13,9 @@ impl Engine {
         now: Instant,
         entry: u32,
         hash: u32,
-        segment: &Incoming,
+        segment: Incoming,
     ) {
-        let Incoming { tuple, header, payload, link, .. } = segment;
+        let Incoming { tuple, header, payload, link, .. } = &segment;
         let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
         let wait = &mut waiting.value;
         if wait.may_reuse(header)

@@ -40,6 +40,9 @@ pub(crate) struct Listener {
     /// Slots of finished ones, in order of their finishing.
     pub ready: VecDeque<u32>,
     pub pending: Readiness,
+    /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
+    pub early: usize,
+    pub early_resets: VecDeque<Instant>,
 }
 
 impl Listener {
@@ -133,6 +136,8 @@ mod tests {
                 stats: ListenerStats::default(),
                 ready: VecDeque::new(),
                 pending: Readiness::default(),
+                early: 0,
+                early_resets: VecDeque::new(),
             };
             assert!(!listeners.conflicts(listener.local));
             slots.push(listeners.insert(listener).unwrap_or(u32::MAX));

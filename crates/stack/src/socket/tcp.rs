@@ -13,6 +13,7 @@ use super::listener::{Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
+use crate::engine::fast_open::FastOpen;
 use crate::limits::{self, Limits};
 use crate::slab::Slab;
 use crate::timer::Wheel;
@@ -64,6 +65,7 @@ pub(crate) struct TcpTable {
     pub time_wait: MiniTable<TimeWait>,
     /// Connections in TIME-WAIT that the application still holds.
     pub held_in_time_wait: usize,
+    pub fast_open: FastOpen,
     /// Slots of connections that moved and have not been found quiet since.
     pub quiet: VecDeque<u32>,
     /// When that list is gone through next.
@@ -75,7 +77,7 @@ pub(crate) struct TcpTable {
 }
 
 impl TcpTable {
-    /// Secrets come from `seed`, those of cookies from `cookie_seed`.
+    /// Secrets come from `seed`, those of cookies (of SYNs and of Fast Open) from `cookie_seed`.
     pub fn new(limits: &Limits, seed: &[u64; 6], cookie_seed: &[u64; 6], now: Instant) -> Self {
         let half_open = limits.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
         Self {
@@ -86,10 +88,11 @@ impl TcpTable {
             dirty: VecDeque::new(),
             wheel: Wheel::new(now),
             half_open: MiniTable::new(half_open, now),
-            cookies: SynCookies::new(key_of(cookie_seed)),
-            isn: IsnGenerator::new(key_of(seed)),
+            cookies: SynCookies::new(key_of(cookie_seed[0], cookie_seed[1])),
+            isn: IsnGenerator::new(key_of(seed[0], seed[1])),
             time_wait: MiniTable::new(limits.time_wait, now),
             held_in_time_wait: 0,
+            fast_open: FastOpen::new(key_of(cookie_seed[2], cookie_seed[3])),
             quiet: VecDeque::new(),
             quiet_due: None,
             last: None,
@@ -215,6 +218,9 @@ impl TcpTable {
                 closed: news.closed | news.error,
             };
             events.push(socket.id, &mut socket.pending, what);
+        }
+        if news.connected || news.closed {
+            self.note_opened(slot);
         }
         news.connected
     }
@@ -364,6 +370,7 @@ impl TcpTable {
         self.forget_flow(slot);
         self.leave_time_wait(slot);
         self.wheel.cancel(slot);
+        self.end_early(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
         if socket.half_open
             && let Some(listener) =
@@ -398,10 +405,10 @@ impl TcpTable {
 }
 
 /// The first two words as a key.
-fn key_of(seed: &[u64; 6]) -> [u8; 16] {
+fn key_of(low: u64, high: u64) -> [u8; 16] {
     let mut key = [0; 16];
-    key[..8].copy_from_slice(&seed[0].to_ne_bytes());
-    key[8..].copy_from_slice(&seed[1].to_ne_bytes());
+    key[..8].copy_from_slice(&low.to_ne_bytes());
+    key[8..].copy_from_slice(&high.to_ne_bytes());
     key
 }
 

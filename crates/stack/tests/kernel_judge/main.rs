@@ -16,6 +16,7 @@
 
 mod bulk;
 mod capture;
+mod fast_open;
 mod host;
 mod idle;
 mod many;

@@ -58,7 +58,7 @@ fn is_what_a_whole_connection_would_be() {
 #[test]
 fn the_answer_is_repeated_with_back_off_and_given_up() {
     let pool = pool();
-    let config = Config { syn_retries: 3, ..Config::default() };
+    let config = Config { syn_ack_retries: 3, ..Config::default() };
     let (_, syn) = syn_of(&config, false, &pool);
     let mut entry = HalfOpen::new(&syn, SeqNumber(1), at(0));
     let mut due = Vec::new();

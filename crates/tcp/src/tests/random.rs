@@ -37,7 +37,7 @@ fn random_config(random: &mut Random) -> Config {
         send_buffer_bytes: 8192 << random.below(8),
         auto_tune: on(random),
         nagle: on(random),
-        delayed_ack_ms: random.below(3) as u32 * 40,
+        delayed_ack_ms: random.below(3) as u16 * 40,
         window_scale: on(random),
         timestamps: on(random),
         sack: on(random),
@@ -54,6 +54,7 @@ fn random_config(random: &mut Random) -> Config {
         // the channel may be worse than any that should be given up
         retries: 200,
         syn_retries: 60,
+        syn_ack_retries: 60,
         ..Config::default()
     }
 }

@@ -5,12 +5,15 @@
 //! ```text
 //! config delayed_ack_ms=0          parameters, before anything else
 //! connect | accept                 opens; `accept` takes the next `<` line as the SYN
+//! connect fo req|HEX [MSS]         opens with Fast Open: asks for a cookie, or has one
+//! accept early | accept give HEX   takes the data of the SYN and is open at once; gives a cookie
 //! established [active] [ecn] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
-//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [size N] [ip CODE]
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [size N] [ip CODE]
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
 //! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ
+//! learnt WORD...                   what a Fast Open client learns, by words of its debug text
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! ```
 
@@ -18,7 +21,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use millstream_packet::{Instant, Packet, Pool};
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
+use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
 use super::harness::{pool, tuple};
 use crate::*;
@@ -31,6 +34,9 @@ pub struct Script {
     connection: Option<Connection>,
     config: Config,
     accept_next: bool,
+    /// What the listener does about Fast Open.
+    early: bool,
+    give: Option<FastOpenCookie>,
     now: Instant,
     pool: Pool,
     out: VecDeque<(u64, TcpHeader, u32, u8)>,
@@ -45,6 +51,16 @@ pub struct Script {
 
 fn number<T: std::str::FromStr>(word: &str) -> T {
     word.parse().unwrap_or_else(|_| panic!("not a number: {word:?}"))
+}
+
+/// A Fast Open option as written: hexadecimal digits, or that it asks.
+fn cookie(word: &str) -> FastOpenCookie {
+    if word == "req" {
+        return FastOpenCookie::REQUEST;
+    }
+    let digits = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("two digits");
+    let bytes: Vec<u8> = (0..word.len()).step_by(2).map(digits).collect();
+    FastOpenCookie::new(&bytes).expect("a cookie")
 }
 
 /// The ECN field by its name.
@@ -64,6 +80,8 @@ impl Script {
             connection: None,
             config: Config { keepalive: None, ..Config::default() },
             accept_next: false,
+            early: false,
+            give: None,
             now: Instant::ZERO + Duration::from_secs(1000),
             pool: pool(),
             out: VecDeque::new(),
@@ -153,6 +171,8 @@ impl Script {
                 "mss" => header.options.mss = Some(number(value())),
                 "ws" => header.options.window_scale = Some(number(value())),
                 "sackok" => header.options.sack_permitted = true,
+                "fo" => header.options.fast_open = Some(cookie(value())),
+                "nofo" => {}
                 "size" | "ip" => {
                     value();
                 }
@@ -195,6 +215,14 @@ impl Script {
                 self.now,
             );
             self.connection = Some(connection);
+            let (now, pool) = (self.now, self.pool.clone());
+            if let Some(cookie) = self.give.take() {
+                self.conn().give_cookie(cookie);
+            }
+            if std::mem::take(&mut self.early) {
+                let data = Packet::from_slice(&pool, 0, &vec![b'x'; len as usize]).expect("frames");
+                self.conn().open_early(now, Some(data), &pool);
+            }
             return;
         }
         let bytes = vec![b'x'; len as usize];
@@ -236,6 +264,8 @@ impl Script {
                 "mss" => got.options.mss == wanted.options.mss,
                 "ws" => got.options.window_scale == wanted.options.window_scale,
                 "sackok" => got.options.sack_permitted,
+                "fo" => got.options.fast_open == wanted.options.fast_open,
+                "nofo" => got.options.fast_open.is_none(),
                 "ts" => got.options.timestamps == wanted.options.timestamps,
                 "sack" => got.options.sack == wanted.options.sack,
                 _ => true,
@@ -301,6 +331,7 @@ impl Script {
                 "iw" => self.config.initial_window_segments = number(value),
                 "retries" => self.config.retries = number(value),
                 "syn_retries" => self.config.syn_retries = number(value),
+                "syn_ack_retries" => self.config.syn_ack_retries = number(value),
                 "user_timeout_ms" => self.config.user_timeout_ms = Some(number(value)),
                 "sack" => self.config.sack = value == "on",
                 "timestamps" => self.config.timestamps = value == "on",
@@ -330,8 +361,18 @@ impl Script {
                 let (config, isn) = (self.config.clone(), SeqNumber(OURS));
                 self.connection =
                     Some(Connection::connect(config, tuple(0, self.v6), isn, self.ts_offset, now));
+                if words.get(1) == Some(&"fo") {
+                    let mss = words.get(3).map_or(1460, |mss| number(mss));
+                    let known = (words[2] != "req").then(|| (cookie(words[2]), mss));
+                    self.conn().offer_fast_open(now, known);
+                }
             }
-            "accept" => self.accept_next = true,
+            "accept" => {
+                self.accept_next = true;
+                let given = words.iter().position(|word| *word == "give");
+                self.give = given.map(|at| cookie(words[at + 1]));
+                self.early = words.contains(&"early");
+            }
             "established" => self.established(&words[1..]),
             "<" => self.input(&words[1..]),
             ">" => self.expect(&words[1..]),
@@ -394,6 +435,12 @@ impl Script {
                 let got = self.conn().error().map_or("none", |e| e.name());
                 if got != words[1..].join(" ") {
                     self.fail(format!("error {got}"));
+                }
+            }
+            "learnt" => {
+                let got = format!("{:?}", self.conn().take_fast_open_outcome());
+                if !words[1..].iter().all(|word| got.contains(word)) {
+                    self.fail(got);
                 }
             }
             "info" => {

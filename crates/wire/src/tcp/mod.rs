@@ -5,7 +5,7 @@ mod options;
 mod seq;
 
 pub use flags::TcpFlags;
-pub use options::{SackBlocks, TcpOptions, Timestamps};
+pub use options::{FastOpenCookie, SackBlocks, TcpOptions, Timestamps};
 pub use seq::SeqNumber;
 
 use crate::Malformed;

@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use super::SeqNumber;
 use crate::Malformed;
-use crate::limits::{SACK_BLOCKS, TCP_OPTIONS_BYTES, WINDOW_SCALE};
+use crate::limits::{FAST_OPEN_COOKIE_BYTES, SACK_BLOCKS, TCP_OPTIONS_BYTES, WINDOW_SCALE};
 
 const END: u8 = 0;
 const NOP: u8 = 1;
@@ -13,6 +13,7 @@ const WINDOW: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
 
 /// The timestamps option (RFC 7323, 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -89,6 +90,65 @@ impl FromIterator<(SeqNumber, SeqNumber)> for SackBlocks {
     }
 }
 
+/// What the Fast Open option carries (RFC 7413, 4.1.1): a cookie of 4 to 16 bytes, an even number of them, or
+/// nothing, which asks for one. Reads as a slice.
+#[derive(Clone, Copy)]
+pub struct FastOpenCookie {
+    bytes: [u8; FAST_OPEN_COOKIE_BYTES],
+    len: u8,
+}
+
+impl FastOpenCookie {
+    /// No cookie: the option of a client that asks for one.
+    pub const REQUEST: Self = Self { bytes: [0; FAST_OPEN_COOKIE_BYTES], len: 0 };
+
+    /// A cookie, or the request when `bytes` is empty; none when the length is not one of those allowed.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let len = bytes.len();
+        if len > FAST_OPEN_COOKIE_BYTES || len == 2 || !len.is_multiple_of(2) {
+            return None;
+        }
+        let mut cookie = Self::REQUEST;
+        cookie.bytes[..len].copy_from_slice(bytes);
+        cookie.len = len as u8;
+        Some(cookie)
+    }
+
+    /// Whether it asks for a cookie instead of being one.
+    pub fn is_request(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of the option in a header, padding included.
+    fn option_len(&self) -> usize {
+        (2 + usize::from(self.len)).next_multiple_of(4)
+    }
+}
+
+impl Deref for FastOpenCookie {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
+    }
+}
+
+impl PartialEq for FastOpenCookie {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for FastOpenCookie {}
+
+impl core::fmt::Debug for FastOpenCookie {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.is_request() {
+            return f.write_str("request");
+        }
+        self.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// The options that this stack knows. Which of them mean something in a segment
 /// without `SYN` is for the connection to say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +163,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// Selective acknowledgments (RFC 2018, 3).
     pub sack: SackBlocks,
+    /// Fast Open (RFC 7413, 4.1.1).
+    pub fast_open: Option<FastOpenCookie>,
 }
 
 impl TcpOptions {
@@ -113,6 +175,7 @@ impl TcpOptions {
         sack_permitted: false,
         timestamps: None,
         sack: SackBlocks::EMPTY,
+        fast_open: None,
     };
 
     /// Reads the bytes between the fixed header and the data. Unknown options
@@ -168,6 +231,8 @@ impl TcpOptions {
                     })
                     .collect();
             }
+            // RFC 7413, 4.1.1: a length that is not allowed makes the option one to be ignored.
+            (FAST_OPEN, cookie) => self.fast_open = FastOpenCookie::new(cookie),
             (MSS | WINDOW | SACK_PERMITTED | TIMESTAMPS, _) => return Err(Malformed::TcpOption),
             _ => {}
         }
@@ -181,7 +246,7 @@ impl TcpOptions {
     }
 
     fn len_without_sack(&self) -> usize {
-        let Self { mss, window_scale, sack_permitted, timestamps, sack: _ } = self;
+        let Self { mss, window_scale, sack_permitted, timestamps, sack: _, fast_open } = self;
         let permitted_and_stamps = match (sack_permitted, timestamps.is_some()) {
             (_, true) => 12,
             (true, false) => 4,
@@ -190,6 +255,7 @@ impl TcpOptions {
         4 * usize::from(mss.is_some())
             + 4 * usize::from(window_scale.is_some())
             + permitted_and_stamps
+            + fast_open.map_or(0, |cookie| cookie.option_len())
     }
 
     /// How many bytes the options take in a header, padding included: a multiple
@@ -231,6 +297,12 @@ impl TcpOptions {
         }
         if let Some(shift) = self.window_scale {
             put(&[NOP, WINDOW, 3, shift]);
+        }
+        if let Some(cookie) = self.fast_open {
+            let padding = cookie.option_len() - 2 - cookie.len();
+            put(&[NOP; 4][..padding]);
+            put(&[FAST_OPEN, 2 + cookie.len() as u8]);
+            put(&cookie);
         }
         let blocks = self.sack.len().min(self.sack_room());
         if blocks > 0 {

@@ -1,0 +1,143 @@
+//! Fast Open between two engines: cookies, data in the SYN, and the limit.
+
+mod common;
+
+use common::{config, engine, pool, settle, two};
+use millstream::link::{PairConfig, pair};
+use millstream::tcp::{Config, FastOpenStatus, State};
+use millstream::{Engine, EngineConfig, Error, Limits, SocketId};
+
+const SERVERS: [&str; 2] = ["10.9.0.2:80", "[fd09::2]:80"];
+
+fn fast() -> Config {
+    Config { fast_open: true, ..Config::default() }
+}
+
+fn listen(far: &mut Engine, addr: &str) -> SocketId {
+    far.tcp_listen_with(addr.parse().expect("an address"), 8, &fast()).expect("a listener")
+}
+
+fn connect(near: &mut Engine, addr: &str) -> SocketId {
+    near.refresh_time();
+    near.tcp_connect_with(addr.parse().expect("an address"), None, &fast()).expect("a connection")
+}
+
+fn status(engine: &mut Engine, id: SocketId) -> FastOpenStatus {
+    engine.tcp_info(id).expect("a connection").fast_open
+}
+
+/// A first connection, which leaves the client with a cookie.
+fn learn(near: &mut Engine, far: &mut Engine, listener: SocketId, addr: &str) {
+    let first = connect(near, addr);
+    assert_eq!(near.tcp_connected(first), Ok(false), "without a cookie it begins at once");
+    settle(near, far);
+    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    assert_eq!(status(near, first), FastOpenStatus::Requested);
+    near.tcp_close(first);
+    far.tcp_close(server);
+    settle(near, far);
+}
+
+#[test]
+fn the_second_connection_brings_its_data_with_the_syn() {
+    for addr in SERVERS {
+        let (mut near, mut far) = two(PairConfig::default());
+        let listener = listen(&mut far, addr);
+        learn(&mut near, &mut far, listener, addr);
+        let client = connect(&mut near, addr);
+        settle(&mut near, &mut far);
+        assert_eq!(near.tcp_connected(client), Ok(true), "it waits for what is written");
+        assert_eq!(far.tcp_accept(listener), Err(Error::WouldBlock));
+        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        near.flush();
+        assert_eq!(near.tcp_state(client), Ok(State::SynSent));
+        // The server sees the SYN alone.
+        let now = far.refresh_time();
+        far.turn(now);
+        let (server, _) = far.tcp_accept(listener).expect("open with the SYN");
+        assert_eq!(far.tcp_state(server), Ok(State::SynReceived));
+        let mut buffer = [0; 16];
+        assert_eq!(far.tcp_read(server, &mut buffer), Ok(8));
+        assert_eq!(&buffer[..8], b"question");
+        assert_eq!(far.tcp_write(server, b"answer"), Ok(6));
+        settle(&mut near, &mut far);
+        assert_eq!(near.tcp_read(client, &mut buffer), Ok(6));
+        assert_eq!(far.tcp_state(server), Ok(State::Established));
+        assert_eq!(status(&mut near, client), FastOpenStatus::DataAccepted);
+        assert_eq!(status(&mut far, server), FastOpenStatus::DataAccepted);
+        assert_eq!(far.stats().tcp_fast_opens, 1);
+        assert_eq!(near.tcp_info(client).expect("a connection").retransmits, 0);
+    }
+}
+
+#[test]
+fn beyond_the_limit_the_handshake_comes_first() {
+    let addr = SERVERS[0];
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let limits = Limits { fast_open_pending: 1, ..Limits::default() };
+    let mut near = engine(config(&pool, 1), near, &common::NEAR);
+    let mut far = engine(EngineConfig { limits, ..config(&pool, 2) }, far, &common::FAR);
+    let listener = listen(&mut far, addr);
+    learn(&mut near, &mut far, listener, addr);
+    let clients: Vec<_> = (0..3).map(|_| connect(&mut near, addr)).collect();
+    for &client in &clients {
+        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    }
+    near.flush();
+    let now = far.refresh_time();
+    far.turn(now);
+    assert_eq!((far.stats().tcp_fast_opens, far.stats().tcp_fast_open_refused), (1, 2));
+    settle(&mut near, &mut far);
+    for _ in &clients {
+        let (server, _) = far.tcp_accept(listener).expect("a connection");
+        assert_eq!(far.tcp_read(server, &mut [0; 16]), Ok(8), "the data comes all the same");
+    }
+    // The place is free again.
+    let client = connect(&mut near, addr);
+    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    settle(&mut near, &mut far);
+    assert_eq!(far.stats().tcp_fast_opens, 2);
+}
+
+#[test]
+fn a_connection_that_is_reset_early_keeps_its_place() {
+    let addr = SERVERS[1];
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let limits = Limits { fast_open_pending: 1, ..Limits::default() };
+    let mut near = engine(config(&pool, 1), near, &common::NEAR);
+    let mut far = engine(EngineConfig { limits, ..config(&pool, 2) }, far, &common::FAR);
+    let listener = listen(&mut far, addr);
+    learn(&mut near, &mut far, listener, addr);
+    let client = connect(&mut near, addr);
+    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    near.flush();
+    let now = far.refresh_time();
+    far.turn(now);
+    // The client is gone before the SYN-ACK comes: it answers with a reset.
+    near.tcp_abort(client);
+    near.flush();
+    settle(&mut near, &mut far);
+    let (server, _) = far.tcp_accept(listener).expect("open with the SYN");
+    assert_eq!(far.tcp_connected(server), Err(Error::ConnectionReset));
+    let client = connect(&mut near, addr);
+    assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+    settle(&mut near, &mut far);
+    assert_eq!((far.stats().tcp_fast_opens, far.stats().tcp_fast_open_refused), (1, 1));
+}
+
+#[test]
+fn a_listener_without_fast_open_gives_no_cookie() {
+    let addr = SERVERS[0];
+    let (mut near, mut far) = two(PairConfig::default());
+    far.tcp_listen(addr.parse().expect("an address"), 8).expect("a listener");
+    for _ in 0..2 {
+        let client = connect(&mut near, addr);
+        assert_eq!(near.tcp_write(client, b"question"), Ok(8));
+        settle(&mut near, &mut far);
+        assert_eq!(near.tcp_state(client), Ok(State::Established));
+        assert_eq!(status(&mut near, client), FastOpenStatus::Requested);
+    }
+    assert_eq!(far.stats().tcp_fast_opens, 0);
+}
