@@ -2,10 +2,13 @@
 # Both install what is missing (Debian packages, when allowed to).
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
+SCHEDULES ?= 3000000
+SCHEDULE_SECONDS ?= 900
+SCHEDULE_SEED ?= 1
 DEMO_FLAGS ?=
 MATRIX_FLAGS ?=
 
-.PHONY: demo test lint unit judge matrix loom miri fuzz bench peers build help
+.PHONY: demo test lint unit schedules judge matrix loom miri fuzz bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -39,6 +42,10 @@ matrix:          ## the kernel as judge: every control, loss, delay and reorderi
 	@scripts/need cargo:cargo cc:gcc
 	cargo build --release -p millstream-cli
 	./target/release/millstream run judge --out out $(MATRIX_FLAGS)
+
+schedules:       ## SCHEDULES random schedules of two connections (3 million) from SCHEDULE_SEED on, for at most SCHEDULE_SECONDS (900)
+	MILLSTREAM_SCHEDULES=$(SCHEDULES) MILLSTREAM_SCHEDULE_SECONDS=$(SCHEDULE_SECONDS) MILLSTREAM_SEED=$(SCHEDULE_SEED) \
+	  cargo test --profile schedules -p millstream-tcp --lib schedule::schedules -- --nocapture
 
 loom:            ## every interleaving of what is lock-free
 	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link --release --lib loom_ --target-dir target/loom

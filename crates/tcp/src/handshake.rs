@@ -56,6 +56,8 @@ impl Connection {
         let mss = self.config.mss.min(self.snd.peer_mss).max(MIN_MSS_BYTES);
         self.snd.mss = u32::from(mss - options);
         self.window.mss_bytes = self.snd.mss;
+        // one segment may always be under way (RFC 5681 3.1)
+        self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss));
         self.rcv.mss_estimate = self.snd.mss.min(RECEIVED_MSS_START_BYTES);
     }
 

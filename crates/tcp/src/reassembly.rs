@@ -53,6 +53,12 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
+    /// Where the first range begins.
+    #[cfg(test)]
+    pub(crate) fn lowest(&self) -> Option<u64> {
+        self.ranges.ceiling(0).map(|(start, _)| start)
+    }
+
     /// Holds memory for few ranges.
     pub(crate) fn is_small(&self) -> bool {
         self.ranges.capacity() <= SPARE_RANGES

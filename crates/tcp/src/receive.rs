@@ -330,17 +330,15 @@ impl Connection {
         {
             return self.store_tight(&packet, pool);
         }
-        while let Some(reassembly) = self.rcv.reassembly.as_mut() {
-            if self.rcv.queue.held_bytes() + reassembly.held_bytes() + packet.held_bytes() <= most {
-                return self.rcv.queue.append(packet).is_ok();
-            }
+        // a window that was promised is kept within twice the limit; only then is taken back what was said to be here
+        while self.memory_in() + packet.held_bytes() > 2 * most {
+            let Some(reassembly) = self.rcv.reassembly.as_mut() else { return false };
+            self.counters.rare().memory_drops += 1;
             if !reassembly.drop_highest() {
                 self.rcv.reassembly = None;
             }
         }
-        // a window that was promised is kept within twice the limit
-        self.rcv.queue.held_bytes() + packet.held_bytes() <= 2 * most
-            && self.rcv.queue.append(packet).is_ok()
+        self.rcv.queue.append(packet).is_ok()
     }
 
     fn store_tight(&mut self, packet: &Packet, pool: &Pool) -> bool {

@@ -153,6 +153,7 @@ impl Connection {
         };
         let flags = flags | self.ecn_syn_flags(answering);
         let header = TcpHeader { flags, ..header };
+        self.initial_window();
         if self.snd.nxt == 0 {
             self.snd.nxt = 1 + u64::from(payload_len);
             self.snd.syn_sent_at = now;

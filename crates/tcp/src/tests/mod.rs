@@ -4,6 +4,7 @@ mod corners;
 mod goodput;
 pub(crate) mod harness;
 mod random;
+mod schedule;
 mod script;
 mod tables;
 mod transfer;
