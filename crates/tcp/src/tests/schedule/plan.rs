@@ -178,21 +178,21 @@ parameters! {
     "send" |c| c.send_buffer_bytes as u64, |c, v| c.send_buffer_bytes = v as usize;
     "auto_tune" |c| c.auto_tune.into(), |c, v| c.auto_tune = v > 0;
     "nagle" |c| c.nagle.into(), |c, v| c.nagle = v > 0;
-    "delayed_ack_ms" |c| c.delayed_ack_ms.into(), |c, v| c.delayed_ack_ms = v as u32;
+    "delayed_ack_ms" |c| c.delayed_ack_ms.into(), |c, v| c.delayed_ack_ms = v as u16;
     "window_scale" |c| c.window_scale.into(), |c, v| c.window_scale = v > 0;
     "timestamps" |c| c.timestamps.into(), |c, v| c.timestamps = v > 0;
     "sack" |c| c.sack.into(), |c, v| c.sack = v > 0;
     "ecn" |c| c.ecn as u64, |c, v| c.ecn = [EcnMode::Off, EcnMode::Accept, EcnMode::Request][v.min(2) as usize];
     "pacing" |c| c.pacing.into(), |c, v| c.pacing = v > 0;
     "control" |c| c.congestion as u64, |c, v| c.congestion = CONTROLS[v.min(2) as usize];
-    "iw" |c| c.initial_window_segments.into(), |c, v| c.initial_window_segments = v as u32;
+    "iw" |c| c.initial_window_segments.into(), |c, v| c.initial_window_segments = v as u16;
     "time_wait_ms" |c| c.time_wait_ms.into(), |c, v| c.time_wait_ms = v as u32;
     "fin_wait_2_ms" |c| c.fin_wait_2_ms.into(), |c, v| c.fin_wait_2_ms = v as u32;
     "syn_retries" |c| c.syn_retries.into(), |c, v| c.syn_retries = v as u8;
     "retries" |c| c.retries.into(), |c, v| c.retries = v as u8;
     "user_timeout_ms" |c| c.user_timeout_ms.unwrap_or(0).into(), |c, v| c.user_timeout_ms = (v > 0).then_some(v as u32);
     "keepalive_s" |c| c.keepalive.map_or(0, |k| k.idle_s).into(), |c, v| c.keepalive = keepalive(v as u32);
-    "min_rto_ms" |c| c.min_rto_ms.into(), |c, v| c.min_rto_ms = v as u32;
+    "min_rto_ms" |c| c.min_rto_ms.into(), |c, v| c.min_rto_ms = v as u16;
 }
 
 /// By the number that `control` stands for.
@@ -201,5 +201,5 @@ pub const CONTROLS: [CongestionKind; 3] =
 
 /// Probes after `idle_s` (0: none), patient enough for any schedule.
 pub fn keepalive(idle_s: u32) -> Option<Keepalive> {
-    (idle_s > 0).then_some(Keepalive { idle_s, interval_s: idle_s, probes: 20 })
+    (idle_s > 0).then_some(Keepalive { idle_s, interval_s: idle_s as u16, probes: 20 })
 }
