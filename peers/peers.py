@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--json", default="", help="where the JSON file goes")
     parser.add_argument("--no-build", action="store_true", help="use what is built")
     parser.add_argument("--build-only", action="store_true", help="build and end")
+    parser.add_argument("--table", nargs="+", metavar="JSON", help="print the table of earlier runs, put together")
     parser.add_argument("--list", action="store_true", help="name workloads and contenders and end")
     return parser.parse_args()
 
@@ -76,8 +77,20 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
+def earlier(paths):
+    """The runs of several JSON files."""
+    runs = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            runs += json.load(file)["runs"]
+    return runs
+
+
 def main():
     options = arguments()
+    if options.table:
+        table.print_all(table.rows(earlier(options.table)), sys.stdout)
+        return 0
     if options.list:
         for case in cases.all_cases():
             print(f"{case.workload:28} {case.contender}")

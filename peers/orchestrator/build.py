@@ -24,7 +24,7 @@ class Program:
 
 
 def _rust(name):
-    command = ("cargo", "build", "--release", "--locked", "--quiet", "-p", f"peer-{name}")
+    command = ("cargo", "build", "--release", "--quiet", "-p", f"peer-{name}")
     return Program(os.path.join(TARGET, "release", f"peer-{name}"), ".", command, ("cargo:cargo", "cc:gcc"))
 
 

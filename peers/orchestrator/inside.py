@@ -245,15 +245,23 @@ def iperf3(job, holder):
 
 def user_mode(job, holder):
     """The near end in a namespace whose only way out is the tool."""
-    command("ip", "link", "add", "ms-host", "type", "dummy")
+    # The tools want a host with an interface and a way out; nothing goes there.
+    command("ip", "link", "add", "ms-host", "type", "veth", "peer", "name", "ms-nowhere")
+    up("ms-nowhere", 65_520)
     up("ms-host", 65_520, FAR)
     command("ip", "route", "add", "default", "via", "10.70.0.254", "dev", "ms-host")
     device = "ms-user"
     if job["tool"] == "slirp4netns":
         words = ["slirp4netns", "--configure", f"--mtu={job['mtu']}", holder.pid, device]
     else:
-        words = ["pasta", "--foreground", "--quiet", "--config-net", "--mtu", str(job["mtu"]), "--ns-ifname", device,
-                 "--netns", f"/proc/{holder.pid}/ns/net"]
+        # pasta drops the right to look into other processes: it gets the namespace as a file, on a file
+        # system of this run's own mount namespace.
+        command("mount", "-t", "tmpfs", "none", "/mnt")
+        with open("/mnt/namespace", "wb"):
+            pass
+        command("mount", "--bind", f"/proc/{holder.pid}/ns/net", "/mnt/namespace")
+        words = ["pasta", "--foreground", "--quiet", "--ipv4-only", "--runas", "0", "--netns-only", "--config-net",
+                 "--mtu", str(job["mtu"]), "--ns-ifname", device, "--netns", "/mnt/namespace"]
     tool = start(words, None)
     await_route(holder, tool, job["tool"])
     peer = "10.0.2.2" if job["tool"] == "slirp4netns" else "10.70.0.254"

@@ -10,6 +10,13 @@ METRICS = {
     "us_cpu": ("CPU µs each", 3), "ns_each": ("ns each", 4),
 }
 
+# What a workload's name does not say.
+REMARKS = {
+    "user-mode-send": "(no user-mode network in Millstream yet: its bulk over TAP, and the kernel's over veth)",
+    "rr-two-cores-spinning": "(the near end polls, the far end sleeps)",
+}
+REMARKS["user-mode-receive"] = REMARKS["user-mode-send"]
+
 
 def rows(runs):
     """One row for each workload and contender, in the order of the cases."""
@@ -55,7 +62,7 @@ def print_all(all_rows, out):
 
 def _heading(workload, block, out):
     keys = next((list(one["metrics"]) for one in block if one["metrics"]), [])
-    print(f"\n{workload}", file=out)
+    print(f"\n{workload} {REMARKS.get(workload, '')}".rstrip(), file=out)
     cells = "".join(f"{METRICS[key][0] + ' (min–max)':>28}" for key in keys)
     ratios = "".join(f"{'÷ ' + METRICS[key][0] + ' (95 %)':>24}" for key in keys[:2])
     print(f"  {'':28}{cells}    n{ratios}", file=out)
