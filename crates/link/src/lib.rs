@@ -15,6 +15,7 @@
 mod doorbell;
 mod error;
 mod fault;
+mod incoming;
 mod iov;
 pub mod limits;
 mod link;
@@ -40,6 +41,6 @@ pub use pair::{PairConfig, PairEnd, pair};
 pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};
 pub use stats::{DropCause, LinkStats};
-pub use tap::{Tap, TapConfig, TapKind};
+pub use tap::{Napi, NapiMode, Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};
 pub use xdp::{FlowMatch, Steer, Xdp, XdpConfig, XdpStatistics};

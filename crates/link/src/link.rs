@@ -48,9 +48,12 @@ pub struct Capabilities {
     /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`:
     /// not to be summed again.
     pub rx_checksum: bool,
-    /// Which `Checksum::Partial` packets leave without software.
+    /// Which `Checksum::Partial` packets the link completes at no cost to speak of: its device does
+    /// it, or the link itself while it copies.
     pub tx_checksum: TransmitChecksum,
-    /// Largest TCP super-segment, counted as an IP packet in bytes; `None`: cut in software.
+    /// Largest TCP super-segment worth handing over, counted as an IP packet in bytes: the device
+    /// takes it whole, or the link cuts it while it copies ([`LinkStats`] tells which). `None`: cut
+    /// in software, with a frame for each segment.
     pub tso_bytes: Option<u32>,
     /// The same for UDP (segments of equal size, each a datagram).
     pub uso_bytes: Option<u32>,

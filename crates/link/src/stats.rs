@@ -135,6 +135,20 @@ impl LinkStats {
         self.drops[cause.index()] += 1;
     }
 
+    /// Counts a packet of `len` bytes as sent, whole if it `is_super`.
+    pub(crate) fn count_sent(&mut self, len: usize, is_super: bool) {
+        self.tx_packets += 1;
+        self.tx_bytes += len as u64;
+        self.tx_super_segments += u64::from(is_super);
+    }
+
+    /// Counts a received packet of `len` bytes, merged if it `is_super`.
+    pub(crate) fn count_received(&mut self, len: usize, is_super: bool) {
+        self.rx_packets += 1;
+        self.rx_bytes += len as u64;
+        self.rx_super_segments += u64::from(is_super);
+    }
+
     /// Drops counted under `cause`.
     pub fn dropped(&self, cause: DropCause) -> u64 {
         self.drops[cause.index()]

@@ -12,6 +12,39 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// As `write`, by the system call itself: the C library's function first looks, in a process of
+/// several threads, whether the thread is to be cancelled.
+pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the pointer is to that many readable bytes, which live through the call.
+    let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// As `writev`, by the system call itself.
+///
+/// # Safety
+/// Every entry is memory that can be read through the call.
+pub(crate) unsafe fn write_slices(fd: RawFd, slices: &[libc::iovec]) -> io::Result<usize> {
+    // SAFETY: the list is alive, and its entries are as the caller says.
+    let n = unsafe { libc::syscall(libc::SYS_writev, fd, slices.as_ptr(), slices.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads once into `slices`, in order, by the system call itself; one slice is read into without a
+/// list.
+///
+/// # Safety
+/// Every entry is memory that can be written through the call and that nobody else refers to.
+pub(crate) unsafe fn read_slices(fd: RawFd, slices: &[libc::iovec]) -> io::Result<usize> {
+    let n = match slices {
+        // SAFETY: as the caller says.
+        [one] => unsafe { libc::syscall(libc::SYS_read, fd, one.iov_base, one.iov_len) },
+        // SAFETY: the list is alive, and its entries are as the caller says.
+        _ => unsafe { libc::syscall(libc::SYS_readv, fd, slices.as_ptr(), slices.len()) },
+    };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
 /// An event counter of the kernel: readable while its count is not zero. Never blocks; closes with
 /// its owner.
 #[derive(Debug)]

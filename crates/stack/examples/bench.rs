@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr [--offload] [--rounds N]
-//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net]
+//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use millstream::link::sys::pin_current_thread;
-use millstream::link::{Link, PairConfig, Tap, TapConfig, pair};
+use millstream::link::{Link, Napi, NapiMode, PairConfig, Tap, TapConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
 
@@ -36,6 +36,7 @@ struct Options {
     busy_poll_us: u64,
     stages: u32,
     turn_bytes: usize,
+    napi: NapiMode,
 }
 
 fn main() {
@@ -54,6 +55,7 @@ fn main() {
         busy_poll_us: 50,
         stages: 0,
         turn_bytes: millstream::Limits::default().transmit_turn_bytes,
+        napi: NapiMode::Auto,
     };
     let mut words = words.peekable();
     while let Some(word) = words.next() {
@@ -77,6 +79,10 @@ fn main() {
             "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
             "--turn-bytes" => o.turn_bytes = number(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
+            "--napi" => match words.next().as_deref().map(napi) {
+                Some(Some(mode)) => o.napi = mode,
+                _ => return eprintln!("error: --napi auto, off, inline:US or thread:US"),
+            },
             other => return eprintln!("error: unknown option {other}"),
         }
     }
@@ -86,6 +92,19 @@ fn main() {
         "tap-send" | "tap-receive" | "tap-rr" => tap(&o, &what),
         _ => eprintln!("error: pair-bulk, pair-rr, tap-send, tap-receive or tap-rr"),
     }
+}
+
+/// How the kernel is to poll the device, in words: `thread:50` holds segments back for 50 µs.
+fn napi(text: &str) -> Option<NapiMode> {
+    let (how, micros) = text.split_once(':').unwrap_or((text, "0"));
+    let gro_flush = Duration::from_micros(micros.parse().ok()?);
+    Some(match how {
+        "auto" => NapiMode::Auto,
+        "off" => NapiMode::Off,
+        "inline" => NapiMode::On(Napi { threaded: false, gro_flush }),
+        "thread" => NapiMode::On(Napi { threaded: true, gro_flush }),
+        _ => return None,
+    })
 }
 
 fn config(pool: &Pool, o: &Options) -> EngineConfig {
@@ -265,6 +284,7 @@ fn tap(o: &Options, what: &str) {
         vnet_hdr: o.offload,
         offload: o.offload,
         mtu: o.mtu,
+        napi: o.napi,
         host_addresses: vec![("10.0.0.1".parse().expect("an address"), 24)],
         ..TapConfig::default()
     })

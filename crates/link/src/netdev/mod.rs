@@ -5,10 +5,12 @@
 //! calling thread's namespace; [`run_in`] and [`Namespace::run`] take it to another.
 
 mod namespace;
+mod napi;
 mod netlink;
 mod veth;
 
 pub use namespace::{Namespace, run_in};
+pub use napi::set_napi;
 pub use veth::{add_veth, set_transmit_checksum};
 
 use std::ffi::CString;

@@ -148,6 +148,34 @@ impl Segmenter {
         Ok(Some(segment))
     }
 
+    /// Writes the next segment, headers and payload, to the start of `room`, copying and summing in
+    /// one pass, and returns its length; `None` when all are cut. Takes no frame. The checksum is
+    /// complete, whatever was asked for.
+    ///
+    /// # Errors
+    /// `Malformed` when `room` is shorter than the segment; the same one comes with the next call.
+    pub fn write_next(&mut self, room: &mut [u8]) -> Result<Option<usize>, OffloadError> {
+        let Some(rest) = &self.rest else { return Ok(None) };
+        let payload_len = rest.len().min(self.size);
+        let (len, is_last) = (self.header_len + payload_len, rest.len() <= self.size);
+        let Some(room) = room.get_mut(..len) else { return Err(OffloadError::Malformed) };
+        let (header, payload) = room.split_at_mut(self.header_len);
+        header.copy_from_slice(&self.headers[..self.header_len]);
+        self.stamp(header, payload_len, is_last);
+        let (_, payload_sum) = rest.copy_and_sum_to(0, payload);
+        let offset = self.field_offset();
+        // A transport header is a whole number of words.
+        let total = sum::combine(sum::sum(&header[self.l4..]), payload_sum, false);
+        header[self.l4 + offset..self.l4 + offset + 2].copy_from_slice(&field(total, offset));
+        self.cut += payload_len;
+        self.index = self.index.wrapping_add(1);
+        match &mut self.rest {
+            Some(rest) if !is_last => rest.trim_front(payload_len),
+            rest => *rest = None,
+        }
+        Ok(Some(len))
+    }
+
     /// Writes what differs from segment to segment into `header`.
     fn stamp(&self, header: &mut [u8], payload_len: usize, is_last: bool) {
         let Self { l3, l4, header_len, .. } = *self;

@@ -81,6 +81,27 @@ proptest! {
         prop_assert_eq!(payload, shape.payload);
     }
 
+    /// Cutting into memory gives the very bytes that cutting into packets gives.
+    #[test]
+    fn segments_written_are_the_segments_cut(shape in shape()) {
+        let pool = pool();
+        let whole = shape.build(&pool);
+        let copy = shape.build(&pool);
+        let expected: Vec<_> =
+            cut(whole, shape.medium, SegmentChecksum::Complete).iter().map(bytes).collect();
+        let mut segmenter =
+            Segmenter::new(copy, shape.medium, SegmentChecksum::Partial).expect("well-formed");
+        let mut got = Vec::new();
+        let mut room = vec![0xee; 4000];
+        let short = expected[0].len() - 1;
+        prop_assert_eq!(segmenter.write_next(&mut room[..short]), Err(OffloadError::Malformed));
+        while let Some(len) = segmenter.write_next(&mut room).unwrap() {
+            got.push(room[..len].to_vec());
+        }
+        prop_assert_eq!(segmenter.remaining(), 0);
+        prop_assert_eq!(got, expected);
+    }
+
     #[test]
     fn a_completed_checksum_is_what_the_receiver_expects(mut shape in shape()) {
         let pool = pool();

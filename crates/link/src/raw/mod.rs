@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::incoming::{self, Source};
 use crate::iov::{Expectation, SpareFrames};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
@@ -192,8 +193,7 @@ impl RawLink {
         }
     }
 
-    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are,
-    /// for the next read.
+    /// Makes a packet of the `n` bytes just read.
     fn accept(
         &mut self,
         header: &vnet::Header,
@@ -201,14 +201,11 @@ impl RawLink {
         is_cut: bool,
         auxiliary: Option<Auxiliary>,
     ) -> Result<Packet, DropCause> {
-        let Some(len) = n.checked_sub(header.len()) else { return Err(DropCause::VirtioTruncated) };
         if is_cut {
             return Err(DropCause::Truncated);
         }
-        if len < limits::ETHERNET_HEADER_BYTES {
-            return Err(DropCause::TooShort);
-        }
-        let Some(packet) = self.spares.take(len) else { return Err(DropCause::PoolExhausted) };
+        let shortest = limits::ETHERNET_HEADER_BYTES;
+        let packet = incoming::take(&mut self.spares, n, header.len(), shortest)?;
         self.dress(packet, header, auxiliary)
     }
 
@@ -266,7 +263,6 @@ impl RawLink {
         let meta = packet.meta_mut();
         meta.checksum = checksum;
         meta.segmentation = segmentation;
-        self.stats.rx_super_segments += u64::from(segmentation.is_some());
         Ok(packet)
     }
 
@@ -367,6 +363,16 @@ fn set_receive_buffer(fd: RawFd, bytes: usize) -> io::Result<()> {
     }
 }
 
+impl Source for RawLink {
+    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+        if self.ring.is_some() { Ok(self.read_ring(pool)) } else { self.read(pool) }
+    }
+
+    fn counters(&mut self) -> &mut LinkStats {
+        &mut self.stats
+    }
+}
+
 impl Link for RawLink {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -381,17 +387,7 @@ impl Link for RawLink {
         let has_ring = self.ring.is_some();
         let expected = if has_ring { usize::MAX } else { self.expected.limit() };
         let limit = batch.room().min(expected);
-        let mut count = 0;
-        while count < limit {
-            let packet = if has_ring { self.read_ring(pool) } else { self.read(pool)? };
-            let Some(mut packet) = packet else { break };
-            packet.meta_mut().arrival = now;
-            self.stats.rx_packets += 1;
-            self.stats.rx_bytes += packet.len() as u64;
-            count += 1;
-            // There is room.
-            let _ = batch.push(packet);
-        }
+        let count = incoming::receive(self, now, pool, batch, limit)?;
         self.expected.learn(count, count < limit);
         Ok(count)
     }

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::{TapConfig, TapKind};
+use super::send::Takes;
+use super::{Napi, TapConfig, TapKind};
 use crate::LinkError;
 use crate::netdev::{self, interface_request};
 use crate::sys::check;
@@ -28,6 +29,10 @@ pub(super) struct Device {
     pub offload: bool,
     /// The kernel agreed to the same for UDP.
     pub udp_offload: bool,
+    /// How the kernel polls it, if it does.
+    pub napi: Option<Napi>,
+    /// What packets may leave to it, once that has been checked.
+    pub takes: Takes,
     /// What was asked for and not had, for people.
     pub notes: Vec<String>,
 }
@@ -47,8 +52,23 @@ impl Device {
                 .push("the kernel's TUN driver has no virtio-net headers: plain frames".to_owned());
             vnet = false;
         }
-        let name = attach(fd.as_raw_fd(), config.name.as_deref(), config.kind, vnet, multi_queue)?;
-        let mut device = Self { name, vnet, offload: false, udp_offload: false, notes };
+        let mut napi = config.napi.choose(vnet && config.offload);
+        if napi.is_some() && (known.is_err() || features & libc::IFF_NAPI.cast_unsigned() == 0) {
+            notes
+                .push("the kernel's TUN driver has no NAPI: it receives packets singly".to_owned());
+            napi = None;
+        }
+        let mode = Mode { kind: config.kind, vnet, napi: napi.is_some(), multi_queue };
+        let name = attach(fd.as_raw_fd(), config.name.as_deref(), mode)?;
+        let mut device = Self {
+            name,
+            vnet,
+            offload: false,
+            udp_offload: false,
+            napi,
+            takes: Takes::default(),
+            notes,
+        };
         if vnet {
             device.negotiate(fd.as_raw_fd(), config.offload)?;
         }
@@ -58,8 +78,17 @@ impl Device {
     /// One more queue of this device, which must have been opened for several.
     pub fn another_queue(&self, kind: TapKind) -> Result<OwnedFd, LinkError> {
         let fd = open_clone()?;
-        attach(fd.as_raw_fd(), Some(&self.name), kind, self.vnet, true)?;
+        let mode = Mode { kind, vnet: self.vnet, napi: self.napi.is_some(), multi_queue: true };
+        attach(fd.as_raw_fd(), Some(&self.name), mode)?;
         Ok(fd)
+    }
+
+    /// Has the kernel poll all queues attached so far, if it is to; the device must be up.
+    pub fn poll(&self) -> Result<(), LinkError> {
+        match self.napi {
+            Some(Napi { threaded, gro_flush }) => netdev::set_napi(&self.name, gro_flush, threaded),
+            None => Ok(()),
+        }
     }
 
     /// Agrees on the header's size and on what the kernel may leave undone in it.
@@ -142,14 +171,18 @@ fn open_clone() -> Result<OwnedFd, LinkError> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches `fd` to a new device, or to the existing one of that name, and returns the name.
-fn attach(
-    fd: RawFd,
-    name: Option<&str>,
+/// How to attach a descriptor.
+#[derive(Clone, Copy)]
+struct Mode {
     kind: TapKind,
     vnet: bool,
+    napi: bool,
     multi_queue: bool,
-) -> Result<String, LinkError> {
+}
+
+/// Attaches `fd` to a new device, or to the existing one of that name, and returns the name.
+fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError> {
+    let Mode { kind, vnet, napi, multi_queue } = mode;
     let wanted = name.unwrap_or(match kind {
         TapKind::Tap => "mstap%d",
         TapKind::Tun => "mstun%d",
@@ -163,6 +196,9 @@ fn attach(
     };
     if vnet {
         flags |= libc::IFF_VNET_HDR;
+    }
+    if napi {
+        flags |= libc::IFF_NAPI;
     }
     if multi_queue {
         flags |= libc::IFF_MULTI_QUEUE;

@@ -9,25 +9,27 @@
 
 mod device;
 mod probe;
+mod send;
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::iov::{Expectation, GatherList, SpareFrames, compact};
-use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::incoming::{self, Source};
+use crate::iov::{Expectation, SpareFrames};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
-    vnet,
+    sys, vnet,
 };
 use device::Device;
+use send::{Sender, Takes};
 
 /// Which of the two device types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,54 @@ pub enum TapKind {
     Tap,
     /// IP packets.
     Tun,
+}
+
+/// How the kernel receives what is written to a [`Tap`].
+///
+/// Without it each packet is carried through the kernel's whole stack inside the call that writes
+/// it, one by one. With it the kernel first merges segments (GRO), as behind a network card. See
+/// docs/performance.md for what either costs: a stream without segmentation offload gains, a
+/// request that waits for its answer loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Napi {
+    /// A thread of the kernel's merges and delivers, on another core if there is one; otherwise it
+    /// happens inside our call.
+    pub threaded: bool,
+    /// How long segments may wait for others to merge with, beyond those that are there. One with
+    /// PSH does not wait. Inside our call, zero merges nothing.
+    pub gro_flush: Duration,
+}
+
+impl Default for Napi {
+    /// A thread that holds nothing back for longer than 50 µs.
+    fn default() -> Self {
+        Self { threaded: true, gro_flush: Duration::from_micros(50) }
+    }
+}
+
+/// Whether the kernel is asked to poll a [`Tap`], by [`Napi`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NapiMode {
+    /// As [`Napi::default`] when the device takes no super-segments from us and there are two cores,
+    /// otherwise not.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always, like this.
+    On(Napi),
+}
+
+impl NapiMode {
+    /// What it means for a device from which we expect offloads, or not.
+    fn choose(self, offload: bool) -> Option<Napi> {
+        let has_cores = || std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        match self {
+            Self::On(napi) => Some(napi),
+            Self::Auto if !offload && has_cores() => Some(Napi::default()),
+            Self::Auto | Self::Off => None,
+        }
+    }
 }
 
 /// How to open a [`Tap`].
@@ -62,6 +112,9 @@ pub struct TapConfig {
     pub host_addresses: Vec<(IpAddr, u8)>,
     /// Packets the kernel queues towards us; `None`: the kernel's default.
     pub queue_packets: Option<usize>,
+    /// How the kernel receives. Where polling is not to be had [`Tap::notes`] says so, and packets
+    /// are received inside our calls.
+    pub napi: NapiMode,
 }
 
 impl Default for TapConfig {
@@ -77,6 +130,7 @@ impl Default for TapConfig {
             mac: None,
             host_addresses: Vec::new(),
             queue_packets: None,
+            napi: NapiMode::Auto,
         }
     }
 }
@@ -87,15 +141,9 @@ pub struct Tap {
     name: String,
     capabilities: Capabilities,
     vnet: bool,
-    /// Longest packet, link header included, that is no super-segment.
-    longest: usize,
     spares: SpareFrames,
-    gather: GatherList,
+    sender: Sender,
     expected: Expectation,
-    /// A super-segment being cut.
-    cutting: Option<Segmenter>,
-    /// A segment cut and refused for want of room.
-    segment: Option<Packet>,
     blocked: bool,
     notes: Vec<String>,
     stats: LinkStats,
@@ -137,6 +185,7 @@ impl Tap {
             let mut all = vec![first];
             while all.len() < queues {
                 let fd = device.another_queue(config.kind)?;
+                device.poll()?;
                 let capabilities = all[0].capabilities.clone();
                 all.push(Self::assemble(fd, &device, capabilities));
             }
@@ -147,6 +196,16 @@ impl Tap {
     fn open_here(config: &TapConfig, multi_queue: bool) -> Result<(Self, Device), LinkError> {
         let (fd, mut device) = Device::open(config, multi_queue)?;
         let mtu = device.configure(config)?;
+        if let Err(error) = device.poll() {
+            // Without those settings it would cost more than plain receiving.
+            drop(fd);
+            let plain = TapConfig { napi: NapiMode::Off, ..config.clone() };
+            let (mut tap, mut device) = Self::open_here(&plain, multi_queue)?;
+            for notes in [&mut tap.notes, &mut device.notes] {
+                notes.push(format!("{error}: packets are received one by one"));
+            }
+            return Ok((tap, device));
+        }
         let medium = match config.kind {
             TapKind::Tap => Medium::Ethernet,
             TapKind::Tun => Medium::Ip,
@@ -165,11 +224,14 @@ impl Tap {
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
         let super_segment = Some(limits::SUPER_SEGMENT_BYTES);
+        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && device.udp_offload };
+        // What the device does not take, the sender cuts and sums while it copies: cheaper than by
+        // anybody before it.
         let capabilities = Capabilities {
             rx_checksum: device.offload,
-            tx_checksum: TransmitChecksum { v4: whole, v6: whole },
-            tso_bytes: super_segment.filter(|_| whole),
-            uso_bytes: super_segment.filter(|_| whole && device.udp_offload),
+            tx_checksum: TransmitChecksum { v4: true, v6: true },
+            tso_bytes: super_segment,
+            uso_bytes: super_segment,
             rx_merge: device.offload,
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
@@ -178,7 +240,8 @@ impl Tap {
     }
 
     fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
-        let link_header = match capabilities.medium {
+        let medium = capabilities.medium;
+        let link_header = match medium {
             Medium::Ethernet => limits::LINK_HEADER_BYTES,
             Medium::Ip => 0,
         };
@@ -193,13 +256,10 @@ impl Tap {
             name: device.name.clone(),
             capabilities,
             vnet: device.vnet,
-            longest,
             // One byte more than the longest tells a packet that was cut short.
             spares: SpareFrames::new(room + 1),
-            gather: GatherList::new(),
+            sender: Sender::new(device.takes, medium, longest, device.vnet),
             expected: Expectation::new(),
-            cutting: None,
-            segment: None,
             blocked: false,
             notes: device.notes.clone(),
             stats: LinkStats::default(),
@@ -211,169 +271,22 @@ impl Tap {
         &self.notes
     }
 
-    /// Reads one packet; `None` when there is none (or no frame for it).
-    fn read(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
-        loop {
-            if !self.spares.fill(pool) {
-                self.stats.rx_starved += 1;
-                return Ok(None);
-            }
-            let mut header = [0; vnet::HEADER_BYTES];
-            let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
-            let slices = self.spares.slices(&mut header[..header_len]);
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
-            // the call.
-            let n = unsafe {
-                libc::readv(self.fd.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int)
-            };
-            self.stats.rx_syscalls += 1;
-            if n < 0 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return Ok(None),
-                    Some(libc::EINTR) => continue,
-                    _ => return Err(LinkError::from_io(format!("read from {}", self.name), error)),
-                }
-            }
-            match self.accept(&header, n.cast_unsigned(), header_len) {
-                Ok(packet) => return Ok(Some(packet)),
-                Err(cause) => self.stats.count_drop(cause),
-            }
-        }
-    }
-
-    /// Makes a packet of the `n` bytes just read. A refused one leaves its frames where they are,
-    /// for the next read.
+    /// Makes a packet of the `n` bytes just read.
     fn accept(
         &mut self,
         header: &vnet::Header,
         n: usize,
         header_len: usize,
     ) -> Result<Packet, DropCause> {
-        let Some(len) = n.checked_sub(header_len) else { return Err(DropCause::VirtioTruncated) };
-        if len >= self.spares.room() {
-            return Err(DropCause::Truncated);
-        }
-        if len < self.capabilities.medium.header_len().max(1) {
-            return Err(DropCause::TooShort);
-        }
-        let Some(mut packet) = self.spares.take(len) else { return Err(DropCause::PoolExhausted) };
+        let shortest = self.capabilities.medium.header_len().max(1);
+        let mut packet = incoming::take(&mut self.spares, n, header_len, shortest)?;
         if header_len > 0 {
-            let (checksum, segmentation) = vnet::decode(header, packet.head(), len)?;
+            let (checksum, segmentation) = vnet::decode(header, packet.head(), packet.len())?;
             let meta = packet.meta_mut();
             meta.checksum = checksum;
             meta.segmentation = segmentation;
-            self.stats.rx_super_segments += u64::from(segmentation.is_some());
         }
         Ok(packet)
-    }
-
-    /// What the link must do with `packet` before it is written. `None`: it is being cut, or was
-    /// dropped.
-    fn prepare(&mut self, mut packet: Packet, pool: &Pool) -> Option<Packet> {
-        if let Some(segmentation) = packet.meta().segmentation {
-            let limit = match segmentation.kind {
-                millstream_packet::SegmentationKind::Udp => self.capabilities.uso_bytes,
-                _ => self.capabilities.tso_bytes,
-            };
-            if limit.is_some_and(|limit| packet.len() <= limit as usize + limits::LINK_HEADER_BYTES)
-            {
-                return Some(packet);
-            }
-            let checksum = if self.capabilities.tx_checksum.v4 {
-                SegmentChecksum::Partial
-            } else {
-                SegmentChecksum::Complete
-            };
-            match Segmenter::new(packet, self.capabilities.medium, checksum) {
-                Ok(cutting) => {
-                    self.cutting = Some(cutting);
-                    self.stats.tx_software_segmented += 1;
-                }
-                Err(_) => self.stats.count_drop(DropCause::BadOffload),
-            }
-            return None;
-        }
-        if packet.len() > self.longest {
-            self.stats.count_drop(DropCause::TooLong);
-            return None;
-        }
-        if matches!(packet.meta().checksum, Checksum::Partial { .. })
-            && !self.capabilities.tx_checksum.v4
-        {
-            match complete_checksum(&mut packet, pool) {
-                Ok(_) => self.stats.tx_software_checksums += 1,
-                Err(error) => {
-                    self.stats.count_drop(error.cause());
-                    return None;
-                }
-            }
-        }
-        Some(packet)
-    }
-
-    /// Writes one packet; `Err` gives it back when the device takes nothing now.
-    fn write(&mut self, packet: Packet, pool: &Pool) -> Result<(), Packet> {
-        let header = if self.vnet { vnet::encode(packet.meta()) } else { [0; vnet::HEADER_BYTES] };
-        let header = if self.vnet { &header[..] } else { &[] };
-        let mut packet = packet;
-        loop {
-            let Some(slices) = self.gather.of(header, &packet) else {
-                let Some(copy) = compact(&packet, pool) else {
-                    self.stats.count_drop(DropCause::PoolExhausted);
-                    return Ok(());
-                };
-                packet = copy;
-                continue;
-            };
-            // SAFETY: every entry is readable memory of `packet` or `header`; both outlive the
-            // call.
-            let n = unsafe {
-                libc::writev(self.fd.as_raw_fd(), slices.as_ptr(), slices.len() as libc::c_int)
-            };
-            self.stats.tx_syscalls += 1;
-            if n >= 0 {
-                self.stats.tx_packets += 1;
-                self.stats.tx_bytes += packet.len() as u64;
-                self.stats.tx_super_segments += u64::from(packet.meta().segmentation.is_some());
-                return Ok(());
-            }
-            match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Err(packet),
-                // The device is down, or found the packet wrong: others may pass.
-                _ => {
-                    self.stats.count_drop(DropCause::Refused);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Writes what a super-segment in cutting has left; false when the device takes nothing now.
-    fn write_segments(&mut self, pool: &Pool) -> bool {
-        loop {
-            let segment = match self.segment.take() {
-                Some(segment) => segment,
-                None => match self.cutting.as_mut().map(|cutting| cutting.next(pool)) {
-                    None => return true,
-                    Some(Ok(Some(segment))) => segment,
-                    Some(Ok(None)) => {
-                        self.cutting = None;
-                        return true;
-                    }
-                    Some(Err(error)) => {
-                        self.stats.count_drop(error.cause());
-                        self.cutting = None;
-                        return true;
-                    }
-                },
-            };
-            if let Err(segment) = self.write(segment, pool) {
-                self.segment = Some(segment);
-                return false;
-            }
-        }
     }
 }
 
@@ -392,6 +305,40 @@ fn beside(name: &str) -> Result<MacAddr, LinkError> {
     Ok(MacAddr(bytes))
 }
 
+impl Source for Tap {
+    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+        loop {
+            if !self.spares.fill(pool) {
+                self.stats.rx_starved += 1;
+                return Ok(None);
+            }
+            let mut header = [0; vnet::HEADER_BYTES];
+            let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
+            let slices = self.spares.slices(&mut header[..header_len]);
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
+            // the call.
+            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
+            self.stats.rx_syscalls += 1;
+            let n = match result.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(n) => n,
+                Err((Some(libc::EAGAIN), _)) => return Ok(None),
+                Err((Some(libc::EINTR), _)) => continue,
+                Err((_, error)) => {
+                    return Err(LinkError::from_io(format!("read from {}", self.name), error));
+                }
+            };
+            match self.accept(&header, n, header_len) {
+                Ok(packet) => return Ok(Some(packet)),
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+    }
+
+    fn counters(&mut self) -> &mut LinkStats {
+        &mut self.stats
+    }
+}
+
 impl Link for Tap {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -404,16 +351,7 @@ impl Link for Tap {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let limit = batch.room().min(self.expected.limit());
-        let mut count = 0;
-        while count < limit {
-            let Some(mut packet) = self.read(pool)? else { break };
-            packet.meta_mut().arrival = now;
-            self.stats.rx_packets += 1;
-            self.stats.rx_bytes += packet.len() as u64;
-            count += 1;
-            // There is room.
-            let _ = batch.push(packet);
-        }
+        let count = incoming::receive(self, now, pool, batch, limit)?;
         self.expected.learn(count, count < limit);
         Ok(count)
     }
@@ -424,26 +362,10 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let mut count = 0;
-        self.blocked = false;
-        loop {
-            if !self.write_segments(pool) {
-                self.blocked = true;
-                break;
-            }
-            let Some(packet) = batch.pop() else { break };
-            count += 1;
-            let Some(packet) = self.prepare(packet, pool) else { continue };
-            if let Err(packet) = self.write(packet, pool) {
-                count -= 1;
-                // The place it came from is free.
-                let _ = batch.push_front(packet);
-                self.blocked = true;
-                break;
-            }
-        }
+        let before = batch.len();
+        self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
-        Ok(count)
+        Ok(before - batch.len())
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

@@ -331,6 +331,43 @@ fn tap_of_plain_frames() {
 }
 
 #[test]
+fn a_device_polled_by_the_kernel_loses_nothing_and_keeps_order() {
+    for threaded in [false, true] {
+        let napi = Napi { threaded, gro_flush: Duration::from_micros(20) };
+        let napi = NapiMode::On(napi);
+        for config in [
+            TapConfig { napi, vnet_hdr: false, ..TapConfig::default() },
+            TapConfig { napi, ..TapConfig::default() },
+            TapConfig { napi, kind: TapKind::Tun, vnet_hdr: false, ..TapConfig::default() },
+        ] {
+            let Some(mut bench) = Bench::open(config.clone()) else { return };
+            let socket = bench.socket(false);
+            let mut buffer = [0; 10];
+            for round in 0..20_u8 {
+                for i in 0..30 {
+                    let datagram = bench.datagram(false, vec![round, i], None);
+                    bench.send(datagram);
+                }
+                for i in 0..30 {
+                    assert_eq!(socket.recv(&mut buffer).unwrap(), 2);
+                    assert_eq!(buffer[..2], [round, i]);
+                }
+            }
+            drop((socket, bench));
+            all(config);
+        }
+    }
+}
+
+#[test]
+fn polling_is_chosen_where_nothing_is_offloaded() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(NapiMode::Auto.choose(true), None);
+    assert_eq!(NapiMode::Auto.choose(false).is_some(), cores > 1);
+    assert_eq!(NapiMode::Off.choose(false), None);
+}
+
+#[test]
 fn tun_with_offload() {
     all(TapConfig { kind: TapKind::Tun, ..TapConfig::default() });
 }

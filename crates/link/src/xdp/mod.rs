@@ -38,6 +38,7 @@ use std::time::Duration;
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::incoming::{self, Source};
 use crate::offload::Segmenter;
 use crate::outgoing::Outgoing;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, limits, netdev};
@@ -335,6 +336,23 @@ impl Xdp {
     }
 }
 
+impl Source for Xdp {
+    fn next(&mut self, _pool: &Pool) -> Result<Option<Packet>, LinkError> {
+        while let Some(entry) = self.socket.rx.pop() {
+            match self.accept(entry) {
+                Ok(Some(packet)) => return Ok(Some(packet)),
+                Ok(None) => {}
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+        Ok(None)
+    }
+
+    fn counters(&mut self) -> &mut LinkStats {
+        &mut self.stats
+    }
+}
+
 impl Link for Xdp {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -347,22 +365,7 @@ impl Link for Xdp {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let limit = batch.room();
-        let mut count = 0;
-        while count < limit {
-            let Some(entry) = self.socket.rx.pop() else { break };
-            match self.accept(entry) {
-                Ok(Some(mut packet)) => {
-                    packet.meta_mut().arrival = now;
-                    self.stats.rx_packets += 1;
-                    self.stats.rx_bytes += packet.len() as u64;
-                    count += 1;
-                    // There is room.
-                    let _ = batch.push(packet);
-                }
-                Ok(None) => {}
-                Err(cause) => self.stats.count_drop(cause),
-            }
-        }
+        let count = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
         self.harvest();
         self.refill(pool);

@@ -1,0 +1,224 @@
+//! The way into the device.
+//!
+//! What the device takes whole (super-segments, partial checksums) goes in as it is. Everything else
+//! leaves as one contiguous frame by one plain `write`: importing a list of slices costs a call more
+//! than copying a frame into memory that stays in the first-level cache. Super-segments that the
+//! device does not take are cut straight into that memory, so cutting costs no frame and no pass over
+//! the bytes beside the copy.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use millstream_packet::{Checksum, Packet, PacketBatch, Pool, SegmentationKind};
+
+use crate::iov::{GatherList, compact};
+use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
+
+/// What the device completes itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Takes {
+    /// Partial checksums of TCP and UDP.
+    pub checksums: bool,
+    /// Super-segments of TCP.
+    pub tcp: bool,
+    /// Super-segments of UDP.
+    pub udp: bool,
+}
+
+/// Sends packets into one queue of a device.
+pub(super) struct Sender {
+    takes: Takes,
+    medium: Medium,
+    /// Bytes of virtio-net header before each frame.
+    header_len: usize,
+    /// Longest packet, link header included, that is no super-segment.
+    longest: usize,
+    gather: GatherList,
+    /// A super-segment being cut.
+    cutting: Option<Segmenter>,
+    /// One frame, its virtio-net header first.
+    room: Box<[u8]>,
+    /// Bytes of a segment in `room` that the device had no room for.
+    waiting: usize,
+}
+
+impl Sender {
+    /// A sender of packets of at most `longest` bytes, or super-segments.
+    pub fn new(takes: Takes, medium: Medium, longest: usize, vnet: bool) -> Self {
+        let header_len = if vnet { vnet::HEADER_BYTES } else { 0 };
+        Self {
+            takes,
+            medium,
+            header_len,
+            longest,
+            gather: GatherList::new(),
+            cutting: None,
+            room: vec![0; header_len + longest].into_boxed_slice(),
+            waiting: 0,
+        }
+    }
+
+    /// Sends from the front of `batch`; true when the device has no room for what is left.
+    pub fn send(
+        &mut self,
+        fd: RawFd,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+        stats: &mut LinkStats,
+    ) -> bool {
+        loop {
+            if !self.send_segments(fd, stats) {
+                return true;
+            }
+            let Some(packet) = batch.pop() else { return false };
+            let Some(packet) = self.prepare(packet, pool, stats) else { continue };
+            if let Err(packet) = self.write(fd, packet, pool, stats) {
+                // The place it came from is free.
+                let _ = batch.push_front(packet);
+                return true;
+            }
+        }
+    }
+
+    /// What must be done with `packet` before it is written. `None`: it is being cut, or was
+    /// dropped.
+    fn prepare(
+        &mut self,
+        mut packet: Packet,
+        pool: &Pool,
+        stats: &mut LinkStats,
+    ) -> Option<Packet> {
+        if let Some(segmentation) = packet.meta().segmentation {
+            let is_taken = match segmentation.kind {
+                SegmentationKind::Udp => self.takes.udp,
+                _ => self.takes.tcp,
+            };
+            let limit = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
+            if is_taken && packet.len() <= limit {
+                return Some(packet);
+            }
+            match Segmenter::new(packet, self.medium, SegmentChecksum::Complete) {
+                Ok(cutting) => {
+                    self.cutting = Some(cutting);
+                    stats.tx_software_segmented += 1;
+                }
+                Err(_) => stats.count_drop(DropCause::BadOffload),
+            }
+            return None;
+        }
+        if packet.len() > self.longest {
+            stats.count_drop(DropCause::TooLong);
+            return None;
+        }
+        if !self.takes.checksums && matches!(packet.meta().checksum, Checksum::Partial { .. }) {
+            match complete_checksum(&mut packet, pool) {
+                Ok(_) => stats.tx_software_checksums += 1,
+                Err(error) => {
+                    stats.count_drop(error.cause());
+                    return None;
+                }
+            }
+        }
+        Some(packet)
+    }
+
+    /// Writes what a super-segment in cutting has left; false when the device takes nothing now.
+    fn send_segments(&mut self, fd: RawFd, stats: &mut LinkStats) -> bool {
+        loop {
+            if self.waiting == 0 {
+                let Some(cutting) = &mut self.cutting else { return true };
+                match cutting.write_next(&mut self.room[self.header_len..]) {
+                    Ok(Some(len)) => {
+                        self.room[..self.header_len].fill(0);
+                        self.waiting = self.header_len + len;
+                    }
+                    ended => {
+                        // A segment beyond the MTU: so are the others.
+                        if ended.is_err() {
+                            stats.count_drop(DropCause::TooLong);
+                        }
+                        self.cutting = None;
+                        return true;
+                    }
+                }
+            }
+            let len = self.waiting;
+            match finish(sys::write(fd, &self.room[..len]), stats) {
+                Outcome::Sent => stats.count_sent(len - self.header_len, false),
+                Outcome::Refused => {}
+                Outcome::Again => continue,
+                Outcome::Full => return false,
+            }
+            self.waiting = 0;
+        }
+    }
+
+    /// Writes one packet; `Err` gives it back when the device takes nothing now.
+    fn write(
+        &mut self,
+        fd: RawFd,
+        mut packet: Packet,
+        pool: &Pool,
+        stats: &mut LinkStats,
+    ) -> Result<(), Packet> {
+        let len = packet.len();
+        let is_super = packet.meta().segmentation.is_some();
+        let header = vnet::encode(packet.meta());
+        let header = &header[..self.header_len];
+        loop {
+            let result = if packet.head().len() == len && header.is_empty() {
+                sys::write(fd, packet.head())
+            } else if let Some(room) = self.room.get_mut(..header.len() + len) {
+                room[..header.len()].copy_from_slice(header);
+                packet.copy_to(0, &mut room[header.len()..]);
+                sys::write(fd, room)
+            } else {
+                let Some(slices) = self.gather.of(header, &packet) else {
+                    let Some(copy) = compact(&packet, pool) else {
+                        stats.count_drop(DropCause::PoolExhausted);
+                        return Ok(());
+                    };
+                    packet = copy;
+                    continue;
+                };
+                // SAFETY: every entry is readable memory of `packet` or `header`; both outlive the
+                // call.
+                unsafe { sys::write_slices(fd, slices) }
+            };
+            match finish(result, stats) {
+                Outcome::Sent => {
+                    stats.count_sent(len, is_super);
+                    return Ok(());
+                }
+                Outcome::Refused => return Ok(()),
+                Outcome::Again => {}
+                Outcome::Full => return Err(packet),
+            }
+        }
+    }
+}
+
+/// What became of a write.
+enum Outcome {
+    Sent,
+    /// For good, and counted. The device is down, or found the packet wrong: others may pass.
+    Refused,
+    /// A signal came first.
+    Again,
+    /// There is no room now.
+    Full,
+}
+
+fn finish(result: io::Result<usize>, stats: &mut LinkStats) -> Outcome {
+    stats.tx_syscalls += 1;
+    let Err(error) = result else { return Outcome::Sent };
+    match error.raw_os_error() {
+        Some(libc::EINTR) => Outcome::Again,
+        Some(libc::EAGAIN) => Outcome::Full,
+        _ => {
+            stats.count_drop(DropCause::Refused);
+            Outcome::Refused
+        }
+    }
+}
