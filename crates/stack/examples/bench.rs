@@ -5,6 +5,7 @@
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr [--offload] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M]
+//! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
 //! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
@@ -13,6 +14,9 @@
 //!
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
 //! their own (`unshare -n`).
+
+#[path = "support/udp_pps.rs"]
+mod udp_pps;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -37,6 +41,7 @@ struct Options {
     stages: u32,
     turn_bytes: usize,
     napi: NapiMode,
+    udp: udp_pps::Options,
 }
 
 fn main() {
@@ -56,6 +61,7 @@ fn main() {
         stages: 0,
         turn_bytes: millstream::Limits::default().transmit_turn_bytes,
         napi: NapiMode::Auto,
+        udp: udp_pps::Options::default(),
     };
     let mut words = words.peekable();
     while let Some(word) = words.next() {
@@ -79,6 +85,10 @@ fn main() {
             "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
             "--turn-bytes" => o.turn_bytes = number(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
+            "--link" => o.udp.link = words.next().unwrap_or_default(),
+            "--direction" => o.udp.send = words.next().is_some_and(|word| word == "send"),
+            "--payload" => o.udp.payload = number(),
+            "--turns" => o.udp.rounds = number().max(1),
             "--napi" => match words.next().as_deref().map(napi) {
                 Some(Some(mode)) => o.napi = mode,
                 _ => return eprintln!("error: --napi auto, off, inline:US or thread:US"),
@@ -90,7 +100,13 @@ fn main() {
         "pair-bulk" => pair_bulk(&o),
         "pair-rr" => pair_rr(&o),
         "tap-send" | "tap-receive" | "tap-rr" => tap(&o, &what),
-        _ => eprintln!("error: pair-bulk, pair-rr, tap-send, tap-receive or tap-rr"),
+        "udp-pps" => {
+            if let Err(error) = udp_pps::run(&o.udp) {
+                eprintln!("error: {error}");
+                std::process::exit(2);
+            }
+        }
+        _ => eprintln!("error: pair-bulk, pair-rr, tap-send, tap-receive, tap-rr or udp-pps"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream::link::{Tap, TapConfig};
+use millstream::link::{NapiMode, Tap, TapConfig};
 use millstream::local::Stack;
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig, Waker};
@@ -77,6 +77,8 @@ impl Options {
             name: self.tap.clone(),
             vnet_hdr: !self.no_offload,
             offload: !self.no_offload,
+            // Who captures at the kernel's side is to see what was sent, not what the kernel made of it.
+            napi: NapiMode::Off,
             netns: self.netns.clone(),
             mtu: self.mtu.unwrap_or(1500),
             host_addresses: self.host_addresses.iter().map(|p| (p.addr, p.len)).collect(),
