@@ -180,6 +180,30 @@ impl HeaderTemplate {
         (self.l4 - self.l3) as usize
     }
 
+    /// The headers, with lengths, identification, ECN and checksums still to be written: what
+    /// [`stamp`](Self::stamp) completes.
+    #[inline]
+    pub fn headers(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Completes the link and IP headers in a copy of [`headers`](Self::headers), for a packet of `transport_len` bytes
+    /// behind the IP header, and gives the sum of its pseudo-header. Copies can be completed again.
+    #[inline]
+    pub fn stamp(
+        &self,
+        headers: &mut [u8],
+        transport_len: usize,
+        stamp: Stamp,
+    ) -> Result<u32, ApplyError> {
+        let (l3, l4) = (usize::from(self.l3), usize::from(self.l4));
+        let packet_len = l4 - l3 + transport_len;
+        let counted = if self.version == Version::V4 { packet_len } else { transport_len };
+        let length = u16::try_from(counted).map_err(|_| ApplyError::TooLong { packet_len })?;
+        self.stamp_ip(&mut headers[l3..l4], length, stamp);
+        Ok(fold(self.transport_sum + u32::from((transport_len as u16).to_be())))
+    }
+
     /// Puts the headers in front of a packet and notes in its [`Meta`](millstream_packet::Meta)
     /// where they begin. On an error the packet is as it was.
     ///

@@ -158,6 +158,12 @@ impl Connection {
         self.state == State::Closed
     }
 
+    /// Payload bytes of a full segment now; at least one.
+    #[inline]
+    pub fn mss(&self) -> u32 {
+        self.snd.mss.max(1)
+    }
+
     /// Bytes received and not read.
     pub fn readable_bytes(&self) -> usize {
         self.rcv.queue.len()

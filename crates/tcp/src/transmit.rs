@@ -1,6 +1,6 @@
 //! What is sent next (RFC 9293 3.8, RFC 1122 4.2.3.4 and 4.2.3.3 as restated there).
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::congestion::{Controller, Transmit};
@@ -35,7 +35,7 @@ pub struct TransmitLimits {
 pub struct Segment {
     /// Its header; the checksum is the caller's.
     pub header: TcpHeader,
-    /// Its payload, if any.
+    /// Its payload, if any and not given out in parts.
     pub payload: Option<Packet>,
     /// Bytes of payload.
     pub payload_len: u32,
@@ -62,6 +62,34 @@ impl Connection {
         pool: &Pool,
         limits: &TransmitLimits,
     ) -> Option<Segment> {
+        self.poll(now, pool, limits, None)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), for a link that takes no super-segments: one decision for up to
+    /// `most` segments. Where the answer has a `payload_len` and no `payload` (a SYN's), it stands in `parts`, which was
+    /// empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom` bytes with its sum in
+    /// [`Meta::payload_sum`](millstream_packet::Meta).
+    pub fn poll_parts(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        headroom: usize,
+        most: usize,
+        parts: &mut PacketBatch,
+    ) -> Option<Segment> {
+        let payload = PayloadMode::CopyAndSum { headroom };
+        let limits = TransmitLimits { super_segment_bytes: SUPER_SEGMENT_BYTES, payload };
+        let most = most.min(parts.room()).max(1) as u64;
+        self.poll(now, pool, &limits, Some((most, parts)))
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limits: &TransmitLimits,
+        parts: Option<(u64, &mut PacketBatch)>,
+    ) -> Option<Segment> {
         self.set_clock(now);
         self.snd.frames_wanted = false;
         if let Some((seq, ack)) = self.reset_due.take() {
@@ -75,13 +103,13 @@ impl Connection {
                     return Some(segment);
                 }
                 if self.is_early()
-                    && let Some(segment) = self.transmit_data(now, pool, limits)
+                    && let Some(segment) = self.transmit_data(now, pool, limits, parts)
                 {
                     return Some(segment);
                 }
             }
             state if state.may_transmit_data() => {
-                let segment = self.transmit_data(now, pool, limits);
+                let segment = self.transmit_data(now, pool, limits, parts);
                 self.account_limits(now);
                 if segment.is_some() {
                     self.check();
@@ -250,18 +278,32 @@ impl Connection {
         now: Instant,
         pool: &Pool,
         limits: &TransmitLimits,
+        parts: Option<(u64, &mut PacketBatch)>,
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
         let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
+        let most = parts.as_ref().map_or(most, |(count, _)| most.min(count * mss));
         let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
-        let chosen = self.choose(now, mss, most)?;
+        // parts are nothing to wait for: the link below sends each by itself
+        let worth_waiting = if parts.is_some() { 0 } else { most };
+        let mut chosen = self.choose(now, mss, most, worth_waiting)?;
         // RFC 8985 7.3: a probe does not wait
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
         }
-        let payload = match chosen.len {
-            0 => None,
-            len => {
+        let payload = match (chosen.len, parts) {
+            (0, _) => None,
+            (len, Some((_, parts))) => {
+                let made = self.fill_parts(pool, limits, &chosen, mss, parts);
+                self.snd.frames_wanted = made == 0;
+                if made < len {
+                    // what there were frames for is a segment of its own
+                    (chosen.len, chosen.fin) = (made, false);
+                }
+                (made > 0).then_some(())?;
+                None
+            }
+            (len, None) => {
                 let offset = (chosen.start - self.snd.queue_base) as usize;
                 let made = match limits.payload {
                     PayloadMode::View => self.snd.queue.view(pool, offset, len as usize),
@@ -292,6 +334,30 @@ impl Connection {
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
+    }
+
+    /// Puts what was chosen into `parts`, as far as there are frames; how many bytes that were.
+    fn fill_parts(
+        &mut self,
+        pool: &Pool,
+        limits: &TransmitLimits,
+        chosen: &Chosen,
+        mss: u64,
+        parts: &mut PacketBatch,
+    ) -> u64 {
+        let headroom = match limits.payload {
+            PayloadMode::CopyAndSum { headroom } => headroom,
+            PayloadMode::View => 0,
+        };
+        let mut made = 0;
+        while made < chosen.len {
+            let len = mss.min(chosen.len - made);
+            let offset = (chosen.start + made - self.snd.queue_base) as usize;
+            let part = self.snd.queue.copy_packet(pool, headroom, offset, len as usize);
+            let Ok(Ok(())) = part.map(|part| parts.push(part)) else { break };
+            made += len;
+        }
+        made
     }
 
     /// Most to send in one go: about a millisecond at twice the present rate, so that one burst does not fill a
@@ -362,8 +428,9 @@ impl Connection {
         }
     }
 
-    /// Decides what to send: first what is lost, then what is new.
-    fn choose(&mut self, now: Instant, mss: u64, most: u64) -> Option<Chosen> {
+    /// Decides what to send: first what is lost, then what is new. `most` bytes at once; for `worth_waiting` bytes an
+    /// ACK or two are waited for.
+    fn choose(&mut self, now: Instant, mss: u64, most: u64, worth_waiting: u64) -> Option<Chosen> {
         if self.recovery.probe_due && self.snd.una == self.snd.nxt {
             // all was acknowledged before the probe could be sent
             self.recovery.probe_due = false;
@@ -375,7 +442,8 @@ impl Connection {
         let quota = self.window.cwnd_bytes.saturating_sub(pipe);
         if let Some((start, end)) = self.board.next_lost() {
             if let Some(left) = self.recovery.new_data_for_frto(mss) {
-                let new = self.choose_new(now, mss, most.min(left.max(mss)), left);
+                let most = most.min(left.max(mss));
+                let new = self.choose_new(now, mss, most, left, worth_waiting.min(most));
                 if new.is_some() || left < 2 * mss {
                     return new;
                 }
@@ -383,7 +451,7 @@ impl Connection {
             }
             return self.choose_lost(start, end, mss, most, quota);
         }
-        self.choose_new(now, mss, most, quota)
+        self.choose_new(now, mss, most, quota, worth_waiting)
     }
 
     /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
@@ -421,7 +489,14 @@ impl Connection {
         self.resend(snd.nxt - start, snd.nxt)
     }
 
-    fn choose_new(&mut self, now: Instant, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
+    fn choose_new(
+        &mut self,
+        now: Instant,
+        mss: u64,
+        most: u64,
+        quota: u64,
+        worth_waiting: u64,
+    ) -> Option<Chosen> {
         if self.fin_sent() {
             return None;
         }
@@ -463,7 +538,7 @@ impl Connection {
             }
             return None;
         }
-        if self.defers(len, available, quota, mss, most) {
+        if self.defers(len, available, quota, mss, worth_waiting) {
             return None;
         }
         Some(Chosen { start: self.snd.nxt, len, fin, resend: false })

@@ -9,6 +9,7 @@ mod ingress;
 mod memory;
 mod neighbor;
 mod output;
+mod parts;
 pub(crate) mod path;
 mod rate;
 mod sleep;
@@ -110,6 +111,8 @@ pub struct Engine {
     received: PacketBatch,
     /// TCP segments of the batch; empty between links.
     trains: trains::Trains,
+    /// Payload of the segments of one decision; empty between them.
+    parts: PacketBatch,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
     /// Set when it was the pool.
@@ -155,6 +158,7 @@ impl Engine {
             time: now,
             received: PacketBatch::new(),
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
+            parts: PacketBatch::new(),
             blocked: false,
             starved: false,
             push_left: 0,

@@ -4,7 +4,7 @@
 //! each with a budget of bytes; who has more goes to the end of the list. When a link takes nothing more,
 //! serving pauses: nothing is made that would have to be dropped.
 
-use millstream_packet::{Instant, Packet, Segmentation, SegmentationKind};
+use millstream_packet::{Instant, Packet, PacketBatch, Segmentation, SegmentationKind};
 use millstream_route::{Stamp, TransportChecksum};
 use millstream_tcp::{FourTuple, PayloadMode, Segment, TransmitLimits};
 use millstream_wire::ip::{IpHeader, Protocol};
@@ -19,7 +19,7 @@ use crate::socket::tcp::TcpSocket;
 use crate::stats::DropReason;
 
 /// Longest TCP header.
-const TCP_HEADER_MAX_BYTES: usize = 60;
+pub(super) const TCP_HEADER_MAX_BYTES: usize = 60;
 
 /// What counts as a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: usize = 1460;
@@ -47,7 +47,8 @@ impl Engine {
                 continue;
             };
             let budget = self.limits.transmit_budget_bytes;
-            let (any, served) = serve(&mut self.out, socket, now, budget, &mut left);
+            let (any, served) =
+                serve(&mut self.out, &mut self.parts, socket, now, budget, &mut left);
             progress |= any;
             count += usize::from(any);
             match served {
@@ -100,7 +101,8 @@ impl Engine {
             return;
         }
         self.blocked = false;
-        let (_, served) = serve(&mut self.out, socket, now, budget, &mut self.push_left);
+        let (_, served) =
+            serve(&mut self.out, &mut self.parts, socket, now, budget, &mut self.push_left);
         if matches!(served, Served::Done) {
             self.tcp.collect_events(slot, &mut self.events);
         }
@@ -118,6 +120,7 @@ impl Engine {
 /// something is `left` of the turn's budget. Returns whether anything was sent, and how it ended.
 fn serve(
     out: &mut Output,
+    parts: &mut PacketBatch,
     socket: &mut TcpSocket,
     now: Instant,
     budget: usize,
@@ -130,14 +133,21 @@ fn serve(
             Some(way) => Some(way),
             None => out.find_path(now, &socket.tuple, socket.scope, &mut socket.path),
         };
-        if let Some(way) = way
-            && out.room(now, way.link) == 0
-        {
+        let room = way.map_or(1, |way| out.room(now, way.link));
+        if room == 0 {
             break Served::Blocked;
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
         socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
-        let Some(segment) = socket.conn.poll_transmit(now, &out.pool, &limits) else {
+        let made = match limits.payload {
+            PayloadMode::CopyAndSum { headroom } if socket.path.template().is_some() => {
+                let worth = (budget - sent).div_ceil(socket.conn.mss() as usize);
+                let most = room.min(worth).min(left.div_ceil(SEGMENT_COST_BYTES));
+                socket.conn.poll_parts(now, &out.pool, headroom, most, parts)
+            }
+            _ => socket.conn.poll_transmit(now, &out.pool, &limits),
+        };
+        let Some(segment) = made else {
             socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
@@ -149,9 +159,13 @@ fn serve(
         };
         any = true;
         sent += segment.payload_len as usize;
-        *left = left.saturating_sub(SEGMENT_COST_BYTES.max(segment.payload_len as usize));
+        let cost = SEGMENT_COST_BYTES * parts.len().max(1);
+        *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
-        send_segment(out, now, way, &socket.tuple, &mut socket.path, segment);
+        match parts.is_empty() {
+            true => send_segment(out, now, way, &socket.tuple, &mut socket.path, segment),
+            false => out.send_parts(way, &mut socket.path, &segment, parts),
+        }
         if sent >= budget || *left == 0 {
             break Served::More;
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use millstream_packet::{Instant, Packet, Pool, PoolConfig};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::*;
@@ -296,8 +296,29 @@ impl Net {
         loop {
             let (now, pool) = (self.now, self.pool.clone());
             let Some(connection) = self.sides[from].connection.as_mut() else { return };
-            let Some(segment) = connection.poll_transmit(now, &pool, &limits) else { return };
+            // without offloads the stack asks for several segments at once
+            let mut parts = PacketBatch::new();
+            let made = match !self.path.view && self.path.super_segment_bytes == 0 {
+                true => {
+                    let most = 1 + self.random.below(45) as usize;
+                    connection.poll_parts(now, &pool, 128, most, &mut parts)
+                }
+                false => connection.poll_transmit(now, &pool, &limits),
+            };
+            let Some(segment) = made else { return };
             let mut bytes = vec![0; segment.payload_len as usize];
+            let mut rest = &mut bytes[..];
+            for (index, part) in parts.iter().enumerate() {
+                let size = rest.len().min(usize::from(segment.segment_size));
+                assert_eq!(part.len(), size, "part {index} of {}", segment.payload_len);
+                assert!(part.headroom() >= 128);
+                let sum = part.meta().payload_sum.map(u32::from);
+                assert_eq!(sum, Some(part.sum(0, size)));
+                let (here, behind) = rest.split_at_mut(size);
+                part.copy_to(0, here);
+                rest = behind;
+            }
+            assert!(parts.is_empty() || rest.is_empty());
             if let Some(packet) = &segment.payload {
                 assert_eq!(packet.len(), bytes.len());
                 let mut at = 0;
