@@ -56,6 +56,18 @@ pub enum CookieMode {
     Always,
 }
 
+/// When segments larger than those known to arrive are tried (RFC 4821, RFC 8899).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MtuProbing {
+    /// Never: the size is what both ends and ICMP messages allow.
+    Off,
+    /// From when large segments vanished without a word, as Linux does with `tcp_mtu_probing=1`.
+    #[default]
+    AfterBlackHole,
+    /// From the start: segments begin at 1,160 bytes and grow as probes of them arrive.
+    Always,
+}
+
 /// Parameters of a connection. `Default` suits a host on a 1,500-byte link.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -85,6 +97,8 @@ pub struct Config {
     pub syn_cookies: CookieMode,
     /// Data leaves spread over the round trip instead of in bursts. Controllers that set a rate pace always.
     pub pacing: bool,
+    /// Search for the largest segment that the path carries. Needs a peer that acknowledges selectively.
+    pub mtu_probing: MtuProbing,
     /// Fast Open (RFC 7413). Of a listener: cookies are given out and data in a SYN that brings one is taken. Of a
     /// connect: what is written before the handshake goes with the SYN where a cookie is known, else one is asked
     /// for. Only for applications that bear the same first data twice (RFC 7413 section 2.1).
@@ -126,6 +140,7 @@ impl Default for Config {
             ecn: EcnMode::Accept,
             syn_cookies: CookieMode::WhenFull,
             pacing: false,
+            mtu_probing: MtuProbing::AfterBlackHole,
             fast_open: false,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,

@@ -3,9 +3,10 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
+use crate::config::MtuProbing;
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
-use crate::limits::{MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
+use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
 use crate::state::State;
 use crate::timers::Deadline;
 
@@ -43,6 +44,7 @@ impl Connection {
         snd.wl2 = 0;
         self.ecn_take_syn(syn);
         self.set_mss();
+        self.rcv.mss_estimate = self.snd.mss.min(RECEIVED_MSS_START_BYTES);
         let mss = u64::from(self.snd.mss);
         // RFC 6928 section 2: ten segments, at most 14,600 bytes or two segments
         let segments = u64::from(self.config.initial_window_segments.max(1));
@@ -58,7 +60,6 @@ impl Connection {
         self.window.mss_bytes = self.snd.mss;
         // one segment may always be under way (RFC 5681 3.1)
         self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss));
-        self.rcv.mss_estimate = self.snd.mss.min(RECEIVED_MSS_START_BYTES);
     }
 
     /// RFC 9293 3.10.7.3.
@@ -160,6 +161,9 @@ impl Connection {
         self.events.writable = true;
         if self.passive {
             self.counters.take_fast_open();
+        }
+        if self.config.mtu_probing == MtuProbing::Always && self.negotiated.sack {
+            self.begin_search(now, self.config.mss.min(BLACK_HOLE_MSS_BYTES));
         }
         self.touch_keepalive(now);
         if self.snd.una < self.snd.nxt {

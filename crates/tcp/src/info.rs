@@ -48,6 +48,9 @@ pub(crate) struct Rare {
     pub(crate) black_holes: u32,
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
+    pub(crate) path_search: Option<crate::path_search::PathSearch>,
+    pub(crate) mtu_probes: u32,
+    pub(crate) mtu_probes_lost: u32,
     /// Made by those that open with it, given back when they are open.
     pub(crate) fast_open: Option<Box<FastOpen>>,
     pub(crate) fast_open_status: FastOpenStatus,
@@ -61,6 +64,11 @@ impl Counters {
     #[inline]
     pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
         self.rare.as_ref()?.path_limit
+    }
+
+    #[inline]
+    pub(crate) fn path_search(&mut self) -> Option<&mut crate::path_search::PathSearch> {
+        self.rare.as_mut()?.path_search.as_mut()
     }
 
     pub(crate) fn fast_open(&self) -> Option<&FastOpen> {
@@ -205,6 +213,13 @@ pub struct TcpInfo {
     pub ecn_reductions: u32,
     /// Times that large segments vanished and smaller ones were tried.
     pub black_holes: u32,
+    /// Largest IP packet that is sent, and the largest that the search for a larger one may still find (0: there
+    /// is no search).
+    pub path_mtu_bytes: u32,
+    pub mtu_search_bytes: u32,
+    /// Probes of larger segments, and those that got lost.
+    pub mtu_probes: u32,
+    pub mtu_probes_lost: u32,
     /// What became of Fast Open.
     pub fast_open: FastOpenStatus,
     /// Time with data outstanding or waiting.
@@ -294,6 +309,10 @@ impl Connection {
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,
             black_holes: rare.black_holes,
+            path_mtu_bytes: self.mtu_of(self.config.mss.min(snd.peer_mss)),
+            mtu_search_bytes: rare.path_search.map_or(0, |search| self.mtu_of(search.high())),
+            mtu_probes: rare.mtu_probes,
+            mtu_probes_lost: rare.mtu_probes_lost,
             fast_open: rare.fast_open_status,
             busy_us: limited.busy_ns / 1000,
             rwnd_limited_us: limited.rwnd_ns / 1000,

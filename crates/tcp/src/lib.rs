@@ -32,6 +32,7 @@ pub mod limits;
 mod ordered;
 mod pacing;
 mod path_mtu;
+mod path_search;
 mod rack;
 mod ranges;
 mod reassembly;
@@ -49,7 +50,7 @@ mod timers;
 mod transmit;
 mod window;
 
-pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive};
+pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive, MtuProbing};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use error::{ConnError, Refused};

@@ -8,6 +8,12 @@ pub const DEFAULT_MSS_V6_BYTES: u16 = 1220;
 pub const BLACK_HOLE_MSS_BYTES: u16 = 1160;
 /// Time-outs in a row of a large segment that make it try the smaller size: three happen by congestion.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 4;
+/// Probes of one size that get lost before the path is taken not to carry it (RFC 8899 5.1.2: MAX_PROBES).
+pub const MTU_PROBES: u8 = 3;
+/// The search for the largest segment ends when it is known to so many bytes.
+pub const MTU_SEARCH_STEP_BYTES: u16 = 16;
+/// Full segments that must follow a probe, so that its loss shows at once.
+pub const MTU_PROBE_FOLLOWERS: u64 = 3;
 /// Time after which a larger segment is tried again (RFC 1191 6.3, RFC 8899 5.1.1).
 pub const MTU_RAISE_S: u64 = 600;
 /// A SYN waits so long for data to go with it.

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
+use crate::config::MtuProbing;
 use crate::connection::Connection;
 use crate::limits::{BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MTU_RAISE_S};
 use crate::recovery::Phase;
@@ -14,6 +15,13 @@ use crate::recovery::Phase;
 pub(crate) struct PathLimit {
     mss: u16,
     raise_at: Instant,
+}
+
+impl PathLimit {
+    /// What segments were before.
+    pub(crate) fn mss(self) -> u16 {
+        self.mss
+    }
 }
 
 impl Connection {
@@ -46,8 +54,11 @@ impl Connection {
         if self.snd.nxt - self.snd.una <= u64::from(mss) {
             return;
         }
-        self.limit_mss(now, mss);
         self.counters.rare().black_holes += 1;
+        match self.negotiated.sack && self.config.mtu_probing != MtuProbing::Off {
+            true => self.begin_search(now, mss),
+            false => self.limit_mss(now, mss),
+        }
     }
 
     /// After ten minutes the larger size is tried again (RFC 1191 6.3, RFC 8899 5.1.1: PMTU_RAISE_TIMER). If the

@@ -53,6 +53,9 @@ impl Connection {
         if let Some(at) = judged.again {
             self.timers.arm_retransmit(at, Expiry::Reorder);
         }
+        if judged.bytes > 0 && self.was_mtu_probe(now, judged.bytes) {
+            return 0;
+        }
         if judged.bytes > 0 {
             self.tell_lost(now, judged.bytes, judged.sent_at);
         }

@@ -189,6 +189,7 @@ impl Connection {
         self.note_dsack(ack);
         self.end_probe(now, ack);
         self.note_reordering(ack);
+        self.judge_mtu_probe();
         let (newly_lost, delivered);
         if self.negotiated.sack {
             self.update_rack(now, ack);
@@ -311,6 +312,7 @@ impl Connection {
 
     /// Begins fast recovery (RFC 6675 section 5 step 4).
     pub(crate) fn enter_recovery(&mut self, now: Instant) {
+        self.end_mtu_probe(now, false);
         self.save_undo();
         let flight = self.snd.nxt - self.snd.una;
         self.congestion.on_congestion(&mut self.window, now, flight);
@@ -438,6 +440,7 @@ impl Connection {
 
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
     pub(crate) fn enter_loss(&mut self, now: Instant) {
+        self.end_mtu_probe(now, true);
         let (una, nxt) = (self.snd.una, self.snd.nxt);
         let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
         if self.board.is_sacked(una, una + 1) {

@@ -228,6 +228,7 @@ impl Connection {
             false => (40, MIN_MSS_BYTES + 40),
         };
         let mss = mtu_bytes.max(least) - headers;
+        self.mtu_probe_refused(now, seq, mss);
         if mss >= self.config.mss.min(self.snd.peer_mss) {
             return;
         }

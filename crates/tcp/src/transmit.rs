@@ -7,6 +7,7 @@ use crate::congestion::{Controller, Transmit};
 use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
+use crate::path_search::ProbeChoice;
 use crate::state::State;
 use crate::timers::{Deadline, Expiry};
 
@@ -156,7 +157,9 @@ impl Connection {
             return None;
         }
         let answering = flags.ack();
-        let mut options = TcpOptions { mss: Some(self.config.mss), ..TcpOptions::default() };
+        // RFC 6691: what the path carries towards the peer does not lower what the peer may send
+        let mss = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss());
+        let mut options = TcpOptions { mss: Some(mss), ..TcpOptions::default() };
         let (scale, timestamps, sack) = match answering {
             true => (self.negotiated.scaling, self.negotiated.timestamps, self.negotiated.sack),
             false => (self.config.window_scale, self.config.timestamps, self.config.sack),
@@ -286,7 +289,13 @@ impl Connection {
         let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
         // parts are nothing to wait for: the link below sends each by itself
         let worth_waiting = if parts.is_some() { 0 } else { most };
-        let mut chosen = self.choose(now, mss, most, worth_waiting)?;
+        let (mut chosen, mss) = match self.choose_mtu_probe(now, mss) {
+            ProbeChoice::Probe(len) => {
+                (Chosen { start: self.snd.nxt, len, fin: false, resend: false }, len)
+            }
+            ProbeChoice::Wait => return None,
+            ProbeChoice::No => (self.choose(now, mss, most, worth_waiting)?, mss),
+        };
         // RFC 8985 7.3: a probe does not wait
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
@@ -331,6 +340,9 @@ impl Connection {
         let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
         let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
+        if mss > u64::from(self.snd.mss) {
+            self.mtu_probe_sent(chosen.start, chosen.start + chosen.len);
+        }
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })

@@ -51,6 +51,8 @@ pub struct Path {
     /// Consecutive parts of a super-segment that survive arrive merged.
     pub merge: bool,
     pub view: bool,
+    /// Segments with more payload than this vanish (0: none do).
+    pub largest: usize,
 }
 
 impl Default for Path {
@@ -68,6 +70,7 @@ impl Default for Path {
             super_segment_bytes: 0,
             merge: false,
             view: false,
+            largest: 0,
         }
     }
 }
@@ -247,7 +250,8 @@ impl Net {
 
     fn launch(&mut self, from: usize, header: TcpHeader, payload: Vec<u8>, mut ecn: u8) {
         self.segments += 1;
-        if self.random.chance(self.path.loss) {
+        let vanishes = self.path.largest > 0 && payload.len() > self.path.largest;
+        if vanishes || self.random.chance(self.path.loss) {
             self.dropped += 1;
             return;
         }

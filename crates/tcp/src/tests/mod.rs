@@ -3,6 +3,7 @@
 mod corners;
 mod goodput;
 pub(crate) mod harness;
+mod path_search;
 mod random;
 mod schedule;
 mod script;

@@ -26,6 +26,7 @@ fn random_path(random: &mut Random) -> Path {
         super_segment_bytes: random.below(2) as u32 * 65_000,
         merge: random.below(2) == 0,
         view: random.below(2) == 0,
+        largest: 0,
     }
 }
 

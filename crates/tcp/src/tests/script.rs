@@ -341,6 +341,13 @@ impl Script {
                 "fin_wait_2_ms" => self.config.fin_wait_2_ms = number(value),
                 "reno" => self.config.congestion = CongestionKind::NewReno,
                 "bbr" => self.config.congestion = CongestionKind::Bbr,
+                "probing" => {
+                    self.config.mtu_probing = match value {
+                        "off" => MtuProbing::Off,
+                        "always" => MtuProbing::Always,
+                        _ => MtuProbing::AfterBlackHole,
+                    };
+                }
                 "keepalive" => {
                     self.config.keepalive =
                         Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });

@@ -25,6 +25,7 @@ fn config(random: &mut Random) -> Config {
         timestamps: !one_in(random, 3),
         sack: !one_in(random, 3),
         ecn: pick(random, &[EcnMode::Off, EcnMode::Accept, EcnMode::Request]),
+        mtu_probing: pick(random, &PROBINGS),
         pacing: one_in(random, 4),
         congestion: pick(random, &CONTROLS),
         initial_window_segments: pick(random, &[10, 10, 2, 1]),

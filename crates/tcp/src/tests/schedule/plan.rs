@@ -192,12 +192,17 @@ parameters! {
     "retries" |c| c.retries.into(), |c, v| c.retries = v as u8;
     "user_timeout_ms" |c| c.user_timeout_ms.unwrap_or(0).into(), |c, v| c.user_timeout_ms = (v > 0).then_some(v as u32);
     "keepalive_s" |c| c.keepalive.map_or(0, |k| k.idle_s).into(), |c, v| c.keepalive = keepalive(v as u32);
+    "probing" |c| c.mtu_probing as u64, |c, v| c.mtu_probing = PROBINGS[v.min(2) as usize];
     "min_rto_ms" |c| c.min_rto_ms.into(), |c, v| c.min_rto_ms = v as u16;
 }
 
 /// By the number that `control` stands for.
 pub const CONTROLS: [CongestionKind; 3] =
     [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr];
+
+/// By the number that `probing` stands for.
+pub const PROBINGS: [MtuProbing; 3] =
+    [MtuProbing::Off, MtuProbing::AfterBlackHole, MtuProbing::Always];
 
 /// Probes after `idle_s` (0: none), patient enough for any schedule.
 pub fn keepalive(idle_s: u32) -> Option<Keepalive> {

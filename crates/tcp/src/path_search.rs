@@ -1,0 +1,240 @@
+//! Packetisation layer path MTU discovery (RFC 4821, RFC 8899): a segment of data larger than those known to arrive
+//! is sent now and then. Its arrival shows that the path carries the size; its loss, alone, is no congestion.
+//!
+//! ```text
+//!     known to arrive                     carried by the link and the peer
+//!   config.mss ------------- probe ------------- high ------------- most
+//!        ^ arrived: moves up        ^ lost three times: high moves below it
+//! ```
+//!
+//! Sizes count like the MSS option: payload and TCP options.
+
+use core::time::Duration;
+
+use millstream_packet::Instant;
+use millstream_wire::tcp::SeqNumber;
+
+use crate::connection::Connection;
+use crate::limits::{MTU_PROBE_FOLLOWERS, MTU_PROBES, MTU_RAISE_S, MTU_SEARCH_STEP_BYTES};
+use crate::recovery::Phase;
+use crate::state::State;
+
+/// Packet sizes that links and tunnels have: likely ends of the search (RFC 4821 7.3, RFC 1191 section 7).
+const COMMON_MTUS: [u16; 16] = [
+    1280, 1400, 1420, 1450, 1460, 1472, 1480, 1492, 1500, 2002, 4352, 8166, 8900, 9000, 17_914,
+    32_000,
+];
+
+/// The state of a search; it exists while segments are smaller than they might be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathSearch {
+    /// Nothing larger is tried until the search begins anew.
+    high: u16,
+    /// What link and peer take.
+    most: u16,
+    /// Size of the probes now, and how many of them got lost.
+    size: u16,
+    lost: u8,
+    /// The probe that is out: offsets of its data; empty: none.
+    start: u64,
+    end: u64,
+    not_before: Instant,
+}
+
+/// Whether the next segment is a probe.
+pub(crate) enum ProbeChoice {
+    No,
+    /// Soon, when the window has room for it.
+    Wait,
+    /// Of so many bytes of payload.
+    Probe(u64),
+}
+
+impl PathSearch {
+    pub(crate) fn high(&self) -> u16 {
+        self.high
+    }
+
+    /// The size to try next above `low`; none when the search is over.
+    fn next_size(&self, low: u16, headers: u16) -> Option<u16> {
+        if self.high < low.saturating_add(MTU_SEARCH_STEP_BYTES) && self.high != self.most
+            || self.high <= low
+        {
+            return None;
+        }
+        if self.high == self.most {
+            // most likely: large packets vanished for another reason, or do no longer
+            return Some(self.high);
+        }
+        let between = |size: &u16| *size >= low + MTU_SEARCH_STEP_BYTES && *size <= self.high;
+        let sizes = || COMMON_MTUS.iter().map(|mtu| mtu - headers).filter(between);
+        let count = sizes().count();
+        sizes().nth(count / 2).or(Some(low + (self.high - low).div_ceil(2)))
+    }
+}
+
+impl Connection {
+    fn ip_headers(&self) -> u16 {
+        if self.tuple.remote.is_ipv6() { 60 } else { 40 }
+    }
+
+    /// The IP packet that a segment of this size makes, in bytes.
+    pub(crate) fn mtu_of(&self, mss: u16) -> u32 {
+        u32::from(mss) + u32::from(self.ip_headers())
+    }
+
+    /// Segments of `mss` bytes from now on, and a search for what the path carries above that.
+    pub(crate) fn begin_search(&mut self, now: Instant, mss: u16) {
+        let before = self.config.mss.min(self.snd.peer_mss);
+        let most = self.counters.path_search().map_or(before, |search| search.most);
+        if mss < most {
+            let search = PathSearch {
+                high: most,
+                most,
+                size: most,
+                lost: 0,
+                start: 0,
+                end: 0,
+                not_before: now,
+            };
+            self.counters.rare().path_search = Some(search);
+        }
+        self.config.mss = mss;
+        self.set_mss();
+    }
+
+    /// Whether a probe should be sent now, given segments of `mss` bytes of payload (RFC 4821 7.2: enough data, enough
+    /// window for what follows it, and nothing lost or out of order).
+    #[inline]
+    pub(crate) fn choose_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
+        match self.counters.path_search() {
+            Some(search) if search.end == 0 && search.not_before <= now => {
+                self.consider_mtu_probe(now, mss)
+            }
+            _ => ProbeChoice::No,
+        }
+    }
+
+    fn consider_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
+        let plain = matches!(self.state, State::Established | State::CloseWait)
+            && self.negotiated.sack
+            && self.recovery.phase == Phase::Open
+            && !self.recovery.probe_due
+            && self.board.sacked_bytes() + self.board.lost_bytes() == 0
+            && mss == u64::from(self.snd.mss);
+        if !plain {
+            return ProbeChoice::No;
+        }
+        let (low, headers) = (self.config.mss.min(self.snd.peer_mss), self.ip_headers());
+        let Some(search) = self.counters.path_search() else { return ProbeChoice::No };
+        let Some(size) = search.next_size(low, headers) else {
+            self.end_search(now, low);
+            return ProbeChoice::No;
+        };
+        if search.size != size {
+            (search.size, search.lost) = (size, 0);
+        }
+        let len = u64::from(size) - (u64::from(low) - mss);
+        let whole = len + MTU_PROBE_FOLLOWERS * mss;
+        let available = self.data_end() - self.snd.nxt;
+        let room = self.snd.edge.saturating_sub(self.snd.nxt);
+        if available < whole || room < whole || self.window.cwnd_bytes < whole {
+            return ProbeChoice::No;
+        }
+        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
+        match self.window.cwnd_bytes.saturating_sub(pipe) >= len {
+            true => ProbeChoice::Probe(len),
+            // something is in flight: its ACKs make room
+            false => ProbeChoice::Wait,
+        }
+    }
+
+    /// The search is over for ten minutes (RFC 8899 5.1.1: PMTU_RAISE_TIMER), or for good.
+    fn end_search(&mut self, now: Instant, low: u16) {
+        let Some(search) = self.counters.path_search() else { return };
+        if low >= search.most {
+            self.counters.rare().path_search = None;
+            return;
+        }
+        search.high = search.most;
+        search.lost = 0;
+        search.not_before = now + Duration::from_secs(MTU_RAISE_S);
+    }
+
+    pub(crate) fn mtu_probe_sent(&mut self, start: u64, end: u64) {
+        if let Some(search) = self.counters.path_search() {
+            (search.start, search.end) = (start, end);
+            self.counters.rare().mtu_probes += 1;
+        }
+    }
+
+    /// An ACK was taken: has the probe arrived?
+    #[inline]
+    pub(crate) fn judge_mtu_probe(&mut self) {
+        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+            return;
+        };
+        let (start, end, size) = (search.start, search.end, search.size);
+        if self.snd.una < end && !self.board.is_sacked(start.max(self.snd.una), end) {
+            return;
+        }
+        (search.start, search.end, search.lost) = (0, 0, 0);
+        let whole = size >= search.most;
+        if whole {
+            self.counters.rare().path_search = None;
+        }
+        self.config.mss = size;
+        self.set_mss();
+    }
+
+    /// `bytes` were judged lost: whether that is the probe alone, which is then sent again in smaller segments and
+    /// means nothing to congestion control (RFC 4821 7.6.1).
+    pub(crate) fn was_mtu_probe(&mut self, now: Instant, bytes: u64) -> bool {
+        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+            return false;
+        };
+        let (start, end) = (search.start, search.end);
+        let alone = bytes == end - start
+            && self.recovery.phase == Phase::Open
+            && self.board.lost_bytes() == bytes
+            && self.board.next_lost() == Some((start, end));
+        self.end_mtu_probe(now, alone);
+        if alone {
+            self.recovery.force_resend = true;
+        }
+        alone
+    }
+
+    /// The probe that is out, if one is, did not arrive. Only where that `counts` against its size is it not sent
+    /// again and again: among other losses it says nothing (RFC 4821 7.6.2).
+    pub(crate) fn end_mtu_probe(&mut self, now: Instant, counts: bool) {
+        let pause = self.rtt.base_rto();
+        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+            return;
+        };
+        (search.start, search.end) = (0, 0);
+        search.not_before = now + pause;
+        search.lost += u8::from(counts);
+        if search.lost >= MTU_PROBES {
+            (search.high, search.lost) = (search.size - 1, 0);
+        }
+        self.counters.rare().mtu_probes_lost += 1;
+    }
+
+    /// A router says what it takes instead of the packet with sequence number `seq`: the search need not find out.
+    pub(crate) fn mtu_probe_refused(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
+        let low = self.config.mss.min(self.snd.peer_mss);
+        let iss = self.snd.iss.0;
+        let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
+            return;
+        };
+        if seq.0 != iss.wrapping_add(search.start as u32) || mss < low || mss >= search.size {
+            return;
+        }
+        let (start, end) = (search.start, search.end);
+        search.high = mss;
+        self.end_mtu_probe(now, false);
+        self.board.mark_lost(start, end);
+        self.recovery.force_resend = true;
+    }
+}

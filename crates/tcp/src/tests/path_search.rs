@@ -1,0 +1,47 @@
+//! Whole transfers over paths that swallow large segments.
+
+use core::time::Duration;
+
+use super::harness::{Net, Path};
+use crate::{CongestionKind, MtuProbing};
+
+/// The payload of the largest segments sent in the end, and how much of them was lost to finding out.
+fn search(largest: usize, probing: MtuProbing, link: u16, kind: CongestionKind) -> (u32, u32, u32) {
+    let path = Path {
+        largest,
+        delay: Duration::from_millis(10),
+        rate_bits_per_s: 5_000_000,
+        queue_bytes: 60_000,
+        ..Path::default()
+    };
+    let mut net = Net::new(path, 7);
+    for config in &mut net.configs {
+        (config.mss, config.mtu_probing, config.congestion) = (link, probing, kind);
+    }
+    net.transfer([6_000_000, 0], Duration::from_secs(600));
+    let info = net.side(0).info();
+    assert!(info.snd_mss_bytes as usize <= largest, "{} of {largest}", info.snd_mss_bytes);
+    (info.snd_mss_bytes, info.mtu_probes, info.black_holes)
+}
+
+#[test]
+fn the_search_ends_within_a_step_of_what_the_path_carries() {
+    for kind in [CongestionKind::Cubic, CongestionKind::Bbr] {
+        for (link, largest) in
+            [(1460, 1360), (1460, 1448), (1460, 1200), (8960, 4000), (8960, 8948)]
+        {
+            let (found, probes, _) = search(largest, MtuProbing::Always, link, kind);
+            assert!(found as usize + 28 >= largest, "{found} of {largest} ({kind:?})");
+            assert!((1..=40).contains(&probes), "{probes} probes for {largest}");
+        }
+    }
+}
+
+#[test]
+fn after_a_black_hole_the_search_finds_the_size_too() {
+    let kind = CongestionKind::Cubic;
+    let (found, probes, holes) = search(1360, MtuProbing::AfterBlackHole, 1460, kind);
+    assert!(found >= 1332 && probes > 0 && holes == 1, "{found}, {probes} probes, {holes} holes");
+    let (found, probes, holes) = search(1360, MtuProbing::Off, 1460, kind);
+    assert_eq!((found, probes, holes), (1148, 0, 1));
+}
