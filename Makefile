@@ -27,10 +27,13 @@ lint:            ## rustfmt and clippy, no warnings
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --workspace --exclude millstream --quiet
 	cargo test -p millstream --doc --quiet
+	@scripts/need python3:python3
+	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test -p millstream --lib --examples $(foreach t,behaviour malformed pair_local pair_net,--test $(t)) --quiet
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
@@ -65,6 +68,6 @@ bench:           ## the packet layer beside its peers
 	cargo bench -p millstream-packet
 
 peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n)
-	@scripts/need python3:python3 cargo:cargo cc:gcc
+	@scripts/need python3:python3
 	peers/peers.py $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(WORKLOAD),--workload "$(WORKLOAD)") \
 	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WINDOW),--window $(WINDOW)) $(if $(NO_BUILD),--no-build)

@@ -43,7 +43,7 @@ func parse() (options, error) {
 	address := words.String("address", "10.70.0.1", "address of the near end")
 	peer := words.String("peer", "10.70.0.2:5001", "where the far end listens")
 	words.UintVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")
-	words.IntVar(&o.buffer, "buffer", 4<<20, "send and receive buffer, bytes")
+	words.IntVar(&o.buffer, "buffer", 1<<20, "send and receive buffer, bytes")
 	words.IntVar(&o.call, "call", 128<<10, "bytes of a call")
 	words.Float64Var(&o.seconds, "seconds", 30, "longest run; in memory the measured stretch")
 	if err := words.Parse(os.Args[2:]); err != nil {

@@ -19,14 +19,11 @@
 #define MEM_SIZE (64 * 1024 * 1024)
 #define ETH_PAD_SIZE 0
 
-#ifndef PEER_WINDOW
-#define PEER_WINDOW (512 * 1024)
-#endif
 #define TCP_MSS 1460
 #define LWIP_WND_SCALE 1
 #define TCP_RCV_SCALE 7
-#define TCP_WND PEER_WINDOW
-#define TCP_SND_BUF PEER_WINDOW
+#define TCP_WND (512 * 1024)
+#define TCP_SND_BUF (128 * 1024)
 #define TCP_SNDLOWAT 32768
 #define TCP_SND_QUEUELEN 8192
 #define MEMP_NUM_TCP_SEG 16384

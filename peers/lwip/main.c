@@ -197,6 +197,6 @@ int main(int count, char **words) {
       poll(&ready, 1, (int)LWIP_MIN(sys_timeouts_sleeptime(), 250));
     }
   }
-  printf("{\"version\":\"lwip %s\",\"window\":%d}\n", LWIP_DEBIAN_VERSION, PEER_WINDOW);
+  printf("{\"version\":\"lwip %s\",\"window\":%d}\n", LWIP_DEBIAN_VERSION, TCP_WND);
   return open_ ? 0 : 1;
 }

@@ -1,11 +1,15 @@
 """Every workload, and which contenders take part in it with which settings."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .build import PROGRAMS
 
 # How the near end meets the far end.
 TAP, VETH, PACKET, MEMORY, USER, IPERF = "tap", "veth", "packet", "memory", "user", "iperf3"
+
+# Millstream's buffers where a sweep found better ones than its default (docs/peers.md).
+OFFLOAD = ("--link", "offload", "--buffer", str(1 << 20))
+LARGE = ("--buffer", str(4 << 20))
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,6 @@ class Case:
     far_spins: bool = False
     # USER: which tool.
     tool: str = ""
-    extra: dict = field(default_factory=dict, compare=False)
 
     def command(self):
         """The near end's program and arguments."""
@@ -37,7 +40,7 @@ def bulk():
     """Bulk TCP with the kernel as the far end, both directions, with offloads and without."""
     for role in ("send", "receive"):
         load = f"bulk-{role}-offload"
-        yield Case(load, "millstream", "millstream", TAP, role, ("--link", "offload"), offload=True)
+        yield Case(load, "millstream", "millstream", TAP, role, OFFLOAD, offload=True)
         yield Case(load, "kernel, veth", "kernel", VETH, role, offload=True)
         yield Case(load, "iperf3, veth", "iperf3", IPERF, role, offload=True)
         yield Case(load, "smoltcp, TAP with TSO", "smoltcp", TAP, role, ("--link", "tso"), offload=True)
@@ -57,10 +60,11 @@ def memory():
         load = f"memory-bulk-{name}"
         size = ("--mtu", str(mtu))
         if mtu != 65_535:
-            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "plain", *size), mtu)
+            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "plain", *size, *LARGE), mtu)
         else:
-            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "super"), mtu)
-            yield Case(load, "millstream, zero-copy", "millstream", MEMORY, "memory-bulk", ("--link", "packets"), mtu)
+            yield Case(load, "millstream", "millstream", MEMORY, "memory-bulk", ("--link", "super", *LARGE), mtu)
+            yield Case(load, "millstream, zero-copy", "millstream", MEMORY, "memory-bulk", ("--link", "packets", *LARGE),
+                       mtu)
         yield Case(load, "smoltcp", "smoltcp", MEMORY, "memory-bulk", size, mtu)
         yield Case(load, "gvisor", "gvisor", MEMORY, "memory-bulk", size, mtu)
     yield Case("memory-rr", "millstream", "millstream", MEMORY, "memory-rr", ("--link", "plain"))
@@ -89,7 +93,7 @@ def user():
     """Out of a namespace through a user-mode network to a server outside; the kernel and Millstream beside."""
     for role in ("send", "receive"):
         load = f"user-mode-{role}"
-        yield Case(load, "millstream", "millstream", TAP, role, ("--link", "offload"), offload=True)
+        yield Case(load, "millstream", "millstream", TAP, role, OFFLOAD, offload=True)
         yield Case(load, "kernel, veth", "kernel", VETH, role, offload=True)
         for tool in ("pasta", "slirp4netns"):
             for mtu in (1500, 65_520):

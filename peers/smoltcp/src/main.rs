@@ -17,11 +17,17 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
 
-/// Send and receive buffer of a socket unless asked otherwise; the best of a sweep (docs/peers.md).
-const BUFFER_BYTES: usize = 4 << 20;
+/// Send and receive buffer of a socket over TAP unless asked otherwise; the best of a sweep (docs/peers.md).
+const BUFFER_BYTES: usize = 1 << 20;
+/// The same in memory, where it must stay in the cache.
+const MEMORY_BUFFER_BYTES: usize = 256 << 10;
 
 fn main() {
-    let options = Options::from_args(BUFFER_BYTES);
+    let mut options = Options::from_args(0);
+    if options.buffer == 0 {
+        let in_memory = matches!(options.role, Role::MemoryBulk | Role::MemoryRr);
+        options.buffer = if in_memory { MEMORY_BUFFER_BYTES } else { BUFFER_BYTES };
+    }
     let done = match (options.role, options.link.as_str()) {
         (Role::MemoryBulk, _) => {
             memory::bulk(&options);

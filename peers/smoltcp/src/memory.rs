@@ -12,7 +12,7 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 
 /// Frames under way in one direction; a sender that finds none free waits. Few, so that they stay in the
-/// cache (docs/peers.md has the sweep).
+/// cache.
 const FRAMES: usize = 64;
 const ETHERNET: usize = 14;
 const PORT: u16 = 9;

@@ -1,0 +1,73 @@
+"""Tests of what needs no namespace: python3 -m unittest orchestrator.tests (in peers/)."""
+
+import io
+import unittest
+
+from . import build, cases, inside, stats, table
+
+
+class Stats(unittest.TestCase):
+    def test_a_ratio_is_of_medians_and_lies_in_its_interval(self):
+        found = stats.ratio([20.0, 22.0, 21.0], [10.0, 10.5, 99.0])
+        self.assertEqual(found["ratio"], 2.0)
+        self.assertLessEqual(found["low"], 2.0)
+        self.assertGreaterEqual(found["high"], 2.0)
+        self.assertLess(found["low"], 0.3)
+
+    def test_nothing_is_said_without_values(self):
+        self.assertIsNone(stats.ratio([], [1.0]))
+        self.assertIsNone(stats.ratio([1.0], [0.0]))
+
+
+class Table(unittest.TestCase):
+    RUNS = [
+        {"round": 1, "workload": "memory-rr", "contender": "millstream", "ns_each": 300.0},
+        {"round": 2, "workload": "memory-rr", "contender": "millstream", "ns_each": 400.0},
+        {"round": 1, "workload": "memory-rr", "contender": "smoltcp", "ns_each": 700.0},
+        {"round": 2, "workload": "memory-rr", "contender": "smoltcp", "error": "fell over"},
+    ]
+
+    def test_rows_have_ratios_and_name_failed_runs(self):
+        ours, theirs = table.rows(self.RUNS)
+        self.assertEqual(ours["metrics"]["ns_each"]["median"], 350.0)
+        self.assertNotIn("millstream", ours["metrics"]["ns_each"])
+        self.assertEqual(theirs["metrics"]["ns_each"]["millstream"]["ratio"], 0.5)
+        self.assertEqual(theirs["notes"], ["1 of 2 runs failed: fell over"])
+        out = io.StringIO()
+        table.print_all([ours, theirs], out)
+        self.assertIn("350 (300–400)", out.getvalue())
+        self.assertIn("0.50 (0.43–0.57)", out.getvalue())
+
+
+class Cases(unittest.TestCase):
+    def test_every_workload_has_millstream_once_and_every_program_is_known(self):
+        seen = {}
+        for case in cases.all_cases():
+            self.assertIn(case.program, build.PROGRAMS)
+            key = (case.workload, case.contender)
+            seen[key] = seen.get(key, 0) + 1
+        self.assertEqual(set(seen.values()), {1})
+        for workload, _ in seen:
+            self.assertIn((workload, "millstream"), seen)
+
+
+class Proof(unittest.TestCase):
+    JOB = {"kind": "tap", "role": "send", "offload": False}
+
+    def measured(self, carried, packets):
+        return {"bytes": 1_000_000_000, "device": "ms-tap", "rx_bytes": carried, "rx_packets": packets}
+
+    def test_another_path_is_found_out(self):
+        self.assertEqual(inside.proof(self.JOB, self.measured(1_040_000_000, 700_000)), [])
+        for carried, packets in ((0, 0), (500_000_000, 400_000), (1_300_000_000, 900_000), (1_030_000_000, 20_000)):
+            with self.assertRaises(inside.Failed):
+                inside.proof(self.JOB, self.measured(carried, packets))
+
+    def test_offload_without_super_segments_is_noted(self):
+        job = dict(self.JOB, offload=True)
+        self.assertEqual(inside.proof(job, self.measured(1_010_000_000, 20_000)), [])
+        self.assertTrue(inside.proof(job, self.measured(1_040_000_000, 700_000)))
+
+
+if __name__ == "__main__":
+    unittest.main()
