@@ -103,6 +103,9 @@ pub const QUIET_SWEEP: usize = 256;
 /// See [`QUIET_SWEEP`].
 pub const QUIET_SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
+/// Unseen news of sockets that are gone, beside twice as many as there are sockets, before they are forgotten.
+pub const EVENTS_UNTRIMMED: usize = 1024;
+
 /// TIME-WAIT ends at multiples of this.
 pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);
 

@@ -25,17 +25,35 @@ const LEVELS: usize = 8;
 const HORIZON_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
 const NIL: u32 = u32::MAX;
-const UNARMED: u16 = u16::MAX;
+const UNARMED: u16 = 1023;
 
+/// Deadline in ticks and, in its lowest bits, the bucket.
 #[derive(Clone, Copy)]
 struct Node {
-    deadline: u64, // ticks
+    due: u64,
     next: u32,
     prev: u32,
-    bucket: u16,
 }
 
-const IDLE: Node = Node { deadline: 0, next: NIL, prev: NIL, bucket: UNARMED };
+const BUCKET_BITS: u32 = 10;
+const IDLE: Node = Node { due: UNARMED as u64, next: NIL, prev: NIL };
+
+impl Node {
+    #[inline]
+    fn deadline(self) -> u64 {
+        self.due >> BUCKET_BITS
+    }
+
+    #[inline]
+    fn bucket(self) -> u16 {
+        (self.due & ((1 << BUCKET_BITS) - 1)) as u16
+    }
+
+    #[inline]
+    fn is_armed(self) -> bool {
+        self.bucket() != UNARMED
+    }
+}
 
 /// Timers by number. See the module text.
 pub struct Wheel {
@@ -54,8 +72,14 @@ impl Wheel {
 
     /// An empty wheel standing at `now`.
     pub fn new(now: Instant) -> Self {
+        Self::with_capacity(now, 0)
+    }
+
+    /// An empty wheel standing at `now`, with room for timers numbered below `count`: address space, which
+    /// becomes memory only where timers are.
+    pub fn with_capacity(now: Instant, count: usize) -> Self {
         Self {
-            nodes: Vec::new(),
+            nodes: Vec::with_capacity(count),
             heads: [[NIL; SLOTS]; LEVELS],
             occupied: [0; LEVELS],
             earliest: [[u64::MAX; SLOTS]; LEVELS],
@@ -82,7 +106,7 @@ impl Wheel {
     #[inline]
     pub fn covers(&self, id: u32, deadline: Instant) -> bool {
         match self.nodes.get(id as usize) {
-            Some(node) => node.bucket != UNARMED && node.deadline <= ticks_up(deadline),
+            Some(node) => node.is_armed() && node.deadline() <= ticks_up(deadline),
             None => false,
         }
     }
@@ -92,8 +116,9 @@ impl Wheel {
     pub fn arm(&mut self, id: u32, deadline: Instant) {
         self.reserve(id as usize + 1);
         let ticks = ticks_up(deadline);
-        if self.nodes[id as usize].bucket != UNARMED {
-            if self.nodes[id as usize].deadline == ticks {
+        let node = self.nodes[id as usize];
+        if node.is_armed() {
+            if node.deadline() == ticks {
                 return;
             }
             self.unlink(id);
@@ -103,7 +128,7 @@ impl Wheel {
 
     /// Disarms timer `id`; nothing happens when it is not armed.
     pub fn cancel(&mut self, id: u32) {
-        if self.nodes.get(id as usize).is_some_and(|node| node.bucket != UNARMED) {
+        if self.nodes.get(id as usize).is_some_and(|node| node.is_armed()) {
             self.unlink(id);
         }
     }
@@ -126,7 +151,7 @@ impl Wheel {
                     return true;
                 }
                 let id = self.heads[level][slot];
-                let deadline = self.nodes[id as usize].deadline;
+                let deadline = self.nodes[id as usize].deadline();
                 self.unlink(id);
                 if deadline <= self.elapsed {
                     fired += 1;
@@ -177,8 +202,9 @@ impl Wheel {
         let level = (((63 - differing.leading_zeros()) / SLOT_BITS) as usize).min(LEVELS - 1);
         let slot = ((ticks >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1)) as usize;
         let head = self.heads[level][slot];
+        let bucket = (level * SLOTS + slot) as u64;
         self.nodes[id as usize] =
-            Node { deadline: ticks, next: head, prev: NIL, bucket: (level * SLOTS + slot) as u16 };
+            Node { due: ticks << BUCKET_BITS | bucket, next: head, prev: NIL };
         if head != NIL {
             self.nodes[head as usize].prev = id;
         }
@@ -190,8 +216,9 @@ impl Wheel {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Node { next, prev, bucket, .. } = self.nodes[id as usize];
-        let (level, slot) = (bucket as usize / SLOTS, bucket as usize % SLOTS);
+        let node = self.nodes[id as usize];
+        let (bucket, Node { next, prev, .. }) = (usize::from(node.bucket()), node);
+        let (level, slot) = (bucket / SLOTS, bucket % SLOTS);
         if next != NIL {
             self.nodes[next as usize].prev = prev;
         }

@@ -91,7 +91,6 @@ impl Connection {
         }
         snd.wl1 = seg_start;
         snd.wl2 = ack;
-        snd.wnd = window;
         snd.max_wnd = snd.max_wnd.max(window);
         let had_room = snd.edge > snd.nxt;
         snd.edge = ack + window;

@@ -68,8 +68,9 @@ pub enum MtuProbing {
     Always,
 }
 
-/// Parameters of a connection. `Default` suits a host on a 1,500-byte link.
-#[derive(Clone, Debug)]
+/// Parameters of a connection. `Default` suits a host on a 1,500-byte link. Connections that have the same share
+/// one: they are given an `Arc` of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Largest payload of a segment without options, from the link's MTU: offered to the peer and bounding what is sent.
     pub mss: u16,

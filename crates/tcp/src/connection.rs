@@ -1,12 +1,13 @@
 //! The connection: its parts, how it begins, and how a segment finds the code for its state.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet, Pool, QueueLimits};
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::config::{Config, FourTuple};
-use crate::congestion::{Congestion, Window};
+use crate::congestion::{Congestion, CongestionKind, Window};
 use crate::ecn::Ecn;
 use crate::error::ConnError;
 use crate::info::Counters;
@@ -28,7 +29,8 @@ use crate::timers::{Deadline, Expiry, Timers};
 /// [`next_deadline`](Self::next_deadline).
 pub struct Connection {
     pub(crate) tuple: FourTuple,
-    pub(crate) config: Config,
+    /// Shared with others; what a connection changes of it, it copies first.
+    pub(crate) config: Arc<Config>,
     pub(crate) state: State,
     /// Both directions were closed by the application: nobody will read (RFC 9293 3.6.1).
     pub(crate) orphaned: bool,
@@ -80,8 +82,7 @@ pub(crate) struct SendSide {
     pub(crate) nxt: u64,
     /// Right edge of the peer's window, as an offset.
     pub(crate) edge: u64,
-    /// Window the peer last advertised, and the largest ever.
-    pub(crate) wnd: u64,
+    /// The largest window that the peer ever advertised.
     pub(crate) max_wnd: u64,
     /// Sequence and acknowledgement of the last window update (RFC 9293: SND.WL1, SND.WL2).
     pub(crate) wl1: u64,
@@ -92,7 +93,6 @@ pub(crate) struct SendSide {
     pub(crate) fin_queued: bool,
     /// A SYN or SYN-ACK is to be sent.
     pub(crate) syn_due: bool,
-    pub(crate) syn_sent_at: Instant,
     pub(crate) syn_retransmits: u8,
     /// End of the last segment sent that was not full (Minshall).
     pub(crate) small_end: u64,
@@ -100,7 +100,6 @@ pub(crate) struct SendSide {
     pub(crate) mss: u32,
     /// What the peer's SYN allows, options not taken off.
     pub(crate) peer_mss: u16,
-    pub(crate) limit_bytes: usize,
     /// The application was refused, or served short, for want of room.
     pub(crate) starved: bool,
     pub(crate) last_sent_at: Instant,
@@ -108,9 +107,11 @@ pub(crate) struct SendSide {
     pub(crate) probe: Probe,
     /// Window probes or keep-alive probes without an answer.
     pub(crate) probes_unanswered: u8,
-    /// When the oldest outstanding byte began to wait, for the user timeout.
+    /// When the oldest outstanding byte began to wait, for the user timeout; of a SYN also for its round trip.
     pub(crate) waiting_since: Deadline,
     pub(crate) cwnd_limited: bool,
+    /// Small segments may wait for outstanding ones.
+    pub(crate) nagle: bool,
     pub(crate) nagle_held: bool,
     pub(crate) frames_wanted: bool,
 }
@@ -147,7 +148,8 @@ pub(crate) struct ReceiveSide {
     /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
     pub(crate) acked: u64,
     pub(crate) ack: AckState,
-    pub(crate) dsack: Option<(u64, u64)>,
+    /// What arrived twice and is to be reported; empty: nothing.
+    pub(crate) dsack: Duplicate,
     /// Largest segment payload seen: what "full-sized" means for the ACK policy.
     pub(crate) mss_estimate: u32,
     pub(crate) tune: crate::window::AutoTune,
@@ -157,6 +159,28 @@ pub(crate) struct ReceiveSide {
 
 /// No FIN was seen: as if it came at the end of all sequence space.
 pub(crate) const NO_FIN: u64 = u64::MAX;
+
+/// A range that arrived twice, to be reported once; empty when there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Duplicate {
+    start: u64,
+    end: u64,
+}
+
+impl Duplicate {
+    pub(crate) fn is_some(self) -> bool {
+        self.start != self.end
+    }
+
+    pub(crate) fn set(&mut self, (start, end): (u64, u64)) {
+        *self = Duplicate { start, end };
+    }
+
+    pub(crate) fn take(&mut self) -> Option<(u64, u64)> {
+        let Duplicate { start, end } = std::mem::take(self);
+        (start != end).then_some((start, end))
+    }
+}
 
 /// What is owed to the peer in ACKs.
 #[derive(Clone, Copy, Debug)]
@@ -173,13 +197,15 @@ impl Connection {
     /// Opens a connection: SYN-SENT, the SYN is due. `isn` must be hard to guess (see [`crate::isn`]);
     /// `ts_offset` is added to the timestamp clock.
     pub fn connect(
-        config: Config,
+        config: impl Into<Arc<Config>>,
         tuple: FourTuple,
         isn: SeqNumber,
         ts_offset: u32,
         now: Instant,
     ) -> Connection {
-        let mut connection = Connection::new(config, tuple, isn, ts_offset, now);
+        let config = config.into();
+        let kind = config.congestion;
+        let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
         connection.state = State::SynSent;
         connection.snd.syn_due = true;
         connection
@@ -187,14 +213,29 @@ impl Connection {
 
     /// Answers a SYN that a listener accepts: SYN-RECEIVED, the SYN-ACK is due.
     pub fn accept(
-        config: Config,
+        config: impl Into<Arc<Config>>,
         tuple: FourTuple,
         isn: SeqNumber,
         ts_offset: u32,
         syn: &TcpHeader,
         now: Instant,
     ) -> Connection {
-        let mut connection = Connection::new(config, tuple, isn, ts_offset, now);
+        let config = config.into();
+        let kind = config.congestion;
+        Connection::accept_with(config, kind, tuple, (isn, ts_offset), syn, now)
+    }
+
+    /// The same with another congestion control. One that only answers a SYN, and is not kept, needs none that
+    /// takes memory.
+    pub(crate) fn accept_with(
+        config: Arc<Config>,
+        kind: CongestionKind,
+        tuple: FourTuple,
+        (isn, ts_offset): (SeqNumber, u32),
+        syn: &TcpHeader,
+        now: Instant,
+    ) -> Connection {
+        let mut connection = Connection::new(config, kind, tuple, isn, ts_offset, now);
         connection.state = State::SynReceived;
         connection.passive = true;
         connection.take_syn(now, syn);
@@ -203,7 +244,8 @@ impl Connection {
     }
 
     fn new(
-        config: Config,
+        config: Arc<Config>,
+        congestion: CongestionKind,
         tuple: FourTuple,
         isn: SeqNumber,
         ts_offset: u32,
@@ -233,7 +275,6 @@ impl Connection {
                 una: 0,
                 nxt: 0,
                 edge: 1,
-                wnd: 0,
                 max_wnd: 0,
                 wl1: 0,
                 wl2: 0,
@@ -241,12 +282,10 @@ impl Connection {
                 queue_base: 1,
                 fin_queued: false,
                 syn_due: false,
-                syn_sent_at: now,
                 syn_retransmits: 0,
                 small_end: 0,
                 mss,
                 peer_mss: default_mss,
-                limit_bytes: send,
                 starved: false,
                 last_sent_at: now,
                 ts_offset,
@@ -254,6 +293,7 @@ impl Connection {
                 probes_unanswered: 0,
                 waiting_since: Deadline::NONE,
                 cwnd_limited: false,
+                nagle: config.nagle,
                 nagle_held: false,
                 frames_wanted: false,
             },
@@ -275,7 +315,7 @@ impl Connection {
                 ts_recent_at: now,
                 acked: 0,
                 ack: AckState { now: false, pending_bytes: 0, quick: limits::QUICK_ACK_SEGMENTS },
-                dsack: None,
+                dsack: Duplicate::default(),
                 mss_estimate: mss,
                 tune: crate::window::AutoTune::new(now),
                 challenge_second: 0,
@@ -287,10 +327,7 @@ impl Connection {
                 ssthresh_bytes: u64::MAX,
                 mss_bytes: mss,
             },
-            congestion: Congestion::new(
-                config.congestion,
-                u64::from(isn.0) << 32 | u64::from(ts_offset),
-            ),
+            congestion: Congestion::new(congestion, u64::from(isn.0) << 32 | u64::from(ts_offset)),
             recovery: Recovery::new(),
             ecn: Ecn::default(),
             board: Scoreboard::new(isn.0 ^ ts_offset),
@@ -342,6 +379,12 @@ impl Connection {
     /// The two ends.
     pub fn tuple(&self) -> FourTuple {
         self.tuple
+    }
+
+    /// The two ends, where they are.
+    #[inline]
+    pub fn ends(&self) -> &FourTuple {
+        &self.tuple
     }
 
     /// Why the connection ended, if not in order.
@@ -472,4 +515,4 @@ pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
 
 // An idle connection is this and, once `compact` was called, nothing on the heap but counters of trouble: it
 // leaves room for what its owner knows about it within 1 KiB.
-const _: () = assert!(size_of::<Connection>() <= 984);
+const _: () = assert!(size_of::<Connection>() <= 888);

@@ -1,6 +1,7 @@
 //! What a listener keeps of a SYN until its handshake is done: a few bytes instead of a connection.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
@@ -9,6 +10,7 @@ use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
+use crate::timers::Deadline;
 
 /// The SYN carried no window shift.
 const NO_SHIFT: u8 = u8::MAX;
@@ -102,27 +104,28 @@ impl HalfOpen {
     /// The SYN-ACK, as sent at `now`.
     pub fn syn_ack(
         &self,
-        config: &Config,
+        config: &Arc<Config>,
         tuple: FourTuple,
         ts_offset: u32,
         now: Instant,
     ) -> TcpHeader {
         // whichever control it will have: this one takes no memory
-        let config = Config { congestion: CongestionKind::NewReno, ..config.clone() };
-        self.begun(config, tuple, ts_offset, now).1
+        self.begun(Arc::clone(config), CongestionKind::NewReno, tuple, ts_offset, now).1
     }
 
     /// The connection as it stands after the SYN-ACK. Give it the segment that came with
     /// [`on_segment`](Connection::on_segment) next.
     pub fn connection(
         &self,
-        config: Config,
+        config: impl Into<Arc<Config>>,
         tuple: FourTuple,
         ts_offset: u32,
         now: Instant,
     ) -> Connection {
-        let mut connection = self.begun(config, tuple, ts_offset, now).0;
-        connection.snd.syn_sent_at = self.sent_at;
+        let config = config.into();
+        let kind = config.congestion;
+        let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
+        connection.snd.waiting_since = Deadline::at(self.sent_at);
         connection.snd.syn_retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
         if self.bits & NOT_CAPABLE != 0 {
             connection.ecn_take_syn_again(&TcpHeader::default());
@@ -132,13 +135,15 @@ impl HalfOpen {
 
     fn begun(
         &self,
-        config: Config,
+        config: Arc<Config>,
+        kind: CongestionKind,
         tuple: FourTuple,
         ts_offset: u32,
         now: Instant,
     ) -> (Connection, TcpHeader) {
         let syn = self.syn(&tuple);
-        let mut connection = Connection::accept(config, tuple, self.iss, ts_offset, &syn, now);
+        let mut connection =
+            Connection::accept_with(config, kind, tuple, (self.iss, ts_offset), &syn, now);
         let syn_ack = connection.syn_ack(now);
         (connection, syn_ack)
     }

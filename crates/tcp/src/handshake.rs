@@ -37,9 +37,8 @@ impl Connection {
             snd.peer_mss = mss.max(MIN_MSS_BYTES);
         }
         // RFC 7323 2.2: the window of a SYN is never scaled
-        snd.wnd = u64::from(syn.window);
-        snd.max_wnd = snd.wnd;
-        snd.edge = 1 + snd.wnd;
+        snd.max_wnd = u64::from(syn.window);
+        snd.edge = 1 + snd.max_wnd;
         snd.wl1 = 0;
         snd.wl2 = 0;
         self.ecn_take_syn(syn);
@@ -127,9 +126,8 @@ impl Connection {
             return false;
         }
         self.snd.una = 1;
-        self.snd.wnd = u64::from(header.window) << self.negotiated.snd_shift;
-        self.snd.max_wnd = self.snd.wnd;
-        self.snd.edge = 1 + self.snd.wnd;
+        self.snd.max_wnd = u64::from(header.window) << self.negotiated.snd_shift;
+        self.snd.edge = 1 + self.snd.max_wnd;
         self.snd.wl1 = start.max(0) as u64;
         self.snd.wl2 = 1;
         self.establish(now, header);
@@ -140,11 +138,12 @@ impl Connection {
         self.state = State::Established;
         self.snd.syn_due = false;
         self.timers.stop_retransmit();
-        self.snd.waiting_since = Deadline::NONE;
-        if self.snd.syn_sent_at == Instant::ZERO {
+        let waiting_since = std::mem::replace(&mut self.snd.waiting_since, Deadline::NONE).get();
+        if waiting_since.is_none() {
             // from a cookie: nobody knows
         } else if self.snd.syn_retransmits == 0 {
-            self.rtt.sample(now, now.saturating_duration_since(self.snd.syn_sent_at), 1);
+            let sent_at = waiting_since.unwrap_or(now);
+            self.rtt.sample(now, now.saturating_duration_since(sent_at), 1);
         } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
             // RFC 7323 4.1: the echo tells which of the SYNs was answered
             self.rtt.sample(now, rtt, 1);

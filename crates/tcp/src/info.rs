@@ -271,7 +271,7 @@ impl Connection {
             notsent_bytes: self.data_end().saturating_sub(snd.nxt.max(1)),
             send_queue_bytes: snd.queue.len() as u64,
             send_queue_held_bytes: snd.queue.held_bytes(),
-            send_limit_bytes: snd.limit_bytes,
+            send_limit_bytes: snd.queue.limit(),
             recv_queue_bytes: rcv.queue.len() as u64,
             recv_queue_held_bytes: rcv.queue.held_bytes() + ooo_held,
             recv_limit_bytes: rcv.limit_bytes,

@@ -2,6 +2,7 @@
 //! of RFC 4821 and RFC 8899 where no ICMP message comes).
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use millstream_packet::Instant;
 
@@ -30,7 +31,7 @@ impl Connection {
         let raise_at = now + Duration::from_secs(MTU_RAISE_S);
         let before = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss);
         self.counters.rare().path_limit = Some(PathLimit { mss: before, raise_at });
-        self.config.mss = mss;
+        Arc::make_mut(&mut self.config).mss = mss;
         if self.state.is_synchronized() {
             self.set_mss();
         }
@@ -68,7 +69,7 @@ impl Connection {
         let Some(limit) = self.counters.path_limit() else { return };
         if now >= limit.raise_at && self.recovery.phase == Phase::Open {
             self.counters.rare().path_limit = None;
-            self.config.mss = limit.mss;
+            Arc::make_mut(&mut self.config).mss = limit.mss;
             self.set_mss();
         }
     }

@@ -10,6 +10,7 @@
 //! Sizes count like the MSS option: payload and TCP options.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::SeqNumber;
@@ -99,7 +100,7 @@ impl Connection {
             };
             self.counters.rare().path_search = Some(search);
         }
-        self.config.mss = mss;
+        Arc::make_mut(&mut self.config).mss = mss;
         self.set_mss();
     }
 
@@ -183,7 +184,7 @@ impl Connection {
         if whole {
             self.counters.rare().path_search = None;
         }
-        self.config.mss = size;
+        Arc::make_mut(&mut self.config).mss = size;
         self.set_mss();
     }
 

@@ -233,7 +233,7 @@ impl Connection {
             && span.data_end <= self.rcv.nxt as i64
         {
             // RFC 2883 section 4: the duplicate is reported in the next ACK
-            self.rcv.dsack = Some((span.start as u64, span.data_end as u64));
+            self.rcv.dsack.set((span.start as u64, span.data_end as u64));
             self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         }
     }
@@ -258,7 +258,7 @@ impl Connection {
         if start < nxt {
             let known = ((nxt - start) as usize).min(packet.len());
             if self.negotiated.sack && start > 0 {
-                self.rcv.dsack = Some((start as u64, start as u64 + known as u64));
+                self.rcv.dsack.set((start as u64, start as u64 + known as u64));
             }
             packet.trim_front(known);
             start = nxt;
@@ -399,8 +399,8 @@ impl Connection {
             self.counters.rare().memory_drops += 1;
         }
         self.put_aside_reassembly();
-        if self.negotiated.sack && outcome.duplicate.is_some() {
-            self.rcv.dsack = outcome.duplicate;
+        if let Some(duplicate) = outcome.duplicate.filter(|_| self.negotiated.sack) {
+            self.rcv.dsack.set(duplicate);
         }
     }
 

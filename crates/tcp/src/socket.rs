@@ -1,5 +1,7 @@
 //! What the application may call.
 
+use std::sync::Arc;
+
 use millstream_packet::{Instant, Packet, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
@@ -34,7 +36,7 @@ impl Connection {
         if written > 0 {
             return Ok(written);
         }
-        let full = self.snd.queue.held_bytes() >= self.snd.limit_bytes / 2;
+        let full = self.snd.queue.held_bytes() >= self.snd.queue.limit() / 2;
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
     }
 
@@ -186,12 +188,13 @@ impl Connection {
 
     /// Small segments are sent at once (true) or may wait for outstanding ones (false).
     pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.config.nagle = !nodelay;
+        self.snd.nagle = !nodelay;
     }
 
-    /// Starts, changes or stops keep-alive probes.
+    /// Starts, changes or stops keep-alive probes. The connection then has a configuration of its own, as after
+    /// [`set_buffers`](Self::set_buffers).
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
-        self.config.keepalive = keepalive;
+        Arc::make_mut(&mut self.config).keepalive = keepalive;
         self.timers.keepalive = crate::timers::Deadline::NONE;
         self.touch_keepalive(self.clock);
     }
@@ -201,16 +204,17 @@ impl Connection {
     pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
         let least = crate::limits::BUFFER_MIN_BYTES;
         if let Some(bytes) = recv_bytes {
-            self.config.recv_buffer_bytes = bytes.max(least);
+            let config = Arc::make_mut(&mut self.config);
+            config.recv_buffer_bytes = bytes.max(least);
+            config.auto_tune = false;
             self.rcv.limit_bytes = bytes.max(least);
             self.rcv.queue.set_limit(2 * bytes.max(least));
-            self.config.auto_tune = false;
         }
         if let Some(bytes) = send_bytes {
-            self.config.send_buffer_bytes = bytes.max(least);
-            self.snd.limit_bytes = bytes.max(least);
+            let config = Arc::make_mut(&mut self.config);
+            config.send_buffer_bytes = bytes.max(least);
+            config.auto_tune = false;
             self.snd.queue.set_limit(bytes.max(least));
-            self.config.auto_tune = false;
         }
     }
 

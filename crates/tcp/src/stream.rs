@@ -30,6 +30,12 @@ impl StreamQueue {
         }
     }
 
+    /// Most memory that it holds.
+    #[inline]
+    pub(crate) fn limit(&self) -> usize {
+        self.high_bytes
+    }
+
     /// Gives the memory back if nothing is queued.
     pub(crate) fn release(&mut self) {
         if self.is_empty() {

@@ -13,6 +13,7 @@
 
 use core::hash::Hasher;
 use core::time::Duration;
+use std::sync::Arc;
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
@@ -23,6 +24,7 @@ use crate::config::{Config, FourTuple};
 use crate::connection::Connection;
 use crate::isn::hash_tuple;
 use crate::limits::{DEFAULT_MSS_V4_BYTES, DEFAULT_MSS_V6_BYTES, MIN_MSS_BYTES};
+use crate::timers::Deadline;
 
 /// A cookie is good in the period it was made in and in the next.
 const PERIOD_S: u64 = 64;
@@ -53,7 +55,7 @@ impl SynCookies {
     /// [`accept`](Self::accept) will be called with. A cookie lives for one to two periods of 64 s.
     pub fn answer(
         &self,
-        config: &Config,
+        config: &Arc<Config>,
         tuple: FourTuple,
         ts_offset: u32,
         syn: &TcpHeader,
@@ -73,8 +75,9 @@ impl SynCookies {
         }
         let isn = SeqNumber(self.make(&tuple, syn.seq, period(now), index as u32));
         // whichever control it will have: this one takes no memory
-        let config = Config { congestion: CongestionKind::NewReno, ..config.clone() };
-        let mut answer = Connection::accept(config, tuple, isn, ts_offset, &syn, now).syn_ack(now);
+        let (config, kind) = (Arc::clone(config), CongestionKind::NewReno);
+        let mut answer =
+            Connection::accept_with(config, kind, tuple, (isn, ts_offset), &syn, now).syn_ack(now);
         if let Some(timestamps) = answer.options.timestamps {
             let shift = syn.options.window_scale.filter(|_| answer.options.window_scale.is_some());
             let bits = shift.map_or(NO_SHIFT, |shift| u32::from(shift.min(14)))
@@ -94,7 +97,7 @@ impl SynCookies {
     /// [`on_segment`](Connection::on_segment) next.
     pub fn accept(
         &self,
-        config: Config,
+        config: impl Into<Arc<Config>>,
         tuple: FourTuple,
         ts_offset: u32,
         segment: &TcpHeader,
@@ -106,6 +109,7 @@ impl SynCookies {
         }
         let (isn, irs) = (segment.ack - 1, segment.seq - 1);
         let index = self.check(&tuple, irs, isn.0, period(now))?;
+        let config = config.into();
         let mut syn = TcpHeader {
             src_port: segment.src_port,
             dst_port: segment.dst_port,
@@ -127,7 +131,7 @@ impl SynCookies {
         let mut connection = Connection::accept(config, tuple, isn, ts_offset, &syn, now);
         connection.syn_ack(now);
         // when it was sent is not known, so it measures no round trip
-        connection.snd.syn_sent_at = Instant::ZERO;
+        connection.snd.waiting_since = Deadline::NONE;
         Some(connection)
     }
 

@@ -187,7 +187,6 @@ impl Connection {
         self.initial_window();
         if self.snd.nxt == 0 {
             self.snd.nxt = 1 + u64::from(payload_len);
-            self.snd.syn_sent_at = now;
             self.counters.bytes_sent += u64::from(payload_len);
         } else {
             self.counters.retransmits += 1;
@@ -267,7 +266,7 @@ impl Connection {
 
     /// Bytes of SACK option that the next header will carry.
     fn sack_option_len(&self) -> u32 {
-        if !self.negotiated.sack || self.rcv.reassembly.is_none() && self.rcv.dsack.is_none() {
+        if !self.negotiated.sack || self.rcv.reassembly.is_none() && !self.rcv.dsack.is_some() {
             return 0;
         }
         let ranges = self.rcv.reassembly.as_ref().map_or(0, |r| r.ranges())
@@ -560,7 +559,7 @@ impl Connection {
     fn hold_small_tail(&mut self, len: u64, mss: u64) -> u64 {
         let tail = len % mss;
         let outstanding_small = self.snd.small_end > self.snd.una;
-        self.snd.nagle_held = tail > 0 && self.config.nagle && outstanding_small;
+        self.snd.nagle_held = tail > 0 && self.snd.nagle && outstanding_small;
         if self.snd.nagle_held { len - tail } else { len }
     }
 

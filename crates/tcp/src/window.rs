@@ -176,7 +176,7 @@ impl Connection {
 
     /// Room for the application to write.
     pub(crate) fn has_room(&self) -> bool {
-        self.snd.queue.held_bytes() * 4 < self.snd.limit_bytes * 3
+        self.snd.queue.held_bytes() * 4 < self.snd.queue.limit() * 3
     }
 
     /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
@@ -188,7 +188,8 @@ impl Connection {
             return;
         }
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
-        if windows as usize <= self.snd.limit_bytes {
+        let limit = self.snd.queue.limit();
+        if windows as usize <= limit {
             return;
         }
         let least_ns = self.rtt.min_rtt().unwrap_or_default().as_nanos() as u64;
@@ -197,9 +198,8 @@ impl Connection {
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
         let wanted = windows.min(carried as u64 + TUNE_BASE_BYTES as u64) as usize;
         let most = self.tuned_at_most(self.config.send_buffer_bytes);
-        if wanted > self.snd.limit_bytes && self.snd.limit_bytes < most {
-            self.snd.limit_bytes = wanted.min(most);
-            self.snd.queue.set_limit(self.snd.limit_bytes);
+        if wanted > limit && limit < most {
+            self.snd.queue.set_limit(wanted.min(most));
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use millstream_packet::Instant;
 use millstream_route::LinkId;
-use millstream_tcp::{COOKIE_LIFETIME, Config, Connection, CookieMode, FourTuple, HalfOpen, State};
+use millstream_tcp::{COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
@@ -44,6 +44,7 @@ impl Engine {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = self.tcp.configs.shared(config);
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let ends = (&tuple, isn, ts_offset);
         if let Some(conn) = self.fast_open_admit(now, listener_slot, &config, ends, &syn, payload) {
@@ -91,6 +92,7 @@ impl Engine {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = self.tcp.configs.shared(config);
         if open.is_same_syn(&header) {
             self.out.stats.tcp_syn_acks_repeated += 1;
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
@@ -145,6 +147,7 @@ impl Engine {
             return Some(segment);
         };
         let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = self.tcp.configs.shared(config);
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let Some(mut conn) = self.tcp.cookies.accept(config, tuple, ts_offset, &header, now) else {
             listener.stats.cookies_refused += 1;
@@ -228,7 +231,8 @@ impl Engine {
             };
             let due = open.deadline();
             if let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) {
-                let config: Config = with_mss(listener.config.clone(), way.mtu, &tuple);
+                let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+                let config = self.tcp.configs.shared(config);
                 let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
                 let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
                 self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());

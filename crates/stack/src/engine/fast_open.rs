@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::Hasher;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet};
 use millstream_tcp::{
@@ -140,7 +141,8 @@ impl TcpTable {
     pub fn note_opened(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         let now = socket.conn.last_time();
-        self.fast_open.learn(now, socket.tuple.remote.ip(), &mut socket.conn);
+        let server = socket.conn.ends().remote.ip();
+        self.fast_open.learn(now, server, &mut socket.conn);
         if !socket.conn.is_early() && !self.fast_open.early.is_empty() {
             self.end_early(slot);
         }
@@ -155,7 +157,7 @@ impl Engine {
         &mut self,
         now: Instant,
         listener_slot: u32,
-        config: &Config,
+        config: &Arc<Config>,
         ends: (&FourTuple, SeqNumber, u32),
         syn: &TcpHeader,
         payload: Packet,
@@ -174,7 +176,7 @@ impl Engine {
             self.out.stats.tcp_fast_open_refused += 1;
             return None;
         }
-        let mut conn = Connection::accept(config.clone(), *tuple, isn, ts_offset, syn, now);
+        let mut conn = Connection::accept(Arc::clone(config), *tuple, isn, ts_offset, syn, now);
         if validity == FastOpenValidity::Previous {
             conn.give_cookie(keys.cookie(client));
         }

@@ -322,6 +322,22 @@ impl Engine {
         !self.events.is_empty()
     }
 
+    /// Forgets news of sockets that are gone, when they are many: an application that never asks for news has
+    /// at most twice as many waiting as it has sockets.
+    fn trim_events(&mut self) {
+        let Self { events, tcp, udp, icmp, .. } = self;
+        let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
+        if events.len() <= 2 * living + limits::EVENTS_UNTRIMMED {
+            return;
+        }
+        events.retain(|id| match id.kind() {
+            SocketKind::Tcp => tcp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
+            SocketKind::Listener => tcp.listeners.slots.get(id.slot()).is_some_and(|s| s.id == *id),
+            SocketKind::Udp => udp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
+            SocketKind::Icmp => icmp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
+        });
+    }
+
     /// Closes a socket of any kind.
     pub fn close(&mut self, id: SocketId) {
         match id.kind() {
@@ -348,8 +364,8 @@ impl Engine {
             SocketInfo {
                 id: socket.id,
                 kind: SocketKind::Tcp,
-                local: socket.tuple.local,
-                remote: Some(socket.tuple.remote),
+                local: socket.conn.ends().local,
+                remote: Some(socket.conn.ends().remote),
                 state: socket.conn.state().name(),
                 receive_queue: info.recv_queue_bytes as usize,
                 send_queue: info.send_queue_bytes as usize,

@@ -87,7 +87,7 @@ impl Engine {
         let slot = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
         let socket = self.tcp.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
         socket.listener = None;
-        Ok((socket.id, socket.tuple.remote))
+        Ok((socket.id, socket.conn.ends().remote))
     }
 
     /// Stops listening. Connections that nobody accepted are reset.
@@ -163,7 +163,7 @@ impl Engine {
         let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
         let hash = self.tcp.key.flow(&tuple);
         let isn = self.tcp.take_ends(hash, &tuple, now).ok_or(Error::AddrInUse)?;
-        let config = with_mss(config.clone(), way.mtu, &tuple);
+        let config = self.tcp.configs.shared(with_mss(config.clone(), way.mtu, &tuple));
         let fast_open = config.fast_open;
         let mut conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
@@ -275,7 +275,7 @@ impl Engine {
 
     /// Both ends of a connection.
     pub fn tcp_addresses(&mut self, id: SocketId) -> Result<FourTuple, Error> {
-        self.tcp.by_id(id).map(|(_, socket)| socket.tuple).ok_or(Error::NoSuchSocket)
+        self.tcp.by_id(id).map(|(_, socket)| socket.conn.tuple()).ok_or(Error::NoSuchSocket)
     }
 
     /// The connection's counters and estimates.

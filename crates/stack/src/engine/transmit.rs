@@ -22,7 +22,7 @@ use crate::stats::DropReason;
 pub(super) const TCP_HEADER_MAX_BYTES: usize = 60;
 
 /// What counts as a full segment on a link without segmentation offload.
-const WHOLE_MIN_BYTES: usize = 1460;
+const WHOLE_MIN_BYTES: u32 = 1460;
 
 /// How serving a connection ended.
 enum Served {
@@ -92,9 +92,10 @@ impl Engine {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
         socket.unflushed += written;
+        let whole = socket.whole as usize;
         let budget = match socket.conn.unacknowledged_bytes() > socket.unflushed {
-            true if socket.unflushed < socket.whole => return,
-            true => socket.unflushed - socket.whole + 1,
+            true if socket.unflushed < whole => return,
+            true => socket.unflushed - whole + 1,
             false => usize::MAX,
         };
         if self.push_left == 0 {
@@ -131,14 +132,14 @@ fn serve(
     let served = loop {
         let way = match socket.path.way(out.generations()) {
             Some(way) => Some(way),
-            None => out.find_path(now, &socket.tuple, socket.scope, &mut socket.path),
+            None => out.find_path(now, socket.conn.ends(), socket.scope, &mut socket.path),
         };
         let room = way.map_or(1, |way| out.room(now, way.link));
         if room == 0 {
             break Served::Blocked;
         }
-        let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, &socket.tuple));
-        socket.whole = (limits.super_segment_bytes as usize).max(WHOLE_MIN_BYTES);
+        let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, socket.conn.ends()));
+        socket.whole = limits.super_segment_bytes.max(WHOLE_MIN_BYTES);
         let made = match limits.payload {
             PayloadMode::CopyAndSum { headroom } if socket.path.template().is_some() => {
                 let worth = (budget - sent).div_ceil(socket.conn.mss() as usize);
@@ -163,7 +164,7 @@ fn serve(
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         match parts.is_empty() {
-            true => send_segment(out, now, way, &socket.tuple, &mut socket.path, segment),
+            true => send_segment(out, now, way, socket.conn.ends(), &mut socket.path, segment),
             false => out.send_parts(way, &mut socket.path, &segment, parts),
         }
         if sent >= budget || *left == 0 {

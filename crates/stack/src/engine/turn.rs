@@ -37,6 +37,7 @@ impl Engine {
         progress |= self.transmit(now);
         progress |= self.out.flush(now);
         self.out.stats.stages.mark(Stage::Egress, 0);
+        self.trim_events();
         if self.out.pool.growth_wanted() {
             let _ = self.out.pool.grow();
         }

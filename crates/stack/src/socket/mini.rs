@@ -36,7 +36,7 @@ impl<T> MiniTable<T> {
         Self {
             slots: Slab::new(limit),
             flows: FlowTable::new(limit),
-            wheel: Wheel::new(now),
+            wheel: Wheel::with_capacity(now, limit),
             oldest: NIL,
             newest: NIL,
         }

@@ -1,5 +1,6 @@
 //! What sockets are called and what happens to them.
 
+pub(crate) mod configs;
 pub mod icmp;
 pub mod listener;
 pub(crate) mod mini;
@@ -106,6 +107,16 @@ impl EventQueue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Forgets those of which `lives` says no.
+    pub(crate) fn retain(&mut self, lives: impl FnMut(&SocketId) -> bool) {
+        self.queue.retain(lives);
+        self.queue.shrink_to(2 * self.queue.len());
     }
 }
 

@@ -9,19 +9,19 @@ use millstream_tcp::isn::IsnGenerator;
 use millstream_tcp::{Connection, FourTuple, State, SynCookies, TimeWait};
 use millstream_wire::tcp::SeqNumber;
 
+use super::configs::Configs;
 use super::listener::{Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::fast_open::FastOpen;
 use crate::limits::{self, Limits};
-use crate::slab::Slab;
+use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::timer::Wheel;
 
 /// One connection with what the engine knows about it.
 pub(crate) struct TcpSocket {
     pub conn: Connection,
-    pub tuple: FourTuple,
     pub id: SocketId,
     pub hash: u32,
     /// The link that segments leave by, as far as the route does not say otherwise.
@@ -42,11 +42,19 @@ pub(crate) struct TcpSocket {
     pub path: crate::engine::path::Path,
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
     pub unflushed: usize,
-    /// When it was last served, and whether it stands in the list of those that may fall quiet.
-    pub moved_at: Instant,
-    pub in_quiet: bool,
-    pub whole: usize,
+    pub whole: u32,
 }
+
+/// What an idle connection takes, all tables included: the socket, its place among the slots, the flows (as many
+/// places as can be for one, the table's size being rounded up), the timers and the lists of slots. Nothing of
+/// it is elsewhere on the heap once it is quiet, but its share of a configuration, and counters of trouble.
+pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
+    + SLOT_OVERHEAD_BYTES
+    + FlowTable::ENTRY_BYTES
+    + Wheel::TIMER_BYTES
+    + 2 * size_of::<u32>()
+    + size_of::<bool>();
+const _: () = assert!(IDLE_CONNECTION_BYTES <= 1024);
 
 /// All connections and listeners.
 pub(crate) struct TcpTable {
@@ -66,10 +74,13 @@ pub(crate) struct TcpTable {
     /// Connections in TIME-WAIT that the application still holds.
     pub held_in_time_wait: usize,
     pub fast_open: FastOpen,
-    /// Slots of connections that moved and have not been found quiet since.
+    /// Slots of connections that moved and have not been found quiet since, each once.
     pub quiet: VecDeque<u32>,
+    /// By slot: it stands in that list, whoever has it now.
+    in_quiet: Vec<bool>,
     /// When that list is gone through next.
     pub quiet_due: Option<Instant>,
+    pub configs: Configs,
     /// The flow found last: segments come in runs.
     last: Option<(FourTuple, u32)>,
     port_key: HashKey,
@@ -86,7 +97,7 @@ impl TcpTable {
             key: HashKey(seed[2], seed[3]),
             listeners: Listeners::new(limits.listeners),
             dirty: VecDeque::new(),
-            wheel: Wheel::new(now),
+            wheel: Wheel::with_capacity(now, limits.connections),
             half_open: MiniTable::new(half_open, now),
             cookies: SynCookies::new(key_of(cookie_seed[0], cookie_seed[1])),
             isn: IsnGenerator::new(key_of(seed[0], seed[1])),
@@ -94,7 +105,9 @@ impl TcpTable {
             held_in_time_wait: 0,
             fast_open: FastOpen::new(key_of(cookie_seed[2], cookie_seed[3])),
             quiet: VecDeque::new(),
+            in_quiet: Vec::with_capacity(limits.connections),
             quiet_due: None,
+            configs: Configs::default(),
             last: None,
             port_key: HashKey(seed[4], seed[5]),
             port_counter: seed[5] as u32,
@@ -115,9 +128,9 @@ impl TcpTable {
     /// The same, for who knows the hash.
     pub fn find_hashed(&mut self, hash: u32, tuple: &FourTuple) -> Option<u32> {
         let sockets = &self.sockets;
-        let found = self
-            .flows
-            .find(hash, |slot| sockets.get(slot).is_some_and(|socket| socket.tuple == *tuple))?;
+        let found = self.flows.find(hash, |slot| {
+            sockets.get(slot).is_some_and(|socket| socket.conn.ends() == tuple)
+        })?;
         self.last = Some((*tuple, found));
         Some(found)
     }
@@ -133,7 +146,6 @@ impl TcpTable {
         let hash = self.key.flow(&tuple);
         let socket = TcpSocket {
             conn,
-            tuple,
             id: SocketId::new(SocketKind::Tcp, 0, 0),
             hash,
             scope,
@@ -146,8 +158,6 @@ impl TcpTable {
             half_open: false,
             path: Default::default(),
             unflushed: 0,
-            moved_at: Instant::ZERO,
-            in_quiet: false,
             whole: 1,
         };
         let slot = self.sockets.insert(socket).ok()?;
@@ -262,7 +272,7 @@ impl TcpTable {
     fn keep_waiting(&mut self, slot: u32) -> bool {
         let Some(socket) = self.sockets.get(slot) else { return false };
         let Some((wait, until)) = socket.conn.time_wait() else { return false };
-        let (tuple, hash) = (socket.tuple, socket.hash);
+        let (tuple, hash) = (socket.conn.tuple(), socket.hash);
         self.remove(slot);
         let full = self.time_wait.is_full();
         if full && let Some(oldest) = self.time_wait.oldest() {
@@ -306,10 +316,12 @@ impl TcpTable {
     /// The connection was served: it is looked at again when it may have fallen quiet.
     #[inline]
     pub fn note_moved(&mut self, slot: u32, now: Instant) {
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
-        socket.moved_at = now;
-        if !socket.in_quiet {
-            socket.in_quiet = true;
+        let at = slot as usize;
+        if self.in_quiet.len() <= at {
+            self.in_quiet.resize(at + 1, false);
+        }
+        if !self.in_quiet[at] {
+            self.in_quiet[at] = true;
             self.quiet.push_back(slot);
             self.quiet_due.get_or_insert(now + limits::QUIET_AFTER);
         }
@@ -322,18 +334,20 @@ impl TcpTable {
         let rest = self.quiet.len() - count;
         for _ in 0..count {
             let Some(slot) = self.quiet.pop_front() else { break };
-            let Some(socket) = self.sockets.get_mut(slot).filter(|socket| socket.in_quiet) else {
-                continue;
-            };
-            if now.saturating_duration_since(socket.moved_at) < limits::QUIET_AFTER {
+            self.in_quiet[slot as usize] = false;
+            let Some(socket) = self.sockets.get_mut(slot) else { continue };
+            if now.saturating_duration_since(socket.conn.last_time()) < limits::QUIET_AFTER {
+                self.in_quiet[slot as usize] = true;
                 self.quiet.push_back(slot);
                 continue;
             }
-            socket.in_quiet = false;
             socket.conn.compact();
             socket.path.forget();
         }
         let pause = if rest == 0 { limits::QUIET_AFTER } else { limits::QUIET_SWEEP_PAUSE };
+        if self.quiet.is_empty() {
+            self.quiet.shrink_to(limits::QUIET_SWEEP);
+        }
         self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
     }
 

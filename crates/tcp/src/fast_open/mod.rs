@@ -159,7 +159,7 @@ impl Connection {
         self.snd.una = ack;
         self.snd.nxt = ack;
         self.snd.wl2 = ack;
-        self.snd.edge = ack + self.snd.wnd;
+        self.snd.edge = ack + u64::from(syn_ack.window);
         self.counters.bytes_acked += taken;
         self.counters.delivered_bytes += taken;
         if sent > taken {

@@ -38,7 +38,7 @@ fn is_what_a_whole_connection_would_be() {
         };
         let (mut opener, syn) = syn_of(&config, v6, &pool);
         let entry = HalfOpen::new(&syn, SeqNumber(77), at(1));
-        let answer = entry.syn_ack(&Config::default(), tuple(1, v6), 9, at(1));
+        let answer = entry.syn_ack(&Config::default().into(), tuple(1, v6), 9, at(1));
         let mut whole =
             Connection::accept(Config::default(), tuple(1, v6), SeqNumber(77), 9, &syn, at(1));
         let expected = whole.poll_transmit(at(1), &pool, &LIMITS).expect("SYN-ACK").header;
@@ -79,7 +79,7 @@ fn a_repeated_syn_measures_no_round_trip_and_may_take_ecn_back() {
     let mut entry = HalfOpen::new(&syn, SeqNumber(1), at(0));
     assert!(!entry.is_same_syn(&TcpHeader { seq: syn.seq + 1, ..syn }));
     assert!(entry.is_same_syn(&TcpHeader { flags: TcpFlags::SYN, ..syn }));
-    let answer = entry.syn_ack(&config, tuple(1, false), 9, at(1000));
+    let answer = entry.syn_ack(&config.clone().into(), tuple(1, false), 9, at(1000));
     opener.on_segment(at(1001), &answer, None, 0, &pool);
     let ack = opener.poll_transmit(at(1001), &pool, &LIMITS).expect("ACK").header;
     let mut taken = entry.connection(config, tuple(1, false), 9, at(1002));

@@ -24,7 +24,7 @@ fn shake(config: &Config, v6: bool, now: Instant) -> (Connection, TcpHeader, Tcp
     let mut opener = Connection::connect(config.clone(), tuple(0, v6), SeqNumber(700), 5, now);
     let syn = opener.poll_transmit(now, &pool, &LIMITS).expect("SYN").header;
     let cookies = SynCookies::new([3; 16]);
-    let answer = cookies.answer(&Config::default(), tuple(1, v6), 9000, &syn, now);
+    let answer = cookies.answer(&Config::default().into(), tuple(1, v6), 9000, &syn, now);
     assert_eq!((answer.flags.syn(), answer.flags.ack(), answer.ack.0), (true, true, 701));
     opener.on_segment(now, &answer, None, 0, &pool);
     assert_eq!(opener.state(), State::Established);

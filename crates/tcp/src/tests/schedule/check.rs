@@ -120,7 +120,7 @@ impl World<'_> {
         check_timers(connection);
         let limit = connection.config.recv_buffer_bytes.max(connection.rcv.limit_bytes);
         side.watch.recv_limit = side.watch.recv_limit.max(limit).max(BUFFER_MIN_BYTES);
-        side.watch.send_limit = side.watch.send_limit.max(connection.snd.limit_bytes);
+        side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue.limit());
         check_memory(connection, side.watch.recv_limit, side.watch.send_limit);
         check_sender(connection);
         check_receiver(connection);

@@ -173,7 +173,7 @@ impl World<'_> {
         let syn = header.flags.syn() && !header.flags.ack() && !header.flags.rst();
         let side = &mut self.sides[to];
         if syn && self.plan.open == Open::Cookie {
-            let answer = self.cookies.answer(config, ends, end.isn, header, now);
+            let answer = self.cookies.answer(&config.clone().into(), ends, end.isn, header, now);
             side.watch.heard_syn(header, answer.seq);
             side.watch.sent_syn(&answer);
             self.launch(to, answer, None, 0);
