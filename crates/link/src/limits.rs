@@ -1,5 +1,7 @@
 //! Every limit of this crate, in one place.
 
+use std::time::Duration;
+
 /// Largest link header any link here puts before the IP header: Ethernet with one VLAN tag.
 pub const LINK_HEADER_BYTES: usize = 18;
 
@@ -62,6 +64,9 @@ pub const XDP_RING: u32 = 2048;
 
 /// Room that the kernel leaves before a frame received by AF_XDP.
 pub const XDP_HEADROOM_BYTES: usize = 256;
+
+/// How long an AF_XDP link without a frame to receive into waits before it asks the pool again.
+pub const XDP_DRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest block of a capture that is read.
 pub const CAPTURE_BLOCK_BYTES: usize = 1 << 20;

@@ -252,6 +252,60 @@ impl HeaderTemplate {
         Ok(())
     }
 
+    /// Writes a whole datagram, the template's headers with `data` behind them, to `room`, copying and (if
+    /// `checksum` says so) summing in one pass, and returns what is to be said of its checksum. `None` when the
+    /// template is not for UDP, `room` is not [`header_len`](Self::header_len) and `data` long, or that is too
+    /// long for an IP packet; then `room` may have been written to.
+    #[inline]
+    pub fn write_datagram(
+        &self,
+        room: &mut [u8],
+        data: &[u8],
+        checksum: TransportChecksum,
+    ) -> Option<Checksum> {
+        let (l3, l4, len) = (usize::from(self.l3), usize::from(self.l4), usize::from(self.len));
+        if len == l4 || room.len() != len + data.len() {
+            return None;
+        }
+        let transport_len = u16::try_from(udp::HEADER_LEN + data.len()).ok()?;
+        let length = match self.version {
+            Version::V4 => transport_len.checked_add(u16::from(self.l4 - self.l3))?,
+            Version::V6 => transport_len,
+        };
+        let (header, body) = room.split_at_mut(len);
+        header.copy_from_slice(&self.bytes[..len]);
+        self.stamp_ip(&mut header[l3..l4], length, Stamp::default());
+        header[l4 + 4..l4 + 6].copy_from_slice(&transport_len.to_be_bytes());
+        let length = u32::from(u16::from_ne_bytes(transport_len.to_be_bytes()));
+        let (field, state) = match checksum {
+            TransportChecksum::Leave => {
+                body.copy_from_slice(data);
+                return Some(Checksum::Unverified);
+            }
+            TransportChecksum::Offload => {
+                body.copy_from_slice(data);
+                // Ports and lengths of the template's own header are summed by the link.
+                let word =
+                    |at: usize| u32::from(u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]));
+                let own = fold(word(l4) + word(l4 + 2));
+                let pseudo = fold(self.transport_sum + u32::from(!(own as u16)) + length);
+                let state = Checksum::Partial {
+                    start: u16::from(self.l4),
+                    offset: udp::CHECKSUM_OFFSET as u16,
+                };
+                ((pseudo as u16).to_ne_bytes(), state)
+            }
+            TransportChecksum::Compute => {
+                let data_sum = millstream_packet::sum::copy_and_sum(data, body);
+                let sum = fold(fold(self.transport_sum + 2 * length) + data_sum);
+                (udp::finish(sum), Checksum::Unverified)
+            }
+        };
+        let at = l4 + udp::CHECKSUM_OFFSET;
+        header[at..at + 2].copy_from_slice(&field);
+        Some(state)
+    }
+
     /// Writes what differs into a copy of the IP header.
     fn stamp_ip(&self, ip: &mut [u8], length: u16, stamp: Stamp) {
         let length = length.to_be_bytes();

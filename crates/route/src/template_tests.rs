@@ -135,6 +135,12 @@ proptest! {
         prop_assert_eq!(verify(src, dst, Protocol::UDP, &got[l4..]), 0xffff);
         // RFC 768: zero would say that there is none.
         prop_assert!(!compute || parsed.checksum != [0, 0]);
+        // Written at once it is the same, byte by byte.
+        let mut room = vec![0xee; template.header_len() + payload.len()];
+        let state = template.write_datagram(&mut room, &payload, checksum);
+        prop_assert_eq!(state, Some(packet.meta().checksum));
+        prop_assert_eq!(room, bytes(&packet));
+        prop_assert_eq!(template.write_datagram(&mut [0; 8], &payload, checksum), None);
     }
 }
 

@@ -3,13 +3,13 @@
 //!
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
-//! cargo run --release --example bench -- pair-rr [--offload] [--rounds N]
+//! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
 //! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
-//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) instead of by time: what
+//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
 //! callgrind counts for N and for 2 N differs by N rounds.
 //!
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
@@ -99,6 +99,7 @@ fn main() {
     match what.as_str() {
         "pair-bulk" => pair_bulk(&o),
         "pair-rr" => pair_rr(&o),
+        "pair-udp" => pair_udp(&o),
         "tap-send" | "tap-receive" | "tap-rr" => tap(&o, &what),
         "udp-pps" => {
             if let Err(error) = udp_pps::run(&o.udp) {
@@ -106,7 +107,9 @@ fn main() {
                 std::process::exit(2);
             }
         }
-        _ => eprintln!("error: pair-bulk, pair-rr, tap-send, tap-receive, tap-rr or udp-pps"),
+        _ => eprintln!(
+            "error: pair-bulk, pair-rr, pair-udp, tap-send, tap-receive, tap-rr or udp-pps"
+        ),
     }
 }
 
@@ -241,6 +244,39 @@ fn show_stages(stats: &millstream::EngineStats) {
         let text: Vec<String> = sizes.counts().map(|(at, n)| format!("{at}:{n}")).collect();
         println!("{name:20} {}", text.join(" "));
     }
+}
+
+/// Datagrams of 64 bytes from one engine to the other.
+fn pair_udp(o: &Options) {
+    let pool = Pool::new(PoolConfig::default()).expect("a pool");
+    let link = PairConfig { offload: o.offload, mtu: o.mtu, ..PairConfig::default() };
+    let (a, b) = pair(link).expect("a pair");
+    let mut a = engine(&pool, o, a, "10.0.0.1/24");
+    let mut b = engine(&pool, o, b, "10.0.0.2/24");
+    let to: SocketAddr = "10.0.0.2:9".parse().expect("an address");
+    let from = a.udp_bind("10.0.0.1:8".parse().expect("an address")).expect("bind");
+    let sink = b.udp_bind(to).expect("bind");
+    let (data, mut buffer) = ([7; 64], [0; 2048]);
+    let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
+    let limit = Duration::from_secs(o.seconds);
+    for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
+        let now = a.refresh_time();
+        for _ in 0..16 {
+            for _ in 0..millstream::packet::BATCH_LIMIT {
+                // Lost while the neighbour is not known.
+                let _ = a.udp_send(from, &data, Some(to));
+            }
+            a.flush();
+            b.turn(now);
+            while b.udp_recv(sink, &mut buffer).is_ok() {
+                done += 1;
+            }
+        }
+        // Neighbours are asked for, and answered, in turns.
+        a.turn(now);
+    }
+    let seconds = own_seconds() - cpu;
+    println!("pair-udp: {:.0} ns per datagram, {done} received", seconds * 1e9 / done as f64);
 }
 
 fn pair_rr(o: &Options) {

@@ -124,6 +124,9 @@ pub const FAST_OPEN_RESET_MEMORY: Duration = Duration::from_secs(60);
 /// Such resets that one listener remembers.
 pub const FAST_OPEN_RESETS: usize = 1_024;
 
+/// Room left before a finished frame, for what a link puts in front of it.
+pub const LINK_HEADROOM_BYTES: usize = 64;
+
 /// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
 /// TCP with all options (60), rounded up.
 pub const HEADROOM_BYTES: usize = 128;

@@ -106,6 +106,8 @@ pub struct Xdp {
     partial: Option<Packet>,
     cutting: Option<Segmenter>,
     blocked: bool,
+    /// When the pool was last asked for frames.
+    asked: Instant,
     stats: LinkStats,
 }
 
@@ -189,6 +191,7 @@ impl Xdp {
                 partial: None,
                 cutting: None,
                 blocked: false,
+                asked: Instant::ZERO,
                 stats: LinkStats::default(),
             };
             link.refill(pool);
@@ -369,6 +372,7 @@ impl Link for Xdp {
         self.socket.rx.publish();
         self.harvest();
         self.refill(pool);
+        self.asked = now;
         if self.blocked {
             self.kick();
         }
@@ -410,8 +414,13 @@ impl Link for Xdp {
         self.harvest();
         let pool = self.pool.clone();
         self.refill(&pool);
-        // Without a frame to receive into nothing would wake the sleeper.
-        self.filled > 0 && !self.socket.rx.is_pending()
+        !self.socket.rx.is_pending()
+    }
+
+    /// Without a frame to receive into nothing arrives that would wake a sleeper, and nobody tells
+    /// when one is free: the pool is asked again after a while.
+    fn next_deadline(&self) -> Option<Instant> {
+        (self.filled == 0).then(|| self.asked + limits::XDP_DRY_PAUSE)
     }
 
     fn stats(&self) -> LinkStats {

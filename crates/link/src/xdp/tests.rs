@@ -300,6 +300,36 @@ fn what_the_rings_cannot_hold_is_counted_by_cause() {
 }
 
 #[test]
+fn without_frames_it_sleeps_and_asks_again() {
+    let Some(bench) = bench(1500, 1) else { return };
+    let Some(mut link) = bench.open(&XdpConfig { ring: Some(64), ..bench.config() }) else {
+        return;
+    };
+    let mut hoard = Vec::new();
+    let mut hoard_all = || {
+        while let Some(packet) = bench.pool.alloc(0) {
+            hoard.push(packet);
+        }
+    };
+    hoard_all();
+    let host = bench.far_socket(HOST);
+    let mut kept = Vec::new();
+    while link.filled > 0 {
+        host.send_to(&[1; 100], (IpAddr::from(OURS), 9)).unwrap();
+        kept.extend(receive(&mut link, &bench.pool, 1, |_| true));
+    }
+    let now = Instant::from_millis(3);
+    assert_eq!(link.receive(now, &bench.pool, &mut PacketBatch::new()).unwrap(), 0);
+    assert!(link.prepare_sleep(), "there is nothing to do");
+    assert_eq!(link.next_deadline(), Some(now + limits::XDP_DRY_PAUSE));
+    drop((kept, hoard));
+    assert_eq!(link.receive(now, &bench.pool, &mut PacketBatch::new()).unwrap(), 0);
+    assert_eq!(link.next_deadline(), None);
+    host.send_to(&[2; 100], (IpAddr::from(OURS), 9)).unwrap();
+    assert_eq!(payload(&receive(&mut link, &bench.pool, 1, is_udp_v4)[0]), [2; 100]);
+}
+
+#[test]
 fn queues_share_memory_and_program() {
     let Some(bench) = bench(1500, 2) else { return };
     let Some(mut links) = permitted(Xdp::open_queues(&bench.config(), &bench.pool, 2)) else {

@@ -20,21 +20,22 @@ pub(crate) enum Destination {
 #[derive(Default)]
 pub(crate) struct Addresses {
     list: Vec<(LinkId, Prefix)>,
-    /// Sorted, for look-ups.
-    own: Vec<IpAddr>,
+    /// Sorted, for look-ups, each family by itself.
+    own_v4: Vec<u32>,
+    own_v6: Vec<u128>,
 }
 
 impl Addresses {
     /// Adds an address; false when it was there.
     pub fn add(&mut self, link: LinkId, prefix: Prefix) -> bool {
-        match self.own.binary_search(&prefix.addr) {
-            Ok(_) => false,
-            Err(place) => {
-                self.own.insert(place, prefix.addr);
-                self.list.push((link, prefix));
-                true
-            }
+        let is_new = match prefix.addr {
+            IpAddr::V4(ip) => insert(&mut self.own_v4, ip.to_bits()),
+            IpAddr::V6(ip) => insert(&mut self.own_v6, ip.to_bits()),
+        };
+        if is_new {
+            self.list.push((link, prefix));
         }
+        is_new
     }
 
     /// How many there are.
@@ -50,7 +51,10 @@ impl Addresses {
     /// Whether `ip` is one of them.
     #[inline]
     pub fn owns(&self, ip: IpAddr) -> bool {
-        self.own.binary_search(&ip).is_ok()
+        match ip {
+            IpAddr::V4(ip) => self.own_v4.binary_search(&ip.to_bits()).is_ok(),
+            IpAddr::V6(ip) => self.own_v6.binary_search(&ip.to_bits()).is_ok(),
+        }
     }
 
     /// What a packet that came from `link` for `ip` is to this engine.
@@ -99,6 +103,15 @@ impl Addresses {
             .or_else(|| self.of_link(link).find(|p| p.addr.is_ipv4() == destination.is_ipv4()))
             .map(|prefix| prefix.addr)
     }
+}
+
+/// Puts `value` into a sorted list; false when it was there.
+fn insert<T: Ord>(list: &mut Vec<T>, value: T) -> bool {
+    let place = list.binary_search(&value);
+    if let Err(place) = place {
+        list.insert(place, value);
+    }
+    place.is_err()
 }
 
 /// Whether an address means something on one link only. Multicast counts by its scope.

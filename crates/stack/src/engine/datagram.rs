@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::{Instant, Packet};
+use millstream_packet::{Checksum, Instant, Packet};
+use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{self, Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
@@ -10,15 +11,107 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
 use super::addresses::Destination;
+use super::addresses::is_link_local;
 use super::ingress::{Arrival, checksum_holds, gather};
-use super::output::with_header;
+use super::output::{Output, Way, is_broadcast, with_header};
 use crate::error::Error;
-use crate::limits::{EPHEMERAL_FIRST, HEADROOM_BYTES};
+use crate::limits::{EPHEMERAL_FIRST, HEADROOM_BYTES, LINK_HEADROOM_BYTES};
 use crate::socket::SocketId;
 use crate::socket::icmp::Echo;
 use crate::socket::tcp::plain;
-use crate::socket::udp::Datagram;
+use crate::socket::udp::{Datagram, DatagramPath};
 use crate::stats::DropReason;
+
+/// Whether the way to `remote` depends on more than the routes.
+fn is_scoped(remote: IpAddr) -> bool {
+    is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
+}
+
+impl Output {
+    /// Sends a copy of `data` by the headers kept ready for its peer. False when it does not fit one frame.
+    #[inline]
+    fn write_known(
+        &mut self,
+        now: Instant,
+        path: &DatagramPath,
+        data: &[u8],
+    ) -> Result<bool, Error> {
+        let DatagramPath { way, template, .. } = path;
+        let len = template.header_len() + data.len();
+        if len - template.link_header_len() > way.mtu {
+            return Err(Error::MessageTooLong);
+        }
+        if self.room(now, way.link) == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let mut packet = self.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
+        let Some(room) = packet.append(len) else { return Ok(false) };
+        let Some(checksum) = template.write_datagram(room, data, self.checksum_on(path)) else {
+            return Ok(false);
+        };
+        let meta = packet.meta_mut();
+        meta.checksum = checksum;
+        meta.l3_offset = template.link_header_len() as u16;
+        meta.l4_offset = meta.l3_offset + template.ip_header_len() as u16;
+        self.stats.udp_tx += 1;
+        self.enqueue(now, way.link, packet);
+        Ok(true)
+    }
+
+    /// Who completes the checksums of datagrams that go this way.
+    #[inline]
+    fn checksum_on(&self, path: &DatagramPath) -> TransportChecksum {
+        let sums = self.links[path.way.link.index()].capabilities.tx_checksum;
+        match if path.remote.is_ipv4() { sums.v4 } else { sums.v6 } {
+            true => TransportChecksum::Offload,
+            false => TransportChecksum::Compute,
+        }
+    }
+
+    /// Sends a datagram's data by the headers kept ready for its peer. Gives it back when they do not fit in
+    /// front of it.
+    fn send_known(
+        &mut self,
+        now: Instant,
+        path: &DatagramPath,
+        mut packet: Packet,
+    ) -> Result<Option<Packet>, Error> {
+        let DatagramPath { way, template, .. } = path;
+        if template.header_len() - template.link_header_len() + packet.len() > way.mtu {
+            return Err(Error::MessageTooLong);
+        }
+        if self.room(now, way.link) == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let checksum = self.checksum_on(path);
+        // RFC 6864, 4.1: what is not fragmented needs no identification.
+        let stamp = Stamp { checksum, ..Stamp::default() };
+        if template.apply(&mut packet, stamp).is_err() {
+            return Ok(Some(packet));
+        }
+        self.stats.udp_tx += 1;
+        self.enqueue(now, way.link, packet);
+        Ok(None)
+    }
+
+    /// Headers for datagrams from `local` to `remote`, while the neighbour is known.
+    fn datagram_path(
+        &mut self,
+        now: Instant,
+        way: Way,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<Box<DatagramPath>> {
+        let ethernet = self.ethernet(now, way, remote.ip())?;
+        // Being used can change the table's generation.
+        let generations = self.generations();
+        let ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
+        let ports = (local.port(), remote.port());
+        let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
+        self.stats.templates_built += 1;
+        Some(Box::new(DatagramPath { remote, way, generations, template }))
+    }
+}
 
 impl Engine {
     /// A UDP datagram for this engine.
@@ -37,8 +130,14 @@ impl Engine {
         arrival.packet.truncate(ip_len + covered);
         // RFC 768: a zero checksum says there is none; RFC 8200, 8.1: not so in IPv6.
         let none = header.checksum == [0, 0];
-        let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::UDP, covered);
-        if (none && ip.src.is_ipv6()) || (!none && !checksum_holds(&arrival, pseudo)) {
+        let holds = || {
+            arrival.packet.meta().checksum != Checksum::Unverified
+                || checksum_holds(
+                    &arrival,
+                    ip::pseudo_header_sum(ip.src, ip.dst, Protocol::UDP, covered),
+                )
+        };
+        if (none && ip.src.is_ipv6()) || (!none && !holds()) {
             return self.out.stats.malformed(Malformed::UdpChecksum);
         }
         let local = SocketAddr::new(ip.dst, header.dst_port);
@@ -94,13 +193,13 @@ impl Engine {
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
         }
-        if socket.local.ip().is_unspecified() {
+        let mut local = socket.local.ip();
+        if local.is_unspecified() {
             let way = self.out.way(remote.ip(), None).ok_or(Error::NetworkUnreachable)?;
             let source = self.out.addresses.source(way.link, way.next_hop, remote.ip());
-            socket.local.set_ip(source.ok_or(Error::AddrNotAvailable)?);
+            local = source.ok_or(Error::AddrNotAvailable)?;
         }
-        socket.remote = Some(remote);
-        Ok(())
+        self.udp.connect(id, local, remote)
     }
 
     /// The socket's own address, and its peer's when it is connected.
@@ -119,6 +218,16 @@ impl Engine {
         data: &[u8],
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
+        let now = self.now();
+        let socket = self.udp.by_id(id)?;
+        if let (Some(path), None) = (&socket.path, &socket.error)
+            && path.generations == self.out.generations()
+            && to.is_none_or(|to| to == path.remote)
+            && (to.is_some() || socket.remote == Some(path.remote))
+            && self.out.write_known(now, path, data)?
+        {
+            return Ok(());
+        }
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         self.udp_send_packet(id, packet, to)
@@ -137,6 +246,28 @@ impl Engine {
             return Err(error);
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
+        let generations = self.out.generations();
+        let packet = match &mut socket.path {
+            Some(path) if path.remote == remote && path.generations == generations => {
+                match self.out.send_known(now, path, packet)? {
+                    Some(packet) => packet,
+                    None => return Ok(()),
+                }
+            }
+            _ => packet,
+        };
+        self.udp_send_slowly(now, id, packet, remote)
+    }
+
+    /// Sends a datagram whose way is not known yet, and keeps the way for the next one to the same peer.
+    fn udp_send_slowly(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        packet: Packet,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        let socket = self.udp.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
         }
@@ -149,6 +280,12 @@ impl Engine {
                 .source(way.link, way.next_hop, remote.ip())
                 .ok_or(Error::AddrNotAvailable)?,
             ip => ip,
+        };
+        // One datagram to a peer is no reason to expect another.
+        let again = socket.last_remote.replace(remote) == Some(remote);
+        socket.path = match again && !is_scoped(remote.ip()) {
+            true => self.out.datagram_path(now, way, SocketAddr::new(src, local.port()), remote),
+            false => None,
         };
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let len = packet.len() + udp::HEADER_LEN;
@@ -176,6 +313,11 @@ impl Engine {
         buffer: &mut [u8],
     ) -> Result<(usize, SocketAddr), Error> {
         let (packet, from) = self.udp_recv_packet(id)?;
+        let head = packet.head();
+        if head.len() == packet.len() && head.len() <= buffer.len() {
+            buffer[..head.len()].copy_from_slice(head);
+            return Ok((head.len(), from));
+        }
         Ok((packet.copy_to(0, buffer), from))
     }
 

@@ -38,6 +38,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketInfo, SocketKind};
 use crate::stats::EngineStats;
+pub(crate) use output::Way;
 use output::{LinkSlot, Output};
 use rate::RateLimit;
 

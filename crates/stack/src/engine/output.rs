@@ -239,6 +239,6 @@ fn shift_meta(packet: &mut Packet, by: u16) {
     }
 }
 
-fn is_broadcast(ip: IpAddr) -> bool {
+pub(super) fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }

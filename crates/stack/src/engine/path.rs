@@ -1,5 +1,7 @@
 //! What a connection knows about its way: headers built ahead, and what the link does for it.
 
+use std::net::IpAddr;
+
 use millstream_link::Medium;
 use millstream_packet::Instant;
 use millstream_route::{Generations, HeaderTemplate};
@@ -64,16 +66,8 @@ impl Output {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         path.known = None;
         let way = self.way(dst, scope)?;
-        let slot = &self.links[way.link.index()];
         let ip = IpHeader::new(src, dst, Protocol::TCP, 0);
-        let (medium, mac) = (slot.capabilities.medium, slot.capabilities.mac);
-        let ethernet = match medium {
-            Medium::Ip => Some(None),
-            Medium::Ethernet => self
-                .neighbors
-                .usable(now, way.link, way.next_hop)
-                .map(|to| Some(EthernetHeader::new(to, mac, EtherType::of(&dst)))),
-        };
+        let ethernet = self.ethernet(now, way, dst);
         // Being used can change the table's generation.
         let generations = self.generations();
         let template =
@@ -81,5 +75,22 @@ impl Output {
         self.stats.templates_built += u64::from(template.is_some());
         path.known = Some(Box::new(Known { way, generations, template }));
         Some(way)
+    }
+
+    /// The link header to `dst` by `way`, if its link has one (inner `None` otherwise). `None` while the
+    /// neighbour is not known.
+    pub fn ethernet(
+        &mut self,
+        now: Instant,
+        way: Way,
+        dst: IpAddr,
+    ) -> Option<Option<EthernetHeader>> {
+        let capabilities = &self.links[way.link.index()].capabilities;
+        let mac = capabilities.mac;
+        if capabilities.medium == Medium::Ip {
+            return Some(None);
+        }
+        let to = self.neighbors.usable(now, way.link, way.next_hop)?;
+        Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 }

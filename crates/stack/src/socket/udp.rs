@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
-use millstream_route::LinkId;
+use millstream_route::{Generations, HeaderTemplate, LinkId};
 
 use super::listener::{match_rank, overlaps};
 use super::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::engine::Way;
 use crate::error::Error;
 use crate::slab::Slab;
 
@@ -30,6 +31,18 @@ pub(crate) struct UdpSocket {
     pub error: Option<Error>,
     /// The link of the last datagram, for link-local peers.
     pub scope: Option<LinkId>,
+    /// Whom the last datagram went to that had no headers ready.
+    pub last_remote: Option<SocketAddr>,
+    pub path: Option<Box<DatagramPath>>,
+}
+
+/// Headers kept ready for the peer that datagrams go to.
+pub(crate) struct DatagramPath {
+    pub remote: SocketAddr,
+    pub way: Way,
+    /// It holds while these are the present ones.
+    pub generations: Generations,
+    pub template: HeaderTemplate,
 }
 
 /// All UDP sockets, by port.
@@ -37,11 +50,13 @@ pub(crate) struct UdpTable {
     pub sockets: Slab<UdpSocket>,
     by_port: BTreeMap<u16, Vec<u32>>,
     limit_bytes: usize,
+    /// Whose datagram was found a socket last, and which; forgotten when a socket changes.
+    recent: Option<(SocketAddr, SocketAddr, u32)>,
 }
 
 impl UdpTable {
     pub fn new(limit: usize, limit_bytes: usize) -> Self {
-        Self { sockets: Slab::new(limit), by_port: BTreeMap::new(), limit_bytes }
+        Self { sockets: Slab::new(limit), by_port: BTreeMap::new(), limit_bytes, recent: None }
     }
 
     pub fn uses_port(&self, port: u16) -> bool {
@@ -68,9 +83,12 @@ impl UdpTable {
             pending: Readiness::default(),
             error: None,
             scope: None,
+            last_remote: None,
+            path: None,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
         self.by_port.entry(local.port()).or_default().push(slot);
+        self.recent = None;
         let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
         if let Some(socket) = self.sockets.get_mut(slot) {
             socket.id = id;
@@ -87,6 +105,7 @@ impl UdpTable {
             return;
         }
         let Some(socket) = self.sockets.remove(id.slot()) else { return };
+        self.recent = None;
         if let Some(slots) = self.by_port.get_mut(&socket.local.port()) {
             slots.retain(|&other| other != id.slot());
             if slots.is_empty() {
@@ -97,7 +116,33 @@ impl UdpTable {
 
     /// The socket for a datagram: a connected one before one bound to the address before one bound to
     /// any.
-    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+    pub fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        match self.recent {
+            Some((to, from, slot)) if (to, from) == (local, remote) => Some(slot),
+            _ => {
+                let slot = self.search(local, remote)?;
+                self.recent = Some((local, remote, slot));
+                Some(slot)
+            }
+        }
+    }
+
+    /// Fixes (and names) the address of a socket and its peer.
+    pub fn connect(
+        &mut self,
+        id: SocketId,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.recent = None;
+        let socket = self.by_id(id)?;
+        socket.local.set_ip(local);
+        socket.remote = Some(remote);
+        socket.path = None;
+        Ok(())
+    }
+
+    fn search(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let rank = |&slot: &u32| {
             let socket = self.sockets.get(slot)?;
             let bound = match_rank(socket.local, local)?;

@@ -1,0 +1,113 @@
+//! Datagrams between two engines: by headers built for each and by headers kept ready.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::{settle, two};
+use millstream::link::PairConfig;
+use millstream::{DropReason, Engine, Error, SocketId};
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// What waits in the socket, in order.
+fn heard(engine: &mut Engine, socket: SocketId) -> Vec<(Vec<u8>, SocketAddr)> {
+    let mut buffer = [0; 2000];
+    std::iter::from_fn(|| {
+        let (len, from) = engine.udp_recv(socket, &mut buffer).ok()?;
+        Some((buffer[..len].to_vec(), from))
+    })
+    .collect()
+}
+
+#[test]
+fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
+    for offload in [false, true] {
+        for (ours, peers, most) in [
+            ("10.9.0.1:5", ["10.9.0.2:9", "10.9.0.2:10"], 1472),
+            ("[fd09::1]:5", ["[fd09::2]:9", "[fd09::2]:10"], 1452),
+        ] {
+            let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
+            let socket = near.udp_bind(addr(ours)).expect("bind");
+            let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
+            near.udp_send(socket, b"who is there?", Some(addr(peers[0]))).expect("send");
+            settle(&mut near, &mut far);
+            assert_eq!(heard(&mut far, sinks[0]), [(b"who is there?".to_vec(), addr(ours))]);
+            let built = near.stats().templates_built;
+            let sizes = [0, 1, 2, 63, 64, 65, 1000, most - 1, most];
+            // Twice the same peer, then in turns.
+            for turn in 0..6_u8 {
+                let peer = usize::from(if turn < 3 { 0 } else { turn % 2 });
+                for (i, size) in sizes.into_iter().enumerate() {
+                    let data: Vec<u8> = (0..size).map(|at| (at * 7 + i) as u8 ^ turn).collect();
+                    near.udp_send(socket, &data, Some(addr(peers[peer]))).expect("send");
+                    settle(&mut near, &mut far);
+                    assert_eq!(heard(&mut far, sinks[peer]), [(data, addr(ours))], "{size}");
+                }
+                let long = vec![0; most + 1];
+                let sent = near.udp_send(socket, &long, Some(addr(peers[peer])));
+                assert_eq!(sent, Err(Error::MessageTooLong));
+            }
+            let built = near.stats().templates_built - built;
+            assert!((1..=6).contains(&built), "once for each change of peer: {built}");
+            assert_eq!(far.stats().udp_rx, 1 + 6 * sizes.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn a_connected_socket_sends_by_either_call_and_changes_its_peer() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
+    let sinks = [9, 10].map(|port| far.udp_bind(SocketAddr::from(([10, 9, 0, 2], port))).unwrap());
+    assert_eq!(near.udp_send(socket, b"to nobody", None), Err(Error::NotConnected));
+    for (sink, to) in sinks.into_iter().zip(["10.9.0.2:9", "10.9.0.2:10"]) {
+        near.udp_connect(socket, addr(to)).expect("connect");
+        for round in 0..5_u8 {
+            near.udp_send(socket, &[round], None).expect("send");
+            near.udp_send(socket, &[round], Some(addr(to))).expect("send");
+            settle(&mut near, &mut far);
+            let got: Vec<_> = heard(&mut far, sink).into_iter().map(|(data, _)| data).collect();
+            assert_eq!(got, [[round], [round]]);
+        }
+        // To another now and then: the connected peer stays who it is.
+        near.udp_send(socket, b"x", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp_send(socket, b"x", Some(addr("10.9.0.2:9"))).expect("send");
+        near.udp_send(socket, b"y", None).expect("send");
+        settle(&mut near, &mut far);
+        let last = heard(&mut far, sink).pop().expect("a datagram");
+        assert_eq!(last.0, b"y");
+        heard(&mut far, sinks[0]);
+    }
+}
+
+#[test]
+fn a_datagram_finds_the_socket_that_is_there_now() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let send = |near: &mut Engine, far: &mut Engine| {
+        near.udp_send(socket, b"hello", Some(addr("10.9.0.2:9"))).expect("send");
+        settle(near, far);
+    };
+    let first = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    send(&mut near, &mut far);
+    assert_eq!(heard(&mut far, first).len(), 1);
+    far.close(first);
+    send(&mut near, &mut far);
+    assert_eq!(far.stats().dropped(DropReason::UdpNoSocket), 1);
+    let second = far.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    send(&mut near, &mut far);
+    assert_eq!(heard(&mut far, second).len(), 1);
+    // One that is bound more narrowly comes first, unless it is connected to another.
+    let third = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    send(&mut near, &mut far);
+    assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
+    far.udp_connect(third, addr("10.9.0.1:6")).expect("connect");
+    send(&mut near, &mut far);
+    assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [1, 0]);
+    far.udp_connect(third, addr("10.9.0.1:5")).expect("connect");
+    send(&mut near, &mut far);
+    assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
+}
