@@ -11,6 +11,9 @@ use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMI
 use crate::reassembly::Reassembly;
 use crate::state::State;
 
+/// What lies within two windows of what is expected is near, and within twice this at least.
+const NEAR_BYTES: i64 = 65_535;
+
 /// Where a segment lies in the peer's sequence space.
 #[derive(Clone, Copy)]
 struct Span {
@@ -57,7 +60,7 @@ impl Connection {
         if !self.timestamp_is_acceptable(now, header, len) {
             self.counters.rare().paws_rejected += 1;
             // RFC 7323 5.3 R1: answered, not taken
-            self.answer_unacceptable(now, len);
+            self.answer_unacceptable(now, span);
             return;
         }
         if !self.is_acceptable(span) {
@@ -67,7 +70,7 @@ impl Connection {
             }
             self.note_duplicate(span);
             // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
-            self.answer_unacceptable(now, len);
+            self.answer_unacceptable(now, span);
             return;
         }
         if header.flags.rst() {
@@ -217,13 +220,17 @@ impl Connection {
         }
     }
 
-    /// An ACK for what cannot be taken. Data is always answered, or a peer whose ACKs were lost would wait; a
-    /// bare ACK only at the challenge rate, or two hosts could answer each other for ever.
-    fn answer_unacceptable(&mut self, now: Instant, len: usize) {
+    /// An ACK for what cannot be taken. Data from about the window is always answered, or a peer whose ACKs were lost
+    /// would wait; a bare ACK only at the challenge rate, or two hosts could answer each other for ever; and so is
+    /// data from afar, which only somebody sends who does not know the numbers (RFC 5961 section 7).
+    fn answer_unacceptable(&mut self, now: Instant, span: Span) {
+        let has_data = span.data_end > span.start;
         if self.state == State::SynReceived {
-            self.snd.syn_due |= len == 0;
+            self.snd.syn_due |= !has_data;
         }
-        if len > 0 { self.rcv.ack.now = true } else { self.challenge(now) }
+        let window = (self.rcv.edge.saturating_sub(self.rcv.nxt) as i64).max(NEAR_BYTES);
+        let near = (span.start - self.rcv.nxt as i64).abs() <= 2 * window;
+        if has_data && near { self.rcv.ack.now = true } else { self.challenge(now) }
     }
 
     fn note_duplicate(&mut self, span: Span) {
@@ -389,7 +396,9 @@ impl Connection {
         // RFC 5681 4.2: an immediate duplicate ACK; and every segment after it while the peer recovers
         self.rcv.ack.now = true;
         self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
-        let memory = self.config.recv_buffer_bytes.saturating_sub(self.rcv.queue.held_bytes());
+        // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
+        let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
+        let memory = most.saturating_sub(self.rcv.queue.held_bytes());
         let seed = self.snd.ts_offset ^ self.snd.iss.0;
         let Self { rcv: crate::connection::ReceiveSide { reassembly, spare, .. }, .. } = self;
         let reassembly = reassembly

@@ -1,0 +1,77 @@
+//! ICMP errors about segments that were never sent (RFC 5927).
+
+use std::net::SocketAddr;
+
+use millstream::wire::icmp::{Icmp, Unreachable};
+
+use super::frames;
+use super::net::Net;
+use super::{Guess, beside};
+
+/// One in some 50,000 guesses lies in a window of 80 kB: few enough are made that none does.
+fn spoof(error: fn(&mut Guess) -> Icmp) -> Box<dyn FnMut(&mut Net)> {
+    let mut guess = Guess(4);
+    let mut steps = 0;
+    Box::new(move |net| {
+        steps += 1;
+        if steps % 4 != 0 {
+            return;
+        }
+        for index in 0..net.transfers.len() {
+            let ends = net.transfers[index].ends;
+            let router: SocketAddr = Net::attacker(ends.from.is_ipv6(), 1);
+            for (to_far, quoted) in [(true, ends.back()), (false, ends)] {
+                let (seq, error) = (guess.next(), error(&mut guess));
+                net.inject(to_far, &frames::icmp_error(router.ip(), quoted, seq, error));
+            }
+        }
+    })
+}
+
+#[test]
+fn unreachable_about_nothing() {
+    beside(
+        "ICMP unreachable, 4,000 a second",
+        |_, _| spoof(|_| Icmp::Unreachable(Unreachable::Port)),
+        |_, _| {},
+    );
+}
+
+#[test]
+fn too_big_about_nothing() {
+    beside(
+        "ICMP packet too big, 4,000 a second",
+        |_, _| spoof(|guess| Icmp::PacketTooBig { mtu: 68 + guess.next() % 1300 }),
+        |net, _| {
+            for index in 0..net.transfers.len() {
+                let client = net.transfers[index].client;
+                let info = net.near.engine.tcp_info(client).expect("open");
+                assert!(info.snd_mss_bytes > 1300, "segments of {}", info.snd_mss_bytes);
+            }
+        },
+    );
+}
+
+/// Even about a segment that is outstanding, an error does not end a connection that is open (RFC 5461).
+#[test]
+fn unreachable_about_something() {
+    beside(
+        "ICMP unreachable about what is outstanding",
+        |_, _| {
+            Box::new(|net: &mut Net| {
+                for index in 0..net.transfers.len() {
+                    let ends = net.transfers[index].ends;
+                    let router = Net::attacker(ends.from.is_ipv6(), 1).ip();
+                    for (to_far, quoted) in [(true, ends.back()), (false, ends)] {
+                        // the peer's last ACK is the oldest that can be outstanding
+                        let Some(seq) = net.acknowledged(ends, !to_far) else { continue };
+                        let error = Icmp::Unreachable(Unreachable::Port);
+                        let packet = frames::icmp_error(router, quoted, seq.0, error);
+                        net.inject(to_far, &packet);
+                    }
+                }
+            })
+        },
+        |_, _| {},
+    );
+}

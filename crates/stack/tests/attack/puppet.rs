@@ -1,0 +1,72 @@
+//! A peer that opened a connection in earnest and plays with it from then on.
+
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+
+use super::frames::{self, Ends};
+use super::net::Net;
+
+/// The attacker's end of a connection of its own to the far host.
+pub struct Puppet {
+    pub ends: Ends,
+    /// Its next number.
+    pub seq: SeqNumber,
+    /// The first number it has not acknowledged.
+    pub ack: SeqNumber,
+    /// End of what the far host was seen to send.
+    pub seen: SeqNumber,
+    /// What the far host acknowledged.
+    pub acked: SeqNumber,
+    pub sent: u64,
+}
+
+impl Puppet {
+    /// Opens a connection to `port` of the far host, from `own_port`.
+    pub fn open(net: &mut Net, v6: bool, port: u16, own_port: u16) -> Puppet {
+        let ends = Ends { from: Net::attacker(v6, own_port), to: Net::far_addr(v6, port) };
+        let isn = SeqNumber(0x7fff_0000);
+        let mut options = TcpOptions { mss: Some(1400), window_scale: Some(7), ..TcpOptions::NONE };
+        options.sack_permitted = true;
+        let syn = TcpHeader {
+            seq: isn,
+            flags: TcpFlags::SYN,
+            window: 65_535,
+            options,
+            ..TcpHeader::default()
+        };
+        net.inject(true, &frames::segment(ends, syn, &[]));
+        net.step();
+        let (answer, _) = net.take_heard(ends).expect("a SYN-ACK");
+        assert!(answer.flags.syn() && answer.flags.ack());
+        let begin = answer.seq + 1;
+        let seq = isn + 1;
+        let mut puppet = Puppet { ends, seq, ack: begin, seen: begin, acked: seq, sent: 0 };
+        puppet.send(net, |_| {}, &[]);
+        net.step();
+        puppet
+    }
+
+    /// Sends a segment: an ACK of what it acknowledged so far, unless `change` makes it another.
+    pub fn send(&mut self, net: &mut Net, change: impl FnOnce(&mut TcpHeader), payload: &[u8]) {
+        let mut header = TcpHeader {
+            seq: self.seq,
+            ack: self.ack,
+            flags: TcpFlags::ACK,
+            window: 512,
+            ..TcpHeader::default()
+        };
+        change(&mut header);
+        self.sent += 1;
+        net.inject(true, &frames::segment(self.ends, header, payload));
+    }
+
+    /// Takes note of what the far host sent.
+    pub fn listen(&mut self, net: &mut Net) {
+        for packet in std::mem::take(&mut net.heard) {
+            let Some((ends, header, len)) = frames::read(&packet) else { continue };
+            if ends == self.ends.back() {
+                self.seen = self.seen.max(header.seq + header.sequence_len(len));
+                self.acked = self.acked.max(header.ack);
+            }
+        }
+    }
+}
