@@ -42,6 +42,8 @@ pub const CHATTER_BYTES: u64 = 16 * 1024;
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// What a stack may take to say its last words after the last close.
 pub const LINGER_MS: u64 = 30;
+/// How long a stack whose workload is over sleeps between its turns.
+pub const AFTERLIFE_TURN_MS: u64 = 2;
 /// How far the measured window may be from the asked one, as a share of it. Rates
 /// follow the window as it was; but far from what was asked nobody knows why.
 pub const WINDOW_TOLERANCE_SHARE: f64 = 0.2;

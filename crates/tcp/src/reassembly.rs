@@ -45,6 +45,11 @@ impl Reassembly {
         self.held
     }
 
+    /// Offset after the last byte held.
+    pub(crate) fn highest(&self) -> u64 {
+        self.ranges.last().map_or(0, |(start, queue)| start + queue.len() as u64)
+    }
+
     pub(crate) fn ranges(&self) -> usize {
         self.ranges.len()
     }

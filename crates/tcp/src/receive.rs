@@ -408,6 +408,7 @@ impl Connection {
             self.counters.rare().memory_drops += 1;
         }
         self.put_aside_reassembly();
+        self.tune_for_early_data();
         if let Some(duplicate) = outcome.duplicate.filter(|_| self.negotiated.sack) {
             self.rcv.dsack.set(duplicate);
         }

@@ -315,7 +315,9 @@ impl Connection {
         self.end_mtu_probe(now, false);
         self.save_undo();
         let flight = self.snd.nxt - self.snd.una;
-        self.congestion.on_congestion(&mut self.window, now, flight);
+        // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
+        let used = flight.min(self.window.cwnd_bytes);
+        self.congestion.on_congestion(&mut self.window, now, used);
         self.ecn_reduced();
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Recovery;
@@ -323,7 +325,7 @@ impl Connection {
         let episode = recovery.episode();
         episode.prr_delivered = 0;
         episode.prr_out = 0;
-        episode.prr_flight = flight.max(1);
+        episode.prr_flight = used.max(1);
         recovery.probe_end = 0;
         recovery.probe_due = false;
         recovery.force_resend = true;

@@ -31,7 +31,9 @@ impl Connection {
     fn free_window(&self) -> u64 {
         let free = self.rcv.limit_bytes.saturating_sub(self.memory_in()) as u64;
         let most = u64::from(u16::MAX) << self.negotiated.rcv_shift;
-        (free * u64::from(self.rcv.density) / 256).min(most)
+        // what is out of order has its memory already and lies inside the window
+        let early = self.rcv.reassembly.as_ref().map_or(0, |r| r.bytes());
+        (free * u64::from(self.rcv.density) / 256 + early).min(most)
     }
 
     /// Before the peer's first data: the window that goes with our SYN, never scaled (RFC 7323 2.2).
@@ -161,10 +163,25 @@ impl Connection {
             space => 2 * (read - space),
         };
         tune.space_bytes = read;
-        let window = 2 * read + growth + 16 * u64::from(self.rcv.mss_estimate);
-        let memory = window * 256 / u64::from(self.rcv.density);
+        self.grow_receive_buffer(2 * read + growth);
+    }
+
+    /// Room for `window` bytes of payload, and for what lies out of order now: that will be read only when it is
+    /// repaired, and until then a sender that is not to stop needs as much beyond it.
+    fn grow_receive_buffer(&mut self, window: u64) {
+        let rcv = &self.rcv;
+        let early = rcv.reassembly.as_ref().map_or(0, |r| r.highest().saturating_sub(rcv.nxt));
+        let window = window + early + 16 * u64::from(rcv.mss_estimate);
+        let memory = window * 256 / u64::from(rcv.density);
         let most = self.tuned_at_most(self.config.recv_buffer_bytes) as u64;
         self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
+    }
+
+    /// Something is out of order: the buffer grows with how far that reaches.
+    pub(crate) fn tune_for_early_data(&mut self) {
+        if self.config.auto_tune {
+            self.grow_receive_buffer(2 * self.rcv.tune.space_bytes);
+        }
     }
 
     /// Most memory that tuning gives a buffer, `most` being what was configured.

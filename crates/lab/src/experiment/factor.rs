@@ -134,9 +134,10 @@ pub const FACTORS: &[Factor] = &[
     factor(
         "congestion",
         BOTH,
-        Levels::Words(&["cubic", "reno", "bbr", "system"]),
+        Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
         "cubic",
-        "congestion control of both hosts, on either stack; system = each stack's default",
+        "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \
+         system = each stack's default",
     ),
     Factor {
         name: "link",

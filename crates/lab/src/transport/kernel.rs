@@ -174,7 +174,8 @@ impl Network for KernelNetwork {
     /// Asked for socket by socket: a namespace may not take as its default what an ordinary user
     /// may not choose (`tcp_allowed_congestion_control`).
     fn set_congestion(&mut self, name: &str) -> io::Result<()> {
-        let name = OsString::from(name);
+        // Linux calls version 1 by the bare name
+        let name = OsString::from(if name == "bbr1" { "bbr" } else { name });
         let flags = SockFlag::SOCK_CLOEXEC;
         let trial = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
         setsockopt(&trial, sockopt::TcpCongestion, &name)?;

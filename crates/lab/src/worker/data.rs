@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -58,7 +58,7 @@ impl DataThread {
         let (teller, told) = channel();
         let body = move || {
             let opened = pin(cpu).and_then(|()| open());
-            let (last, kept) = match opened {
+            let (last, mut kept) = match opened {
                 Err(why) => (Told::Failed(why), None),
                 Ok(mut stack) => match live(task, &mut stack, &inbox, &teller, &shared) {
                     Err(why) => (Told::Failed(why), Some(stack)),
@@ -66,8 +66,14 @@ impl DataThread {
                 },
             };
             let _ = teller.send(last);
-            // The link stays, with its counters, until the runner has read them.
-            let _ = inbox.recv();
+            // The link stays, with its counters, until the runner has read them; and the stack has its turns,
+            // for a path may have lost its last words.
+            let wait = Duration::from_millis(limits::AFTERLIFE_TURN_MS);
+            while let (Some(stack), Err(RecvTimeoutError::Timeout)) =
+                (&mut kept, inbox.recv_timeout(wait))
+            {
+                stack.network.finish(wait);
+            }
             drop(kept);
         };
         std::thread::Builder::new()

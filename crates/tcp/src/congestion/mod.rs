@@ -4,6 +4,7 @@
 //! much may be sent while recovering) is the same for all and lives in `recovery`.
 
 mod bbr;
+mod bbr1;
 mod cubic;
 mod hystart;
 mod newreno;
@@ -13,6 +14,7 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 pub use bbr::Bbr;
+pub use bbr1::Bbr1;
 pub use cubic::Cubic;
 pub use newreno::NewReno;
 
@@ -25,15 +27,18 @@ pub enum CongestionKind {
     Cubic,
     /// Version 3, draft-ietf-ccwg-bbr. Paces always.
     Bbr,
+    /// Version 1, as Linux has it under the name of `bbr`. Paces always.
+    Bbr1,
 }
 
 impl CongestionKind {
-    /// Name as Linux spells it.
+    /// Name as Linux spells it; version 1 of BBR, which Linux calls `bbr`, is `bbr1`.
     pub fn name(self) -> &'static str {
         match self {
             CongestionKind::NewReno => "reno",
             CongestionKind::Cubic => "cubic",
             CongestionKind::Bbr => "bbr",
+            CongestionKind::Bbr1 => "bbr1",
         }
     }
 }
@@ -181,6 +186,7 @@ pub(crate) enum Congestion {
     NewReno(NewReno),
     Cubic(Cubic),
     Bbr(Box<Bbr>),
+    Bbr1(Box<Bbr1>),
 }
 
 impl Congestion {
@@ -190,6 +196,7 @@ impl Congestion {
             CongestionKind::NewReno => Congestion::NewReno(NewReno::default()),
             CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
             CongestionKind::Bbr => Congestion::Bbr(Box::new(Bbr::new(seed))),
+            CongestionKind::Bbr1 => Congestion::Bbr1(Box::new(Bbr1::new(seed))),
         }
     }
 
@@ -198,6 +205,7 @@ impl Congestion {
             Congestion::NewReno(c) => c,
             Congestion::Cubic(c) => c,
             Congestion::Bbr(c) => &mut **c,
+            Congestion::Bbr1(c) => &mut **c,
         }
     }
 
@@ -206,6 +214,7 @@ impl Congestion {
             Congestion::NewReno(_) => CongestionKind::NewReno,
             Congestion::Cubic(_) => CongestionKind::Cubic,
             Congestion::Bbr(_) => CongestionKind::Bbr,
+            Congestion::Bbr1(_) => CongestionKind::Bbr1,
         }
     }
 }
@@ -216,6 +225,7 @@ impl Controller for Congestion {
             Congestion::NewReno(c) => c.on_ack(window, ack),
             Congestion::Cubic(c) => c.on_ack(window, ack),
             Congestion::Bbr(c) => c.on_ack(window, ack),
+            Congestion::Bbr1(c) => c.on_ack(window, ack),
         }
     }
 
@@ -241,18 +251,21 @@ impl Controller for Congestion {
             Congestion::NewReno(c) => c.pacing_bytes_per_s(),
             Congestion::Cubic(c) => c.pacing_bytes_per_s(),
             Congestion::Bbr(c) => c.pacing_bytes_per_s(),
+            Congestion::Bbr1(c) => c.pacing_bytes_per_s(),
         }
     }
 
     #[inline]
     fn governs(&self) -> bool {
-        matches!(self, Congestion::Bbr(_))
+        matches!(self, Congestion::Bbr(_) | Congestion::Bbr1(_))
     }
 
     #[inline]
     fn on_transmit(&mut self, window: &mut Window, sent: &Transmit) {
-        if let Congestion::Bbr(c) = self {
-            c.on_transmit(window, sent);
+        match self {
+            Congestion::Bbr(c) => c.on_transmit(window, sent),
+            Congestion::Bbr1(c) => c.on_transmit(window, sent),
+            Congestion::NewReno(_) | Congestion::Cubic(_) => {}
         }
     }
 

@@ -42,9 +42,10 @@ fn random_config(random: &mut Random) -> Config {
         window_scale: on(random),
         timestamps: on(random),
         sack: on(random),
-        congestion: match random.below(3) {
+        congestion: match random.below(4) {
             0 => CongestionKind::Cubic,
             1 => CongestionKind::Bbr,
+            2 => CongestionKind::Bbr1,
             _ => CongestionKind::NewReno,
         },
         keepalive: (random.below(3) == 0).then_some(Keepalive {

@@ -348,6 +348,7 @@ impl Script {
                         _ => MtuProbing::AfterBlackHole,
                     };
                 }
+                "bbr1" => self.config.congestion = CongestionKind::Bbr1,
                 "keepalive" => {
                     self.config.keepalive =
                         Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });

@@ -13,8 +13,8 @@ use millstream_wire::tcp::{SeqNumber, TcpHeader};
 use super::harness::{Random, pool, tuple};
 use crate::*;
 
-const CONTROLS: [CongestionKind; 3] =
-    [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr];
+const CONTROLS: [CongestionKind; 4] =
+    [CongestionKind::NewReno, CongestionKind::Cubic, CongestionKind::Bbr, CongestionKind::Bbr1];
 const HEADERS_BYTES: u64 = 66;
 
 /// A one-way bottleneck; acknowledgements come back after the delay, unharmed.

@@ -131,6 +131,8 @@ pub struct Bbr {
     loss_round_delivered: u64,
     loss_round_start: bool,
     loss_in_round: bool,
+    /// A mark came in the present round.
+    marked: bool,
     loss_events: u8,
     bw_latest: u64,
     inflight_latest: u64,
@@ -190,6 +192,7 @@ impl Bbr {
             loss_round_delivered: 0,
             loss_round_start: false,
             loss_in_round: false,
+            marked: false,
             loss_events: 0,
             bw_latest: 0,
             inflight_latest: 0,
@@ -342,7 +345,7 @@ impl Bbr {
 
     fn update(&mut self, window: &mut Window, d: &DeliverySample, rs: &RateSample) {
         self.update_latest(rs);
-        self.update_congestion_signals(window, rs);
+        self.update_congestion_signals(window, rs, d.sack);
         self.update_aggregation(window, d.now, rs);
         self.check_full_bw(rs);
         self.check_startup_done(d, rs);
@@ -439,6 +442,7 @@ impl Controller for Bbr {
     /// too much in flight.
     fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
         self.note_loss(window);
+        self.marked = true;
         if self.probe_sample {
             self.too_high(window, now, in_flight_bytes, false);
         }

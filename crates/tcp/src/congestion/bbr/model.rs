@@ -6,8 +6,8 @@ use super::super::rate::RateSample;
 use super::super::{DeliverySample, LossSample, Window};
 use super::{
     AckPhase, BETA_PERCENT, Bbr, INFINITE, LOSS_THRESHOLD_PERCENT, MIN_PIPE_SEGMENTS,
-    MIN_RTT_FILTER, PROBE_RTT_CWND_GAIN, PROBE_RTT_DURATION, PROBE_RTT_INTERVAL,
-    STARTUP_FULL_LOSS_COUNT, State, is_too_high, percent,
+    MIN_RTT_FILTER, PACING_MARGIN_PERCENT, PROBE_RTT_CWND_GAIN, PROBE_RTT_DURATION,
+    PROBE_RTT_INTERVAL, STARTUP_FULL_LOSS_COUNT, State, is_too_high, percent,
 };
 
 impl Bbr {
@@ -40,17 +40,29 @@ impl Bbr {
         self.inflight_shortterm = INFINITE;
     }
 
-    pub(super) fn update_congestion_signals(&mut self, window: &Window, rs: &RateSample) {
+    pub(super) fn update_congestion_signals(
+        &mut self,
+        window: &Window,
+        rs: &RateSample,
+        sack: bool,
+    ) {
         self.update_max_bw(rs);
         if !self.loss_round_start {
             return;
         }
         let probing = matches!(self.state, State::Startup | State::ProbeRefill | State::ProbeUp);
-        if self.loss_in_round && !probing {
+        // The draft lowers the bounds in every round that lost anything. On a path with a little random loss that is
+        // nearly every round, and the bounds ratchet down between probes although the loss is below the threshold
+        // that is tolerated while probing; so it is tolerated here too.
+        let congested =
+            is_too_high(rs.lost, rs.in_flight_at_send, sack) || std::mem::take(&mut self.marked);
+        if self.loss_in_round && congested && !probing {
             let (bw, inflight) = (self.bw_shortterm, self.inflight_shortterm);
             let bw = if bw == INFINITE { self.max_bw[0].max(self.max_bw[1]) } else { bw };
             let inflight = if inflight == INFINITE { window.cwnd_bytes } else { inflight };
-            self.bw_shortterm = self.bw_latest.max(percent(bw, BETA_PERCENT));
+            // what is paced a margin below the estimate arrives a margin below it: that is no congestion
+            let latest = self.bw_latest / (100 - PACING_MARGIN_PERCENT) * 100;
+            self.bw_shortterm = latest.max(percent(bw, BETA_PERCENT));
             self.inflight_shortterm = self.inflight_latest.max(percent(inflight, BETA_PERCENT));
         }
         self.loss_in_round = false;

@@ -1,0 +1,89 @@
+use core::time::Duration;
+
+use super::*;
+use crate::congestion::Congestion;
+use crate::tests::harness::{Net, Path};
+use crate::{Config, CongestionKind};
+
+fn net(path: Path, seed: u64) -> Net {
+    let mut net = Net::new(path, seed);
+    net.configs[0] = Config { congestion: CongestionKind::Bbr1, ..Config::default() };
+    net
+}
+
+fn model(net: &mut Net) -> &mut Bbr1 {
+    match &mut net.side(0).congestion {
+        Congestion::Bbr1(bbr) => bbr,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn path(rate_bits_per_s: u64, rtt_ms: u64, queue_bytes: u64) -> Path {
+    Path {
+        rate_bits_per_s,
+        queue_bytes,
+        delay: Duration::from_millis(rtt_ms) / 2,
+        ..Path::default()
+    }
+}
+
+#[test]
+fn finds_the_rate_and_the_round_trip() {
+    let mut net = net(path(50_000_000, 20, 400_000), 21);
+    net.sides[0].to_write = 1 << 40;
+    net.connect(0);
+    net.run_until(Duration::from_secs(3), |_| false);
+    let read = net.sides[1].read;
+    net.run_until(Duration::from_secs(1), |_| false);
+    let rate = (net.sides[1].read - read) * 8;
+    let info = net.side(0).info();
+    let model = model(&mut net);
+    assert!((5_500_000..6_600_000).contains(&model.bw), "{model:#?}");
+    assert!((20_000_000..21_500_000).contains(&model.min_rtt_ns), "{model:#?}");
+    assert_eq!(model.state, State::ProbeBw);
+    assert!(rate > 45_000_000, "{rate} {info:#?}");
+    assert_eq!((info.congestion, info.retransmits, net.dropped), ("bbr1", 0, 0));
+}
+
+#[test]
+fn three_percent_of_loss_do_not_slow_it() {
+    for (rtt_ms, least) in [(10, 42e6), (80, 38e6)] {
+        let mut net = net(Path { loss: 0.03, ..path(50_000_000, rtt_ms, 400_000) }, 22);
+        let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
+        let rate = f64::from(40u32 << 20) * 8.0 / took.as_secs_f64();
+        let info = net.side(0).info();
+        assert!(rate > least, "{rtt_ms} ms: {rate:e} {info:#?}");
+    }
+}
+
+#[test]
+fn after_ten_seconds_it_looks_for_the_round_trip() {
+    let mut net = net(path(20_000_000, 20, 200_000), 24);
+    net.sides[0].to_write = 1 << 40;
+    net.connect(0);
+    let probing = |net: &Net| {
+        let Some(connection) = &net.sides[0].connection else { return false };
+        matches!(&connection.congestion, Congestion::Bbr1(b) if b.state == State::ProbeRtt)
+    };
+    assert!(net.run_until(Duration::from_secs(13), probing), "{:#?}", net.side(0).info());
+    let begin = net.now;
+    net.run_until(Duration::from_secs(2), |net| !probing(net));
+    let took = net.now.saturating_duration_since(begin);
+    assert!(took >= PROBE_RTT_DURATION && took < 2 * PROBE_RTT_DURATION, "{took:?}");
+    assert_eq!(model(&mut net).state, State::ProbeBw);
+}
+
+#[test]
+fn a_time_out_keeps_the_model_and_the_window_comes_back() {
+    let window = &mut Window { cwnd_bytes: 100_000, ssthresh_bytes: u64::MAX, mss_bytes: 1000 };
+    let mut bbr = Bbr1::new(7);
+    let now = Instant::from_nanos(1_000_000_000);
+    let sent =
+        Transmit { now, bytes: 1000, in_flight_bytes: 1000, srtt: Duration::from_millis(10) };
+    bbr.on_transmit(window, &sent);
+    bbr.bw = 10_000_000;
+    bbr.on_timeout(window, now, 50_000);
+    window.cwnd_bytes = 1000;
+    bbr.on_recovered(window);
+    assert_eq!((window.cwnd_bytes, bbr.bw), (100_000, 10_000_000));
+}
