@@ -26,8 +26,8 @@ pub(crate) enum Phase {
 struct Undo {
     cwnd_bytes: u64,
     ssthresh_bytes: u64,
-    /// Timestamp of the first retransmission.
-    first_resend_ts: Option<u32>,
+    /// Offset and timestamp of the first retransmission.
+    first_resend: Option<(u64, u32)>,
     /// Bytes sent again and not reported as duplicates yet.
     resent_bytes: u64,
 }
@@ -152,11 +152,11 @@ impl Recovery {
         }
     }
 
-    /// `bytes` are sent again, at timestamp `ts`.
-    pub(crate) fn on_resend(&mut self, bytes: u64, ts: u32) {
+    /// `bytes` from `start` on are sent again, at timestamp `ts`.
+    pub(crate) fn on_resend(&mut self, start: u64, bytes: u64, ts: u32) {
         if let Some(undo) = self.undo_mut() {
             undo.resent_bytes += bytes;
-            undo.first_resend_ts.get_or_insert(ts);
+            undo.first_resend.get_or_insert((start, ts));
         }
     }
 
@@ -305,7 +305,7 @@ impl Connection {
         self.recovery.episode().undo = Some(Undo {
             cwnd_bytes: self.window.cwnd_bytes,
             ssthresh_bytes: self.window.ssthresh_bytes,
-            first_resend_ts: None,
+            first_resend: None,
             resent_bytes: 0,
         });
     }
@@ -392,11 +392,13 @@ impl Connection {
         self.board.forget_duplicates();
     }
 
-    /// RFC 3522: the ACK of the first segment sent again echoes a time before that.
+    /// RFC 3522: the ACK of the first segment sent again echoes a time before that. Only the ACK that moves on from
+    /// that very segment tells: another may answer what an earlier recovery sent again.
     fn spurious_by_timestamp(&self, ack: &Acked) -> bool {
-        let first = self.recovery.undo().and_then(|undo| undo.first_resend_ts);
-        let (Some(first), Some(echo)) = (first, ack.echo) else { return false };
-        ack.acked > 0 && (echo.wrapping_sub(first) as i32) < 0
+        let first = self.recovery.undo().and_then(|undo| undo.first_resend);
+        let (Some((start, ts)), Some(echo)) = (first, ack.echo) else { return false };
+        let before = self.snd.una - ack.acked;
+        ack.acked > 0 && start == before && (echo.wrapping_sub(ts) as i32) < 0
     }
 
     /// Takes the last congestion event back (RFC 4015 section 3.2).

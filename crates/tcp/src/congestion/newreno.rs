@@ -32,8 +32,9 @@ impl Controller for NewReno {
     }
 
     fn on_congestion(&mut self, window: &mut Window, _now: Instant, in_flight_bytes: u64) {
-        // RFC 5681 equation 4
-        window.ssthresh_bytes = (in_flight_bytes / 2).max(window.minimum());
+        // RFC 5681 equation 4; in whole segments, for a part of one would never be sent but slow the growth
+        let mss = u64::from(window.mss_bytes.max(1));
+        window.ssthresh_bytes = (in_flight_bytes / 2 / mss * mss).max(window.minimum());
         self.counted = 0;
     }
 
@@ -80,7 +81,7 @@ pub(crate) mod tests {
         }
         assert_eq!(window.cwnd_bytes, 21_000);
         reno.on_congestion(&mut window, Instant::ZERO, 21_000);
-        assert_eq!(window.ssthresh_bytes, 10_500);
+        assert_eq!(window.ssthresh_bytes, 10_000);
         reno.on_congestion(&mut window, Instant::ZERO, 1_000);
         assert_eq!(window.ssthresh_bytes, 2_000);
     }
