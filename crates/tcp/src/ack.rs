@@ -138,7 +138,7 @@ impl Connection {
     fn sample_rtt(&mut self, now: Instant, header: &TcpHeader, delivery: &Delivery) {
         let expected =
             (self.window.cwnd_bytes / (2 * u64::from(self.snd.mss)).max(1)).clamp(1, 64) as u32;
-        if let Some(at) = delivery.sent_once_at {
+        if let Some(at) = delivery.timed() {
             self.rtt.sample(now, now.saturating_duration_since(at), expected);
         } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
             self.rtt.sample(now, rtt, expected);

@@ -237,7 +237,7 @@ impl Connection {
             // without SACK, an ACK of something sent again stands for more than arrived with it
             newest_at: delivery.newest.filter(|n| sack || !n.resent).map(|n| n.at),
             oldest_at: self.board.oldest_at(),
-            rtt: delivery.sent_once_at.map(|at| now.saturating_duration_since(at)),
+            rtt: delivery.timed().map(|at| now.saturating_duration_since(at)),
             min_rtt: self.rtt.min_rtt().unwrap_or_default(),
             in_flight_bytes: self.board.pipe(self.snd.una, self.snd.nxt),
             cwnd_limited: self.snd.cwnd_limited,

@@ -54,6 +54,8 @@ pub(crate) struct Delivery {
     pub(crate) reordered: Option<u64>,
     /// Bytes delivered that had been judged lost and were not sent again yet.
     pub(crate) spurious_bytes: u64,
+    /// Something delivered had been sent again: what comes with it may have arrived long before.
+    pub(crate) any_resent: bool,
 }
 
 /// What loss detection found.
@@ -76,7 +78,14 @@ pub(crate) struct Transmission {
 }
 
 impl Delivery {
+    /// When the last of what was sent only once left, if the ACK comes straight from its arrival. An ACK that fills a
+    /// gap also delivers what arrived while the gap was open, where the report of that was lost (Karn; as Linux).
+    pub(crate) fn timed(&self) -> Option<Instant> {
+        self.sent_once_at.filter(|_| !self.any_resent)
+    }
+
     fn note(&mut self, at: Instant, end: u64, resent: bool) {
+        self.any_resent |= resent;
         if self.newest.is_none_or(|n| (n.at, n.end) < (at, end)) {
             self.newest = Some(Transmission { at, end, resent });
         }
