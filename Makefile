@@ -2,6 +2,7 @@
 # Both install what is missing (Debian packages, when allowed to).
 SHELL := /bin/bash
 FUZZ_SECONDS ?= 60
+FUZZ_HOURS ?=
 SCHEDULES ?= 3000000
 SCHEDULE_SECONDS ?= 900
 SCHEDULE_SEED ?= 1
@@ -60,9 +61,10 @@ miri:            ## undefined behaviour in packet and wire; needs nightly Rust w
 	  cargo +nightly miri test -p millstream-wire --target-dir target/miri; \
 	else echo "miri: NOT RUN, it is absent: rustup toolchain install nightly --component miri"; fi
 
-fuzz:            ## every fuzz target for FUZZ_SECONDS
+fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; first, that the corpus reaches every state
 	@scripts/need g++:g++
-	fuzz/run $(FUZZ_SECONDS)
+	CARGO_TARGET_DIR=fuzz/target cargo test --manifest-path fuzz/Cargo.toml --test states --quiet -- --nocapture
+	fuzz/run $(if $(FUZZ_HOURS),$$(($(FUZZ_HOURS) * 3600)),$(FUZZ_SECONDS))
 
 bench:           ## the packet layer beside its peers
 	cargo bench -p millstream-packet

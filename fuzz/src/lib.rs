@@ -1,6 +1,8 @@
 //! What the targets share: reading decisions out of the fuzzer's bytes, and data
 //! whose every byte tells its place.
 
+pub mod conversation;
+
 /// Decisions, taken from the front of the fuzzer's bytes; zeros when they end.
 pub struct Input<'a>(pub &'a [u8]);
 
