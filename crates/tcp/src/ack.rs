@@ -55,6 +55,7 @@ impl Connection {
         if acked > 0 {
             self.take_cumulative(now, header, ack, &mut delivery);
         } else if una == self.snd.nxt {
+            self.count_dsack(dsack_bytes);
             return true;
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
@@ -201,6 +202,7 @@ impl Connection {
             State::FinWait1 => {
                 // RFC 9293 3.10.7.4, FIN-WAIT-1
                 self.state = State::FinWait2;
+                self.timers.close = Deadline::NONE;
                 self.arm_fin_wait_2(now);
             }
             State::Closing => self.enter_time_wait(now),

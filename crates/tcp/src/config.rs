@@ -104,6 +104,13 @@ pub struct Config {
     /// connect: what is written before the handshake goes with the SYN where a cookie is known, else one is asked
     /// for. Only for applications that bear the same first data twice (RFC 7413 section 2.1).
     pub fast_open: bool,
+    /// DiffServ code point of packets, 0 to 63 (RFC 2474). For the owner, who makes the IP headers.
+    pub dscp: u8,
+    /// Hop limit (TTL) of packets. For the owner.
+    pub hop_limit: u8,
+    /// How long a closed connection may go on sending what was written before it ends with a reset, in seconds; 0
+    /// resets when it is closed. None: as long as the peer answers.
+    pub linger_s: Option<u16>,
     /// Congestion control.
     pub congestion: CongestionKind,
     /// Initial congestion window in segments (RFC 6928).
@@ -143,6 +150,9 @@ impl Default for Config {
             pacing: false,
             mtu_probing: MtuProbing::AfterBlackHole,
             fast_open: false,
+            dscp: 0,
+            hop_limit: 64,
+            linger_s: None,
             congestion: CongestionKind::Cubic,
             initial_window_segments: 10,
             time_wait_ms: 60_000,

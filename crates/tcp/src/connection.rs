@@ -469,6 +469,7 @@ impl Connection {
             return false;
         }
         self.board.release();
+        self.counters.rate = None;
         self.recovery.release();
         self.snd.queue.is_empty() && self.rcv.queue.is_empty() && self.rcv.reassembly.is_none()
     }

@@ -2,8 +2,11 @@
 
 use core::time::Duration;
 
+use millstream_packet::Instant;
+
 use crate::connection::Connection;
 use crate::fast_open::{FastOpen, FastOpenStatus};
+use crate::limits::R1_TIMEOUTS;
 use crate::recovery::Phase;
 use crate::state::State;
 
@@ -22,6 +25,8 @@ pub(crate) struct Counters {
     pub(crate) retransmits: u32,
     pub(crate) delayed_acks: u32,
     pub(crate) limited: Limited,
+    /// Exists while the connection is busy.
+    pub(crate) rate: Option<Box<RateMeter>>,
     rare: Option<Box<Rare>>,
 }
 
@@ -49,6 +54,11 @@ pub(crate) struct Rare {
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
     pub(crate) path_search: Option<crate::path_search::PathSearch>,
+    /// Offsets after urgent data: the peer's, and ours.
+    pub(crate) urgent_in: u64,
+    pub(crate) urgent_out: u64,
+    /// Bytes that the peer says arrived twice.
+    pub(crate) spurious_bytes: u64,
     pub(crate) mtu_probes: u32,
     pub(crate) mtu_probes_lost: u32,
     /// Made by those that open with it, given back when they are open.
@@ -66,9 +76,24 @@ impl Counters {
         self.rare.as_ref()?.path_limit
     }
 
+    /// The size that a search may find at best; 0: there is none.
+    pub(crate) fn searched_mss(&self) -> u16 {
+        let search = self.rare.as_ref().and_then(|rare| rare.path_search);
+        search.map_or(0, |search| search.most())
+    }
+
     #[inline]
     pub(crate) fn path_search(&mut self) -> Option<&mut crate::path_search::PathSearch> {
         self.rare.as_mut()?.path_search.as_mut()
+    }
+
+    #[inline]
+    pub(crate) fn urgent_out(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.urgent_out)
+    }
+
+    pub(crate) fn urgent_in(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.urgent_in)
     }
 
     pub(crate) fn fast_open(&self) -> Option<&FastOpen> {
@@ -81,6 +106,40 @@ impl Counters {
 
     pub(crate) fn take_fast_open(&mut self) -> Option<Box<FastOpen>> {
         self.rare.as_mut()?.fast_open.take()
+    }
+}
+
+/// How fast data arrives at the peer: over a flight at a time, from its first byte sent to its last acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RateMeter {
+    since: Instant,
+    delivered: u64,
+    /// `nxt` when the flight began.
+    end: u64,
+    bytes_per_s: u64,
+}
+
+impl Connection {
+    /// Data leaves and nothing was in flight: what is measured begins now.
+    pub(crate) fn begin_rate(&mut self, now: Instant) {
+        let (delivered, end) = (self.counters.delivered_bytes, self.snd.nxt);
+        let meter = self.counters.rate.get_or_insert_default();
+        (meter.since, meter.delivered, meter.end) = (now, delivered, end);
+    }
+
+    /// An ACK was taken.
+    #[inline]
+    pub(crate) fn measure_rate(&mut self, now: Instant) {
+        let (una, nxt, delivered) = (self.snd.una, self.snd.nxt, self.counters.delivered_bytes);
+        let Some(meter) = self.counters.rate.as_mut().filter(|meter| una >= meter.end) else {
+            return;
+        };
+        let passed = now.saturating_duration_since(meter.since).as_nanos();
+        let bytes = u128::from(delivered - meter.delivered);
+        if passed > 0 && bytes > 0 {
+            meter.bytes_per_s = u64::try_from(bytes * 1_000_000_000 / passed).unwrap_or(u64::MAX);
+        }
+        (meter.since, meter.delivered, meter.end) = (now, delivered, nxt);
     }
 }
 
@@ -154,6 +213,13 @@ pub struct TcpInfo {
     pub backoff: u8,
     pub snd_mss_bytes: u32,
     pub rcv_mss_bytes: u32,
+    /// Segment size offered to the peer.
+    pub adv_mss_bytes: u16,
+    /// Round trip as the receiver sees it, and the most that was read in one; 0: not known.
+    pub rcv_rtt_us: u64,
+    pub rcv_space_bytes: u64,
+    /// Time since data, or an ACK with it, was sent last.
+    pub last_data_sent_us: u64,
     pub cwnd_bytes: u64,
     /// `u64::MAX` before the first congestion.
     pub ssthresh_bytes: u64,
@@ -185,6 +251,10 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     pub bytes_received: u64,
     pub delivered_bytes: u64,
+    /// How fast the last flight of data arrived; 0: none of late.
+    pub delivery_rate_bytes_per_s: u64,
+    /// Rate at which data leaves; 0: as the window allows.
+    pub pacing_rate_bytes_per_s: u64,
     /// Segments as on the wire: a super-segment counts as what it is split into.
     pub segments_out: u64,
     pub segments_in: u64,
@@ -196,8 +266,12 @@ pub struct TcpInfo {
     pub fast_recoveries: u32,
     pub loss_probes: u32,
     pub spurious_recoveries: u32,
+    /// Bytes that the peer says arrived twice (D-SACK).
+    pub spurious_bytes: u64,
     pub window_probes: u32,
     pub keepalives: u32,
+    /// Of window probes and keep-alives, those without an answer by now.
+    pub probes_unanswered: u8,
     pub delayed_acks: u32,
     pub duplicate_acks_in: u32,
     pub dsacks_in: u32,
@@ -208,6 +282,8 @@ pub struct TcpInfo {
     pub out_of_window: u32,
     pub memory_drops: u32,
     pub reorderings: u32,
+    /// Time-outs in a row have reached R1 (RFC 9293 3.8.3).
+    pub delivery_problem: bool,
     /// Segments with data that arrived marked, and reductions that the peer's echoes of marks caused.
     pub ce_segments_in: u32,
     pub ecn_reductions: u32,
@@ -260,6 +336,10 @@ impl Connection {
             backoff: rtt.backoff(),
             snd_mss_bytes: snd.mss,
             rcv_mss_bytes: rcv.mss_estimate,
+            adv_mss_bytes: self.offered_mss(),
+            rcv_rtt_us: u64::from(rcv.tune.rtt_us()),
+            rcv_space_bytes: rcv.tune.space_bytes(),
+            last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at)),
             cwnd_bytes: window.cwnd_bytes,
             ssthresh_bytes: window.ssthresh_bytes,
             in_flight_bytes: board.pipe(snd.una, snd.nxt),
@@ -285,6 +365,8 @@ impl Connection {
             bytes_acked: c.bytes_acked,
             bytes_received: c.bytes_received,
             delivered_bytes: c.delivered_bytes,
+            delivery_rate_bytes_per_s: c.rate.as_ref().map_or(0, |meter| meter.bytes_per_s),
+            pacing_rate_bytes_per_s: self.pacing_rate().unwrap_or(0),
             segments_out: c.segments_out,
             segments_in: c.segments_in,
             data_segments_out: c.data_segments_out,
@@ -294,7 +376,9 @@ impl Connection {
             fast_recoveries: rare.fast_recoveries,
             loss_probes: rare.loss_probes,
             spurious_recoveries: rare.spurious_recoveries,
+            spurious_bytes: rare.spurious_bytes,
             window_probes: rare.window_probes,
+            probes_unanswered: snd.probes_unanswered,
             keepalives: rare.keepalives,
             delayed_acks: c.delayed_acks,
             duplicate_acks_in: rare.duplicate_acks_in,
@@ -306,6 +390,7 @@ impl Connection {
             out_of_window: rare.out_of_window,
             memory_drops: rare.memory_drops,
             reorderings: rare.reorderings,
+            delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,
             black_holes: rare.black_holes,

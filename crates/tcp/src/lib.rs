@@ -29,6 +29,7 @@ mod handshake;
 mod info;
 pub mod isn;
 pub mod limits;
+mod options;
 mod ordered;
 mod pacing;
 mod path_mtu;
@@ -48,6 +49,7 @@ mod syn_cookie;
 mod time_wait;
 mod timers;
 mod transmit;
+mod urgent;
 mod window;
 
 pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive, MtuProbing};

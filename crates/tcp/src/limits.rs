@@ -41,6 +41,8 @@ pub const SACK_BLOCKS_WITH_TIMESTAMPS: usize = 3;
 /// SACK blocks in a segment without timestamps (RFC 2018 section 3).
 pub const SACK_BLOCKS: usize = 4;
 
+/// Time-outs in a row after which the way to the peer is suspected (RFC 9293 3.8.3: R1, three at least).
+pub const R1_TIMEOUTS: u8 = 3;
 /// Window probes of a connection that the application has closed.
 pub const ORPHAN_PROBES: u8 = 8;
 /// Full-sized segment assumed of a peer before it has sent a larger one.

@@ -18,14 +18,13 @@ pub(crate) struct PathLimit {
     raise_at: Instant,
 }
 
-impl PathLimit {
-    /// What segments were before.
-    pub(crate) fn mss(self) -> u16 {
-        self.mss
-    }
-}
-
 impl Connection {
+    /// RFC 6691: what the path carries towards the peer does not lower what the peer may send.
+    pub(crate) fn offered_mss(&self) -> u16 {
+        let searched = self.counters.searched_mss();
+        self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss).max(searched)
+    }
+
     /// The path carries less: segments of at most `mss` bytes, options included, for ten minutes (RFC 1191 6.3).
     pub(crate) fn limit_mss(&mut self, now: Instant, mss: u16) {
         let raise_at = now + Duration::from_secs(MTU_RAISE_S);

@@ -56,6 +56,10 @@ impl PathSearch {
         self.high
     }
 
+    pub(crate) fn most(&self) -> u16 {
+        self.most
+    }
+
     /// The size to try next above `low`; none when the search is over.
     fn next_size(&self, low: u16, headers: u16) -> Option<u16> {
         if self.high < low.saturating_add(MTU_SEARCH_STEP_BYTES) && self.high != self.most

@@ -96,6 +96,9 @@ impl Connection {
             return;
         }
         self.touch_keepalive(now);
+        if header.flags.urg() {
+            self.take_urgent(header, start);
+        }
         if let Some(packet) = payload
             && len > 0
         {

@@ -190,6 +190,7 @@ impl Connection {
         self.end_probe(now, ack);
         self.note_reordering(ack);
         self.judge_mtu_probe();
+        self.measure_rate(now);
         let (newly_lost, delivered);
         if self.negotiated.sack {
             self.update_rack(now, ack);
@@ -411,12 +412,20 @@ impl Connection {
         self.counters.rare().spurious_recoveries += 1;
     }
 
+    pub(crate) fn count_dsack(&mut self, bytes: u64) {
+        if bytes > 0 {
+            let rare = self.counters.rare();
+            rare.dsacks_in += 1;
+            rare.spurious_bytes += bytes;
+        }
+    }
+
     /// RFC 2883 and RFC 3708: what was sent again arrived twice.
     fn note_dsack(&mut self, ack: &Acked) {
         if ack.dsack_bytes == 0 {
             return;
         }
-        self.counters.rare().dsacks_in += 1;
+        self.count_dsack(ack.dsack_bytes);
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
         let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
         if !of_probe && self.snd.una >= self.recovery.dsack_round {

@@ -1,11 +1,8 @@
 //! What the application may call.
 
-use std::sync::Arc;
-
 use millstream_packet::{Instant, Packet, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
-use crate::config::Keepalive;
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
 use crate::limits::MIN_MSS_BYTES;
@@ -119,9 +116,11 @@ impl Connection {
     }
 
     /// The application has no more use for the connection: what is queued is still sent, then the FIN. Received
-    /// data that was not read makes it a reset, so that the peer learns of it (RFC 9293 3.6.1).
+    /// data that was not read makes it a reset, so that the peer learns of it (RFC 9293 3.6.1), and so does
+    /// [`Config::linger_s`](crate::Config::linger_s) when its time is over.
     pub fn close(&mut self) {
-        if !self.rcv.queue.is_empty() && self.state != State::TimeWait {
+        let reset = !self.rcv.queue.is_empty() || self.config.linger_s == Some(0);
+        if reset && self.state != State::TimeWait {
             self.finish_with_reset(ConnError::Aborted);
             return;
         }
@@ -131,8 +130,8 @@ impl Connection {
             self.finish(None);
             return;
         }
+        // how long that may take is counted from the next `poll_transmit`, which knows the time
         self.shutdown_write();
-        self.arm_fin_wait_2(self.clock);
     }
 
     /// Ends the connection at once; the peer is told by RST (RFC 9293 3.10.5).
@@ -181,41 +180,14 @@ impl Connection {
         (self.snd.queue.stats(), self.rcv.queue.stats())
     }
 
+    /// Whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks after the way.
+    pub fn take_delivery_problem(&mut self) -> bool {
+        std::mem::take(&mut self.events.delivery_problem)
+    }
+
     /// What happened since the last call.
     pub fn take_events(&mut self) -> Events {
         std::mem::take(&mut self.events)
-    }
-
-    /// Small segments are sent at once (true) or may wait for outstanding ones (false).
-    pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.snd.nagle = !nodelay;
-    }
-
-    /// Starts, changes or stops keep-alive probes. The connection then has a configuration of its own, as after
-    /// [`set_buffers`](Self::set_buffers).
-    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
-        Arc::make_mut(&mut self.config).keepalive = keepalive;
-        self.timers.keepalive = crate::timers::Deadline::NONE;
-        self.touch_keepalive(self.clock);
-    }
-
-    /// Bounds of the buffers in bytes of memory held, from now on without tuning. The window already offered
-    /// stays; the window shift stays as negotiated.
-    pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
-        let least = crate::limits::BUFFER_MIN_BYTES;
-        if let Some(bytes) = recv_bytes {
-            let config = Arc::make_mut(&mut self.config);
-            config.recv_buffer_bytes = bytes.max(least);
-            config.auto_tune = false;
-            self.rcv.limit_bytes = bytes.max(least);
-            self.rcv.queue.set_limit(2 * bytes.max(least));
-        }
-        if let Some(bytes) = send_bytes {
-            let config = Arc::make_mut(&mut self.config);
-            config.send_buffer_bytes = bytes.max(least);
-            config.auto_tune = false;
-            self.snd.queue.set_limit(bytes.max(least));
-        }
     }
 
     /// An ICMP message that quoted a segment with sequence number `seq` says that the path takes IP packets of at

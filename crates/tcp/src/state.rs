@@ -86,6 +86,10 @@ pub struct Events {
     pub writable: bool,
     /// The peer has sent its FIN and all data before it has arrived.
     pub peer_closed: bool,
+    /// The peer has announced urgent data: see [`Connection::urgent_mark`](crate::Connection::urgent_mark).
+    pub urgent: bool,
+    /// Data was sent again and again without an answer (RFC 9293 3.8.3: R1): the way there may be wrong.
+    pub delivery_problem: bool,
     /// The state became CLOSED.
     pub closed: bool,
     /// The connection failed; [`Connection::error`](crate::Connection::error) says how.

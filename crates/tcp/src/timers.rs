@@ -6,7 +6,7 @@ use millstream_packet::Instant;
 
 use crate::connection::{Connection, Probe};
 use crate::error::ConnError;
-use crate::limits::{MAX_RTO_MS, ORPHAN_PROBES};
+use crate::limits::{MAX_RTO_MS, ORPHAN_PROBES, R1_TIMEOUTS};
 use crate::recovery::Phase;
 use crate::state::State;
 
@@ -131,8 +131,13 @@ impl Connection {
             self.timers.pace_held = false;
         }
         if self.timers.close.is_due(now) {
-            // RFC 9293 3.10.8: the TIME-WAIT timeout
-            self.finish(None);
+            // RFC 9293 3.10.8: the TIME-WAIT timeout; or what was written is not acknowledged, and was lingered for
+            match self.state {
+                State::FinWait1 | State::Closing | State::LastAck => {
+                    self.finish_with_reset(ConnError::TimedOut);
+                }
+                _ => self.finish(None),
+            }
             return;
         }
         if let Some((at, expiry)) = self.timers.retransmit()
@@ -183,6 +188,10 @@ impl Connection {
             self.fast_open_timed_out();
             self.finish_with_reset(ConnError::TimedOut);
             return;
+        }
+        if self.rtt.backoff() + 1 == R1_TIMEOUTS {
+            // RFC 9293 3.8.3: R1 reached
+            self.events.delivery_problem = true;
         }
         self.counters.rare().timeouts += 1;
         if !self.state.is_synchronized() {

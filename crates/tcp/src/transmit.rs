@@ -93,6 +93,9 @@ impl Connection {
     ) -> Option<Segment> {
         self.set_clock(now);
         self.snd.frames_wanted = false;
+        if self.orphaned {
+            self.arm_close(now);
+        }
         if let Some((seq, ack)) = self.reset_due.take() {
             return Some(self.make_reset(seq, ack));
         }
@@ -157,9 +160,7 @@ impl Connection {
             return None;
         }
         let answering = flags.ack();
-        // RFC 6691: what the path carries towards the peer does not lower what the peer may send
-        let mss = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss());
-        let mut options = TcpOptions { mss: Some(mss), ..TcpOptions::default() };
+        let mut options = TcpOptions { mss: Some(self.offered_mss()), ..TcpOptions::default() };
         let (scale, timestamps, sack) = match answering {
             true => (self.negotiated.scaling, self.negotiated.timestamps, self.negotiated.sack),
             false => (self.config.window_scale, self.config.timestamps, self.config.sack),
@@ -228,6 +229,7 @@ impl Connection {
         if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
             self.put_sack(&mut options);
         }
+        let (urg, urgent) = self.put_urgent(seq);
         let window = self.select_window();
         self.rcv.ack.now = false;
         self.rcv.ack.pending_bytes = 0;
@@ -238,9 +240,9 @@ impl Connection {
             dst_port: self.tuple.remote.port(),
             seq,
             ack: self.rcv_seq(self.rcv.nxt),
-            flags: flags | self.ecn_ack_flags(),
+            flags: flags | urg | self.ecn_ack_flags(),
             window,
-            urgent: 0,
+            urgent,
             options,
         }
     }
@@ -285,6 +287,7 @@ impl Connection {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
         let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
         let most = parts.as_ref().map_or(most, |(count, _)| most.min(count * mss));
+        let most = if self.is_urgent() { mss } else { most };
         let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
         // parts are nothing to wait for: the link below sends each by itself
         let worth_waiting = if parts.is_some() { 0 } else { most };
@@ -408,6 +411,9 @@ impl Connection {
             debug_assert_eq!(chosen.start, self.snd.nxt);
             self.board.on_send(chosen.start, end, now);
             self.snd.nxt = end;
+            if chosen.start == self.snd.una {
+                self.begin_rate(now);
+            }
             if !chosen.len.is_multiple_of(mss) {
                 self.snd.small_end = end;
             }

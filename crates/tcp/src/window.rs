@@ -24,6 +24,14 @@ impl AutoTune {
     pub(crate) fn new(now: Instant) -> Self {
         AutoTune { since: now, read_bytes: 0, space_bytes: 0, rtt_us: 0 }
     }
+
+    pub(crate) fn rtt_us(&self) -> u32 {
+        self.rtt_us
+    }
+
+    pub(crate) fn space_bytes(&self) -> u64 {
+        self.space_bytes
+    }
 }
 
 impl Connection {

@@ -204,6 +204,15 @@ impl NeighborTable {
         }
     }
 
+    /// A protocol above does not get on with the neighbour, or with what lies behind it: its next use finds out
+    /// whether it is still there (RFC 9293 3.8.3, RFC 1122 3.3.1.4).
+    pub fn doubt(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
+        let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
+        if self.entry(slot).state == State::Reachable {
+            self.set_stale(slot, now);
+        }
+    }
+
     /// Sets an entry by hand and gives back the packets that waited for it. When the table is full
     /// of such entries, it says so.
     pub fn set_static(

@@ -109,6 +109,19 @@ fn three_questions_a_second_apart_then_unreachable() {
 }
 
 #[test]
+fn a_doubted_neighbour_is_asked_at_its_next_use() {
+    let (pool, mut t) = (pool(), table(NeighborConfig::default()));
+    assert_eq!(send(&mut t, &pool, at(0), ip6(9), 1), "ask");
+    let _ = t.hear(at(0), LINK, ip6(9), Some(mac(9)), NA_SOLICITED);
+    t.doubt(at(1000), LINK, ip6(9));
+    assert_eq!(state(&t, ip6(9)), Some(State::Stale));
+    assert_eq!(send(&mut t, &pool, at(1000), ip6(9), 2), "ready 9");
+    assert_eq!(state(&t, ip6(9)), Some(State::Delay));
+    t.doubt(at(2000), LINK, ip6(9));
+    assert_eq!(act(&mut t, at(6000)), [("one", ip6(9), vec![9])]);
+}
+
+#[test]
 fn a_used_stale_neighbour_is_asked_after_the_delay() {
     let (pool, mut t) = (pool(), table(NeighborConfig::default()));
     assert_eq!(send(&mut t, &pool, at(0), ip6(9), 1), "ask");

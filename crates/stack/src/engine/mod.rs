@@ -15,6 +15,7 @@ mod rate;
 mod sleep;
 mod tcp_api;
 mod tcp_input;
+mod tcp_options;
 mod time_wait;
 mod trains;
 mod transmit;
@@ -43,6 +44,7 @@ use output::{LinkSlot, Output};
 use rate::RateLimit;
 
 pub use sleep::Waker;
+pub use tcp_options::TcpSocketOptions;
 pub use turn::Turn;
 
 /// What an engine is made of.

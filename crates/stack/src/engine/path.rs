@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use millstream_link::Medium;
 use millstream_packet::Instant;
 use millstream_route::{Generations, HeaderTemplate};
-use millstream_tcp::FourTuple;
+use millstream_tcp::{Connection, FourTuple};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::output::{Output, Way};
+use crate::socket::tcp::TcpSocket;
 
 /// A connection's way out, as it was when last looked up.
 #[derive(Default)]
@@ -25,6 +26,26 @@ struct Known {
     generations: Generations,
     /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
     template: Option<HeaderTemplate>,
+}
+
+/// What the application chose for the IP header.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks {
+    dscp: u8,
+    hop_limit: u8,
+}
+
+impl Marks {
+    #[inline]
+    pub fn of(conn: &Connection) -> Self {
+        let config = conn.config();
+        Self { dscp: config.dscp, hop_limit: config.hop_limit }
+    }
+
+    /// The ECN field stays zero.
+    pub fn put(self, ip: &mut IpHeader) {
+        (ip.traffic_class, ip.hop_limit) = (self.dscp << 2, self.hop_limit);
+    }
 }
 
 impl Path {
@@ -55,18 +76,29 @@ impl Output {
         Generations::new(self.routes.generation(), self.neighbors.generation())
     }
 
+    /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
+    /// there.
+    pub fn doubt(&mut self, now: Instant, socket: &mut TcpSocket) {
+        if let Some(way) = self.way(socket.conn.ends().remote.ip(), socket.scope) {
+            self.neighbors.doubt(now, way.link, way.next_hop);
+        }
+        socket.path.forget();
+    }
+
     /// Looks the way of a connection up and builds its headers. `None` when there is no route.
     pub fn find_path(
         &mut self,
         now: Instant,
         tuple: &FourTuple,
         scope: Option<millstream_route::LinkId>,
+        marks: Marks,
         path: &mut Path,
     ) -> Option<Way> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         path.known = None;
         let way = self.way(dst, scope)?;
-        let ip = IpHeader::new(src, dst, Protocol::TCP, 0);
+        let mut ip = IpHeader::new(src, dst, Protocol::TCP, 0);
+        marks.put(&mut ip);
         let ethernet = self.ethernet(now, way, dst);
         // Being used can change the table's generation.
         let generations = self.generations();

@@ -6,6 +6,7 @@ use millstream_packet::Packet;
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
 use super::Engine;
+use super::addresses::Destination;
 use super::tcp_input::with_mss;
 use crate::error::Error;
 use crate::limits::EPHEMERAL_FIRST;
@@ -145,6 +146,9 @@ impl Engine {
             return Err(Error::Invalid("not an address to connect to"));
         }
         let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        if self.out.addresses.classify(way.link, remote.ip()) == Destination::Group {
+            return Err(Error::Invalid("not an address to connect to"));
+        }
         let source = || self.out.addresses.source(way.link, way.next_hop, remote.ip());
         let local = match local.map(plain) {
             Some(local) if !local.ip().is_unspecified() => local,
@@ -177,7 +181,7 @@ impl Engine {
         self.tcp.sockets.get(slot).map(|socket| socket.id).ok_or(Error::NoSuchSocket)
     }
 
-    fn with_conn<T>(
+    pub(super) fn with_conn<T>(
         &mut self,
         id: SocketId,
         call: impl FnOnce(&mut TcpSocket, &mut super::output::Output) -> T,
@@ -325,7 +329,7 @@ fn read_error(error: ConnError) -> Error {
 }
 
 /// Before the handshake is done a write waits; without a free frame, too.
-fn write_error(error: ConnError) -> Error {
+pub(super) fn write_error(error: ConnError) -> Error {
     match error {
         ConnError::NotConnected | ConnError::NoMemory => Error::WouldBlock,
         ConnError::Closed => Error::BrokenPipe,

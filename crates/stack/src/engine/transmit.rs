@@ -12,7 +12,7 @@ use millstream_wire::tcp::{self, TcpHeader};
 
 use super::Engine;
 use super::output::{Output, Way};
-use super::path::Path;
+use super::path::{Marks, Path};
 use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
@@ -132,7 +132,10 @@ fn serve(
     let served = loop {
         let way = match socket.path.way(out.generations()) {
             Some(way) => Some(way),
-            None => out.find_path(now, socket.conn.ends(), socket.scope, &mut socket.path),
+            None => {
+                let marks = Marks::of(&socket.conn);
+                out.find_path(now, socket.conn.ends(), socket.scope, marks, &mut socket.path)
+            }
         };
         let room = way.map_or(1, |way| out.room(now, way.link));
         if room == 0 {
@@ -164,7 +167,10 @@ fn serve(
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
         match parts.is_empty() {
-            true => send_segment(out, now, way, socket.conn.ends(), &mut socket.path, segment),
+            true => {
+                let marks = Marks::of(&socket.conn);
+                send_segment(out, now, way, socket.conn.ends(), marks, &mut socket.path, segment);
+            }
             false => out.send_parts(way, &mut socket.path, &segment, parts),
         }
         if sent >= budget || *left == 0 {
@@ -205,6 +211,7 @@ fn send_segment(
     now: Instant,
     way: Way,
     tuple: &FourTuple,
+    marks: Marks,
     path: &mut Path,
     segment: Segment,
 ) {
@@ -238,7 +245,8 @@ fn send_segment(
             Protocol::TCP,
             header_len + payload_len,
         );
-        ip.traffic_class = ecn;
+        marks.put(&mut ip);
+        ip.traffic_class |= ecn;
         out.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
         return out.send_ip(now, way, &ip, packet);
     };

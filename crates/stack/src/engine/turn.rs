@@ -105,6 +105,9 @@ impl Engine {
             // The deadline may have moved later since it was armed.
             if socket.conn.next_deadline().is_some_and(|due| due <= now) {
                 socket.conn.on_timer(now);
+                if socket.conn.take_delivery_problem() {
+                    self.out.doubt(now, socket);
+                }
                 self.tcp.collect_events(slot, &mut self.events);
                 self.tcp.mark_dirty(slot);
             }

@@ -9,7 +9,7 @@ use millstream_packet::Packet;
 use millstream_tcp::{Config, TcpInfo};
 
 use super::{Mode, Stack};
-use crate::{Error, SocketId};
+use crate::{Error, SocketId, TcpSocketOptions};
 
 /// A TCP listener. Dropping it resets the connections that nobody accepted.
 pub struct TcpListener {
@@ -173,6 +173,36 @@ impl TcpStream {
     /// Sends small segments at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         Ok(self.stack.engine().tcp_set_nodelay(self.id, nodelay)?)
+    }
+
+    /// The options as they are; see also [`TcpStream::set_options`].
+    pub fn options(&self) -> io::Result<TcpSocketOptions> {
+        Ok(self.stack.engine().tcp_options(self.id)?)
+    }
+
+    /// Sets the options, as far as they differ: read them, change some, set them.
+    pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
+        Ok(self.stack.engine().tcp_set_options(self.id, options)?)
+    }
+
+    /// Acknowledges what waits at once, and the next segments as they come.
+    pub fn quick_ack(&self) -> io::Result<()> {
+        Ok(self.stack.engine().tcp_quick_ack(self.id)?)
+    }
+
+    /// Writes and announces what was taken as urgent (RFC 6093: not for new applications). Does not wait for room.
+    pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
+        let mut engine = self.stack.engine();
+        engine.refresh_time();
+        let written = engine.tcp_write_urgent(self.id, data)?;
+        engine.push_written(self.id, written);
+        Ok(written)
+    }
+
+    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
+    /// none was announced, or it was read.
+    pub fn urgent(&self) -> io::Result<Option<u64>> {
+        Ok(self.stack.engine().tcp_urgent(self.id)?)
     }
 
     /// Whether reads and writes return at once when they would block.

@@ -13,7 +13,7 @@ use millstream_tcp::{Config, TcpInfo};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
 use super::worker::{PACKET_BYTES, StreamParts};
 use super::{Handle, Stack};
-use crate::{Error, SocketId};
+use crate::{Error, SocketId, TcpSocketOptions};
 
 /// Bytes that lie in the tx ring at most; a write waits beyond.
 const TX_RING_BYTES: u64 = 1 << 20;
@@ -317,6 +317,33 @@ impl TcpStream {
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         let id = self.id;
         Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
+    }
+
+    /// The options as they are; see also [`TcpStream::set_options`].
+    pub fn options(&self) -> io::Result<TcpSocketOptions> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_options(id))??)
+    }
+
+    /// Sets the options, as far as they differ: read them, change some, set them.
+    pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
+        let (id, options) = (self.id, *options);
+        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
+    }
+
+    /// Acknowledges what waits at once, and the next segments as they come.
+    pub fn quick_ack(&self) -> io::Result<()> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_quick_ack(id))??)
+    }
+
+    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
+    /// none was announced, or it was read.
+    pub fn urgent(&self) -> io::Result<Option<u64>> {
+        let id = self.id;
+        let mark = self.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
+        let read = self.shared.rx_taken.load(Ordering::SeqCst);
+        Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
 
     /// Whether reads and writes return at once when they would block.

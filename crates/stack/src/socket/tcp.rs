@@ -223,7 +223,7 @@ impl TcpTable {
         }
         if socket.listener.is_none() && !socket.detached {
             let what = Readiness {
-                readable: news.readable | news.peer_closed | news.closed | news.error,
+                readable: news.readable | news.peer_closed | news.urgent | news.closed | news.error,
                 writable: news.writable | news.connected | news.closed | news.error,
                 closed: news.closed | news.error,
             };

@@ -8,12 +8,13 @@
 //! connect fo req|HEX [MSS]         opens with Fast Open: asks for a cookie, or has one
 //! accept early | accept give HEX   takes the data of the SYN and is open at once; gives a cookie
 //! established [active] [ecn] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
-//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [size N] [ip CODE]
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [urg N] [size N] [ip CODE]
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
 //! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
+//! urgent N | mark N|none | event NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! ```
 
@@ -173,6 +174,7 @@ impl Script {
                 "sackok" => header.options.sack_permitted = true,
                 "fo" => header.options.fast_open = Some(cookie(value())),
                 "nofo" => {}
+                "urg" => header.urgent = number(value()),
                 "size" | "ip" => {
                     value();
                 }
@@ -264,6 +266,7 @@ impl Script {
                 "mss" => got.options.mss == wanted.options.mss,
                 "ws" => got.options.window_scale == wanted.options.window_scale,
                 "sackok" => got.options.sack_permitted,
+                "urg" => got.urgent == wanted.urgent,
                 "fo" => got.options.fast_open == wanted.options.fast_open,
                 "nofo" => got.options.fast_open.is_none(),
                 "ts" => got.options.timestamps == wanted.options.timestamps,
@@ -413,6 +416,32 @@ impl Script {
             "shutdown" => self.conn().shutdown_write(),
             "close" => self.conn().close(),
             "abort" => self.conn().abort(),
+            "urgent" => {
+                let n = argument();
+                if self.conn().write_urgent(&pool, &vec![b'y'; n]) != Ok(n) {
+                    self.fail("urgent");
+                }
+            }
+            "mark" => {
+                let mark = self.conn().urgent_mark().map_or("none".into(), |at| at.to_string());
+                if mark != words[1] {
+                    self.fail(format!("mark at {mark}"));
+                }
+            }
+            "event" => {
+                let got = format!("{:?}", self.conn().take_events());
+                if !got.contains(&format!("{}: true", words[1])) {
+                    self.fail(got);
+                }
+            }
+            "quickack" => self.conn().quick_ack(),
+            "linger" => self.conn().set_linger(Some(argument() as u16)),
+            "user_timeout" => self.conn().set_user_timeout(Some(argument() as u32)),
+            "delayed_ack" => self.conn().set_delayed_ack(argument() as u16),
+            "keepalive" => {
+                let keepalive = Keepalive { idle_s: argument() as u32, ..Keepalive::default() };
+                self.conn().set_keepalive(Some(keepalive));
+            }
             "nodelay" => self.conn().set_nodelay(true),
             "mtu" => self.conn().set_path_mtu(now, SeqNumber(OURS) + argument(), number(words[2])),
             "icmp" => self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), true),

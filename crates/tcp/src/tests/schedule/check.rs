@@ -171,6 +171,9 @@ impl World<'_> {
 
     fn may_time_out(&self, index: usize) -> bool {
         let config = &self.plan.ends[index].config;
+        if config.linger_s.is_some() {
+            return true;
+        }
         let peer = &self.sides[1 - index];
         let keepalive =
             self.plan.actions.iter().any(|action| matches!(action.deed, Deed::Keepalive(true)));

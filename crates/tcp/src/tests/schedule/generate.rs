@@ -40,6 +40,9 @@ fn config(random: &mut Random) -> Config {
     if one_in(random, 12) {
         config.user_timeout_ms = Some(1 + random.below(20_000) as u32);
     }
+    if one_in(random, 16) {
+        config.linger_s = Some(random.below(20) as u16);
+    }
     if one_in(random, 8) {
         config.keepalive = keepalive(1 + random.below(100) as u32);
     }

@@ -193,6 +193,7 @@ parameters! {
     "user_timeout_ms" |c| c.user_timeout_ms.unwrap_or(0).into(), |c, v| c.user_timeout_ms = (v > 0).then_some(v as u32);
     "keepalive_s" |c| c.keepalive.map_or(0, |k| k.idle_s).into(), |c, v| c.keepalive = keepalive(v as u32);
     "probing" |c| c.mtu_probing as u64, |c, v| c.mtu_probing = PROBINGS[v.min(2) as usize];
+    "linger_s" |c| c.linger_s.map_or(0, |s| u64::from(s) + 1), |c, v| c.linger_s = (v > 0).then(|| v as u16 - 1);
     "min_rto_ms" |c| c.min_rto_ms.into(), |c, v| c.min_rto_ms = v as u16;
 }
 
