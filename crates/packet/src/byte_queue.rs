@@ -420,6 +420,9 @@ impl ByteQueue {
         len: usize,
     ) -> Result<Packet, Exhausted> {
         let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
+        if headroom + len <= FRAME_SIZE_BYTES {
+            return self.copy_frame(pool, headroom, offset, len);
+        }
         let mut packet = pool.alloc_chain(headroom, len).ok_or(Exhausted)?;
         let mut total = 0;
         let mut done = 0;
@@ -444,6 +447,31 @@ impl ByteQueue {
         drop(slices);
         self.cursors.keep(walked);
         packet.commit(len);
+        packet.meta_mut().payload_sum = Some(total as u16);
+        Ok(packet)
+    }
+
+    /// [`copy_packet`](Self::copy_packet) into one frame.
+    fn copy_frame(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
+        let mut packet = pool.alloc(headroom).ok_or(Exhausted)?;
+        let room = packet.append(len).ok_or(Exhausted)?;
+        let mut total = 0;
+        let mut done = 0;
+        let walked = self.walk(offset, len, |entry, from, len| {
+            // SAFETY: the entry is the queue's.
+            let bytes = unsafe { &entry.bytes()[from..from + len] };
+            let part = sum::copy_and_sum(bytes, &mut room[done..done + len]);
+            total = if done == 0 { part } else { sum::combine(total, part, done % 2 == 1) };
+            done += len;
+            Ok(())
+        })?;
+        self.cursors.keep(walked);
         packet.meta_mut().payload_sum = Some(total as u16);
         Ok(packet)
     }

@@ -49,7 +49,11 @@ impl Packet {
         last.set_next(new_last.next());
         new_last.set_next(first);
         self.move_root(new_last, total, units);
-        self.meta_mut().payload_sum = None;
+        // Not written where it is so already: the next one to join would wait for a narrow store before it can
+        // read the whole.
+        if self.meta().payload_sum.is_some() {
+            self.meta_mut().payload_sum = None;
+        }
     }
 
     /// Drops `n` bytes from the front (all if there are fewer), with the frames that held nothing

@@ -62,6 +62,8 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// Never later than the first deadline in the slot; exact unless that timer has left it.
     earliest: [[u64; SLOTS]; LEVELS],
+    /// What [`Wheel::next_deadline`] answers, in ticks; `u64::MAX` when nothing is armed.
+    next: u64,
     elapsed: u64,
     armed: usize,
 }
@@ -83,6 +85,7 @@ impl Wheel {
             heads: [[NIL; SLOTS]; LEVELS],
             occupied: [0; LEVELS],
             earliest: [[u64::MAX; SLOTS]; LEVELS],
+            next: u64::MAX,
             elapsed: now.as_nanos() >> TICK_SHIFT,
             armed: 0,
         }
@@ -124,18 +127,26 @@ impl Wheel {
             self.unlink(id);
         }
         self.link(id, ticks);
+        self.next = self.next.min(self.nodes[id as usize].deadline());
     }
 
     /// Disarms timer `id`; nothing happens when it is not armed.
     pub fn cancel(&mut self, id: u32) {
         if self.nodes.get(id as usize).is_some_and(|node| node.is_armed()) {
             self.unlink(id);
+            self.next = self.first_deadline();
         }
     }
 
     /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the number
     /// only; it arms timers again after the call. At most `budget` timers fire; true when more are due.
-    pub fn expire(&mut self, now: Instant, budget: usize, mut fire: impl FnMut(u32)) -> bool {
+    pub fn expire(&mut self, now: Instant, budget: usize, fire: impl FnMut(u32)) -> bool {
+        let more = self.advance(now, budget, fire);
+        self.next = self.first_deadline();
+        more
+    }
+
+    fn advance(&mut self, now: Instant, budget: usize, mut fire: impl FnMut(u32)) -> bool {
         let now = now.as_nanos() >> TICK_SHIFT;
         let mut fired = 0;
         while let Some((level, slot, start)) = self.first_slot() {
@@ -169,7 +180,12 @@ impl Wheel {
 
     /// A time at which the wheel has to be advanced: never later than the first deadline, and equal to
     /// it unless that timer was cancelled meanwhile. `None` when nothing is armed.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
+        (self.next != u64::MAX).then(|| Instant::from_nanos(self.next << TICK_SHIFT))
+    }
+
+    fn first_deadline(&self) -> u64 {
         let mut first = u64::MAX;
         for level in 0..LEVELS {
             if self.occupied[level] != 0 {
@@ -177,7 +193,7 @@ impl Wheel {
                 first = first.min(self.earliest[level][slot]);
             }
         }
-        (first != u64::MAX).then(|| Instant::from_nanos(first << TICK_SHIFT))
+        first
     }
 
     fn first_slot_of(&self, level: usize) -> usize {

@@ -193,6 +193,7 @@ impl Connection {
         self.raise_mss(now);
         if self.snd.una == self.snd.nxt {
             self.board.shrink_idle();
+            self.account_limits(now);
         }
         let fin_acked = self.snd.fin_queued && self.snd.una > self.data_end();
         if !fin_acked {

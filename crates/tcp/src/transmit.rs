@@ -55,6 +55,23 @@ struct Chosen {
 }
 
 impl Connection {
+    /// False when [`poll_transmit`](Self::poll_transmit) would make nothing: to be asked before, where the answer is
+    /// often that. True may be in vain.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        let Self { state, snd, rcv, recovery, board, congestion, reset_due, .. } = self;
+        let is_plain = *state == State::Established
+            && !snd.fin_queued
+            && !snd.syn_due
+            && snd.probe == Probe::None
+            && !recovery.probe_due
+            && reset_due.is_none()
+            && board.next_lost().is_none()
+            // which is told that there was nothing to send
+            && !congestion.governs();
+        !is_plain || rcv.ack.now || snd.nxt != self.data_end()
+    }
+
     /// The next segment to send at `now`, or none. When a frame is wanting nothing is made and nothing changes:
     /// the call can be repeated later.
     pub fn poll_transmit(
@@ -606,7 +623,7 @@ impl Connection {
         }
     }
 
-    fn account_limits(&mut self, now: Instant) {
+    pub(crate) fn account_limits(&mut self, now: Instant) {
         let snd = &self.snd;
         let unsent = self.data_end().saturating_sub(snd.nxt);
         let by = if snd.una == snd.nxt && unsent == 0 {

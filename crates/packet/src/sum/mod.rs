@@ -19,6 +19,9 @@ use core::sync::atomic::{AtomicU8, Ordering};
 /// order, folded to 16 bits. A last odd byte counts as if a zero followed it.
 #[inline]
 pub fn sum(data: &[u8]) -> u32 {
+    if data.len() <= SHORT_BYTES {
+        return portable::fold64(portable::sum_short(data)).into();
+    }
     let kernel = Kernel::chosen();
     if data.len() <= RUN_BYTES { kernel.sum(data).into() } else { kernel.sum_long(data) }
 }
@@ -67,6 +70,9 @@ pub const fn finish(sum: u32) -> [u8; 2] {
 /// The most that a kernel takes at once: 2^15 words of at most 2^15 each, so that
 /// even their total fits a lane of 32 bits. Nearly every call is shorter.
 const RUN_BYTES: usize = 1 << 16;
+
+/// Up to here a few plain additions are done before a vector kernel has begun: headers.
+const SHORT_BYTES: usize = 40;
 
 /// A way of computing the sums; all give the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -188,7 +188,11 @@ impl Engine {
     ) -> Result<T, Error> {
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = call(socket, &mut self.out);
-        self.tcp.mark_dirty(slot);
+        // What a call may arm a timer for has output too.
+        if !socket.dirty && socket.conn.has_output() {
+            socket.dirty = true;
+            self.tcp.dirty.push_back(slot);
+        }
         Ok(result)
     }
 
@@ -228,7 +232,7 @@ impl Engine {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(packet);
-        self.tcp.mark_dirty(slot);
+        self.tcp.touch(slot);
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 

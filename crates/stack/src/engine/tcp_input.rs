@@ -115,7 +115,7 @@ impl Engine {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
             self.out.neighbors.confirm(now, way.link, way.next_hop);
         }
-        self.tcp.mark_dirty(slot);
+        self.tcp.touch(slot);
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.

@@ -37,6 +37,9 @@ enum Served {
 impl Engine {
     /// Serves connections that may have something to send; whether anything was sent.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        if self.tcp.dirty.is_empty() {
+            return false;
+        }
         let mut progress = false;
         let mut left = self.limits.transmit_turn_bytes;
         let mut count = 0;
@@ -172,6 +175,10 @@ fn serve(
                 send_segment(out, now, way, socket.conn.ends(), marks, &mut socket.path, segment);
             }
             false => out.send_parts(way, &mut socket.path, &segment, parts),
+        }
+        if !socket.conn.has_output() {
+            socket.unflushed = 0;
+            break Served::Done;
         }
         if sent >= budget || *left == 0 {
             break Served::More;

@@ -190,6 +190,25 @@ impl TcpTable {
         }
     }
 
+    /// Something happened to the connection: its output is looked at in its turn if there may be any, else only
+    /// its timer is armed.
+    #[inline]
+    pub fn touch(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        if socket.dirty {
+            return;
+        }
+        if socket.conn.has_output() {
+            socket.dirty = true;
+            return self.dirty.push_back(slot);
+        }
+        if let Some(deadline) = socket.conn.next_deadline()
+            && !self.wheel.covers(slot, deadline)
+        {
+            self.wheel.arm(slot, deadline);
+        }
+    }
+
     /// Arms the wheel for what the connection waits for. A deadline that only moved later stays armed
     /// for the earlier time: the connection is asked again then.
     #[inline]

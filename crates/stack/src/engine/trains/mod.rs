@@ -309,16 +309,25 @@ impl Incoming {
     /// Takes in what follows, made of parts of `part` bytes.
     #[inline]
     fn take_in(&mut self, next: Packet, part: u16, is_v6: bool) {
-        let first = self.payload.len();
-        let meta = self.payload.meta_mut();
-        let segmentation = meta.segmentation.get_or_insert(Segmentation {
+        match self.payload.meta().segmentation {
+            // Mostly so: nothing is written.
+            Some(segmentation) if segmentation.size >= part => {}
+            _ => self.note_parts(part, is_v6),
+        }
+        self.payload.concat(next);
+    }
+}
+
+impl Incoming {
+    fn note_parts(&mut self, part: u16, is_v6: bool) {
+        let first = self.payload.len().min(usize::from(u16::MAX)) as u16;
+        let segmentation = self.payload.meta_mut().segmentation.get_or_insert(Segmentation {
             kind: if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 },
             ecn: false,
-            size: first.min(usize::from(u16::MAX)) as u16,
+            size: first,
             header_len: 0,
         });
         segmentation.size = segmentation.size.max(part);
-        self.payload.concat(next);
     }
 }
 
