@@ -42,7 +42,7 @@ judge:           ## whole paths with the kernel as the other side (release: giga
 	cargo test --release -p millstream --test kernel_judge
 	cargo test --release -p millstream-cli --test impaired
 
-matrix:          ## the kernel as judge: every control, loss, delay and reordering; three hours
+matrix:          ## the kernel as judge: every control, loss, delay and reordering; four hours
 	@scripts/need cargo:cargo cc:gcc
 	cargo build --release -p millstream-cli
 	./target/release/millstream run judge --out out $(MATRIX_FLAGS)

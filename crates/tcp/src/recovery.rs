@@ -365,7 +365,7 @@ impl Connection {
         match self.recovery.phase {
             Phase::Recovery if whole => {
                 // RFC 6937 section 3: at the end of recovery
-                if self.spurious_by_timestamp(ack) {
+                if self.was_spurious(ack) {
                     self.undo();
                 } else if !self.congestion.governs() {
                     self.window.cwnd_bytes = self.window.ssthresh_bytes;
@@ -373,7 +373,7 @@ impl Connection {
                 self.open();
             }
             Phase::Loss if whole => self.open(),
-            Phase::Recovery | Phase::Loss if self.spurious_by_timestamp(ack) => {
+            Phase::Recovery | Phase::Loss if self.was_spurious(ack) => {
                 self.undo();
                 self.open();
                 self.board.forget_lost();
@@ -395,9 +395,13 @@ impl Connection {
 
     /// RFC 3522: the ACK of the first segment sent again echoes a time before that. Only the ACK that moves on from
     /// that very segment tells: another may answer what an earlier recovery sent again.
-    fn spurious_by_timestamp(&self, ack: &Acked) -> bool {
-        let first = self.recovery.undo().and_then(|undo| undo.first_resend);
-        let (Some((start, ts)), Some(echo)) = (first, ack.echo) else { return false };
+    fn was_spurious(&self, ack: &Acked) -> bool {
+        let Some(undo) = self.recovery.undo() else { return false };
+        if undo.first_resend.is_none() {
+            // all that seemed lost arrived before it could be sent again (as Linux)
+            return ack.acked > 0 && self.board.lost_bytes() == 0;
+        }
+        let (Some((start, ts)), Some(echo)) = (undo.first_resend, ack.echo) else { return false };
         let before = self.snd.una - ack.acked;
         ack.acked > 0 && start == before && (echo.wrapping_sub(ts) as i32) < 0
     }
