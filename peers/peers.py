@@ -24,7 +24,7 @@ def arguments():
     parser.add_argument("--only", default="", help="contenders, by parts of their names, with commas between")
     parser.add_argument("--workload", default="", help="workloads, by parts of their names, with commas between")
     parser.add_argument("--rounds", type=int, help=f"rounds (full: {FULL_ROUNDS}, quick: what fits, 5 at most)")
-    parser.add_argument("--window", type=float, help="measured seconds of a run (full: 2, quick: 0.4)")
+    parser.add_argument("--window", type=float, help="measured seconds of a run (full: 2, quick: 0.3)")
     parser.add_argument("--seed", type=int, default=1, help="of the order inside rounds")
     parser.add_argument("--json", default="", help="where the JSON file goes")
     parser.add_argument("--no-build", action="store_true", help="use what is built")
@@ -107,8 +107,8 @@ def main():
             print(f"error: {needed}: {absent[needed]}", file=sys.stderr)
             return 1
     todo = [case for case in candidates if case.program not in absent]
-    window = options.window or (0.4 if options.quick else 2.0)
-    warm = 0.15 if options.quick else 0.5
+    window = options.window or (0.3 if options.quick else 2.0)
+    warm = 0.1 if options.quick else 0.5
     facts = machine.facts()
     runs = measure(todo, options, window, warm)
     rows = table.rows(runs)
