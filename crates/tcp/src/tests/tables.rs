@@ -28,6 +28,8 @@ struct Link {
     burst: f64,
     reorder: f64,
     late: Duration,
+    /// Limit of the receive and of the send buffer, in memory.
+    buffer_bytes: usize,
 }
 
 const LINK: Link = Link {
@@ -38,7 +40,18 @@ const LINK: Link = Link {
     burst: 0.0,
     reorder: 0.0,
     late: Duration::ZERO,
+    buffer_bytes: crate::limits::BUFFER_MAX_BYTES,
 };
+
+impl Link {
+    fn config(&self) -> Config {
+        Config {
+            recv_buffer_bytes: self.buffer_bytes,
+            send_buffer_bytes: self.buffer_bytes,
+            ..Config::default()
+        }
+    }
+}
 
 struct Flow {
     ends: [Option<Connection>; 2],
@@ -63,7 +76,7 @@ impl Lab {
     fn new(link: Link, controls: &[CongestionKind], seed: u64) -> Lab {
         let now = Instant::ZERO + Duration::from_secs(1);
         let flows = controls.iter().enumerate().map(|(index, &congestion)| {
-            let config = Config { congestion, ..Config::default() };
+            let config = Config { congestion, ..link.config() };
             let isn = SeqNumber(seed as u32 ^ (index as u32) << 8);
             let first = Connection::connect(config, tuple(0, false), isn, index as u32, now);
             Flow { ends: [Some(first), None], read: 0 }
@@ -85,7 +98,7 @@ impl Lab {
 
     /// When a segment arrives; none: it is lost.
     fn arrival(&mut self, from: usize, len: u32) -> Option<Instant> {
-        let Link { bits_per_s, queue_bytes, rtt, loss, burst, reorder, late } = self.link;
+        let Link { bits_per_s, queue_bytes, rtt, loss, burst, reorder, late, .. } = self.link;
         if from == 1 {
             return Some(self.now + rtt / 2);
         }
@@ -136,7 +149,7 @@ impl Lab {
             None => {
                 let isn = SeqNumber(header.seq.0.wrapping_mul(7));
                 let ends = tuple(1, false);
-                let end = Connection::accept(Config::default(), ends, isn, 9, &header, now);
+                let end = Connection::accept(self.link.config(), ends, isn, 9, &header, now);
                 flow.ends[to] = Some(end);
             }
         }
@@ -222,7 +235,7 @@ fn single_flows(text: &mut String) {
     text.push_str(
         "path                         control   kbit/s  resent  dropped  timeouts  srtt ms\n",
     );
-    for rtt_ms in [10, 80] {
+    for rtt_ms in [1, 10, 40, 80, 150] {
         let rtt = Duration::from_millis(rtt_ms);
         for per_mille in [0, 1, 10, 30] {
             let link = Link { rtt, loss: f64::from(per_mille) / 1000.0, ..LINK };
@@ -243,6 +256,12 @@ fn single_flows(text: &mut String) {
         for control in CONTROLS {
             let link = Link { queue_bytes, ..LINK };
             line(text, &format!("queue {queue_bytes}"), control, link, 33);
+        }
+    }
+    for buffer_bytes in [16_384, 65_536, 262_144] {
+        for control in CONTROLS {
+            let link = Link { buffer_bytes, ..LINK };
+            line(text, &format!("buffers of {buffer_bytes}"), control, link, 36);
         }
     }
     for (percent, late_ms) in [(1, 5), (5, 5), (5, 15)] {
@@ -284,7 +303,15 @@ fn shared(text: &mut String) {
         );
     };
     for control in CONTROLS {
-        for (flows, queue) in [(2, 50_000), (4, 50_000), (10, 50_000), (4, 200_000)] {
+        for (flows, queue) in [
+            (2, 50_000),
+            (3, 50_000),
+            (4, 50_000),
+            (6, 50_000),
+            (8, 50_000),
+            (10, 50_000),
+            (4, 200_000),
+        ] {
             row(format!("{flows} x {}", control.name()), &vec![control; flows], queue);
         }
     }
