@@ -40,6 +40,8 @@ pub const REPEATED_PAYLOAD_SHARE: f64 = 0.05;
 pub const CHATTER_BYTES: u64 = 16 * 1024;
 /// Connections of a worker whose state is kept; the first ones stand for the others.
 pub const TCP_INFO_CONNECTIONS: usize = 16;
+/// One turn in this many of a Millstream engine has its stages timed.
+pub const STAGE_SAMPLE_TURNS: u32 = 16;
 /// What a stack may take to say its last words after the last close.
 pub const LINGER_MS: u64 = 30;
 /// How long a stack whose workload is over sleeps between its turns.

@@ -76,3 +76,8 @@ pub const CAPTURE_INTERFACES: usize = 1024;
 
 /// Bytes of a capture read at once.
 pub const CAPTURE_BUFFER_BYTES: usize = 1 << 18;
+
+/// Packets that the kernel queues towards a TAP or TUN device when nothing else is said: enough for two
+/// super-segments of each of two thousand connections. It is a ring of pointers; what lies in it is
+/// bounded by the receive windows.
+pub const TAP_QUEUE_PACKETS: usize = 4096;

@@ -7,7 +7,8 @@
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
-//! `--turn-bytes N` bounds what a turn sends ([`millstream::Limits::transmit_turn_bytes`]);
+//! `--turn-bytes N` bounds what a turn sends and what is written between two
+//! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
 //! callgrind counts for N and for 2 N differs by N rounds.
@@ -133,6 +134,7 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
     config.busy_poll = Duration::from_micros(o.busy_poll_us);
     config.stage_sample = o.stages;
     config.limits.transmit_turn_bytes = o.turn_bytes;
+    config.limits.write_turn_bytes = o.turn_bytes;
     config
 }
 

@@ -47,8 +47,14 @@ pub struct Limits {
     /// Bytes of TCP payload that one connection may send before the others get their turn.
     pub transmit_budget_bytes: usize,
     /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again; a
-    /// segment counts as 16 KiB at least.
+    /// segment counts as 8 KiB at least.
     pub transmit_turn_bytes: usize,
+    /// Bytes that a TCP connection holds and has not sent yet. Further writes wait until half of it has
+    /// left; what could not leave now would only run out of the processor's cache.
+    pub unsent_bytes: usize,
+    /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
+    /// granted a share in one of the next turns, in the order of asking.
+    pub write_turn_bytes: usize,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -74,17 +80,26 @@ impl Default for Limits {
             links: 64,
             addresses: 1_024,
             transmit_budget_bytes: 256 * 1024,
-            transmit_turn_bytes: 1024 * 1024,
+            transmit_turn_bytes: 512 * 1024,
+            unsent_bytes: 256 * 1024,
+            write_turn_bytes: 512 * 1024,
             transmit_connections: 64,
             timers: 256,
         }
     }
 }
 
-/// What a segment counts of a turn's budget at least. With the default budget of 1 MiB a turn sends some
+/// What a segment counts of a turn's budget at least. With the default budget of 512 KiB a turn sends some
 /// 64 packets of the wire's size, as many as it takes from a link: they are received while they are still
 /// in the processor's cache, and answers do not outrun what they answer.
-pub const SEGMENT_COST_BYTES: usize = 16 * 1024;
+pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
+
+/// Least share of [`Limits::write_turn_bytes`] that a connection in line is granted: two super-segments,
+/// so that many connections do not mean small segments.
+pub const WRITE_SHARE_BYTES: usize = 128 * 1024;
+
+/// A write up to this size on a connection with nothing unsent never waits for others.
+pub const SMALL_WRITE_BYTES: usize = 4096;
 
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
 /// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be

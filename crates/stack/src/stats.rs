@@ -173,6 +173,8 @@ pub struct EngineStats {
     pub icmp_errors_sent: u64,
     /// ARP requests and neighbour solicitations sent.
     pub neighbor_solicits: u64,
+    /// Turns that granted a share to connections whose writes had to wait for others.
+    pub write_grants: u64,
     /// Timers fired.
     pub timers_fired: u64,
     /// Header templates made anew because routes or neighbours had changed.
@@ -185,6 +187,26 @@ pub struct EngineStats {
     pub batches: Batches,
     /// Where its time goes, as far as it is sampled.
     pub stages: StageTimes,
+}
+
+/// How often one side of a pair of threads was told of news, was woken for it, and had gone to sleep.
+/// `wakes` (each a system call) is never more than `edges`, nor than `sleeps`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WakeStats {
+    /// Times that news were announced where there had been none.
+    pub edges: u64,
+    /// Wake-ups sent.
+    pub wakes: u64,
+    /// Times that the side announced its sleep.
+    pub sleeps: u64,
+}
+
+impl std::ops::AddAssign for WakeStats {
+    fn add_assign(&mut self, other: Self) {
+        self.edges += other.edges;
+        self.wakes += other.wakes;
+        self.sleeps += other.sleeps;
+    }
 }
 
 impl EngineStats {
@@ -220,6 +242,7 @@ impl EngineStats {
             icmp_echo_answered: 0,
             icmp_errors_sent: 0,
             neighbor_solicits: 0,
+            write_grants: 0,
             timers_fired: 0,
             templates_built: 0,
             drops: [0; DropReason::COUNT],

@@ -176,3 +176,49 @@ fn shutdown_joins_and_sockets_say_so() {
     (&peer).read_to_string(&mut bytes).expect("read");
     assert_eq!(bytes, "last words");
 }
+
+/// Both engines and both applications fall asleep at every step, and all the time somebody is about to.
+#[test]
+fn no_wake_up_is_lost_and_none_is_sent_twice() {
+    const ROUNDS: usize = 4_000;
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(11), 16).expect("bind");
+    let patience = Some(Duration::from_secs(60));
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("accept");
+        stream.set_read_timeout(patience).expect("timeout");
+        stream.set_nodelay(true).expect("nodelay");
+        let mut byte = [0];
+        for _ in 0..2 * ROUNDS {
+            (&stream).read_exact(&mut byte).expect("a wake-up was lost");
+            (&stream).write_all(&byte).expect("write");
+        }
+        // A flood at the end: full rings on the one side, empty ones on the other.
+        let mut rest = Vec::new();
+        (&stream).read_to_end(&mut rest).expect("a wake-up was lost");
+        assert_eq!(rest.len(), 20_000_000);
+        stream.wakes()
+    });
+    let stream = TcpStream::connect(&near, far_addr(11)).expect("connect");
+    stream.set_read_timeout(patience).expect("timeout");
+    stream.set_nodelay(true).expect("nodelay");
+    let mut byte = [0];
+    for round in 0..2 * ROUNDS {
+        // Every other time with a pause of another length, to fall asleep in every order.
+        (0..(round % 7) * 50).for_each(|_| std::hint::spin_loop());
+        (&stream).write_all(&[round as u8]).expect("write");
+        (&stream).read_exact(&mut byte).expect("a wake-up was lost");
+        assert_eq!(byte, [round as u8]);
+    }
+    let chunk = vec![1; 10_000];
+    for _ in 0..2_000 {
+        (&stream).write_all(&chunk).expect("write");
+    }
+    stream.shutdown(Shutdown::Write).expect("shutdown");
+    let there = server.join().expect("server");
+    for wakes in [near.wakes(), far.wakes(), stream.wakes(), there] {
+        assert!(wakes.edges > 0 && wakes.sleeps > 0, "{wakes:?}");
+        assert!(wakes.wakes <= wakes.edges, "one for each edge at most: {wakes:?}");
+        assert!(wakes.wakes <= wakes.sleeps, "one for each sleep at most: {wakes:?}");
+    }
+}

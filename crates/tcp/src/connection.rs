@@ -137,6 +137,8 @@ pub(crate) struct ReceiveSide {
     /// Offset of the peer's FIN, once seen; `NO_FIN` before.
     pub(crate) fin: u64,
     pub(crate) shut: bool,
+    /// Busy connections of this host; see `set_sharers`.
+    pub(crate) sharers: u16,
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
     pub(crate) density: u32,
@@ -307,6 +309,7 @@ impl Connection {
                 spare: None,
                 fin: NO_FIN,
                 shut: false,
+                sharers: 1,
                 limit_bytes: recv,
                 density: 160,
                 mean_len: 160 * 256,

@@ -9,7 +9,8 @@ use crate::limits::MIN_MSS_BYTES;
 use crate::state::{Events, State};
 
 impl Connection {
-    fn may_write(&self) -> Result<(), ConnError> {
+    /// Whether anything may still be written, now or later; else the error that a write has.
+    pub fn may_write(&self) -> Result<(), ConnError> {
         match self.state {
             State::Closed => Err(self.error.unwrap_or(ConnError::Closed)),
             _ if self.snd.fin_queued => Err(ConnError::Closed),
@@ -173,6 +174,12 @@ impl Connection {
     /// Bytes written and not acknowledged.
     pub fn unacknowledged_bytes(&self) -> usize {
         self.snd.queue.len()
+    }
+
+    /// Bytes written and not sent for the first time.
+    #[inline]
+    pub fn unsent_bytes(&self) -> usize {
+        self.data_end().saturating_sub(self.snd.nxt.max(1)) as usize
     }
 
     /// What the send queue and the receive queue hold and count; data out of order aside.

@@ -5,7 +5,10 @@ use core::time::Duration;
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::limits::{BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S};
+use crate::limits::{
+    BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S, WINDOW_SHARE_MIN_BYTES,
+    WINDOWS_BASE_BYTES,
+};
 use crate::timers::Deadline;
 
 /// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
@@ -37,7 +40,7 @@ impl AutoTune {
 impl Connection {
     /// Payload that the free part of the receive buffer can take, by the density of what arrived lately.
     fn free_window(&self) -> u64 {
-        let free = self.rcv.limit_bytes.saturating_sub(self.memory_in()) as u64;
+        let free = self.used_at_most().saturating_sub(self.memory_in()) as u64;
         let most = u64::from(u16::MAX) << self.negotiated.rcv_shift;
         // what is out of order has its memory already and lies inside the window
         let early = self.rcv.reassembly.as_ref().map_or(0, |r| r.bytes());
@@ -197,6 +200,25 @@ impl Connection {
         let Some(least) = self.rtt.min_rtt() else { return most };
         let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
         most.min(TUNE_BASE_BYTES.saturating_add(carried as usize))
+    }
+
+    /// Memory that the receive side uses of its buffer, however large that is: what the path carries, and an
+    /// allowance for scheduling, shared with the other busy connections of the host. More in flight only waits, in
+    /// memory that has left the cache.
+    fn used_at_most(&self) -> usize {
+        let Some(least) = self.rtt.min_rtt() else { return self.rcv.limit_bytes };
+        let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
+        let alone = TUNE_BASE_BYTES.saturating_add(carried as usize);
+        let together = WINDOWS_BASE_BYTES.saturating_add(carried as usize);
+        let share = together / self.rcv.sharers.max(1) as usize;
+        self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
+    }
+
+    /// How many connections, this one among them, move data at present: they share what the host can take in at
+    /// once. One until it is said.
+    #[inline]
+    pub fn set_sharers(&mut self, connections: u32) {
+        self.rcv.sharers = u16::try_from(connections).unwrap_or(u16::MAX);
     }
 
     /// Room for the application to write.

@@ -5,10 +5,16 @@ use super::definition::Definition;
 const FIRST_LOOK: &str = include_str!("first-look.toml");
 const JUDGE: &str = include_str!("judge.toml");
 const JUDGE_QUICK: &str = include_str!("judge-quick.toml");
+const BUFFER_SWEEP: &str = include_str!("buffer-sweep.toml");
 
 /// Name and definition text of every built-in experiment.
 pub fn builtins() -> &'static [(&'static str, &'static str)] {
-    &[("first-look", FIRST_LOOK), ("judge", JUDGE), ("judge-quick", JUDGE_QUICK)]
+    &[
+        ("first-look", FIRST_LOOK),
+        ("buffer-sweep", BUFFER_SWEEP),
+        ("judge", JUDGE),
+        ("judge-quick", JUDGE_QUICK),
+    ]
 }
 
 /// The built-in experiment of this name.

@@ -193,6 +193,16 @@ pub const FACTORS: &[Factor] = &[
         "auto",
         "packets that wait for the rate; auto = what passes in a round trip, at least 100",
     ),
+    Factor {
+        name: "engine_cpu",
+        levels: Levels::Words(&["near", "far", "free"]),
+        default: "near",
+        workloads: BOTH,
+        millstream_only: true,
+        needs_impaired: false,
+        help: "with engine=net: the engine's thread on the CPU of the near host's application, on the far \
+               host's, or wherever the kernel puts it",
+    },
 ];
 
 /// A factor of the impaired path.

@@ -14,8 +14,8 @@ mod time;
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use probes::{
-    CpuActivity, CpuSeries, HostCounters, InterfaceCounters, InterruptRow, Interrupts, Pressure,
-    Probes, SoftnetCpu, WorkerActivity,
+    CpuActivity, CpuSeries, EngineRecord, HostCounters, InterfaceCounters, InterruptRow,
+    Interrupts, Pressure, Probes, SoftnetCpu, StageRecord, WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,
@@ -45,6 +45,16 @@ pub mod keys {
     pub const LATENCY_P999: &str = "latency_p999_us";
     /// Largest latency, microseconds.
     pub const LATENCY_MAX: &str = "latency_max_us";
+    /// The least of the shares that the connections of a direction had of its payload; 1 is the fair one.
+    pub const LEAST_SHARE: &str = "stream_share_least";
+    /// The median of those shares.
+    pub const MEDIAN_SHARE: &str = "stream_share_median";
+    /// Jain's index of them: 1 when all are equal, 1/n when one has everything.
+    pub const STREAM_JAIN: &str = "stream_share_jain";
+    /// Interrupts that CPUs sent each other (CAL, TLB and RES) per 10^9 payload bytes.
+    pub const XCAL_PER_GB: &str = "xcal_per_gb";
+    /// Followed by the name of a stage: its share of the near engine's timed turns.
+    pub const STAGE_SHARE: &str = "engine_share_";
     /// Payload bytes received in the measured window.
     pub const PAYLOAD: &str = "payload_bytes";
     /// Transactions finished in the measured window.

@@ -48,6 +48,46 @@ pub struct Probes {
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,
+    /// Engines of Millstream, filled in from what the workers report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<EngineRecord>,
+}
+
+/// What an engine of Millstream counted and timed from its start to the end of the traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineRecord {
+    /// Which worker: `near`, `far`.
+    pub role: String,
+    /// Its counters.
+    pub counters: BTreeMap<String, u64>,
+    /// Turns whose stages were timed.
+    pub timed_turns: u64,
+    /// What was seen of each stage in them.
+    pub stages: BTreeMap<String, StageRecord>,
+    /// Histograms by powers of two: least value of a bucket, and how many values lay in it.
+    pub batches: BTreeMap<String, Vec<(u64, u64)>>,
+}
+
+/// One stage in all timed turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageRecord {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Longest visit.
+    pub max_ns: u64,
+    /// Visits.
+    pub visits: u64,
+    /// Packets or calls dealt with in them.
+    pub units: u64,
+}
+
+impl EngineRecord {
+    /// Share of the timed turns that each stage took.
+    pub fn shares(&self) -> impl Iterator<Item = (&str, f64)> {
+        let total: u64 = self.stages.values().map(|stage| stage.ns).sum();
+        let share = move |stage: &StageRecord| stage.ns as f64 / total.max(1) as f64;
+        self.stages.iter().map(move |(name, stage)| (name.as_str(), share(stage)))
+    }
 }
 
 /// Time of every CPU by kind, in CPU-seconds per step.
@@ -112,6 +152,26 @@ impl CpuSeries {
 }
 
 impl Probes {
+    /// Interrupts that CPUs sent each other (RES, CAL and TLB) inside `window`; steps that lie across its
+    /// edge count by their share. `None` without the probe or when no sample falls into the window.
+    pub fn cross_calls(&self, window: Window) -> Option<f64> {
+        let rows = &self.interrupts.as_ref()?.rows;
+        let ours = || rows.iter().filter(|row| ["RES", "CAL", "TLB"].contains(&row.id.as_str()));
+        let mut total = 0.0;
+        let mut covered = 0.0;
+        for (at, step) in self.times_s.windows(2).enumerate() {
+            let length = step[1] - step[0];
+            let inside = step[1].min(window.end_s) - step[0].max(window.start_s);
+            if length <= 0.0 || inside <= 0.0 {
+                continue;
+            }
+            covered += inside;
+            let counts = ours().flat_map(|row| &row.series).filter_map(|series| series.get(at));
+            total += counts.sum::<u64>() as f64 * inside / length;
+        }
+        (covered > 0.0).then_some(total)
+    }
+
     /// CPU-seconds of work of the whole machine inside `window`; steps that lie across its edge
     /// count by their share. `None` without the CPU probe or when no sample falls into the window.
     pub fn busy_cpu_s(&self, window: Window) -> Option<f64> {

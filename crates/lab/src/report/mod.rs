@@ -6,6 +6,8 @@
 mod html;
 mod metric;
 mod model;
+mod stages;
+mod sweep;
 mod text;
 mod units;
 mod verdict;

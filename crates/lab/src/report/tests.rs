@@ -1,7 +1,7 @@
 //! The forms of the report against each other and against what a page may be.
 
 use super::*;
-use crate::record::{ExperimentRecord, Timestamp};
+use crate::record::{ExperimentRecord, Timestamp, keys};
 
 fn page_of(experiment: &ExperimentRecord, runs: &[RunRecord]) -> String {
     let page = Report::new(experiment, runs).html().unwrap();
@@ -269,4 +269,32 @@ fn more_stacks_than_colours_are_all_there() {
     assert_eq!(rows, names);
     let page = report.html().unwrap();
     assert!(names.iter().all(|name| page.contains(&format!(">{name}</th>"))));
+}
+
+#[test]
+fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
+    let (experiment, mut runs) = fixture::experiment();
+    runs.retain(|run| run.workload == "tcp_stream" && run.validity.valid);
+    let template = runs.iter().find(|run| run.stack == "millstream").unwrap().clone();
+    let levels =
+        [(65536, 20e9, 900.0), (131072, 39e9, 500.0), (262144, 40e9, 500.0), (524288, 30e9, 700.0)];
+    let mut sweep = Vec::new();
+    for (at, (level, throughput, calls)) in levels.into_iter().enumerate() {
+        let mut run = template.clone();
+        run.id = format!("sweep-{at}");
+        run.factors.insert("socket_buffer_bytes".into(), level.to_string());
+        run.results.insert(keys::THROUGHPUT.into(), throughput);
+        run.results.insert(keys::XCAL_PER_GB.into(), calls);
+        run.results.insert("engine_share_transmit".into(), 0.75);
+        run.results.insert("engine_share_timers".into(), 0.001);
+        sweep.push(run);
+    }
+    let report = Report::new(&experiment, &sweep);
+    let sentence = "millstream: best 40.0 Gbit/s at 262,144, knee at 131,072, from there on never below 0.750 \
+                    of the best (at 524,288); cross-calls per GB 500 at the knee, 700 at the end.";
+    let text = report.text();
+    assert!(text.contains(sentence), "{text}");
+    let from = sentence.find("knee").unwrap();
+    assert!(report.html().unwrap().contains(&sentence[from..]));
+    assert!(text.contains("millstream: transmit 75 %\n"), "{text}");
 }

@@ -29,12 +29,23 @@ pub(super) fn render(model: &Model<'_>) -> String {
     if !model.cases.is_empty() {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
+    out.push_str(&listed("Sweeps", super::sweep::sentences(model)));
+    out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
     out.push_str(&invalid(model));
     out.push_str(&differences(model));
     out.push_str(&format!("\n{}\n", verdict::sentence(model)));
     out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack.\n");
     out.push_str("CPU is that of the whole machine, both ends.\n");
     out
+}
+
+/// Lines under a heading; nothing without lines.
+fn listed(heading: &str, lines: Vec<String>) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let lines: String = lines.iter().map(|line| format!("  {line}\n")).collect();
+    format!("\n{heading}:\n{lines}")
 }
 
 /// `22.9 to 23.4`, or a dash.

@@ -61,6 +61,10 @@ pub(super) fn execute(
         path_seed: path_seed(experiment.seed, planned.block),
     };
     let link = run.link();
+    if run.has_engine_thread() {
+        let cpu = run.engine_cpu().map_or("any".to_owned(), |cpu| cpu.to_string());
+        record.environment.set("placement.engine_cpu", cpu);
+    }
     record.environment.set("setting.link", link.name());
     for (host, cpu) in [("near", run.cpus.0), ("far", run.cpus.1)] {
         let cpu = cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
@@ -186,10 +190,26 @@ impl Run<'_> {
             stack,
             cpu: if end == Some(End::Far) { far } else { near },
             far_cpu: far,
+            engine_cpu: self.engine_cpu(),
             buffer_bytes: Some(self.configuration().number("socket_buffer_bytes") as usize)
                 .filter(|&bytes| bytes > 0),
             congestion: Some(self.configuration().level("congestion").to_owned())
                 .filter(|name| name != "system"),
+        }
+    }
+
+    /// Whether the engine runs in a thread of its own.
+    fn has_engine_thread(&self) -> bool {
+        let configuration = self.configuration();
+        configuration.stack == "millstream" && configuration.level("engine") == "net"
+    }
+
+    /// CPU of the near engine's thread.
+    fn engine_cpu(&self) -> Option<usize> {
+        match self.configuration().level("engine_cpu") {
+            "far" => self.cpus.1,
+            "free" => None,
+            _ => self.cpus.0,
         }
     }
 
@@ -426,12 +446,14 @@ impl Run<'_> {
         let Measured { mut ends, mut rivals, machine, near_cpu_s, far_cpu_s } = measured;
         for end in ends.iter_mut().chain(&mut rivals) {
             probes.tcp_info.append(&mut end.tcp_info);
+            probes.engines.extend(end.engine.take());
             record.notes.append(&mut end.notes);
         }
         record.probes = probes;
         record.path = Some(proof);
         reasons.into_iter().for_each(|reason| record.validity.reject(reason));
         results::fill(record, self.task(), &ends, machine, self.origin_ns);
+        results::fill_from_probes(record);
         record.results.insert("near_process_cpu_s".to_owned(), near_cpu_s);
         if far_cpu_s > 0.0 {
             record.results.insert("far_process_cpu_s".to_owned(), far_cpu_s);

@@ -4,6 +4,7 @@ use super::machine::MachineUse;
 use crate::integrity::Claim;
 use crate::limits;
 use crate::record::{IntervalSeries, RunRecord, Window, keys};
+use crate::stats::median;
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Task};
 
@@ -141,10 +142,46 @@ pub(super) fn fill(
                 lanes.push(("recv", Growth { samples: near, of: |c| c.received_bytes }));
             }
             stream(record, &lanes, busy_share);
+            shares(record, ends);
         }
         Task::RequestResponse { .. } => {
             let growth = Growth { samples: near, of: |c| c.transactions };
             request_response(record, &growth, ends, busy_share);
+        }
+    }
+}
+
+/// Fills in what the probes say about the same window.
+pub(super) fn fill_from_probes(record: &mut RunRecord) {
+    let payload = record.results.get(keys::PAYLOAD).copied().unwrap_or(0.0);
+    if let Some(calls) = record.probes.cross_calls(record.window).filter(|_| payload > 0.0) {
+        set(record, keys::XCAL_PER_GB, calls / (payload / 1e9));
+    }
+    let near = record.probes.engines.iter().find(|engine| engine.role == "near").cloned();
+    for (stage, share) in near.iter().flat_map(|engine| engine.shares()) {
+        set(record, &format!("{}{stage}", keys::STAGE_SHARE), share);
+    }
+}
+
+/// How evenly the connections of each direction shared it: of two directions the less even one.
+fn shares(record: &mut RunRecord, ends: &[EndReport]) {
+    for end in ends.iter().filter(|end| end.received_by.len() > 1) {
+        let bytes: Vec<f64> = end.received_by.iter().map(|&bytes| bytes as f64).collect();
+        let (sum, n) = (bytes.iter().sum::<f64>(), bytes.len() as f64);
+        if sum == 0.0 {
+            continue;
+        }
+        let shares: Vec<f64> = bytes.iter().map(|bytes| bytes * n / sum).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let jain = sum * sum / (n * bytes.iter().map(|bytes| bytes * bytes).sum::<f64>());
+        let values = [
+            (keys::LEAST_SHARE, least),
+            (keys::MEDIAN_SHARE, median(&shares).unwrap_or(0.0)),
+            (keys::STREAM_JAIN, jain),
+        ];
+        for (key, value) in values {
+            let lower = record.results.get(key).map_or(value, |known| known.min(value));
+            set(record, key, lower);
         }
     }
 }
@@ -219,9 +256,11 @@ mod tests {
             samples,
             totals,
             latency: None,
+            received_by: Vec::new(),
             tcp_info: Vec::new(),
             connections: 1,
             link: None,
+            engine: None,
             notes: Vec::new(),
         }
     }
@@ -283,6 +322,50 @@ mod tests {
         assert_eq!(record.results[keys::THROUGHPUT], 88_000.0);
         assert_eq!(record.results["throughput_send_bits_per_s"], 80_000.0);
         assert_eq!(record.results["throughput_recv_bits_per_s"], 8_000.0);
+    }
+
+    #[test]
+    fn shares_of_connections_are_told_for_the_less_even_direction() {
+        let mut near = end(End::Near, &[0, 100]);
+        near.received_by = vec![50, 50];
+        let mut far = end(End::Far, &[0, 80]);
+        far.received_by = vec![10, 20, 50, 0];
+        let mut record = RunRecord::default();
+        shares(&mut record, &[near, far]);
+        assert_eq!(record.results[keys::LEAST_SHARE], 0.0);
+        assert_eq!(record.results[keys::MEDIAN_SHARE], 0.75);
+        assert!((record.results[keys::STREAM_JAIN] - 6400.0 / (4.0 * 3000.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cross_calls_and_stages_come_from_the_probes() {
+        use crate::record::{EngineRecord, InterruptRow, Interrupts, StageRecord};
+        let row = |id: &str, series: Vec<Vec<u64>>| InterruptRow {
+            id: id.into(),
+            series,
+            ..InterruptRow::default()
+        };
+        let window = Window { start_s: 1.0, end_s: 2.5 };
+        let mut record = RunRecord { window, ..RunRecord::default() };
+        record.results.insert(keys::PAYLOAD.into(), 2e9);
+        record.probes.times_s = vec![0.0, 1.0, 2.0, 3.0];
+        record.probes.interrupts = Some(Interrupts {
+            cpus: vec![0, 1],
+            rows: vec![
+                row("RES", vec![vec![100, 10, 20], vec![100, 1, 2]]),
+                row("TLB", vec![vec![0, 3, 4], vec![0, 0, 0]]),
+                row("38", vec![vec![9, 9, 9], vec![9, 9, 9]]),
+            ],
+        });
+        let stage = |ns| StageRecord { ns, ..StageRecord::default() };
+        record.probes.engines.push(EngineRecord {
+            role: "near".into(),
+            stages: [("receive".into(), stage(30)), ("tcp".into(), stage(10))].into(),
+            ..EngineRecord::default()
+        });
+        fill_from_probes(&mut record);
+        assert_eq!(record.results[keys::XCAL_PER_GB], (14.0 + 26.0 / 2.0) / 2.0);
+        assert_eq!(record.results["engine_share_receive"], 0.75);
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod bootstrap;
 mod group;
 mod quantile;
 mod rng;
+mod sweep;
 
 pub use bootstrap::{Bootstrap, Interval};
 pub use group::{Comparison, Group, Key, RUNS_FOR_A_CLAIM, Sample, Summary, compare, groups};
 pub use quantile::{mad, median, quantile};
 pub use rng::Rng;
+pub use sweep::{KNEE_SHARE, Sweep};

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use millstream::EngineStats;
 use millstream::link::LinkStats;
 use millstream::tcp::{Config, CongestionKind, TcpInfo};
 
 use super::ConnInfo;
+use crate::record::{EngineRecord, StageRecord};
 use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
@@ -53,6 +55,41 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         fields.insert("ssthresh_bytes".to_owned(), info.ssthresh_bytes as f64);
     }
     ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
+}
+
+/// What an engine counted, how large its batches were and where its time went.
+pub(super) fn engine_record(stats: &EngineStats) -> EngineRecord {
+    let counters = [
+        ("turns", stats.turns),
+        ("idle_turns", stats.idle_turns),
+        ("sleeps", stats.sleeps),
+        ("rx_packets", stats.rx_packets),
+        ("rx_bytes", stats.rx_bytes),
+        ("tx_packets", stats.tx_packets),
+        ("tx_bytes", stats.tx_bytes),
+        ("tcp_rx_merged", stats.tcp_rx_merged),
+        ("tcp_tx_pure", stats.tcp_tx_pure),
+        ("write_grants", stats.write_grants),
+        ("timers_fired", stats.timers_fired),
+        ("dropped", stats.dropped_total()),
+    ];
+    let stages = stats.stages.seen().map(|(stage, time)| {
+        let record = StageRecord {
+            ns: time.ns,
+            max_ns: time.max_ns,
+            visits: time.visits,
+            units: time.units,
+        };
+        (stage.name().to_owned(), record)
+    });
+    let batches = stats.batches.named();
+    EngineRecord {
+        role: String::new(),
+        counters: counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+        timed_turns: stats.stages.timed_turns(),
+        stages: stages.collect(),
+        batches: batches.map(|(name, sizes)| (name.to_owned(), sizes.counts().collect())).into(),
+    }
 }
 
 /// What a link has carried.

@@ -9,9 +9,10 @@ use millstream::local::{Event, Stack, TcpListener, TcpStream};
 use millstream::route::LinkId;
 use millstream::{Engine, SocketId};
 
-use super::info::{conn_info, link_bytes, with_buffers, with_congestion};
+use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
 
 /// See the module's promise.
@@ -129,6 +130,10 @@ impl Network for LocalNetwork {
     fn finish(&mut self, timeout: Duration) {
         self.listeners.clear();
         let _ = self.stack.sleep(timeout);
+    }
+
+    fn engine(&mut self) -> Option<EngineRecord> {
+        Some(engine_record(self.stack.engine().stats()))
     }
 
     fn link_bytes(&self) -> Option<LinkBytes> {

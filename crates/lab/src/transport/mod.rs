@@ -16,6 +16,7 @@ pub use kernel::KernelNetwork;
 pub use local::LocalNetwork;
 pub use threaded::ThreadedNetwork;
 
+use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
 
 /// A connection of a [`Network`].
@@ -99,6 +100,11 @@ pub trait Network {
 
     /// What the stack's own link carried; `None` where the kernel counts.
     fn link_bytes(&self) -> Option<LinkBytes> {
+        None
+    }
+
+    /// What the stack's engine counted and timed; `None` where there is none.
+    fn engine(&mut self) -> Option<EngineRecord> {
         None
     }
 

@@ -8,9 +8,10 @@ use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream};
 use millstream::route::LinkId;
 use millstream::{Engine, Readiness};
 
-use super::info::{conn_info, link_bytes, with_buffers, with_congestion};
+use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
 
 /// See the module's promise.
@@ -25,13 +26,14 @@ pub struct ThreadedNetwork {
 }
 
 impl ThreadedNetwork {
-    /// Starts the engine that `build` makes with its only link, on the CPUs of
-    /// the calling thread.
+    /// Starts the engine that `build` makes with its only link, in a thread of
+    /// its own on `cpu`; `None` lets it run wherever this process may.
     pub fn spawn(
+        cpu: Option<usize>,
         build: impl FnOnce() -> io::Result<(Engine, LinkId)> + Send + 'static,
     ) -> io::Result<Self> {
         let (tell, told) = std::sync::mpsc::channel();
-        let stack = Stack::spawn(Placement::default(), move || {
+        let stack = Stack::spawn(Placement { cpu, ..Placement::default() }, move || {
             let (engine, link) = build()?;
             let _ = tell.send((link, engine.tcp_config().clone()));
             Ok(engine)
@@ -122,6 +124,10 @@ impl Network for ThreadedNetwork {
     fn finish(&mut self, timeout: Duration) {
         self.listeners.clear();
         std::thread::sleep(timeout);
+    }
+
+    fn engine(&mut self) -> Option<EngineRecord> {
+        Some(engine_record(&self.stack.stats().ok()?))
     }
 
     fn link_bytes(&self) -> Option<LinkBytes> {

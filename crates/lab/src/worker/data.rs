@@ -14,6 +14,7 @@ use millstream::link::PairEnd;
 use super::protocol::{Job, LinkBytes, StackJob};
 use super::stack::{self, SocketOptions};
 use crate::limits;
+use crate::record::EngineRecord;
 use crate::transport::Network;
 use crate::workload::{End, Outcome, Ports, Progress, Task};
 
@@ -36,6 +37,7 @@ enum Told {
 pub(super) struct Finished {
     pub(super) outcome: Outcome,
     pub(super) link: Option<LinkBytes>,
+    pub(super) engine: Option<EngineRecord>,
     pub(super) notes: Vec<String>,
 }
 
@@ -60,7 +62,7 @@ impl DataThread {
             let opened = pin(cpu).and_then(|()| open());
             let (last, mut kept) = match opened {
                 Err(why) => (Told::Failed(why), None),
-                Ok(mut stack) => match live(task, &mut stack, &inbox, &teller, &shared) {
+                Ok(mut stack) => match live((end, task), &mut stack, &inbox, &teller, &shared) {
                     Err(why) => (Told::Failed(why), Some(stack)),
                     Ok(finished) => (Told::Finished(Box::new(finished)), Some(stack)),
                 },
@@ -166,7 +168,7 @@ pub(super) struct Opened {
 type Open = Box<dyn FnOnce() -> Result<Opened, String> + Send>;
 
 fn live(
-    task: Task,
+    (session_end, task): (End, Task),
     opened: &mut Opened,
     steps: &Receiver<Step>,
     teller: &Sender<Told>,
@@ -193,13 +195,18 @@ fn live(
     for info in &mut outcome.tcp_info {
         info.stack = opened.stack.to_owned();
     }
+    let engine = network.engine().map(|mut engine| {
+        let end = if session_end == End::Near { "near" } else { "far" };
+        engine.role = end.to_owned();
+        engine
+    });
     network.finish(Duration::from_millis(limits::LINGER_MS));
-    Ok(Finished { outcome, link: network.link_bytes(), notes: network.notes() })
+    Ok(Finished { outcome, link: network.link_bytes(), engine, notes: network.notes() })
 }
 
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
-    let Job { end, task, stack: wanted, cpu, far_cpu, buffer_bytes, congestion } = job;
+    let Job { end, task, stack: wanted, cpu, far_cpu, engine_cpu, buffer_bytes, congestion } = job;
     let options = SocketOptions { buffer_bytes, congestion };
     match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
@@ -208,19 +215,20 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
         }
         (StackJob::Kernel, None) => Err("the kernel has no in-memory link".to_owned()),
         (StackJob::Millstream(job), Some(end)) => {
-            let open: Open = Box::new(move || stack::one_end(&job, &options));
+            let open: Open = Box::new(move || stack::one_end(&job, engine_cpu, &options));
             Ok(vec![DataThread::spawn(end, task, cpu, open)?])
         }
         (StackJob::Millstream(job), None) => {
             let (near, far) = stack::memory(&job)?;
-            let open = |link: PairEnd, addresses: Vec<(IpAddr, u8)>| -> Open {
+            let open = |link: PairEnd, addresses: Vec<(IpAddr, u8)>, engine_cpu| -> Open {
                 let (job, options) = (job.clone(), options.clone());
                 Box::new(move || {
-                    stack::millstream(Box::new(link), &addresses, &job, &options, Vec::new())
+                    let link = Box::new(link);
+                    stack::millstream(link, &addresses, &job, engine_cpu, &options, Vec::new())
                 })
             };
-            let near = open(near, job.addresses.clone());
-            let far = open(far, job.far_addresses.clone());
+            let near = open(near, job.addresses.clone(), engine_cpu);
+            let far = open(far, job.far_addresses.clone(), far_cpu);
             Ok(vec![
                 DataThread::spawn(End::Near, task, cpu, near)?,
                 DataThread::spawn(End::Far, task, far_cpu, far)?,

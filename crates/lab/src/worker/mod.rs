@@ -135,9 +135,14 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
             samples: taken.samples.iter().map(|sample| sample.of(at)).collect(),
             totals: thread.progress.counts(),
             latency: finished.outcome.latency_ns.as_ref().map(Latency::of),
+            received_by: match taken.samples.as_slice() {
+                [first, .., last] => sampling::received_between(first, last, at),
+                _ => Vec::new(),
+            },
             tcp_info: finished.outcome.tcp_info,
             connections: finished.outcome.connections,
             link: finished.link,
+            engine: finished.engine,
             notes: finished.notes,
         });
     }

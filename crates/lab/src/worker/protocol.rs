@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::record::TcpInfoRecord;
+use crate::record::{EngineRecord, TcpInfoRecord};
 use crate::workload::{Counts, End, Ports, Task};
 
 /// Everything a worker needs to know before it starts.
@@ -22,6 +22,8 @@ pub struct Job {
     pub cpu: Option<usize>,
     /// CPU of the far end when the process is both.
     pub far_cpu: Option<usize>,
+    /// CPU of the engine's thread, where it has one; `None`: wherever the kernel puts it.
+    pub engine_cpu: Option<usize>,
     /// Buffers of the sockets; `None`: as the stack likes.
     pub buffer_bytes: Option<usize>,
     /// Congestion control, as Linux spells it; `None`: the stack's default.
@@ -206,12 +208,16 @@ pub struct EndReport {
     pub totals: Counts,
     /// Latencies inside the window, at the asking end.
     pub latency: Option<Latency>,
+    /// Payload inside the window by connection that receives at this end.
+    pub received_by: Vec<u64>,
     /// State of the first connections at the end of the window.
     pub tcp_info: Vec<TcpInfoRecord>,
     /// How many connections there were.
     pub connections: usize,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
+    /// What Millstream's engine counted and timed.
+    pub engine: Option<EngineRecord>,
     /// For the record.
     pub notes: Vec<String>,
 }

@@ -14,6 +14,8 @@ use crate::workload::{Counts, Progress, monotonic_ns};
 pub(super) struct Moment {
     at_ns: u64,
     counts: Vec<Counts>,
+    /// Of each end and connection; at the edges of the window only.
+    received_by: Vec<Vec<u64>>,
 }
 
 impl Moment {
@@ -21,6 +23,12 @@ impl Moment {
     pub(super) fn of(&self, end: usize) -> Sample {
         Sample { at_ns: self.at_ns, counts: self.counts[end] }
     }
+}
+
+/// What every receiving connection of an end took between two moments.
+pub(super) fn received_between(first: &Moment, last: &Moment, end: usize) -> Vec<u64> {
+    let of = |moment: &Moment| moment.received_by.get(end).cloned().unwrap_or_default();
+    of(last).into_iter().zip(of(first)).map(|(after, before)| after - before).collect()
 }
 
 /// A window's worth of readings.
@@ -50,7 +58,12 @@ pub(super) fn sample(
         sleep_until(due);
         check()?;
         let counts = ends.iter().map(|progress| progress.counts()).collect();
-        samples.push(Moment { at_ns: monotonic_ns(), counts });
+        let at_edge = due == begin_ns || due >= end_ns;
+        let received_by = match at_edge {
+            true => ends.iter().map(|progress| progress.received_by()).collect(),
+            false => Vec::new(),
+        };
+        samples.push(Moment { at_ns: monotonic_ns(), counts, received_by });
         if due == begin_ns {
             cpu_begin = process_cpu();
         }

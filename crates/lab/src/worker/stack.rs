@@ -37,11 +37,15 @@ pub(super) fn kernel(options: &SocketOptions) -> Result<Opened, String> {
 
 /// Millstream over the link of one end: a TAP device that it makes in another host's namespace, or a
 /// packet socket on an interface of its own.
-pub(super) fn one_end(job: &MillstreamJob, options: &SocketOptions) -> Result<Opened, String> {
+pub(super) fn one_end(
+    job: &MillstreamJob,
+    engine_cpu: Option<usize>,
+    options: &SocketOptions,
+) -> Result<Opened, String> {
     match &job.link {
         MillstreamLink::Tap { namespace, name } => {
             let (tap, notes) = tap(job, namespace, name)?;
-            millstream(Box::new(tap), &job.addresses, job, options, notes)
+            millstream(Box::new(tap), &job.addresses, job, engine_cpu, options, notes)
         }
         MillstreamLink::Raw { interface } => {
             let config = RawConfig {
@@ -51,7 +55,7 @@ pub(super) fn one_end(job: &MillstreamJob, options: &SocketOptions) -> Result<Op
             };
             let link = RawLink::open(&config)
                 .map_err(|error| format!("cannot use {interface}: {error}"))?;
-            millstream(Box::new(link), &job.addresses, job, options, Vec::new())
+            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, Vec::new())
         }
         MillstreamLink::Pair => Err("a worker with one end needs a device".to_owned()),
     }
@@ -83,6 +87,7 @@ pub(super) fn millstream(
     link: Box<dyn Link>,
     addresses: &[(IpAddr, u8)],
     job: &MillstreamJob,
+    engine_cpu: Option<usize>,
     options: &SocketOptions,
     mut notes: Vec<String>,
 ) -> Result<Opened, String> {
@@ -92,7 +97,7 @@ pub(super) fn millstream(
     let network = match job.engine {
         Placement::Local => build().map(local),
         Placement::Net => {
-            ThreadedNetwork::spawn(build).map(|net| Box::new(net) as Box<dyn Network>)
+            ThreadedNetwork::spawn(engine_cpu, build).map(|net| Box::new(net) as Box<dyn Network>)
         }
     };
     let mut network = network.map_err(|error| format!("cannot start Millstream: {error}"))?;
@@ -106,7 +111,9 @@ pub(super) fn millstream(
 }
 
 fn engine(link: Box<dyn Link>, addresses: &[(IpAddr, u8)]) -> io::Result<(Engine, LinkId)> {
-    let mut engine = Engine::new(EngineConfig::default())?;
+    let config =
+        EngineConfig { stage_sample: limits::STAGE_SAMPLE_TURNS, ..EngineConfig::default() };
+    let mut engine = Engine::new(config)?;
     let link = engine.add_link(link)?;
     for (address, len) in addresses {
         engine

@@ -5,6 +5,7 @@ mod stream;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
@@ -60,6 +61,8 @@ pub struct Progress {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     transactions: AtomicU64,
+    /// Payload received by each connection that receives at this end.
+    received_by: OnceLock<Box<[AtomicU64]>>,
     window_begin_ns: AtomicU64,
     window_end_ns: AtomicU64,
     stop: AtomicBool,
@@ -82,6 +85,7 @@ impl Default for Progress {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
+            received_by: OnceLock::new(),
             window_begin_ns: AtomicU64::new(u64::MAX),
             window_end_ns: AtomicU64::new(u64::MAX),
             stop: AtomicBool::new(false),
@@ -96,6 +100,24 @@ impl Progress {
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
             transactions: self.transactions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Payload taken from each receiving connection until now; empty before the first.
+    pub fn received_by(&self) -> Vec<u64> {
+        let all = self.received_by.get().map_or(&[][..], |all| all);
+        all.iter().map(|bytes| bytes.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Says how many connections receive; once.
+    fn open_receivers(&self, count: usize) {
+        let _ = self.received_by.set((0..count).map(|_| AtomicU64::new(0)).collect());
+    }
+
+    /// The data thread alone writes: no read-modify-write of the bus is needed.
+    fn note_received(&self, receiver: usize, bytes: u64) {
+        if let Some(count) = self.received_by.get().and_then(|all| all.get(receiver)) {
+            count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
         }
     }
 

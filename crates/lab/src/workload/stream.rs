@@ -21,6 +21,7 @@ pub(super) fn run(
     message_bytes: usize,
     progress: &Progress,
 ) -> io::Result<Outcome> {
+    progress.open_receivers(lanes.iter().filter(|lane| !lane.sends).count());
     match lanes {
         [lane] if lane.sends => send(network, end, *lane, message_bytes, progress),
         [lane] => receive(network, end, *lane, message_bytes, progress),
@@ -71,6 +72,7 @@ fn receive(
             break;
         }
         received += taken as u64;
+        progress.note_received(0, taken as u64);
         progress.received_bytes.store(received, Ordering::Relaxed);
         if tcp_info.is_empty() && progress.stopping() {
             tcp_info = describe(network, end, &[lane]);
@@ -88,6 +90,8 @@ struct Several<'a> {
     network: &'a mut dyn Network,
     progress: &'a Progress,
     lanes: &'a [Lane],
+    /// Number of each lane among those that receive.
+    receivers: Vec<usize>,
     message: Vec<u8>,
     buffer: Vec<u8>,
     sent: u64,
@@ -115,6 +119,7 @@ fn several(
         network,
         progress,
         lanes,
+        receivers: receivers(lanes),
         message: message(message_bytes),
         buffer: vec![0; message_bytes],
         sent: 0,
@@ -139,6 +144,16 @@ fn several(
         }
     }
     Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, connections: lanes.len() })
+}
+
+/// Numbers the lanes that receive; the numbers of the others are not used.
+fn receivers(lanes: &[Lane]) -> Vec<usize> {
+    let counted = lanes.iter().scan(0, |next, lane| {
+        let number = *next;
+        *next += usize::from(!lane.sends);
+        Some(number)
+    });
+    counted.collect()
 }
 
 impl Several<'_> {
@@ -184,6 +199,7 @@ impl Several<'_> {
                 }
                 Ok(bytes) => {
                     self.received += bytes as u64;
+                    self.progress.note_received(self.receivers[at], bytes as u64);
                     self.progress.received_bytes.store(self.received, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),

@@ -110,7 +110,8 @@ pub struct TapConfig {
     pub mac: Option<MacAddr>,
     /// Addresses of the kernel's side, with their prefix lengths.
     pub host_addresses: Vec<(IpAddr, u8)>,
-    /// Packets the kernel queues towards us; `None`: the kernel's default.
+    /// Packets the kernel queues towards us; `None`: the kernel's default, 500 or 1,000, which many
+    /// connections overrun at once.
     pub queue_packets: Option<usize>,
     /// How the kernel receives. Where polling is not to be had [`Tap::notes`] says so, and packets
     /// are received inside our calls.
@@ -129,7 +130,7 @@ impl Default for TapConfig {
             mtu: 1500,
             mac: None,
             host_addresses: Vec::new(),
-            queue_packets: None,
+            queue_packets: Some(limits::TAP_QUEUE_PACKETS),
             napi: NapiMode::Auto,
         }
     }

@@ -164,7 +164,8 @@ impl Sender {
     ) -> Result<(), Packet> {
         let len = packet.len();
         let is_super = packet.meta().segmentation.is_some();
-        let header = vnet::encode(packet.meta());
+        let mut header = vnet::encode(packet.meta());
+        vnet::align(&mut header, &packet);
         let header = &header[..self.header_len];
         loop {
             let result = if packet.head().len() == len && header.is_empty() {

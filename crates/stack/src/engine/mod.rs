@@ -20,6 +20,7 @@ mod time_wait;
 mod trains;
 mod transmit;
 mod turn;
+mod writes;
 
 use std::io;
 use std::time::Duration;
@@ -122,6 +123,8 @@ pub struct Engine {
     starved: bool,
     /// Bytes that writes may still send at once before the next turn.
     push_left: usize,
+    /// Who may write how much before the next turn.
+    admission: writes::Admission,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
     random: u64,
@@ -156,6 +159,7 @@ impl Engine {
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             events: EventQueue::default(),
             config: tcp,
+            admission: writes::Admission::new(limits.write_turn_bytes),
             limits,
             clock,
             time: now,

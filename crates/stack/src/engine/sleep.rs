@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_link::sys::{EventFd, PollEntry, poll};
@@ -11,6 +11,7 @@ use millstream_packet::Instant;
 
 use super::{Engine, Turn};
 use crate::stages::Stage;
+use crate::stats::WakeStats;
 
 /// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
 /// polling has proved vain.
@@ -38,17 +39,32 @@ struct Shared {
     asleep: AtomicBool,
     /// Somebody rang while it did not sleep: the next sleep is not begun.
     rung: AtomicBool,
+    /// Counted by whoever wakes, and by the engine.
+    edges: AtomicU64,
+    wakes: AtomicU64,
+    sleeps: AtomicU64,
 }
 
 impl Waker {
     /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call per
     /// sleep, however many call.
     pub fn wake(&self) {
+        self.0.edges.fetch_add(1, Ordering::Relaxed);
         if !self.0.rung.load(Ordering::SeqCst) {
             self.0.rung.store(true, Ordering::SeqCst);
         }
         if self.0.asleep.load(Ordering::SeqCst) && self.0.asleep.swap(false, Ordering::SeqCst) {
+            self.0.wakes.fetch_add(1, Ordering::Relaxed);
             self.0.event.signal();
+        }
+    }
+
+    /// How often it was used, and what came of it.
+    pub fn stats(&self) -> WakeStats {
+        WakeStats {
+            edges: self.0.edges.load(Ordering::Relaxed),
+            wakes: self.0.wakes.load(Ordering::Relaxed),
+            sleeps: self.0.sleeps.load(Ordering::Relaxed),
         }
     }
 }
@@ -75,6 +91,9 @@ impl Sleeper {
             event: EventFd::new()?,
             asleep: AtomicBool::new(false),
             rung: AtomicBool::new(false),
+            edges: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
         });
         let entries = Vec::with_capacity(8);
         Ok(Self {
@@ -180,6 +199,7 @@ impl Engine {
         let limit =
             if dry { Some(limit.map_or(DRY_PAUSE, |limit| limit.min(DRY_PAUSE))) } else { limit };
         let shared = Arc::clone(&self.sleeper.shared);
+        shared.sleeps.fetch_add(1, Ordering::Relaxed);
         shared.asleep.store(true, Ordering::SeqCst);
         let mut rung = shared.rung.load(Ordering::SeqCst);
         if !rung && !busy() && self.prepare_links(dry) {

@@ -212,26 +212,42 @@ impl Engine {
         result.map_err(read_error)
     }
 
-    /// Copies bytes into the send queue, as many as it takes.
+    /// Copies bytes into the send queue, as many as it takes and as the connection may write before the
+    /// next turn ([`crate::Limits::unsent_bytes`], [`crate::Limits::write_turn_bytes`]). A writable event
+    /// follows [`Error::WouldBlock`].
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
+        let admitted = self.admit_write(id, data.len());
+        if admitted == 0 && !data.is_empty() {
+            return Err(Error::WouldBlock);
+        }
+        let data = &data[..admitted];
         let result = self.with_conn(id, |socket, out| socket.conn.write(&out.pool, data))?;
+        self.charge(id, *result.as_ref().unwrap_or(&0));
         self.out.stats.stages.mark(Stage::Write, 1);
         result.map_err(write_error)
     }
 
-    /// Appends a packet's bytes to the send queue without copying them, or gives it back.
+    /// Appends a packet's bytes to the send queue without copying them, or gives it back; when it may
+    /// write is said at [`Engine::tcp_write`], but the last packet may go beyond.
     #[inline]
     pub fn tcp_write_packet(
         &mut self,
         id: SocketId,
         packet: Packet,
     ) -> Result<(), (Packet, Error)> {
+        let len = packet.len();
+        if self.admit_write(id, len) == 0 && len != 0 {
+            return Err((packet, Error::WouldBlock));
+        }
         let Some((slot, socket)) = self.tcp.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(packet);
+        if result.is_ok() {
+            self.charge(id, len);
+        }
         self.tcp.touch(slot);
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
@@ -293,10 +309,12 @@ impl Engine {
 
     /// Whether a read, and whether a write, would do something other than block.
     pub fn tcp_ready(&mut self, id: SocketId) -> Result<Readiness, Error> {
-        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let (slot, _) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let socket = self.tcp.sockets.get(slot).ok_or(Error::NoSuchSocket)?;
+        let may_write = socket.conn.may_write().is_err() || !self.must_wait(socket);
         Ok(Readiness {
             readable: socket.conn.is_readable(),
-            writable: socket.conn.is_writable(),
+            writable: socket.conn.is_writable() && may_write,
             closed: socket.conn.is_closed(),
         })
     }

@@ -109,6 +109,7 @@ impl Engine {
         self.out.stats.tcp_rx_segments += 1;
         let payload = (!payload.is_empty()).then_some(payload);
         let way = socket.path.way(self.out.generations());
+        socket.conn.set_sharers(self.tcp.quiet.len() as u32);
         socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
         let connected = self.tcp.collect_events(slot, &mut self.events);
         if let (true, Some(way)) = (connected, way) {

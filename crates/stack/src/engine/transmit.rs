@@ -1,8 +1,10 @@
 //! TCP segments on their way out.
 //!
 //! Connections that may have something to send stand in a list. One turn serves a bounded number of them,
-//! each with a budget of bytes; who has more goes to the end of the list. When a link takes nothing more,
-//! serving pauses: nothing is made that would have to be dropped.
+//! each with a budget of bytes; who has more goes to the end of the list. Who was cut short by the end of
+//! the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar
+//! and Varghese 1996). When a link takes nothing more, serving pauses: nothing is made that would have to
+//! be dropped.
 
 use millstream_packet::{Instant, Packet, PacketBatch, Segmentation, SegmentationKind};
 use millstream_route::{Stamp, TransportChecksum};
@@ -23,6 +25,11 @@ pub(super) const TCP_HEADER_MAX_BYTES: usize = 60;
 
 /// What counts as a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: u32 = 1460;
+
+/// Bytes in KiB, rounded up.
+pub(super) fn kib(bytes: usize) -> u16 {
+    u16::try_from(bytes.div_ceil(1024)).unwrap_or(u16::MAX)
+}
 
 /// How serving a connection ended.
 enum Served {
@@ -49,9 +56,17 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            let budget = self.limits.transmit_budget_bytes;
-            let (any, served) =
+            if socket.deficit_kib == 0 {
+                socket.deficit_kib = kib(self.limits.transmit_budget_bytes);
+            }
+            let budget = usize::from(socket.deficit_kib) * 1024;
+            let (sent, any, served) =
                 serve(&mut self.out, &mut self.parts, socket, now, budget, &mut left);
+            socket.deficit_kib = match served {
+                Served::Done => 0,
+                _ => socket.deficit_kib.saturating_sub(kib(sent)),
+            };
+            let cut_short = socket.deficit_kib != 0;
             progress |= any;
             count += usize::from(any);
             match served {
@@ -62,12 +77,14 @@ impl Engine {
                     let displaced = self.tcp.settle(slot);
                     self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
                 }
+                Served::More if cut_short => self.tcp.dirty.push_front(slot),
                 Served::More => self.tcp.dirty.push_back(slot),
                 // Who found no room at all is the first to have some.
                 Served::Blocked if any => self.tcp.dirty.push_back(slot),
                 Served::Blocked => self.tcp.dirty.push_front(slot),
             }
             self.tcp.arm(slot);
+            self.note_room(slot);
             if left == 0 {
                 break;
             }
@@ -94,23 +111,26 @@ impl Engine {
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
-        socket.unflushed += written;
+        socket.unflushed =
+            socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
+        let unflushed = socket.unflushed as usize;
         let whole = socket.whole as usize;
-        let budget = match socket.conn.unacknowledged_bytes() > socket.unflushed {
-            true if socket.unflushed < whole => return,
-            true => socket.unflushed - whole + 1,
+        let budget = match socket.conn.unacknowledged_bytes() > unflushed {
+            true if unflushed < whole => return,
+            true => unflushed - whole + 1,
             false => usize::MAX,
         };
         if self.push_left == 0 {
             return;
         }
         self.blocked = false;
-        let (_, served) =
+        let (_, _, served) =
             serve(&mut self.out, &mut self.parts, socket, now, budget, &mut self.push_left);
         if matches!(served, Served::Done) {
             self.tcp.collect_events(slot, &mut self.events);
         }
         self.tcp.arm(slot);
+        self.note_room(slot);
         self.out.flush(now);
     }
 
@@ -121,7 +141,8 @@ impl Engine {
 }
 
 /// Sends what a connection has to send, up to `budget` bytes of payload or one segment beyond, as long as
-/// something is `left` of the turn's budget. Returns whether anything was sent, and how it ended.
+/// something is `left` of the turn's budget. Returns the payload sent, whether anything was, and how it
+/// ended.
 fn serve(
     out: &mut Output,
     parts: &mut PacketBatch,
@@ -129,7 +150,7 @@ fn serve(
     now: Instant,
     budget: usize,
     left: &mut usize,
-) -> (bool, Served) {
+) -> (usize, bool, Served) {
     let mut sent = 0;
     let mut any = false;
     let served = loop {
@@ -168,7 +189,7 @@ fn serve(
         sent += segment.payload_len as usize;
         let cost = SEGMENT_COST_BYTES * parts.len().max(1);
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
-        socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len as usize);
+        socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
         match parts.is_empty() {
             true => {
                 let marks = Marks::of(&socket.conn);
@@ -187,7 +208,7 @@ fn serve(
     if sent != 0 {
         out.stats.batches.served_bytes.add(sent);
     }
-    (any, served)
+    (sent, any, served)
 }
 
 /// For a connection without a route: what it makes is counted and dropped.

@@ -35,6 +35,7 @@ impl Engine {
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
         progress |= self.transmit(now);
+        progress |= self.grant_writes();
         progress |= self.out.flush(now);
         self.out.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();

@@ -26,7 +26,7 @@ pub use poller::Poller;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
-use crate::{Engine, EngineStats, Error, SocketInfo, Waker};
+use crate::{Engine, EngineStats, Error, SocketInfo, WakeStats, Waker};
 use ready::ReadySet;
 use shared::Reply;
 use worker::Worker;
@@ -182,6 +182,11 @@ impl Stack {
     /// The engine's counters.
     pub fn stats(&self) -> io::Result<EngineStats> {
         Ok(self.handle.door.ask(|worker| worker.engine.stats().clone())?)
+    }
+
+    /// How often the application's threads told the engine's of news, and woke it.
+    pub fn wakes(&self) -> WakeStats {
+        self.handle.door.waker.stats()
     }
 
     /// All sockets.

@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 use std::time::Instant as StdInstant;
 
 use super::poller::PollTarget;
-use crate::Error;
+use crate::{Error, WakeStats};
 
 /// The handshake is done.
 pub const CONNECTED: u32 = 1;
@@ -103,6 +103,11 @@ impl Shared {
 #[derive(Default)]
 pub struct Waiter {
     armed: AtomicBool,
+    /// Written by the engine's thread alone.
+    edges: AtomicU64,
+    wakes: AtomicU64,
+    /// Written by the waiting thread alone.
+    sleeps: AtomicU64,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -112,6 +117,7 @@ impl Waiter {
     pub fn wait(&self, deadline: Option<StdInstant>, mut ready: impl FnMut() -> bool) -> bool {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         loop {
+            add_one(&self.sleeps);
             self.armed.store(true, Ordering::SeqCst);
             // Pairs with the fence in `ring`.
             fence(Ordering::SeqCst);
@@ -133,16 +139,32 @@ impl Waiter {
         }
     }
 
+    /// How often it was rung, woken and had armed itself.
+    pub fn stats(&self) -> WakeStats {
+        WakeStats {
+            edges: self.edges.load(Ordering::Relaxed),
+            wakes: self.wakes.load(Ordering::Relaxed),
+            sleeps: self.sleeps.load(Ordering::Relaxed),
+        }
+    }
+
     /// Wakes the waiter if there is one: one system call for each time that it went to sleep.
     pub fn ring(&self) {
+        add_one(&self.edges);
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
+            add_one(&self.wakes);
             let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(thread) = &*thread {
                 thread.unpark();
             }
         }
     }
+}
+
+/// Counts where one thread alone writes: without a read-modify-write of the bus.
+fn add_one(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 /// An answer that crosses threads once.

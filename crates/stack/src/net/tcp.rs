@@ -13,7 +13,7 @@ use millstream_tcp::{Config, TcpInfo};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
 use super::worker::{PACKET_BYTES, StreamParts};
 use super::{Handle, Stack};
-use crate::{Error, SocketId, TcpSocketOptions};
+use crate::{Error, SocketId, TcpSocketOptions, WakeStats};
 
 /// Bytes that lie in the tx ring at most; a write waits beyond.
 const TX_RING_BYTES: u64 = 1 << 20;
@@ -368,6 +368,13 @@ impl TcpStream {
     pub fn info(&self) -> io::Result<TcpInfo> {
         let id = self.id;
         Ok(self.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
+    }
+
+    /// How often the engine told this stream's readers and writers of news, and woke them.
+    pub fn wakes(&self) -> WakeStats {
+        let mut both = self.shared.reader.stats();
+        both += self.shared.writer.stats();
+        both
     }
 
     /// The peer's address.

@@ -41,8 +41,16 @@ pub(crate) struct TcpSocket {
     pub half_open: bool,
     pub path: crate::engine::path::Path,
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
-    pub unflushed: usize,
+    pub unflushed: u32,
     pub whole: u32,
+    /// KiB left of its present turn in the round robin of transmission.
+    pub deficit_kib: u16,
+    /// KiB it was granted to write and has not written.
+    pub grant_kib: u16,
+    /// Stands in line for a grant.
+    pub in_line: bool,
+    /// Was refused for too much unsent.
+    pub wants_room: bool,
 }
 
 /// What an idle connection takes, all tables included: the socket, its place among the slots, the flows (as many
@@ -159,6 +167,10 @@ impl TcpTable {
             path: Default::default(),
             unflushed: 0,
             whole: 1,
+            deficit_kib: 0,
+            grant_kib: 0,
+            in_line: false,
+            wants_room: false,
         };
         let slot = self.sockets.insert(socket).ok()?;
         if self.flows.insert(hash, slot).is_err() {

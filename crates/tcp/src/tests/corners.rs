@@ -150,3 +150,43 @@ fn paced_data_is_spread_over_the_round_trip() {
     assert!(drain(&mut connection, now, &pool).is_empty());
     assert!(connection.next_deadline().is_some_and(|at| at > now + Duration::from_millis(5)));
 }
+
+/// In-order data of `len` bytes from offset `seq` of the peer's numbers, and the ACK that answers it.
+fn receive(connection: &mut Connection, now: Instant, pool: &Pool, seq: &mut u32, len: usize) {
+    let packet = Packet::from_slice(pool, 0, &vec![7; len]).expect("frames");
+    connection.on_segment(now, &header(*seq, 1, TcpFlags::ACK), Some(packet), 0, pool);
+    *seq += len as u32;
+    drain(connection, now, pool);
+}
+
+#[test]
+fn a_buffer_is_used_as_far_as_the_path_and_the_others_make_it_worth() {
+    const MIB: u64 = 1 << 20;
+    let pool = pool();
+    let config = || Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+    // A round trip of 10 ms carries 125 MB at the rate that tuning reckons with: more than the buffer.
+    let (mut connection, now) = established(&pool, config());
+    let mut seq = 1;
+    (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, 1460));
+    let offered = connection.info().rcv_wnd_bytes;
+    assert!((16 * MIB..64 * MIB).contains(&offered), "alone: {offered}");
+    // Others come: what was offered stays offered, and is not added to.
+    connection.set_sharers(1000);
+    let mut edge = offered + u64::from(seq);
+    for _ in 0..100 {
+        receive(&mut connection, now, &pool, &mut seq, 60_000);
+        while connection.read(&mut [0; 4096]).is_ok() {}
+        drain(&mut connection, now, &pool);
+        // The window field counts in steps of 2 KiB and is rounded up.
+        let now = connection.info().rcv_wnd_bytes + u64::from(seq);
+        assert!(now >= edge && now - edge <= 1 << 11, "{edge} {now}");
+        edge = now;
+    }
+    // One that shares from the beginning is offered its share.
+    let (mut connection, now) = established(&pool, config());
+    connection.set_sharers(1000);
+    let mut seq = 1;
+    (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, 1460));
+    let offered = connection.info().rcv_wnd_bytes;
+    assert!((64 * 1024..256 * 1024).contains(&offered), "one of a thousand: {offered}");
+}

@@ -39,6 +39,8 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         verdict => verdict::sentence(model),
         facts => facts(model),
         stacks => stacks(model),
+        sweeps => super::sweep::sentences(model),
+        stages => super::stages::lines(model),
         forest => forest::plot(model),
         cases,
         held => model.held.iter().filter(|(_, held)| !held.is_empty()).collect::<Vec<_>>(),

@@ -1,0 +1,84 @@
+//! Sweeps of a numeric factor, in sentences: the knee, what comes after it, and what it costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{Case, Model};
+use super::units::{Scale, significant};
+use crate::record::keys;
+use crate::stats::Sweep;
+
+/// A factor is a sweep from this many numeric levels on.
+const LEVELS_LEAST: usize = 4;
+
+/// One sentence for each swept factor, workload and stack.
+pub(super) fn sentences(model: &Model<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    for (factor, cases) in swept(model) {
+        let stacks: BTreeSet<&str> =
+            cases.iter().flat_map(|(_, case)| &case.rows).map(|row| row.label.as_str()).collect();
+        for stack in stacks {
+            all.extend(of_stack(&factor, &cases, stack));
+        }
+    }
+    all
+}
+
+/// Factors with many numeric levels, with the cases that differ in nothing else, by level.
+fn swept<'m, 'a>(model: &'m Model<'a>) -> Vec<(String, Vec<(f64, &'m Case<'a>)>)> {
+    let mut families: BTreeMap<(String, String), Vec<(f64, &Case<'_>)>> = BTreeMap::new();
+    for case in &model.cases {
+        let Some(row) = case.rows.first() else { continue };
+        for (name, level) in &row.group.key.factors {
+            let (Ok(number), true) = (level.parse::<f64>(), case.label.contains(name.as_str()))
+            else {
+                continue;
+            };
+            let rest = case.label.replace(&format!(" {name}={level}"), "");
+            families.entry((name.clone(), rest)).or_default().push((number, case));
+        }
+    }
+    let large = families.into_iter().filter(|(_, cases)| cases.len() >= LEVELS_LEAST);
+    large
+        .map(|((name, rest), mut cases)| {
+            cases.sort_by(|a, b| a.0.total_cmp(&b.0));
+            (format!("{rest} by {name}"), cases)
+        })
+        .collect()
+}
+
+/// Level and median of a result.
+fn points(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<(f64, f64)> {
+    let median = |case: &Case<'_>| {
+        let table = case.tables.iter().find(|table| table.metric.key == key)?;
+        let at = case.rows.iter().position(|row| row.label == stack)?;
+        Some(table.cells.get(at)?.summary?.median)
+    };
+    cases.iter().filter_map(|&(level, case)| Some((level, median(case)?))).collect()
+}
+
+fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str) -> Option<String> {
+    let key = [keys::THROUGHPUT, keys::TRANSACTIONS]
+        .into_iter()
+        .find(|key| !points(cases, stack, key).is_empty())?;
+    let sweep = Sweep::of(&points(cases, stack, key))?;
+    let scale = Scale::of(key, sweep.best.0);
+    let mut text = format!(
+        "{factor}, {stack}: best {} at {}, knee at {}, from there on never below {} of the best (at {})",
+        scale.with_unit(sweep.best.0),
+        significant(sweep.best.1),
+        significant(sweep.knee),
+        significant(sweep.lowest_after.0),
+        significant(sweep.lowest_after.1),
+    );
+    let calls = points(cases, stack, keys::XCAL_PER_GB);
+    let knee = calls.iter().find(|(level, _)| *level == sweep.knee);
+    if let (Some((_, first)), Some((_, last))) = (knee, calls.last()) {
+        text.push_str(&format!(
+            "; cross-calls per GB {} at the knee, {} at the end",
+            significant(*first),
+            significant(*last)
+        ));
+    }
+    text.push('.');
+    Some(text)
+}

@@ -1,0 +1,123 @@
+//! How much the applications may write between two turns, and who comes next.
+//!
+//! What is written is sent at once as far as the peer and the path take it, while it is still in the
+//! processor's cache. What cannot be sent only grows cold in a queue. So writes are bounded twice: a
+//! connection holds at most [`Limits::unsent_bytes`](crate::Limits) that it has not sent yet, and all of
+//! them together take at most [`Limits::write_turn_bytes`](crate::Limits) between two turns, however
+//! many there are.
+//!
+//! Who is refused stands in line and is granted a share in one of the next turns, told by a writable
+//! event: a round robin with shares of equal size. As long as nobody stands in line, the first to write
+//! may have all of the turn. A grant that is not used stays good. A small write on a connection that has nothing unsent is never refused.
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use super::transmit::kib;
+use crate::limits::{SMALL_WRITE_BYTES, WRITE_SHARE_BYTES};
+use crate::socket::tcp::TcpSocket;
+use crate::socket::{Readiness, SocketId};
+
+/// See the module text.
+pub(super) struct Admission {
+    /// Bytes that whoever comes first may still write before the next turn.
+    left: usize,
+    /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
+    line: VecDeque<SocketId>,
+}
+
+impl Admission {
+    /// Nobody stands in line, and `left` bytes may be written before the first turn.
+    pub fn new(left: usize) -> Self {
+        Self { left, line: VecDeque::new() }
+    }
+}
+
+const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
+
+impl Engine {
+    /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
+    #[inline]
+    pub(super) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
+        let limit = self.limits.unsent_bytes;
+        let Some((_, socket)) = self.tcp.by_id(id) else { return wanted };
+        if socket.conn.may_write().is_err() {
+            // The call has its error to tell.
+            return wanted;
+        }
+        let unsent = socket.conn.unsent_bytes();
+        if unsent == 0 && wanted <= SMALL_WRITE_BYTES {
+            return wanted;
+        }
+        let room = limit.saturating_sub(unsent);
+        if room == 0 {
+            socket.wants_room = true;
+            return 0;
+        }
+        let most = match (socket.grant_kib, self.admission.line.is_empty()) {
+            (0, true) => self.admission.left,
+            (grant, _) => usize::from(grant) * 1024,
+        };
+        if most == 0 && !std::mem::replace(&mut socket.in_line, true) {
+            self.admission.line.push_back(id);
+        }
+        wanted.min(room).min(most)
+    }
+
+    /// The connection took `written` of what it was admitted.
+    #[inline]
+    pub(super) fn charge(&mut self, id: SocketId, written: usize) {
+        let left = &mut self.admission.left;
+        let Some((_, socket)) = self.tcp.by_id(id) else { return };
+        match socket.grant_kib {
+            0 => *left = left.saturating_sub(written),
+            grant => socket.grant_kib = grant.saturating_sub(kib(written)),
+        }
+    }
+
+    /// Whether a write would be refused for the sake of others.
+    pub(super) fn must_wait(&self, socket: &TcpSocket) -> bool {
+        let none = match (socket.grant_kib, self.admission.line.is_empty()) {
+            (0, true) => self.admission.left == 0,
+            (grant, _) => grant == 0,
+        };
+        none && socket.conn.unsent_bytes() != 0
+            || socket.conn.unsent_bytes() >= self.limits.unsent_bytes
+    }
+
+    /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
+    /// was.
+    pub(super) fn grant_writes(&mut self) -> bool {
+        let all = self.limits.write_turn_bytes;
+        self.admission.left = all;
+        let waiting = self.admission.line.len();
+        if waiting == 0 {
+            return false;
+        }
+        // More than it may hold unsent is of no use to it.
+        let most = self.limits.unsent_bytes.clamp(1, all.max(1));
+        let share = (all / waiting).clamp(WRITE_SHARE_BYTES.min(most), most);
+        let mut granted = false;
+        while self.admission.left >= share {
+            let Some(id) = self.admission.line.pop_front() else { break };
+            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
+            socket.in_line = false;
+            socket.grant_kib = kib(share);
+            self.admission.left -= share;
+            self.events.push(id, &mut socket.pending, WRITABLE);
+            granted = true;
+        }
+        self.out.stats.write_grants += u64::from(granted);
+        granted
+    }
+
+    /// Data was sent: who was refused for too much unsent may have room again.
+    #[inline]
+    pub(super) fn note_room(&mut self, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.unsent_bytes {
+            socket.wants_room = false;
+            self.events.push(socket.id, &mut socket.pending, WRITABLE);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Links, flows, timers and applications share an engine by budgets: nobody's plenty is another's want.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{config, engine, pool, settle};
+use millstream::link::{PairConfig, pair};
+use millstream::packet::BATCH_LIMIT;
+use millstream::{Engine, Error, Limits, SocketId};
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+/// Two engines on an in-memory pair, the near one with `limits`.
+fn limited(limits: Limits) -> (Engine, Engine) {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
+    (engine(near_config, near, &common::NEAR), engine(config(&pool, 2), far, &common::FAR))
+}
+
+/// As many open connections, whose windows have grown to what they carry here.
+fn open(near: &mut Engine, far: &mut Engine, count: usize) -> (Vec<SocketId>, Vec<SocketId>) {
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), count).expect("listen");
+    near.refresh_time();
+    let ours: Vec<SocketId> =
+        (0..count).map(|_| near.tcp_connect(addr("10.9.0.2:80")).expect("connect")).collect();
+    settle(near, far);
+    let theirs: Vec<SocketId> =
+        std::iter::from_fn(|| far.tcp_accept(listener).ok()).map(|(id, _)| id).collect();
+    assert_eq!(theirs.len(), count);
+    let data = vec![1; 64 * 1024];
+    for _ in 0..200 {
+        for &id in &ours {
+            let _ = near.tcp_write(id, &data);
+        }
+        settle(near, far);
+        drain(far, &theirs);
+    }
+    settle(near, far);
+    drain(far, &theirs);
+    (ours, theirs)
+}
+
+/// Reads everything there is; bytes by socket.
+fn drain(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
+    let mut buffer = vec![0; 256 * 1024];
+    let mut read_all = |id: &SocketId| {
+        let mut total = 0;
+        while let Ok(read @ 1..) = engine.tcp_read(*id, &mut buffer) {
+            total += read as u64;
+        }
+        total
+    };
+    ids.iter().map(&mut read_all).collect()
+}
+
+fn sent(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
+    ids.iter().map(|&id| engine.tcp_info(id).expect("open").bytes_sent).collect()
+}
+
+fn turn(engine: &mut Engine) {
+    let now = engine.refresh_time();
+    engine.turn(now);
+}
+
+#[test]
+fn a_flooded_link_leaves_the_others_their_batch() {
+    let pool = pool();
+    let mut near = Engine::new(config(&pool, 1)).expect("an engine");
+    let mut others: Vec<Engine> = (0..2)
+        .map(|at| {
+            let (ours, theirs) = pair(PairConfig::default()).expect("a pair");
+            let link = near.add_link(Box::new(ours)).expect("a link");
+            let own = format!("10.{at}.0.1/24").parse().expect("a prefix");
+            near.add_address(link, own).expect("an address");
+            engine(config(&pool, 2 + at), theirs, &[&format!("10.{at}.0.2/24")])
+        })
+        .collect();
+    let sink = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    let sockets: Vec<SocketId> =
+        others.iter_mut().map(|other| other.udp_bind(addr("0.0.0.0:8")).expect("bind")).collect();
+    let send = |others: &mut [Engine], at: usize, count: usize| {
+        for _ in 0..count {
+            others[at]
+                .udp_send(sockets[at], &[7; 32], Some(addr(&format!("10.{at}.0.1:9"))))
+                .expect("send");
+        }
+        turn(&mut others[at]);
+    };
+    for at in 0..2 {
+        // The neighbours get to know each other.
+        send(&mut others, at, 1);
+        settle(&mut near, &mut others[at]);
+    }
+    let mut buffer = [0; 64];
+    while near.udp_recv(sink, &mut buffer).is_ok() {}
+    for _ in 0..4 {
+        send(&mut others, 0, BATCH_LIMIT);
+    }
+    send(&mut others, 1, 5);
+    for _ in 0..3 {
+        turn(&mut near);
+        let mut from = [0, 0];
+        while let Ok((_, peer)) = near.udp_recv(sink, &mut buffer) {
+            from[usize::from(peer.ip() == addr("10.1.0.2:0").ip())] += 1;
+        }
+        assert_eq!(from, [BATCH_LIMIT, 5], "a batch of the full link, all of the other");
+        send(&mut others, 1, 5);
+    }
+}
+
+#[test]
+fn flows_with_much_to_send_take_turns_of_equal_bytes() {
+    const SHARE: usize = 100_000;
+    let limits = Limits {
+        transmit_budget_bytes: SHARE,
+        transmit_turn_bytes: 150_000,
+        unsent_bytes: 1 << 20,
+        write_turn_bytes: 1 << 30,
+        ..Limits::default()
+    };
+    let (mut near, mut far) = limited(limits);
+    let (ours, theirs) = open(&mut near, &mut far, 5);
+    let data = vec![2; 1 << 20];
+    let before = sent(&mut near, &ours);
+    for (at, &id) in ours.iter().enumerate() {
+        // The first has by far the most to send.
+        let wanted = if at == 0 { data.len() } else { data.len() / 2 };
+        near.tcp_write(id, &data[..wanted]).expect("write");
+    }
+    for turns in 1..=12_usize {
+        let earlier: u64 = sent(&mut near, &ours).iter().sum();
+        // No time passes: a pause of the machine would make idle connections start slowly again.
+        for engine in [&mut near, &mut far] {
+            let now = engine.now();
+            engine.turn(now);
+        }
+        drain(&mut far, &theirs);
+        let now = sent(&mut near, &ours);
+        let taken = now.iter().sum::<u64>() - earlier;
+        assert!(taken <= 150_000 + 65_535, "turn {turns}: {taken} bytes in one turn");
+        let each: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        let (least, most) = (each.iter().min().expect("5"), each.iter().max().expect("5"));
+        assert!(most - least <= SHARE as u64 + 65_535, "turn {turns}: {each:?}");
+    }
+    assert!(sent(&mut near, &ours).iter().zip(&before).all(|(now, before)| now > before));
+}
+
+#[test]
+fn a_turn_serves_no_more_connections_than_its_budget() {
+    let limits = Limits { transmit_connections: 2, ..Limits::default() };
+    let (mut near, mut far) = limited(limits);
+    let (ours, theirs) = open(&mut near, &mut far, 6);
+    let before = sent(&mut near, &ours);
+    for &id in &ours {
+        near.tcp_write(id, &[3; 1000]).expect("write");
+    }
+    for turns in 1..=3 {
+        turn(&mut near);
+        let now = sent(&mut near, &ours);
+        let served = now.iter().zip(&before).filter(|(now, before)| now > before).count();
+        assert_eq!(served, 2 * turns, "in the order in which they were written to");
+    }
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &theirs), [1000; 6]);
+}
+
+#[test]
+fn applications_share_what_is_written_between_two_turns() {
+    const TURN: usize = 512 * 1024;
+    let limits = Limits { write_turn_bytes: TURN, ..Limits::default() };
+    let (mut near, mut far) = limited(limits);
+    let (ours, theirs) = open(&mut near, &mut far, 20);
+    let data = vec![4; 300_000];
+    let mut written = [0_usize; 20];
+    for _ in 0..100 {
+        // Everybody writes as much as it may, always in the same order.
+        for (at, &id) in ours.iter().enumerate() {
+            while let Ok(bytes) = near.tcp_write(id, &data) {
+                written[at] += bytes;
+            }
+        }
+        turn(&mut near);
+        turn(&mut far);
+        drain(&mut far, &theirs);
+        turn(&mut far);
+    }
+    let (least, most) = (written.iter().min().expect("20"), written.iter().max().expect("20"));
+    let total: usize = written.iter().sum();
+    // Grants from before, each at most what a connection may hold unsent, come on top.
+    let before = 20 * Limits::default().unsent_bytes;
+    assert!(total <= 100 * TURN + before, "{total} bytes in 100 turns");
+    assert!(*least > 0 && most - least <= 2 * TURN, "{written:?}");
+    assert!(least * 2 > total / 20, "half a fair share: {written:?}");
+    // Who asks for little is not made to wait for those who ask for much.
+    let (idle, busy) = (ours[19], &ours[..19]);
+    settle(&mut near, &mut far);
+    drain(&mut far, &theirs);
+    settle(&mut near, &mut far);
+    for &id in busy {
+        while near.tcp_write(id, &data).is_ok() {}
+    }
+    assert_eq!(near.tcp_write(busy[0], &data), Err(Error::WouldBlock));
+    assert_eq!(near.tcp_write(idle, &[5; 100]), Ok(100));
+}
+
+#[test]
+fn who_was_refused_hears_when_it_may_write() {
+    let limits = Limits { unsent_bytes: 100_000, write_turn_bytes: 200_000, ..Limits::default() };
+    let (mut near, mut far) = limited(limits);
+    let (ours, theirs) = open(&mut near, &mut far, 3);
+    while near.next_event().is_some() {}
+    let data = vec![6; 90_000];
+    let mut told = [0; 3];
+    for _ in 0..50 {
+        for &id in &ours {
+            while near.tcp_write(id, &data).is_ok() {}
+        }
+        for _ in 0..4 {
+            turn(&mut near);
+            turn(&mut far);
+            drain(&mut far, &theirs);
+        }
+        while let Some((id, readiness)) = near.next_event() {
+            let at = ours.iter().position(|&ours| ours == id).expect("ours");
+            told[at] += i32::from(readiness.writable);
+        }
+        assert!(told.iter().all(|&times| times > 0), "{told:?}");
+        told = [0; 3];
+    }
+}
+
+#[test]
+fn a_turn_fires_no_more_timers_than_its_budget() {
+    const TIMERS: usize = 4;
+    let limits = Limits { timers: TIMERS, ..Limits::default() };
+    let (mut near, _silent) = limited(limits);
+    near.refresh_time();
+    for _ in 0..20 {
+        near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    }
+    let start = near.now();
+    near.turn(start);
+    assert_eq!(near.stats().timers_fired, 0);
+    // All twenty want to send their SYN again.
+    let later = start + Duration::from_millis(1500);
+    for turns in 1..=5 {
+        let turn = near.turn(later);
+        assert_eq!(near.stats().timers_fired, (TIMERS * turns) as u64);
+        assert!(turn.progress);
+    }
+    near.turn(later);
+    assert_eq!(near.stats().timers_fired, 20);
+}
