@@ -38,6 +38,9 @@ pub const WRITE_SLICES: usize = 128;
 /// Most packets a delay or rate queue of a fault wrapper holds, whatever its limit in bytes.
 pub const FAULT_QUEUE_PACKETS: usize = 16_384;
 
+/// Most frames that one call writes through io_uring.
+pub const RING_WRITES: usize = 64;
+
 /// How often an opened TAP looks for each packet of its self-check.
 pub const PROBE_ATTEMPTS: usize = 50;
 

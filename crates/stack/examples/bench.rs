@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--rounds N]
-//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M]
+//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
@@ -42,6 +42,7 @@ struct Options {
     stages: u32,
     turn_bytes: usize,
     napi: NapiMode,
+    io_uring: Option<bool>,
     udp: udp_pps::Options,
 }
 
@@ -62,6 +63,7 @@ fn main() {
         stages: 0,
         turn_bytes: millstream::Limits::default().transmit_turn_bytes,
         napi: NapiMode::Auto,
+        io_uring: None,
         udp: udp_pps::Options::default(),
     };
     let mut words = words.peekable();
@@ -86,6 +88,8 @@ fn main() {
             "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
             "--turn-bytes" => o.turn_bytes = number(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
+            "--io-uring" => o.io_uring = Some(true),
+            "--no-io-uring" => o.io_uring = Some(false),
             "--link" => o.udp.link = words.next().unwrap_or_default(),
             "--direction" => o.udp.send = words.next().is_some_and(|word| word == "send"),
             "--payload" => o.udp.payload = number(),
@@ -348,6 +352,7 @@ fn tap(o: &Options, what: &str) {
         offload: o.offload,
         mtu: o.mtu,
         napi: o.napi,
+        io_uring: o.io_uring,
         host_addresses: vec![("10.0.0.1".parse().expect("an address"), 24)],
         ..TapConfig::default()
     })

@@ -9,6 +9,7 @@
 
 mod device;
 mod probe;
+mod ring;
 mod send;
 
 #[cfg(test)]
@@ -116,6 +117,11 @@ pub struct TapConfig {
     /// How the kernel receives. Where polling is not to be had [`Tap::notes`] says so, and packets
     /// are received inside our calls.
     pub napi: NapiMode,
+    /// Write frames in batches through io_uring instead of by a call each; `None`: where the device
+    /// takes no super-segments from us. Where the kernel refuses [`Tap::notes`] says why, and each is
+    /// a call. docs/performance.md has what either costs. When such a link is dropped, a blocking call
+    /// of the thread that used it may end early, as by a signal (`EINTR`).
+    pub io_uring: Option<bool>,
 }
 
 impl Default for TapConfig {
@@ -132,6 +138,7 @@ impl Default for TapConfig {
             host_addresses: Vec::new(),
             queue_packets: Some(limits::TAP_QUEUE_PACKETS),
             napi: NapiMode::Auto,
+            io_uring: None,
         }
     }
 }
@@ -188,7 +195,9 @@ impl Tap {
                 let fd = device.another_queue(config.kind)?;
                 device.poll()?;
                 let capabilities = all[0].capabilities.clone();
-                all.push(Self::assemble(fd, &device, capabilities));
+                let mut queue = Self::assemble(fd, &device, capabilities);
+                queue.apply(config);
+                all.push(queue);
             }
             Ok(all)
         })?
@@ -237,7 +246,18 @@ impl Tap {
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
         };
-        Ok((Self::assemble(fd, &device, capabilities), device))
+        let mut tap = Self::assemble(fd, &device, capabilities);
+        tap.apply(config);
+        Ok((tap, device))
+    }
+
+    /// Sets up what each queue has for itself.
+    fn apply(&mut self, config: &TapConfig) {
+        if config.io_uring.unwrap_or(!self.sender.takes_super_segments())
+            && let Err(error) = self.sender.write_by_ring(self.fd.as_raw_fd())
+        {
+            self.notes.push(format!("{}: no io_uring, each write is a call: {error}", self.name));
+        }
     }
 
     fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {

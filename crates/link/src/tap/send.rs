@@ -11,9 +11,13 @@ use std::os::fd::RawFd;
 
 use millstream_packet::{Checksum, Packet, PacketBatch, Pool, SegmentationKind};
 
+use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
+
+/// Frames more than one that make a ring cheaper than a call each.
+const RING_WORTH: usize = 3;
 
 /// What the device completes itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct Sender {
     room: Box<[u8]>,
     /// Bytes of a segment in `room` that the device had no room for.
     waiting: usize,
+    /// Frames leave by this, many with one call, instead of one by one.
+    ring: Option<WriteRing>,
 }
 
 impl Sender {
@@ -56,7 +62,21 @@ impl Sender {
             cutting: None,
             room: vec![0; header_len + longest].into_boxed_slice(),
             waiting: 0,
+            ring: None,
         }
+    }
+
+    pub fn takes_super_segments(&self) -> bool {
+        self.takes.tcp
+    }
+
+    /// From now on frames are written in batches, through io_uring.
+    ///
+    /// # Errors
+    /// See [`WriteRing::new`]; frames go on being written one by one.
+    pub fn write_by_ring(&mut self, fd: RawFd) -> io::Result<()> {
+        self.ring = Some(WriteRing::new(fd, self.room.len())?);
+        Ok(())
     }
 
     /// Sends from the front of `batch`; true when the device has no room for what is left.
@@ -71,8 +91,14 @@ impl Sender {
             if !self.send_segments(fd, stats) {
                 return true;
             }
-            let Some(packet) = batch.pop() else { return false };
+            let Some(packet) = batch.pop() else {
+                self.submit(stats);
+                return false;
+            };
             let Some(packet) = self.prepare(packet, pool, stats) else { continue };
+            if (batch.len() >= RING_WORTH || self.is_staged()) && self.stage(&packet, stats) {
+                continue;
+            }
             if let Err(packet) = self.write(fd, packet, pool, stats) {
                 // The place it came from is free.
                 let _ = batch.push_front(packet);
@@ -123,8 +149,72 @@ impl Sender {
         Some(packet)
     }
 
+    /// Takes a packet that fits a slot of the ring, if there is one. What does not fit must not
+    /// overtake what is staged, which leaves now.
+    fn stage(&mut self, packet: &Packet, stats: &mut LinkStats) -> bool {
+        let header_len = self.header_len;
+        let Some(ring) = self.ring_with_room(stats) else { return false };
+        let len = header_len + packet.len();
+        let Some(slot) = ring.slot().get_mut(..len) else {
+            self.submit(stats);
+            return false;
+        };
+        let header = vnet::encode(packet.meta());
+        slot[..header_len].copy_from_slice(&header[..header_len]);
+        packet.copy_to(0, &mut slot[header_len..]);
+        ring.stage(len);
+        true
+    }
+
+    fn is_staged(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
+    }
+
+    /// The ring, if there is one, with room for a frame.
+    fn ring_with_room(&mut self, stats: &mut LinkStats) -> Option<&mut WriteRing> {
+        if self.ring.as_ref()?.is_full() {
+            self.submit(stats);
+        }
+        self.ring.as_mut()
+    }
+
+    /// Has the ring write what is staged, if there is one. One that fails is not used again.
+    fn submit(&mut self, stats: &mut LinkStats) {
+        let Some(ring) = &mut self.ring else { return };
+        if ring.submit(self.header_len, stats).is_err() {
+            self.ring = None;
+        }
+    }
+
+    /// Stages what a super-segment in cutting has left, if there is a ring.
+    fn stage_segments(&mut self, stats: &mut LinkStats) {
+        let header_len = self.header_len;
+        while let Some(mut cutting) = self.cutting.take() {
+            let Some(ring) = self.ring_with_room(stats) else {
+                self.cutting = Some(cutting);
+                return;
+            };
+            let slot = ring.slot();
+            match cutting.write_next(&mut slot[header_len..]) {
+                Ok(Some(len)) => {
+                    slot[..header_len].fill(0);
+                    ring.stage(header_len + len);
+                    self.cutting = Some(cutting);
+                }
+                Ok(None) => {}
+                // A segment beyond the MTU: so are the others.
+                Err(_) => stats.count_drop(DropCause::TooLong),
+            }
+        }
+    }
+
     /// Writes what a super-segment in cutting has left; false when the device takes nothing now.
     fn send_segments(&mut self, fd: RawFd, stats: &mut LinkStats) -> bool {
+        if self.cutting.as_ref().is_some_and(|cutting| cutting.remaining() > RING_WORTH) {
+            self.stage_segments(stats);
+        } else if self.cutting.is_some() {
+            self.submit(stats);
+        }
         loop {
             if self.waiting == 0 {
                 let Some(cutting) = &mut self.cutting else { return true };
