@@ -28,5 +28,5 @@ fn cost() {
         puppet.listen(&mut net);
     }
     let info = net.served_info(puppet.ends.from);
-    println!("{name}: {} segments, {:?} ranges", puppet.sent, info.map(|i| i.out_of_order_ranges));
+    println!("{name}: {} segments, {} answers, {:?}", puppet.sent, net.sent, info);
 }
