@@ -18,6 +18,9 @@ use millstream::{Engine, EngineConfig, Error, SocketId};
 /// Connections opened at once; as many ports are used towards one port of the far end, at most.
 const BATCH: usize = 1000;
 const PORTS: usize = 16_000;
+/// Time between two batches: ten thousand connections come in a second.
+const PAUSES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
 
 struct Options {
     connections: usize,
@@ -113,6 +116,17 @@ impl Ends {
         }
     }
 
+    /// Lets time pass, and takes the news as an application does.
+    fn pass(&mut self, pauses: u32) {
+        for _ in 0..pauses {
+            self.now += PAUSE;
+            self.settle();
+        }
+        for engine in [&mut self.near, &mut self.far] {
+            while engine.next_event().is_some() {}
+        }
+    }
+
     fn open(&mut self, options: &Options) {
         let ip = if options.ipv6 { "fd00::2" } else { "10.0.0.2" };
         let ip = ip.parse().expect("an address");
@@ -135,7 +149,7 @@ impl Ends {
                     let port = self.near.tcp_addresses(client).expect("open").local.port();
                     self.servers.push(by_port[usize::from(port)].take().expect("accepted"));
                 }
-                self.now += Duration::from_millis(1);
+                self.pass(PAUSES);
             }
         }
     }

@@ -110,7 +110,7 @@ impl NeighborTable {
             confirmed = solicited;
         }
         let released = self.drain(slot);
-        self.deadlines.clear(slot);
+        self.disarm(slot);
         if confirmed {
             self.set_reachable(slot, now);
         } else {

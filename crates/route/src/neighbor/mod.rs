@@ -118,6 +118,8 @@ pub struct NeighborTable {
     free: Vec<u32>,
     pending: PendingStore,
     deadlines: Deadlines,
+    /// Those of entries about which something is to be asked.
+    questions: Deadlines,
     config: NeighborConfig,
     generation: u32,
     /// State of [`Self::draw`].
@@ -140,6 +142,7 @@ impl NeighborTable {
             free: Vec::new(),
             pending: PendingStore::new(config.pending_packets, config.pending_bytes),
             deadlines: Deadlines::default(),
+            questions: Deadlines::default(),
             config,
             generation: 0,
             random: key[0] ^ key[1].rotate_left(32),
@@ -226,7 +229,7 @@ impl NeighborTable {
             Some(&slot) => slot,
             None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
         };
-        self.deadlines.clear(slot);
+        self.disarm(slot);
         self.take_back(slot);
         let entry = self.entry(slot);
         entry.mac = mac;
@@ -411,7 +414,7 @@ impl NeighborTable {
     /// Removes an entry and gives back the packets that waited.
     fn take_out(&mut self, slot: u32) -> PacketQueue {
         let packets = self.drain(slot);
-        self.deadlines.clear(slot);
+        self.disarm(slot);
         self.take_back(slot);
         if let Some(entry) = self.entries[slot as usize].take() {
             self.index.remove(&Key::new(entry.link, entry.ip));
@@ -473,6 +476,15 @@ impl NeighborTable {
         if self.deadlines.get(slot).is_none_or(|armed| until < armed) {
             self.deadlines.set(slot, until);
         }
+        match self.entry(slot).state {
+            State::Incomplete | State::Delay | State::Probe => self.questions.set(slot, until),
+            State::Static | State::Reachable | State::Stale => self.questions.clear(slot),
+        }
+    }
+
+    fn disarm(&mut self, slot: u32) {
+        self.deadlines.clear(slot);
+        self.questions.clear(slot);
     }
 
     /// REACHABLE_TIME with its random factor between 0.5 and 1.5 (RFC 4861 section 6.3.2).

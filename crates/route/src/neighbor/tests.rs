@@ -427,6 +427,7 @@ proptest! {
                         }
                     }
                     prop_assert!(t.next_deadline().is_none_or(|at| at > now));
+                    prop_assert!(t.next_wakeup().is_none_or(|at| at > now));
                 }
             }
             let stats = t.stats();
@@ -439,6 +440,9 @@ proptest! {
                 prop_assert_eq!(n.mac.is_none(), n.state == State::Incomplete);
                 prop_assert!(n.mac.is_none() || n.pending_packets == 0);
                 prop_assert!(n.state == State::Static || t.next_deadline().is_some());
+                let asking = matches!(n.state, State::Incomplete | State::Delay | State::Probe);
+                prop_assert!(!asking || t.next_wakeup() >= t.next_deadline());
+                prop_assert!(!asking || t.next_wakeup().is_some());
             }
             for (ip, (generation, mac)) in &given_out {
                 let same = t.lookup(LINK, *ip) == Some(*mac);

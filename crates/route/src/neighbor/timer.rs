@@ -38,6 +38,13 @@ impl NeighborTable {
         self.deadlines.first()
     }
 
+    /// When somebody has to be asked, or given up, at the earliest: for this an owner that sleeps must wake. What
+    /// else [`next_deadline`](Self::next_deadline) counts, that what was known becomes doubtful or is forgotten, can
+    /// wait until the owner has other work.
+    pub fn next_wakeup(&self) -> Option<Instant> {
+        self.questions.first()
+    }
+
     /// One thing to do by now; call it until there is none.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         while let Some(slot) = self.deadlines.pop_due(now) {

@@ -134,7 +134,7 @@ impl Engine {
         take(self.tcp.wheel.next_deadline());
         take(self.tcp.half_open.wheel.next_deadline());
         take(self.tcp.time_wait.wheel.next_deadline());
-        take(self.out.neighbors.next_deadline());
+        take(self.out.neighbors.next_wakeup());
         take(self.tcp.quiet_due);
         first
     }
