@@ -115,7 +115,7 @@ fn a_flooded_link_leaves_the_others_their_batch() {
 
 #[test]
 fn flows_with_much_to_send_take_turns_of_equal_bytes() {
-    const SHARE: usize = 100_000;
+    const SHARE: usize = 6 * 16 * 1024;
     let limits = Limits {
         transmit_budget_bytes: SHARE,
         transmit_turn_bytes: 150_000,

@@ -137,8 +137,8 @@ pub(crate) struct ReceiveSide {
     /// Offset of the peer's FIN, once seen; `NO_FIN` before.
     pub(crate) fin: u64,
     pub(crate) shut: bool,
-    /// Busy connections of this host; see `set_sharers`.
-    pub(crate) sharers: u16,
+    /// Busy connections of this host, as the power of two at or above; see `set_sharers`.
+    pub(crate) sharers_log2: u8,
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
     pub(crate) density: u32,
@@ -309,7 +309,7 @@ impl Connection {
                 spare: None,
                 fin: NO_FIN,
                 shut: false,
-                sharers: 1,
+                sharers_log2: 0,
                 limit_bytes: recv,
                 density: 160,
                 mean_len: 160 * 256,

@@ -210,15 +210,15 @@ impl Connection {
         let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
         let alone = TUNE_BASE_BYTES.saturating_add(carried as usize);
         let together = WINDOWS_BASE_BYTES.saturating_add(carried as usize);
-        let share = together / self.rcv.sharers.max(1) as usize;
+        let share = together >> self.rcv.sharers_log2;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }
 
     /// How many connections, this one among them, move data at present: they share what the host can take in at
-    /// once. One until it is said.
+    /// once. Kept as the power of two at or above; one until it is said.
     #[inline]
     pub fn set_sharers(&mut self, connections: u32) {
-        self.rcv.sharers = u16::try_from(connections).unwrap_or(u16::MAX);
+        self.rcv.sharers_log2 = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
     }
 
     /// Room for the application to write.

@@ -26,9 +26,12 @@ pub(super) const TCP_HEADER_MAX_BYTES: usize = 60;
 /// What counts as a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: u32 = 1460;
 
-/// Bytes in KiB, rounded up.
-pub(super) fn kib(bytes: usize) -> u16 {
-    u16::try_from(bytes.div_ceil(1024)).unwrap_or(u16::MAX)
+/// What a connection's turn is counted in.
+const DEFICIT_UNIT_BYTES: usize = 16 * 1024;
+
+/// Bytes in units of a turn, rounded up.
+fn units(bytes: usize) -> u8 {
+    u8::try_from(bytes.div_ceil(DEFICIT_UNIT_BYTES)).unwrap_or(u8::MAX)
 }
 
 /// How serving a connection ended.
@@ -56,17 +59,17 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            if socket.deficit_kib == 0 {
-                socket.deficit_kib = kib(self.limits.transmit_budget_bytes);
+            if socket.deficit == 0 {
+                socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
             }
-            let budget = usize::from(socket.deficit_kib) * 1024;
+            let budget = usize::from(socket.deficit) * DEFICIT_UNIT_BYTES;
             let (sent, any, served) =
                 serve(&mut self.out, &mut self.parts, socket, now, budget, &mut left);
-            socket.deficit_kib = match served {
+            socket.deficit = match served {
                 Served::Done => 0,
-                _ => socket.deficit_kib.saturating_sub(kib(sent)),
+                _ => socket.deficit.saturating_sub(units(sent)),
             };
-            let cut_short = socket.deficit_kib != 0;
+            let cut_short = socket.deficit != 0;
             progress |= any;
             count += usize::from(any);
             match served {

@@ -13,9 +13,8 @@
 use std::collections::VecDeque;
 
 use super::Engine;
-use super::transmit::kib;
 use crate::limits::{SMALL_WRITE_BYTES, WRITE_SHARE_BYTES};
-use crate::socket::tcp::TcpSocket;
+use crate::socket::tcp::{IN_LINE, TcpSocket};
 use crate::socket::{Readiness, SocketId};
 
 /// See the module text.
@@ -24,6 +23,11 @@ pub(super) struct Admission {
     left: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
+}
+
+/// Bytes in KiB, rounded up, below what stands for the line.
+fn kib(bytes: usize) -> u16 {
+    u16::try_from(bytes.div_ceil(1024)).unwrap_or(IN_LINE).min(IN_LINE - 1)
 }
 
 impl Admission {
@@ -55,10 +59,12 @@ impl Engine {
             return 0;
         }
         let most = match (socket.grant_kib, self.admission.line.is_empty()) {
+            (IN_LINE, _) => return 0,
             (0, true) => self.admission.left,
             (grant, _) => usize::from(grant) * 1024,
         };
-        if most == 0 && !std::mem::replace(&mut socket.in_line, true) {
+        if most == 0 {
+            socket.grant_kib = IN_LINE;
             self.admission.line.push_back(id);
         }
         wanted.min(room).min(most)
@@ -70,7 +76,8 @@ impl Engine {
         let left = &mut self.admission.left;
         let Some((_, socket)) = self.tcp.by_id(id) else { return };
         match socket.grant_kib {
-            0 => *left = left.saturating_sub(written),
+            // In line, only a small write is taken.
+            0 | IN_LINE => *left = left.saturating_sub(written),
             grant => socket.grant_kib = grant.saturating_sub(kib(written)),
         }
     }
@@ -79,7 +86,7 @@ impl Engine {
     pub(super) fn must_wait(&self, socket: &TcpSocket) -> bool {
         let none = match (socket.grant_kib, self.admission.line.is_empty()) {
             (0, true) => self.admission.left == 0,
-            (grant, _) => grant == 0,
+            (grant, _) => grant == 0 || grant == IN_LINE,
         };
         none && socket.conn.unsent_bytes() != 0
             || socket.conn.unsent_bytes() >= self.limits.unsent_bytes
@@ -101,7 +108,6 @@ impl Engine {
         while self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((_, socket)) = self.tcp.by_id(id) else { continue };
-            socket.in_line = false;
             socket.grant_kib = kib(share);
             self.admission.left -= share;
             self.events.push(id, &mut socket.pending, WRITABLE);

@@ -19,6 +19,9 @@ use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::timer::Wheel;
 
+/// In place of a grant: the connection stands in line for one.
+pub(crate) const IN_LINE: u16 = u16::MAX;
+
 /// One connection with what the engine knows about it.
 pub(crate) struct TcpSocket {
     pub conn: Connection,
@@ -43,12 +46,10 @@ pub(crate) struct TcpSocket {
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
     pub unflushed: u32,
     pub whole: u32,
-    /// KiB left of its present turn in the round robin of transmission.
-    pub deficit_kib: u16,
-    /// KiB it was granted to write and has not written.
+    /// What is left of its present turn in the round robin of transmission, in units of 16 KiB.
+    pub deficit: u8,
+    /// KiB it was granted to write and has not written; [`IN_LINE`] while it stands in line.
     pub grant_kib: u16,
-    /// Stands in line for a grant.
-    pub in_line: bool,
     /// Was refused for too much unsent.
     pub wants_room: bool,
 }
@@ -167,9 +168,8 @@ impl TcpTable {
             path: Default::default(),
             unflushed: 0,
             whole: 1,
-            deficit_kib: 0,
+            deficit: 0,
             grant_kib: 0,
-            in_line: false,
             wants_room: false,
         };
         let slot = self.sockets.insert(socket).ok()?;
