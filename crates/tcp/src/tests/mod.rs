@@ -5,6 +5,7 @@ mod goodput;
 pub(crate) mod harness;
 mod path_search;
 mod random;
+mod rfc;
 mod schedule;
 mod script;
 mod tables;
