@@ -45,6 +45,10 @@ impl Hosts {
 
     fn settle(&mut self) {
         while self.near.turn(self.now).progress | self.far.turn(self.now).progress {}
+        // As an application does.
+        for engine in [&mut self.near, &mut self.far] {
+            while engine.next_event().is_some() {}
+        }
     }
 
     /// Opens connections, at most 16,000 to one address, and sends a little over each.
