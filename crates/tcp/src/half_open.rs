@@ -126,6 +126,7 @@ impl HalfOpen {
         let kind = config.congestion;
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
         connection.snd.waiting_since = Deadline::at(self.sent_at);
+        connection.snd.last_sent_at = self.sent_at;
         connection.snd.syn_retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
         if self.bits & NOT_CAPABLE != 0 {
             connection.ecn_take_syn_again(&TcpHeader::default());
