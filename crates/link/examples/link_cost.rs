@@ -9,11 +9,10 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use millstream_link::netdev::{self, Namespace};
-use millstream_link::offload::{Merger, SegmentChecksum, Segmenter};
 use millstream_link::sys::{PollEntry, poll};
 use millstream_link::{
-    Link, LinkError, Medium, PairConfig, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp,
-    XdpConfig, pair,
+    Link, LinkError, PairConfig, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp, XdpConfig,
+    pair,
 };
 use millstream_packet::{
     BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation,
@@ -84,44 +83,6 @@ fn pair_cost(pool: &Pool, payload: usize, batch_len: usize) -> f64 {
         a.receive(Instant::ZERO, pool, &mut batch).expect("receive");
     }
     start.elapsed() as f64 / COUNT as f64
-}
-
-/// Merging a batch of `flows` streams with segments of 1,448 bytes, nothing but the merging timed.
-fn merge_cost(pool: &Pool, flows: u8, verified: bool) -> f64 {
-    let (mut spent, mut count) = (0, 0);
-    let mut merger = Merger::new();
-    for _ in 0..2000 {
-        let mut sources: Vec<_> = (0..flows)
-            .map(|flow| {
-                let mut packet = frame(pool, BATCH_LIMIT / usize::from(flows) * 1460);
-                let head = packet.head_mut().expect("unshared");
-                head[35] = flow;
-                head[47] = 0x10;
-                Segmenter::new(packet, Medium::Ethernet, SegmentChecksum::Complete).expect("whole")
-            })
-            .collect();
-        let mut batch = PacketBatch::new();
-        while !batch.is_full() {
-            for source in &mut sources {
-                let Some(cut) = source.next(pool).expect("frames") else { continue };
-                // As received: one frame.
-                let mut packet = pool.alloc(64).expect("a frame");
-                for slice in cut.slices() {
-                    packet.extend_from_slice(pool, slice).expect("frames");
-                }
-                if verified {
-                    packet.meta_mut().checksum = Checksum::Verified;
-                }
-                batch.push(packet).expect("room");
-            }
-        }
-        count += batch.len();
-        let start = Clock::now();
-        merger.merge(&mut batch, Medium::Ethernet);
-        spent += start.elapsed();
-        assert!(batch.len() <= usize::from(flows) * 2, "{}", batch.len());
-    }
-    spent as f64 / count as f64
 }
 
 /// Filling a batch alone, to be subtracted from what writes cost.
@@ -306,12 +267,6 @@ fn main() {
             &format!("pair, one thread: {payload} bytes of payload, batches of {batch}"),
             || pair_cost(&pool, payload, batch),
         );
-    }
-    for (flows, verified) in [(1, true), (1, false), (16, true), (16, false)] {
-        let state = if verified { "verified" } else { "not verified" };
-        report(&format!("merge: batch of 64 segments, {flows} flows, {state}"), || {
-            merge_cost(&pool, flows, verified)
-        });
     }
     for offload in [true, false] {
         if let Err(error) = tap_costs(&pool, offload) {

@@ -1,7 +1,7 @@
 //! Where frames enter and leave: the [`Link`] trait and the links themselves.
 //!
 //! A link moves whole [`Packet`](millstream_packet::Packet)s in batches. What the other side can do
-//! for the stack (checksums, cutting and merging of super-segments) is told by [`Capabilities`],
+//! for the stack (checksums, cutting of super-segments) is told by [`Capabilities`],
 //! yet every link takes every packet: what it cannot offload it completes or cuts in software
 //! ([`offload`]) at the edge.
 //!

@@ -56,9 +56,6 @@ pub const ADDRESS_ATTEMPTS: usize = 500;
 /// How long it waits between two looks, in milliseconds.
 pub const ADDRESS_WAIT_MS: u64 = 1;
 
-/// Flows that a [`Merger`](crate::offload::Merger) tells apart within one batch.
-pub const MERGE_FLOWS: usize = 128;
-
 /// Most flows that the XDP program of one interface picks out.
 pub const XDP_FLOWS: usize = 64;
 

@@ -2,21 +2,17 @@
 //!
 //! [`complete_checksum`] fills in the transport checksum of a packet that left it to the device;
 //! [`Segmenter`] cuts a super-segment into packets that fit the wire. Payload is never copied: each
-//! segment is a fresh frame of headers before a shared view of the payload. [`Merger`] is the way
-//! back: it merges the segments of a received batch.
+//! segment is a fresh frame of headers before a shared view of the payload. The way back, joining the
+//! segments of a received batch, is the engine's: it knows the flows.
 
 mod checksum;
-mod merge;
 mod segment;
 
-#[cfg(test)]
-mod merge_tests;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
-pub use merge::{MergeStats, Merger};
 pub(crate) use segment::guess_segmentation;
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 
