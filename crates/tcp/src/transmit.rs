@@ -391,15 +391,16 @@ impl Connection {
         made
     }
 
-    /// Most to send in one go: about a millisecond at twice the present rate, so that one burst does not fill a
-    /// short queue on the path.
+    /// Most to send in one go: about a millisecond at the present rate and a fifth, in slow start at twice the rate,
+    /// so that one burst does not fill a short queue on the path (as Linux sizes its super-segments).
     #[inline]
     fn burst(&self, mss: u64) -> u64 {
         let srtt_us = self.rtt.srtt().as_micros() as u64;
         if srtt_us < 2000 {
             return u64::MAX;
         }
-        (self.window.cwnd_bytes.saturating_mul(2000) / srtt_us).max(2 * mss)
+        let per_ms = if self.window.cwnd_bytes < self.window.ssthresh_bytes { 2000 } else { 1200 };
+        (self.window.cwnd_bytes.saturating_mul(per_ms) / srtt_us).max(2 * mss)
     }
 
     /// Takes note of what was just made.
