@@ -417,7 +417,13 @@ impl Connection {
         }
     }
 
+    /// A FIN before data that are here already contradicts them: it is not taken, or the stream would pass it by.
     fn note_fin(&mut self, at: i64) {
+        let highest = self.rcv.reassembly.as_ref().map_or(0, |r| r.highest());
+        if at < highest as i64 {
+            self.rcv.ack.now = true;
+            return;
+        }
         if at >= self.rcv.nxt as i64 && self.rcv.fin == NO_FIN && self.state.may_receive_data() {
             if at <= self.rcv.edge as i64 {
                 self.rcv.fin = at as u64;
