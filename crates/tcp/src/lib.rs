@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod choose;
 mod config;
 pub mod congestion;
 mod connection;
@@ -26,6 +27,7 @@ mod error;
 mod fast_open;
 mod half_open;
 mod handshake;
+mod headers;
 mod info;
 pub mod isn;
 pub mod limits;

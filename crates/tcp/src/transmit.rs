@@ -1,15 +1,16 @@
 //! What is sent next (RFC 9293 3.8, RFC 1122 4.2.3.4 and 4.2.3.3 as restated there).
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
+use crate::choose::Chosen;
 use crate::congestion::{Controller, Transmit};
 use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
 use crate::path_search::ProbeChoice;
 use crate::state::State;
-use crate::timers::{Deadline, Expiry};
+use crate::timers::Expiry;
 
 /// How the payload of a segment leaves the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +45,6 @@ pub struct Segment {
     pub segment_size: u16,
     /// ECN field for its IP header (RFC 3168 section 5): 2 for data that may be marked, else 0.
     pub ecn: u8,
-}
-
-/// A stretch of the send queue chosen to be sent.
-struct Chosen {
-    start: u64,
-    len: u64,
-    fin: bool,
-    resend: bool,
 }
 
 impl Connection {
@@ -150,148 +143,6 @@ impl Connection {
             return Some(self.bare(now, seq));
         }
         None
-    }
-
-    fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
-        self.counters.segments_out += 1;
-        let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
-        let header = TcpHeader {
-            src_port: self.tuple.local.port(),
-            dst_port: self.tuple.remote.port(),
-            seq,
-            ack: ack.unwrap_or_default(),
-            flags,
-            ..TcpHeader::default()
-        };
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
-    }
-
-    /// A SYN or SYN-ACK; what is in `data` serves to take the data that goes with a first SYN.
-    fn transmit_syn(
-        &mut self,
-        now: Instant,
-        flags: TcpFlags,
-        data: Option<(&Pool, &TransmitLimits)>,
-    ) -> Option<Segment> {
-        if !std::mem::take(&mut self.snd.syn_due) {
-            return None;
-        }
-        let answering = flags.ack();
-        let mut options = TcpOptions { mss: Some(self.offered_mss()), ..TcpOptions::default() };
-        let (scale, timestamps, sack) = match answering {
-            true => (self.negotiated.scaling, self.negotiated.timestamps, self.negotiated.sack),
-            false => (self.config.window_scale, self.config.timestamps, self.config.sack),
-        };
-        options.window_scale = scale.then(|| self.config.window_shift());
-        options.sack_permitted = sack;
-        options.timestamps =
-            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
-        self.put_fast_open(&mut options, answering);
-        let payload =
-            data.and_then(|(pool, limits)| self.fast_open_data(&options, pool, limits.payload));
-        let payload_len = payload.as_ref().map_or(0, Packet::len) as u32;
-        let header = TcpHeader {
-            src_port: self.tuple.local.port(),
-            dst_port: self.tuple.remote.port(),
-            seq: self.snd.iss,
-            ack: if answering { self.rcv_seq(self.rcv.nxt) } else { SeqNumber(0) },
-            flags,
-            window: self.syn_window(),
-            urgent: 0,
-            options,
-        };
-        let flags = flags | self.ecn_syn_flags(answering);
-        let header = TcpHeader { flags, ..header };
-        self.initial_window();
-        if self.snd.nxt == 0 {
-            self.snd.nxt = 1 + u64::from(payload_len);
-            self.counters.bytes_sent += u64::from(payload_len);
-        } else {
-            self.counters.retransmits += 1;
-        }
-        if !self.timers.retransmit_armed() {
-            self.snd.waiting_since.set_if_none(now);
-            self.restart_retransmit(now);
-        }
-        self.rcv.ack.now = false;
-        self.rcv.acked = self.rcv.nxt;
-        self.counters.segments_out += 1;
-        self.counters.data_segments_out += u64::from(payload_len > 0);
-        let segment_size = self.snd.mss.max(payload_len) as u16;
-        Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
-    }
-
-    /// The SYN-ACK, sent as far as this connection is concerned.
-    pub(crate) fn syn_ack(&mut self, now: Instant) -> TcpHeader {
-        self.snd.syn_due = true;
-        let segment = self.transmit_syn(now, TcpFlags::SYN_ACK, None);
-        segment.map_or_else(TcpHeader::default, |segment| segment.header)
-    }
-
-    /// A segment without data.
-    fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
-        let header = self.header(now, seq, TcpFlags::ACK);
-        self.counters.segments_out += 1;
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
-    }
-
-    /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
-    #[inline]
-    fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
-        let mut options = TcpOptions::default();
-        if self.negotiated.timestamps {
-            options.timestamps =
-                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
-        }
-        if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
-            self.put_sack(&mut options);
-        }
-        let (urg, urgent) = self.put_urgent(seq);
-        let window = self.select_window();
-        self.rcv.ack.now = false;
-        self.rcv.ack.pending_bytes = 0;
-        self.rcv.acked = self.rcv.nxt;
-        self.timers.delayed_ack = Deadline::NONE;
-        TcpHeader {
-            src_port: self.tuple.local.port(),
-            dst_port: self.tuple.remote.port(),
-            seq,
-            ack: self.rcv_seq(self.rcv.nxt),
-            flags: flags | urg | self.ecn_ack_flags(),
-            window,
-            urgent,
-            options,
-        }
-    }
-
-    /// RFC 2018 section 3 and RFC 2883 section 4.
-    fn put_sack(&mut self, options: &mut TcpOptions) {
-        let limit = if options.timestamps.is_some() {
-            crate::limits::SACK_BLOCKS_WITH_TIMESTAMPS
-        } else {
-            crate::limits::SACK_BLOCKS
-        };
-        if let Some((start, end)) = self.rcv.dsack.take() {
-            let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
-            self.counters.rare().dsacks_out += 1;
-        }
-        let irs = self.rcv.irs.0;
-        if let Some(reassembly) = &self.rcv.reassembly {
-            reassembly.blocks(limit, &mut options.sack, |offset| {
-                SeqNumber(irs.wrapping_add(offset as u32))
-            });
-        }
-    }
-
-    /// Bytes of SACK option that the next header will carry.
-    fn sack_option_len(&self) -> u32 {
-        if !self.negotiated.sack || self.rcv.reassembly.is_none() && !self.rcv.dsack.is_some() {
-            return 0;
-        }
-        let ranges = self.rcv.reassembly.as_ref().map_or(0, |r| r.ranges())
-            + usize::from(self.rcv.dsack.is_some());
-        let limit = if self.negotiated.timestamps { 3 } else { 4 };
-        4 + 8 * ranges.min(limit) as u32
     }
 
     fn transmit_data(
@@ -460,167 +311,6 @@ impl Connection {
             // the timers were started by the segment before, at the same moment
             Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst && !chosen.resend => {}
             _ => self.arm_loss_timers(now),
-        }
-    }
-
-    /// Decides what to send: first what is lost, then what is new. `most` bytes at once; for `worth_waiting` bytes an
-    /// ACK or two are waited for.
-    fn choose(&mut self, now: Instant, mss: u64, most: u64, worth_waiting: u64) -> Option<Chosen> {
-        if self.recovery.probe_due && self.snd.una == self.snd.nxt {
-            // all was acknowledged before the probe could be sent
-            self.recovery.probe_due = false;
-        }
-        if self.recovery.probe_due {
-            return Some(self.choose_probe(mss));
-        }
-        let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
-        let quota = self.window.cwnd_bytes.saturating_sub(pipe);
-        if let Some((start, end)) = self.board.next_lost() {
-            if let Some(left) = self.recovery.new_data_for_frto(mss) {
-                let most = most.min(left.max(mss));
-                let new = self.choose_new(now, mss, most, left, worth_waiting.min(most));
-                if new.is_some() || left < 2 * mss {
-                    return new;
-                }
-                self.recovery.give_up_frto();
-            }
-            return self.choose_lost(start, end, mss, most, quota);
-        }
-        self.choose_new(now, mss, most, quota, worth_waiting)
-    }
-
-    /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
-    fn choose_lost(&self, start: u64, end: u64, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
-        let quota = if self.recovery.force_resend { quota.max(mss) } else { quota };
-        let wanted = (end - start).min(most);
-        let len = if wanted <= quota { wanted } else { quota / mss * mss };
-        if len == 0 {
-            return None;
-        }
-        // RFC 9293 3.8.6: a window that shrank is honoured, except for the first byte outstanding
-        if start >= self.snd.edge && start != self.snd.una {
-            return None;
-        }
-        Some(self.resend(start, start + len))
-    }
-
-    fn resend(&self, start: u64, end: u64) -> Chosen {
-        let data_end = self.data_end();
-        let fin = end > data_end;
-        Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
-    }
-
-    /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again.
-    fn choose_probe(&mut self, mss: u64) -> Chosen {
-        let snd = &self.snd;
-        let available = self.data_end().saturating_sub(snd.nxt);
-        let room = snd.edge.saturating_sub(snd.nxt);
-        if available > 0 && room >= available.min(mss) && !self.fin_sent() {
-            let len = available.min(mss);
-            let fin = snd.fin_queued && len == available && room > len;
-            return Chosen { start: snd.nxt, len, fin, resend: false };
-        }
-        let start = (snd.nxt - snd.una).min(mss);
-        self.resend(snd.nxt - start, snd.nxt)
-    }
-
-    fn choose_new(
-        &mut self,
-        now: Instant,
-        mss: u64,
-        most: u64,
-        quota: u64,
-        worth_waiting: u64,
-    ) -> Option<Chosen> {
-        if self.fin_sent() {
-            return None;
-        }
-        let available = self.data_end() - self.snd.nxt;
-        self.snd.cwnd_limited = false;
-        if available == 0 && !self.snd.fin_queued {
-            if quota > 0 && self.congestion.governs() {
-                let in_flight = self.window.cwnd_bytes.saturating_sub(quota);
-                self.congestion.on_app_limited(in_flight);
-            }
-            return None;
-        }
-        self.restart_after_idle(now);
-        let room = self.snd.edge.saturating_sub(self.snd.nxt);
-        let mut len = available.min(room).min(most);
-        let limited_by_quota = len > quota;
-        if limited_by_quota {
-            // RFC 5681 3.1: never more than cwnd in flight; whole segments only
-            len = quota / mss * mss;
-            self.snd.cwnd_limited = true;
-            if len == 0 {
-                return None;
-            }
-        }
-        if len < available && !len.is_multiple_of(mss) {
-            let whole = len / mss * mss;
-            // RFC 9293 3.8.6.2.1: a part of a segment only into a window half as large as the largest seen, or
-            // when the override timer expired
-            let worth = len * 2 >= self.snd.max_wnd || self.recovery.override_sws;
-            len = if whole == 0 && worth && !limited_by_quota { len } else { whole };
-        }
-        let fin = self.snd.fin_queued && len == available && room > len && !limited_by_quota;
-        if len == available && !fin {
-            len = self.hold_small_tail(len, mss);
-        }
-        if len == 0 && !fin {
-            if self.snd.una == self.snd.nxt && !limited_by_quota {
-                self.arm_persist(now);
-            }
-            return None;
-        }
-        if self.defers(len, available, quota, mss, worth_waiting) {
-            return None;
-        }
-        Some(Chosen { start: self.snd.nxt, len, fin, resend: false })
-    }
-
-    /// Nagle (RFC 9293 3.7.4), with Minshall's change: a small tail waits only for another small segment.
-    fn hold_small_tail(&mut self, len: u64, mss: u64) -> u64 {
-        let tail = len % mss;
-        let outstanding_small = self.snd.small_end > self.snd.una;
-        self.snd.nagle_held = tail > 0 && self.snd.nagle && outstanding_small;
-        if self.snd.nagle_held { len - tail } else { len }
-    }
-
-    /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few
-    /// more ACKs rather than send what the last one allowed.
-    fn defers(&self, len: u64, available: u64, quota: u64, mss: u64, most: u64) -> bool {
-        if most < 4 * mss
-            || len >= most
-            || len == available
-            || self.recovery.phase != crate::recovery::Phase::Open
-        {
-            return false;
-        }
-        let worthwhile = most.min(self.window.cwnd_bytes / 3);
-        let room = self.snd.edge.saturating_sub(self.snd.nxt);
-        // an ACK is certain to come: at least two segments are in flight
-        quota.min(room) < worthwhile && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
-    }
-
-    /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.
-    fn restart_after_idle(&mut self, now: Instant) {
-        let governed = self.congestion.governs();
-        if self.snd.una != self.snd.nxt || self.counters.bytes_sent == 0 || governed {
-            return;
-        }
-        let idle = now.saturating_duration_since(self.snd.last_sent_at);
-        if idle > self.rtt.base_rto() {
-            let initial =
-                u64::from(self.config.initial_window_segments.max(1)) * u64::from(self.snd.mss);
-            self.window.ssthresh_bytes = match self.window.ssthresh_bytes {
-                u64::MAX => u64::MAX,
-                // RFC 7661 4.4: the path is remembered in the threshold
-                ssthresh => ssthresh.max(self.window.cwnd_bytes / 4 * 3),
-            };
-            self.window.cwnd_bytes = self.window.cwnd_bytes.min(initial);
-            self.congestion.on_idle(now);
-            self.snd.last_sent_at = now;
         }
     }
 

@@ -1,0 +1,153 @@
+//! Segments without data, and the header and options of every segment (RFC 9293 3.1 and 3.2).
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+
+use crate::connection::Connection;
+use crate::limits::{SACK_BLOCKS, SACK_BLOCKS_WITH_TIMESTAMPS};
+use crate::timers::Deadline;
+use crate::transmit::{Segment, TransmitLimits};
+
+impl Connection {
+    pub(crate) fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
+        self.counters.segments_out += 1;
+        let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
+        let header = TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq,
+            ack: ack.unwrap_or_default(),
+            flags,
+            ..TcpHeader::default()
+        };
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+    }
+
+    /// A SYN or SYN-ACK; what is in `data` serves to take the data that goes with a first SYN.
+    pub(crate) fn transmit_syn(
+        &mut self,
+        now: Instant,
+        flags: TcpFlags,
+        data: Option<(&Pool, &TransmitLimits)>,
+    ) -> Option<Segment> {
+        if !std::mem::take(&mut self.snd.syn_due) {
+            return None;
+        }
+        let answering = flags.ack();
+        let mut options = TcpOptions { mss: Some(self.offered_mss()), ..TcpOptions::default() };
+        let (scale, timestamps, sack) = match answering {
+            true => (self.negotiated.scaling, self.negotiated.timestamps, self.negotiated.sack),
+            false => (self.config.window_scale, self.config.timestamps, self.config.sack),
+        };
+        options.window_scale = scale.then(|| self.config.window_shift());
+        options.sack_permitted = sack;
+        options.timestamps =
+            timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+        self.put_fast_open(&mut options, answering);
+        let payload =
+            data.and_then(|(pool, limits)| self.fast_open_data(&options, pool, limits.payload));
+        let payload_len = payload.as_ref().map_or(0, Packet::len) as u32;
+        let header = TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq: self.snd.iss,
+            ack: if answering { self.rcv_seq(self.rcv.nxt) } else { SeqNumber(0) },
+            flags,
+            window: self.syn_window(),
+            urgent: 0,
+            options,
+        };
+        let flags = flags | self.ecn_syn_flags(answering);
+        let header = TcpHeader { flags, ..header };
+        self.initial_window();
+        if self.snd.nxt == 0 {
+            self.snd.nxt = 1 + u64::from(payload_len);
+            self.counters.bytes_sent += u64::from(payload_len);
+        } else {
+            self.counters.retransmits += 1;
+        }
+        if !self.timers.retransmit_armed() {
+            self.snd.waiting_since.set_if_none(now);
+            self.restart_retransmit(now);
+        }
+        self.rcv.ack.now = false;
+        self.rcv.acked = self.rcv.nxt;
+        self.counters.segments_out += 1;
+        self.counters.data_segments_out += u64::from(payload_len > 0);
+        let segment_size = self.snd.mss.max(payload_len) as u16;
+        Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
+    }
+
+    /// The SYN-ACK, sent as far as this connection is concerned.
+    pub(crate) fn syn_ack(&mut self, now: Instant) -> TcpHeader {
+        self.snd.syn_due = true;
+        let segment = self.transmit_syn(now, TcpFlags::SYN_ACK, None);
+        segment.map_or_else(TcpHeader::default, |segment| segment.header)
+    }
+
+    /// A segment without data.
+    pub(crate) fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
+        let header = self.header(now, seq, TcpFlags::ACK);
+        self.counters.segments_out += 1;
+        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+    }
+
+    /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
+    #[inline]
+    pub(crate) fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
+        let mut options = TcpOptions::default();
+        if self.negotiated.timestamps {
+            options.timestamps =
+                Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
+        }
+        if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
+            self.put_sack(&mut options);
+        }
+        let (urg, urgent) = self.put_urgent(seq);
+        let window = self.select_window();
+        self.rcv.ack.now = false;
+        self.rcv.ack.pending_bytes = 0;
+        self.rcv.acked = self.rcv.nxt;
+        self.timers.delayed_ack = Deadline::NONE;
+        TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq,
+            ack: self.rcv_seq(self.rcv.nxt),
+            flags: flags | urg | self.ecn_ack_flags(),
+            window,
+            urgent,
+            options,
+        }
+    }
+
+    /// RFC 2018 section 3 and RFC 2883 section 4.
+    fn put_sack(&mut self, options: &mut TcpOptions) {
+        let limit = self.sack_blocks();
+        if let Some((start, end)) = self.rcv.dsack.take() {
+            let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
+            self.counters.rare().dsacks_out += 1;
+        }
+        let irs = self.rcv.irs.0;
+        if let Some(reassembly) = &self.rcv.reassembly {
+            reassembly.blocks(limit, &mut options.sack, |offset| {
+                SeqNumber(irs.wrapping_add(offset as u32))
+            });
+        }
+    }
+
+    /// Bytes of SACK option that the next header will carry.
+    pub(crate) fn sack_option_len(&self) -> u32 {
+        if !self.negotiated.sack || self.rcv.reassembly.is_none() && !self.rcv.dsack.is_some() {
+            return 0;
+        }
+        let ranges = self.rcv.reassembly.as_ref().map_or(0, |r| r.ranges())
+            + usize::from(self.rcv.dsack.is_some());
+        4 + 8 * ranges.min(self.sack_blocks()) as u32
+    }
+
+    /// SACK blocks that a header has room for.
+    fn sack_blocks(&self) -> usize {
+        if self.negotiated.timestamps { SACK_BLOCKS_WITH_TIMESTAMPS } else { SACK_BLOCKS }
+    }
+}
