@@ -24,7 +24,7 @@ pub enum Command {
     Run(Run),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
-    /// Show a kept experiment as a table
+    /// Show a kept experiment as a table, or as a matrix of its cases
     Show(Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(Report),
@@ -84,6 +84,9 @@ pub struct List {
 pub struct Show {
     #[command(flatten)]
     pub which: Which,
+    /// Markdown tables with a line for each case and ratios to the first stack, and how many of them hold
+    #[arg(long, conflicts_with = "json")]
+    pub matrix: bool,
     /// Write its runs to this file instead, one JSON object per line ('-': standard output)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -106,11 +109,13 @@ pub struct Report {
     pub database: Database,
 }
 
-/// Which kept experiment.
+/// Which kept experiments.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Id of the experiment, its beginning, or a name (then the newest of that name)
-    pub id: String,
+    /// Id of the experiment, its beginning, or a name (then the newest of that name); several are read as
+    /// one that was measured in slices
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
 }
 
 /// Where experiments are kept.
@@ -211,7 +216,7 @@ mod tests {
             ),
             (&["run", "x", "--repeats", "many"], "millstream run --help"),
             (&["run", "x", "--set", "streams"], "write it as factor=a,b"),
-            (&["show"], "<ID>; see `millstream show --help`"),
+            (&["show"], "<ID>...; see `millstream show --help`"),
             (&["report", "x", "--out"], "a value is required for '--out <DIR>'"),
         ];
         for (words, expected) in cases {

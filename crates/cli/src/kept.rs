@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
-use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, join};
 use millstream_lab::report::{Report, json_lines};
 use millstream_lab::store::Store;
 
@@ -107,11 +107,19 @@ pub fn out(text: &str) -> Result<(), Error> {
     }
 }
 
-fn find(which: &str, at: &Database) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> {
+/// The experiment that is meant, or several as one; the same one twice counts once.
+fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
     let store = Store::open_existing(&database(at)?).map_err(stored)?;
-    let experiment = store.find(which).map_err(stored)?;
-    let runs = store.runs(&experiment.id).map_err(stored)?;
-    Ok((experiment, runs))
+    let mut parts: Vec<Kept> = Vec::new();
+    for text in which {
+        let experiment = store.find(text).map_err(stored)?;
+        if parts.iter().any(|(known, _)| known.id == experiment.id) {
+            continue;
+        }
+        let runs = store.runs(&experiment.id).map_err(stored)?;
+        parts.push((experiment, runs));
+    }
+    join(parts).ok_or_else(|| Error::Refused("no experiment given; say an id or a name".to_owned()))
 }
 
 /// Built-in experiments, and the kept ones, the newest first.
@@ -138,19 +146,30 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
     out(&text).map(|()| ExitCode::SUCCESS)
 }
 
-/// A kept experiment as tables, or as JSON lines.
+/// Kept experiments as tables, as a matrix, or as JSON lines.
 pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
-    let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
+    let (experiment, runs) = find(&arguments.which.ids, &arguments.database)?;
     match &arguments.json {
         Some(path) => write_json(path, &runs)?,
+        None if arguments.matrix => out(&matrix(&experiment, &runs)?)?,
         None => out(&Report::new(&experiment, &runs).text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of a kept experiment.
+fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, Error> {
+    let text = Report::new(experiment, runs).matrix();
+    if text.is_empty() {
+        let why =
+            "a matrix wants two cases or more that two stacks (or peers) ran; leave --matrix away";
+        return Err(Error::Refused(format!("{}: {why}", experiment.id)));
+    }
+    Ok(text)
+}
+
+/// The page of kept experiments.
 pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
-    let (experiment, runs) = find(&arguments.which.id, &arguments.database)?;
+    let (experiment, runs) = find(&arguments.which.ids, &arguments.database)?;
     let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs))?;
     if let Some(path) = &arguments.json {
         write_json(path, &runs)?;

@@ -50,6 +50,11 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
         assert!(output.status.success(), "{arguments:?}: {}", words(&output));
         assert!(words(&output).contains("first-look"), "{arguments:?}");
     }
+    let once = place.command(&["show", &id]).output().unwrap().stdout;
+    let twice = place.command(&["show", &id, "first-look"]).output().unwrap().stdout;
+    assert_eq!(once, twice, "the same experiment twice counts once");
+    let refused = place.command(&["show", &id, "--matrix"]).output().unwrap();
+    assert!(!refused.status.success() && words(&refused).contains("leave --matrix away"));
 }
 
 #[test]

@@ -7,12 +7,14 @@
 
 mod environment;
 mod experiment;
+mod join;
 mod probes;
 mod run;
 mod time;
 
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
+pub use join::{Kept, join};
 pub use probes::{
     CpuActivity, CpuSeries, EngineRecord, HostCounters, InterfaceCounters, InterruptRow,
     Interrupts, Pressure, Probes, SoftnetCpu, StageRecord, WorkerActivity,

@@ -4,6 +4,7 @@
 //! same functions.
 
 mod html;
+mod matrix;
 mod metric;
 mod model;
 mod stages;
@@ -53,6 +54,12 @@ impl<'a> Report<'a> {
     /// A table for a terminal of about 100 columns: medians, intervals, n, ratios, invalid runs.
     pub fn text(&self) -> String {
         text::render(&self.model)
+    }
+
+    /// For many cases: ratios by case as Markdown tables, with how many of them hold; empty when there
+    /// are not at least two cases of more than one stack.
+    pub fn matrix(&self) -> String {
+        matrix::markdown(&matrix::of(&self.model))
     }
 
     /// One self-contained page: no network, no script, below 2 MB.

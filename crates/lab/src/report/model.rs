@@ -23,6 +23,8 @@ pub(super) struct Case<'a> {
     pub(super) workload: String,
     /// Workload and the factors that vary.
     pub(super) label: String,
+    /// The factors that vary, with the case's levels.
+    pub(super) factors: Factors,
     /// The stacks, the base first.
     pub(super) rows: Vec<Row<'a>>,
     pub(super) tables: Vec<Table>,
@@ -59,7 +61,8 @@ const COLOURS: usize = 4;
 /// Factors whose levels are compared with each other, like stacks: who is at the other end.
 const AMONG_ROWS: &[&str] = &["peer", "rival"];
 
-type Factors = BTreeMap<String, String>;
+/// Factor and level.
+pub(super) type Factors = BTreeMap<String, String>;
 
 impl<'a> Model<'a> {
     pub(super) fn new(experiment: &'a ExperimentRecord, runs: &'a [RunRecord]) -> Self {
@@ -196,6 +199,7 @@ impl Design {
             Case {
                 label: configuration_label(&workload, &factors),
                 workload: workload.clone(),
+                factors,
                 rows,
                 tables,
             }

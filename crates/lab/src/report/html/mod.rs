@@ -42,6 +42,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         sweeps => super::sweep::sentences(model),
         stages => super::stages::lines(model),
         forest => forest::plot(model),
+        matrices => super::matrix::of(model),
         cases,
         held => model.held.iter().filter(|(_, held)| !held.is_empty()).collect::<Vec<_>>(),
         kinds => activity::KINDS,

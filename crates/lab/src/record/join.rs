@@ -1,0 +1,120 @@
+//! Several kept experiments read as one: a large design that was measured in slices.
+
+use super::{ExperimentRecord, RunRecord};
+
+/// An experiment with its runs in the order of execution.
+pub type Kept = (ExperimentRecord, Vec<RunRecord>);
+
+/// Facts that should be the same in all parts, or the reader must know.
+const SAME: &[&str] = &["cpu.model", "kernel.release", "millstream.version", "millstream.commit"];
+
+/// One experiment of several, and their runs in the order given; `None` of none.
+///
+/// Question, definition, surroundings and seed are those of the first; workloads, stacks, levels of factors
+/// and remarks are those of all. Runs keep their ids; orders and blocks go on counting after the part before.
+/// It is for a report, and not kept.
+pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
+    let mut parts = parts.into_iter();
+    let (mut whole, mut runs) = parts.next()?;
+    let mut more = 0;
+    for (part, mut its) in parts {
+        more += 1;
+        let orders = runs.iter().map(|run| run.order + 1).max().unwrap_or(0);
+        for run in &mut its {
+            run.order += orders;
+            run.block += whole.repeats;
+        }
+        runs.append(&mut its);
+        add(&mut whole, part);
+    }
+    if more > 0 {
+        whole.id = format!("{}-and-{more}-more", whole.id);
+    }
+    Some((whole, runs))
+}
+
+fn add(whole: &mut ExperimentRecord, part: ExperimentRecord) {
+    let mut remarks = part.notes;
+    for fact in SAME {
+        let (here, there) = (whole.environment.get(fact), part.environment.get(fact));
+        if here != there {
+            let (here, there) = (here.unwrap_or("unknown"), there.unwrap_or("unknown"));
+            remarks
+                .push(format!("{} was measured with another {fact}: {there}, not {here}", part.id));
+        }
+    }
+    unite(&mut whole.workloads, part.workloads);
+    unite(&mut whole.stacks, part.stacks);
+    unite(&mut whole.notes, remarks);
+    for (factor, levels) in part.factors {
+        unite(whole.factors.entry(factor).or_default(), levels);
+    }
+    for difference in part.differences {
+        if !whole.differences.contains(&difference) {
+            whole.differences.push(difference);
+        }
+    }
+    whole.repeats += part.repeats;
+    whole.planned_runs += part.planned_runs;
+    whole.finished_at = whole.finished_at.zip(part.finished_at).map(|(one, other)| one.max(other));
+}
+
+/// Appends what is not there yet.
+fn unite(all: &mut Vec<String>, others: Vec<String>) {
+    for one in others {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Timestamp;
+
+    fn part(seed: u64, loss: &str, kernel: &str) -> Kept {
+        let mut experiment = ExperimentRecord::new("judge", seed, Timestamp::from_unix_ms(1_000));
+        experiment.factors.insert("loss_percent".into(), vec!["0".into(), loss.into()]);
+        experiment.stacks = vec!["kernel".into(), "millstream".into()];
+        experiment.environment.set("kernel.release", kernel);
+        (experiment.repeats, experiment.planned_runs) = (2, 4);
+        experiment.finished_at = Some(Timestamp::from_unix_ms(2_000 + seed));
+        let runs = (0..4).map(|order| {
+            let mut run = RunRecord::new(experiment.run_id(order));
+            (run.order, run.block) = (order, order / 2);
+            run
+        });
+        let runs = runs.collect();
+        (experiment, runs)
+    }
+
+    #[test]
+    fn slices_become_one_experiment_and_lose_no_run() {
+        let (whole, runs) = join([part(1, "1", "6.1"), part(2, "3", "6.1")]).unwrap();
+        assert_eq!(whole.factors["loss_percent"], ["0", "1", "3"]);
+        assert_eq!((whole.repeats, whole.planned_runs, whole.stacks.len()), (4, 8, 2));
+        assert_eq!(whole.finished_at, Some(Timestamp::from_unix_ms(2_002)));
+        let orders: Vec<(u32, u32)> = runs.iter().map(|run| (run.order, run.block)).collect();
+        let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 3)];
+        assert_eq!(orders, expected);
+        assert!(whole.id.ends_with("-and-1-more") && whole.notes.is_empty());
+    }
+
+    #[test]
+    fn other_surroundings_are_said() {
+        let (whole, _) = join([part(1, "1", "6.1"), part(2, "3", "6.2")]).unwrap();
+        assert!(
+            whole.notes[0].contains("another kernel.release: 6.2, not 6.1"),
+            "{:?}",
+            whole.notes
+        );
+    }
+
+    #[test]
+    fn one_part_stays_as_it_is() {
+        let alone = part(1, "1", "6.1");
+        assert_eq!(join([alone.clone()]), Some(alone));
+        assert_eq!(join([]), None);
+    }
+}
