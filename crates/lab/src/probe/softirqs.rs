@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{Absent, Probe, ProcFile, Turn, rise32};
+use super::file::Ends;
+use super::{Absent, Probe, Turn, rise32};
 use crate::record::Probes;
 
 type Counts = BTreeMap<String, Vec<u64>>;
 
-pub(super) struct Softirqs {
-    file: ProcFile,
-    first: Counts,
-    last: Counts,
-}
+pub(super) struct Softirqs(Ends<Counts>);
 
 impl Softirqs {
     pub(super) fn open() -> Result<Self, Absent> {
-        let file = ProcFile::open("/proc/softirqs")?;
-        Ok(Self { file, first: Counts::new(), last: Counts::new() })
+        Ends::open("/proc/softirqs", parse).map(Self)
     }
 }
 
@@ -26,16 +22,11 @@ impl Probe for Softirqs {
     }
 
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        match turn {
-            Turn::First => self.first = self.file.parse(parse)?,
-            Turn::Middle => {}
-            Turn::Last => self.last = self.file.parse(parse)?,
-        }
-        Ok(())
+        self.0.sample(turn)
     }
 
     fn finish(self: Box<Self>, into: &mut Probes) {
-        let Self { file: _, first, last } = *self;
+        let Ends { first, last, .. } = self.0;
         let risen = last.into_iter().map(|(kind, counts)| {
             let before = first.get(&kind);
             let before = |at: usize| before.and_then(|counts| counts.get(at)).copied().unwrap_or(0);

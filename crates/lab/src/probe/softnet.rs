@@ -1,19 +1,15 @@
 //! The receive backlog of every CPU, from `/proc/net/softnet_stat` (columns: `net/core/net-procfs.c`).
 
-use super::{Absent, Probe, ProcFile, Turn, rise32};
+use super::file::Ends;
+use super::{Absent, Probe, Turn, rise32};
 use crate::record::{Probes, SoftnetCpu};
 
-pub(super) struct Softnet {
-    file: ProcFile,
-    first: Vec<SoftnetCpu>,
-    last: Vec<SoftnetCpu>,
-}
+pub(super) struct Softnet(Ends<Vec<SoftnetCpu>>);
 
 impl Softnet {
     pub(super) fn open() -> Result<Self, Absent> {
         // The numbers are the machine's, whatever namespace the file is opened in.
-        let file = ProcFile::open("/proc/net/softnet_stat")?;
-        Ok(Self { file, first: Vec::new(), last: Vec::new() })
+        Ends::open("/proc/net/softnet_stat", parse).map(Self)
     }
 }
 
@@ -23,16 +19,11 @@ impl Probe for Softnet {
     }
 
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        match turn {
-            Turn::First => self.first = self.file.parse(parse)?,
-            Turn::Middle => {}
-            Turn::Last => self.last = self.file.parse(parse)?,
-        }
-        Ok(())
+        self.0.sample(turn)
     }
 
     fn finish(self: Box<Self>, into: &mut Probes) {
-        let Self { file: _, first, last } = *self;
+        let Ends { first, last, .. } = self.0;
         let risen = last.into_iter().map(|now| {
             let before =
                 first.iter().find(|before| before.cpu == now.cpu).cloned().unwrap_or_default();

@@ -157,35 +157,30 @@ impl Probes {
     pub fn cross_calls(&self, window: Window) -> Option<f64> {
         let rows = &self.interrupts.as_ref()?.rows;
         let ours = || rows.iter().filter(|row| ["RES", "CAL", "TLB"].contains(&row.id.as_str()));
-        let mut total = 0.0;
-        let mut covered = 0.0;
-        for (at, step) in self.times_s.windows(2).enumerate() {
-            let length = step[1] - step[0];
-            let inside = step[1].min(window.end_s) - step[0].max(window.start_s);
-            if length <= 0.0 || inside <= 0.0 {
-                continue;
-            }
-            covered += inside;
-            let counts = ours().flat_map(|row| &row.series).filter_map(|series| series.get(at));
-            total += counts.sum::<u64>() as f64 * inside / length;
-        }
-        (covered > 0.0).then_some(total)
+        self.inside(window, |step| {
+            let counts = ours().flat_map(|row| &row.series).filter_map(|series| series.get(step));
+            counts.sum::<u64>() as f64
+        })
     }
 
     /// CPU-seconds of work of the whole machine inside `window`; steps that lie across its edge
     /// count by their share. `None` without the CPU probe or when no sample falls into the window.
     pub fn busy_cpu_s(&self, window: Window) -> Option<f64> {
-        let cpu = self.cpu.as_ref()?;
+        let cpus = &self.cpu.as_ref()?.cpus;
+        self.inside(window, |step| cpus.iter().map(|one| one.busy_s(step)).sum())
+    }
+
+    /// The sum of what the steps between samples had, each by the share of it that lies in `window`.
+    fn inside(&self, window: Window, of_step: impl Fn(usize) -> f64) -> Option<f64> {
         let mut total = 0.0;
         let mut covered = 0.0;
         for (at, step) in self.times_s.windows(2).enumerate() {
             let length = step[1] - step[0];
             let inside = step[1].min(window.end_s) - step[0].max(window.start_s);
-            if length <= 0.0 || inside <= 0.0 {
-                continue;
+            if length > 0.0 && inside > 0.0 {
+                covered += inside;
+                total += of_step(at) * inside / length;
             }
-            covered += inside;
-            total += cpu.cpus.iter().map(|one| one.busy_s(at)).sum::<f64>() * inside / length;
         }
         (covered > 0.0).then_some(total)
     }
