@@ -1,9 +1,10 @@
 //! Waking the other thread once, and only when it sleeps.
 //!
-//! Every end of a [`pair`](crate::pair()) owns one doorbell; only its peer rings it.
+//! Every end of a [`pair`](crate::pair()) owns one doorbell, which only its peer rings, and every
+//! queue of a [`Shared`](crate::Shared) device one, which the other queues ring.
 //!
 //! ```text
-//!            sleeper (owner of the bell)            ringer (its only peer)
+//!            sleeper (owner of the bell)            ringer (one of its peers)
 //!  writes    armed: reasons (arm), 0 (disarm)       armed: 0 (swap, before it rings)
 //!  reads     the queue, after arming                armed, after changing the queue
 //! ```
@@ -219,6 +220,37 @@ mod loom_tests {
             sleeper.wake(&bell);
             assert_eq!(sleeper.owed, 0);
             assert_eq!(bell.event().drain(), 0);
+        });
+    }
+
+    /// Several may ring one bell: each its own queue.
+    #[test]
+    fn two_ringers_wake_one_sleeper() {
+        loom::model(|| {
+            let bell = Arc::new(Doorbell::new(Model::new()));
+            let queues = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let ringers = [0, 1].map(|at| {
+                let (bell, queues) = (Arc::clone(&bell), Arc::clone(&queues));
+                loom::thread::spawn(move || {
+                    queues[at].store(1, Ordering::Release);
+                    fence(Ordering::SeqCst);
+                    bell.notify(FRAMES);
+                })
+            });
+            let mut sleeper = Sleeper::default();
+            let all = || queues.iter().map(|queue| queue.load(Ordering::Acquire)).sum::<usize>();
+            let mut seen = 0;
+            while seen < 2 {
+                sleeper.announce(&bell, FRAMES);
+                if all() == seen {
+                    bell.event().sleep();
+                }
+                sleeper.wake(&bell);
+                seen = all();
+            }
+            ringers.map(|ringer| ringer.join().unwrap());
+            sleeper.wake(&bell);
+            assert_eq!((sleeper.owed, bell.event().drain()), (0, 0));
         });
     }
 

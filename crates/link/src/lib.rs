@@ -7,7 +7,8 @@
 //!
 //! Links: [`pair()`] (in memory, two ends), [`Tap`] (TAP and TUN devices), [`RawLink`] (a packet
 //! socket), [`Xdp`] (AF_XDP, its memory the packet pool),
-//! [`Replay`] (a capture). Wrappers, links themselves: [`Fault`] (seeded damage) and [`Trace`] (pcap-ng).
+//! [`Replay`] (a capture). Wrappers, links themselves: [`Fault`] (seeded damage), [`Trace`] (pcap-ng)
+//! and [`Shared`] (a queue of a device that several engines share).
 //! [`netdev`] sets up interfaces without other programs.
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
@@ -25,6 +26,7 @@ mod outgoing;
 pub mod pair;
 mod raw;
 mod replay;
+mod share;
 mod stats;
 pub mod sys;
 mod tap;
@@ -40,6 +42,7 @@ pub use link::{Capabilities, Link, Medium, TransmitChecksum};
 pub use pair::{PairConfig, PairEnd, pair};
 pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};
+pub use share::{Share, Shared};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Napi, NapiMode, Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};

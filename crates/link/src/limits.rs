@@ -81,3 +81,14 @@ pub const CAPTURE_BUFFER_BYTES: usize = 1 << 18;
 /// super-segments of each of two thousand connections. It is a ring of pointers; what lies in it is
 /// bounded by the receive windows.
 pub const TAP_QUEUE_PACKETS: usize = 4096;
+
+/// Most engines that share a device.
+pub const SHARES: usize = 64;
+
+/// First local port whose packets belong to one engine of several, whatever their flow: where the
+/// ephemeral ports begin (RFC 6335 section 6).
+pub const SHARED_PORTS_FIRST: u16 = 49_152;
+
+/// Packets that one engine hands over to another and that has not taken yet. What comes then is dropped
+/// and counted.
+pub const HAND_OVER_PACKETS: usize = 512;

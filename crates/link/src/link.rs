@@ -6,7 +6,7 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
-use crate::{LinkError, LinkStats};
+use crate::{LinkError, LinkStats, Share};
 
 /// What a packet on the link starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +148,11 @@ pub trait Link: Send {
         true
     }
 
+    /// Which part of the device's flows comes here, when other engines have the rest.
+    fn share(&self) -> Share {
+        Share::ALL
+    }
+
     /// Counters so far.
     fn stats(&self) -> LinkStats;
 
@@ -192,6 +197,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn prepare_sleep(&mut self) -> bool {
         (**self).prepare_sleep()
+    }
+
+    fn share(&self) -> Share {
+        (**self).share()
     }
 
     fn stats(&self) -> LinkStats {

@@ -29,8 +29,10 @@ pub enum DropCause {
     FillEmpty,
     /// The other side refused this packet for good (not for want of room).
     Refused,
-    /// The other end of a pair is gone.
+    /// The other end of a pair, or the engine that a packet belongs to, is gone.
     Closed,
+    /// The engine that a packet belongs to had no room for more from this one's queue.
+    HandOver,
     /// Lost at random by a fault wrapper.
     FaultLoss,
     /// Lost in a burst by a fault wrapper.
@@ -41,7 +43,7 @@ pub enum DropCause {
 
 impl DropCause {
     /// Number of causes.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// Every cause, in index order.
     pub const ALL: [Self; Self::COUNT] = [
@@ -58,6 +60,7 @@ impl DropCause {
         Self::FillEmpty,
         Self::Refused,
         Self::Closed,
+        Self::HandOver,
         Self::FaultLoss,
         Self::FaultBurst,
         Self::FaultQueue,
@@ -84,6 +87,7 @@ impl DropCause {
             Self::FillEmpty => "fill_empty",
             Self::Refused => "refused",
             Self::Closed => "closed",
+            Self::HandOver => "hand_over",
             Self::FaultLoss => "fault_loss",
             Self::FaultBurst => "fault_burst",
             Self::FaultQueue => "fault_queue",
@@ -121,7 +125,10 @@ pub struct LinkStats {
     /// Times a receive ended because the pool had no frame to read into; the packets wait where
     /// they are.
     pub rx_starved: u64,
-    /// Times the other side was woken (pair).
+    /// Packets that the device put into this queue and that were handed over to the engine they
+    /// belong to ([`Shared`](crate::Shared)); not among those received.
+    pub rx_handed_over: u64,
+    /// Times the other side was woken (pair), or another engine (shared device).
     pub wakeups: u64,
     /// Times the link took nothing more for want of room; the packets stayed with the caller.
     pub tx_full: u64,

@@ -85,6 +85,52 @@ impl AsRawFd for EventFd {
     }
 }
 
+/// Descriptors as one, which is readable when one of them is ready.
+#[derive(Debug)]
+pub(crate) struct WaitSet {
+    epoll: OwnedFd,
+    /// The one that may be waited on for writing, too.
+    second: Option<RawFd>,
+    wants_write: bool,
+}
+
+impl WaitSet {
+    /// Waits for `first` and, if there is one, `second` to be readable. They belong to the caller.
+    pub fn new(first: RawFd, second: Option<RawFd>) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: `fd` was just opened and is owned by nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let set = Self { epoll, second, wants_write: false };
+        for fd in std::iter::once(first).chain(second) {
+            set.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)?;
+        }
+        Ok(set)
+    }
+
+    /// Whether the second one is waited on for writing, too. Costs nothing when it was so before.
+    pub fn want_write(&mut self, on: bool) -> io::Result<()> {
+        let Some(second) = self.second.filter(|_| on != self.wants_write) else { return Ok(()) };
+        let events = if on { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
+        self.control(libc::EPOLL_CTL_MOD, second, events)?;
+        self.wants_write = on;
+        Ok(())
+    }
+
+    fn control(&self, what: libc::c_int, fd: RawFd, events: libc::c_int) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: 0 };
+        // SAFETY: the pointer is to a live event.
+        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, fd, &raw mut event) };
+        check(result).map(|_| ())
+    }
+}
+
+impl AsRawFd for WaitSet {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}
+
 /// One descriptor to [`poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollEntry {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use millstream_packet::{Instant, PacketBatch, Pool};
 
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats};
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Share};
 use lane::Lane;
 
 /// Losses that come in bursts: Gilbert's and Elliott's chain of two states, stepped once per
@@ -275,6 +275,10 @@ impl<L: Link> Link for Fault<L> {
 
     fn prepare_sleep(&mut self) -> bool {
         self.inner.prepare_sleep()
+    }
+
+    fn share(&self) -> Share {
+        self.inner.share()
     }
 
     fn stats(&self) -> LinkStats {

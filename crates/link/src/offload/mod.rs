@@ -13,8 +13,8 @@ mod tests;
 
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
-pub(crate) use segment::guess_segmentation;
 pub use segment::{SegmentChecksum, Segmenter, header_len};
+pub(crate) use segment::{guess_segmentation, network_offset};
 
 use std::fmt;
 

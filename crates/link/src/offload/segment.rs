@@ -61,7 +61,7 @@ pub fn header_len(head: &[u8], l4: usize, kind: SegmentationKind) -> Option<usiz
 }
 
 /// Where the IP header starts: after the Ethernet header and, should there be one, a VLAN tag.
-pub(super) fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
+pub(crate) fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
     match medium {
         Medium::Ip => Some(0),
         Medium::Ethernet => match head.get(12..14)? {

@@ -7,9 +7,10 @@
 //! ([`RingConfig`]), and is copied out of it.
 //!
 //! The kernel's own stack sees every received packet, too: give the interface no address of the
-//! kernel's, or filter, or it will answer with resets. Several sockets with the same fan-out group
-//! share the packets by flow.
+//! kernel's, or filter, or it will answer with resets. Several sockets, one for each engine, share
+//! the packets by flow ([`RawLink::open_shared`]).
 
+mod fanout;
 mod ring;
 mod send;
 pub(crate) mod socket;
@@ -27,10 +28,12 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Source};
 use crate::iov::{Expectation, SpareFrames};
+use crate::share::Spread;
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
-    vnet,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
+    limits, netdev, vnet,
 };
+use fanout::Group;
 use ring::ReceiveRing;
 use send::SendBatch;
 
@@ -43,8 +46,6 @@ pub struct RawConfig {
     pub netns: Option<PathBuf>,
     /// The stack's link address, made reachable by promiscuous mode; `None`: the interface's own.
     pub mac: Option<MacAddr>,
-    /// Share received packets by flow with the other sockets of this group.
-    pub fanout_group: Option<u16>,
     /// Bytes the kernel queues towards us; `None`: the system's default.
     pub receive_buffer_bytes: Option<usize>,
     /// Receive through a ring instead of system calls.
@@ -102,12 +103,45 @@ impl RawLink {
     /// # Errors
     /// When there is no such interface, or for want of privilege ([`LinkError::is_not_permitted`]).
     pub fn open(config: &RawConfig) -> Result<Self, LinkError> {
-        netdev::run_in(config.netns.as_deref(), || Self::open_here(config))?
+        netdev::run_in(config.netns.as_deref(), || {
+            Self::with_socket(config, socket::open(&config.interface)?)
+        })?
     }
 
-    fn open_here(config: &RawConfig) -> Result<Self, LinkError> {
+    /// Opens as many sockets as there are engines, each with its share of the flows. The kernel
+    /// spreads what is received by fan-out; the group ends with the last socket.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); also for no engine or more than [`limits::SHARES`], and on kernels
+    /// without fan-out by program (before 4.12).
+    pub fn open_shared(config: &RawConfig, engines: usize) -> Result<Vec<Shared<Self>>, LinkError> {
+        Share::new(0, engines)?;
+        let spread = Spread::new(engines);
         let name = &config.interface;
-        let fd = socket::open(name)?;
+        let error = |e| LinkError::from_io(format!("spread the packets of {name}"), e);
+        let sockets = netdev::run_in(config.netns.as_deref(), || {
+            let mut all = Vec::new();
+            let mut group = None;
+            for _ in 0..engines {
+                let fd = socket::open_with(name, fanout::close)?;
+                // A ring takes the socket out of its group for a moment: it must come first.
+                let link = Self::with_socket(config, fd)?;
+                match &group {
+                    None => group = Some(Group::found(&link.fd, &spread).map_err(error)?),
+                    Some(group) => group.join(&link.fd).map_err(error)?,
+                }
+                all.push(link);
+            }
+            for link in &all {
+                fanout::open(link.fd.as_raw_fd()).map_err(error)?;
+            }
+            Ok::<_, LinkError>(all)
+        })??;
+        Shared::spread(sockets, spread)
+    }
+
+    fn with_socket(config: &RawConfig, fd: OwnedFd) -> Result<Self, LinkError> {
+        let name = &config.interface;
         let raw = fd.as_raw_fd();
         let option = |what: &str, result: io::Result<()>| {
             result.map_err(|e| LinkError::from_io(format!("{what} on {name}"), e))
@@ -117,11 +151,6 @@ impl RawLink {
             option("set the receive buffer", set_receive_buffer(raw, bytes))?;
         }
         socket::join(raw, name, config.mac.is_some())?;
-        if let Some(group) = config.fanout_group {
-            let hash = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_DEFRAG;
-            let value = i32::from(group) | (hash as i32) << 16;
-            option("join the fan-out group", socket::set(raw, libc::PACKET_FANOUT, &value))?;
-        }
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
         let ring = match config.receive_ring {
             Some(ring) if ring.block_bytes < 1 << 17 || !ring.block_bytes.is_power_of_two() => {

@@ -13,6 +13,14 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 /// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole
 /// link-layer frames.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, LinkError> {
+    open_with(name, |_| Ok(()))
+}
+
+/// The same; `prepare` may set options before anything is received.
+pub(super) fn open_with(
+    name: &str,
+    prepare: impl FnOnce(RawFd) -> io::Result<()>,
+) -> Result<OwnedFd, LinkError> {
     let index = netdev::index(name)?;
     let what = |step: &str| format!("{step} a packet socket on {name}");
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -23,6 +31,7 @@ pub(crate) fn open(name: &str) -> Result<OwnedFd, LinkError> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     set(fd.as_raw_fd(), libc::PACKET_VNET_HDR, &1_i32)
         .map_err(|e| LinkError::from_io(what("have virtio-net headers on"), e))?;
+    prepare(fd.as_raw_fd()).map_err(|e| LinkError::from_io(what("prepare"), e))?;
     // Old kernels do not know it; their sockets see what this host sends.
     let _ = set(fd.as_raw_fd(), PACKET_IGNORE_OUTGOING, &1_i32);
     // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
@@ -45,6 +54,15 @@ pub(super) fn set<T: Copy>(fd: RawFd, option: libc::c_int, value: &T) -> io::Res
     check(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, size) }).map(|_| ())
 }
 
+/// Reads an option of level `SOL_PACKET` into a plain value.
+pub(super) fn get<T: Copy>(fd: RawFd, option: libc::c_int, value: &mut T) -> io::Result<()> {
+    let mut size = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_mut(value).cast();
+    // SAFETY: the pointers are to a live value and its size; the kernel writes no more than that.
+    check(unsafe { libc::getsockopt(fd, libc::SOL_PACKET, option, value, &raw mut size) })
+        .map(|_| ())
+}
+
 /// Lets the interface pass frames of every group, or (`promiscuous`) to every station, while the
 /// socket is open.
 pub(crate) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkError> {
@@ -62,11 +80,8 @@ pub(crate) fn join(fd: RawFd, name: &str, promiscuous: bool) -> Result<(), LinkE
 /// Packets that the kernel had no room for since this was last asked.
 pub(super) fn take_overruns(fd: RawFd) -> u64 {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    let value = (&raw mut stats).cast();
-    // SAFETY: the pointers are to a live value and its size, which the kernel fills in.
-    let got = unsafe {
-        libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &raw mut size)
-    };
-    if got == 0 { u64::from(stats.tp_drops) } else { 0 }
+    match get(fd, libc::PACKET_STATISTICS, &mut stats) {
+        Ok(()) => u64::from(stats.tp_drops),
+        Err(_) => 0,
+    }
 }

@@ -26,8 +26,8 @@ use millstream_wire::ethernet::MacAddr;
 use crate::incoming::{self, Source};
 use crate::iov::{Expectation, SpareFrames};
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum, limits, netdev,
-    sys, vnet,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
+    limits, netdev, sys, vnet,
 };
 use device::Device;
 use send::{Sender, Takes};
@@ -201,6 +201,16 @@ impl Tap {
             }
             Ok(all)
         })?
+    }
+
+    /// As [`open_queues`](Self::open_queues), each queue with its share of the flows: what the kernel
+    /// puts into another engine's queue is handed over.
+    ///
+    /// # Errors
+    /// As `open_queues`; also for no engine or more than [`limits::SHARES`].
+    pub fn open_shared(config: &TapConfig, engines: usize) -> Result<Vec<Shared<Self>>, LinkError> {
+        Share::new(0, engines)?;
+        Shared::over(Self::open_queues(config, engines)?)
     }
 
     fn open_here(config: &TapConfig, multi_queue: bool) -> Result<(Self, Device), LinkError> {

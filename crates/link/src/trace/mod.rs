@@ -15,7 +15,7 @@ use std::os::fd::RawFd;
 use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool};
 
 use crate::offload::{field, transport_sum};
-use crate::{Capabilities, Link, LinkError, LinkStats};
+use crate::{Capabilities, Link, LinkError, LinkStats, Share};
 pub use pcapng::Direction;
 
 /// How to capture.
@@ -171,6 +171,10 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
 
     fn prepare_sleep(&mut self) -> bool {
         self.inner.prepare_sleep()
+    }
+
+    fn share(&self) -> Share {
+        self.inner.share()
     }
 
     fn stats(&self) -> LinkStats {

@@ -41,7 +41,9 @@ use millstream_wire::ethernet::MacAddr;
 use crate::incoming::{self, Source};
 use crate::offload::Segmenter;
 use crate::outgoing::Outgoing;
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, limits, netdev};
+use crate::{
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, limits, netdev,
+};
 use bpf::Attachment;
 use frames::KernelFrames;
 use open::{OneExtent, bind, filter};
@@ -142,6 +144,21 @@ impl Xdp {
         config.steer.check()?;
         let extent = OneExtent(frames::whole(pool)?);
         netdev::run_in(config.netns.as_deref(), || Self::open_here(config, pool, extent, queues))?
+    }
+
+    /// As [`open_queues`](Self::open_queues), each queue with its share of the flows: what the
+    /// interface puts into another engine's queue is handed over.
+    ///
+    /// # Errors
+    /// As `open_queues`; also for no engine or more than [`limits::SHARES`].
+    pub fn open_shared(
+        config: &XdpConfig,
+        pool: &Pool,
+        engines: usize,
+    ) -> Result<Vec<Shared<Self>>, LinkError> {
+        Share::new(0, engines)?;
+        // No more engines than a u32 counts.
+        Shared::over(Self::open_queues(config, pool, engines as u32)?)
     }
 
     fn open_here(

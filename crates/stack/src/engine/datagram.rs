@@ -9,13 +9,13 @@ use millstream_wire::icmp::{self, Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
-use super::Engine;
 use super::addresses::Destination;
 use super::addresses::is_link_local;
 use super::ingress::{Arrival, checksum_holds, gather};
 use super::output::{Output, Way, is_broadcast, with_header};
+use super::{Engine, FOREIGN};
 use crate::error::Error;
-use crate::limits::{EPHEMERAL_FIRST, HEADROOM_BYTES, LINK_HEADROOM_BYTES};
+use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
 use crate::socket::SocketId;
 use crate::socket::icmp::Echo;
 use crate::socket::tcp::plain;
@@ -174,14 +174,14 @@ impl Engine {
         if local.port() == 0 {
             local.set_port(self.free_udp_port()?);
         }
+        self.check_share(local.port())?;
         self.udp.bind(local)
     }
 
     fn free_udp_port(&mut self) -> Result<u16, Error> {
-        let span = u32::from(u16::MAX - EPHEMERAL_FIRST) + 1;
-        let start = self.random() as u32;
-        (0..span)
-            .map(|step| EPHEMERAL_FIRST + (start.wrapping_add(step) % span) as u16)
+        let (share, start) = (self.share, self.random() as u32);
+        (0..share.own_ports())
+            .map(|step| share.own_port(start.wrapping_add(step)))
             .find(|&port| !self.udp.uses_port(port))
             .ok_or(Error::AddrNotAvailable)
     }
@@ -343,9 +343,12 @@ impl Engine {
             0 => {
                 let start = self.random() as u16;
                 let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
-                let free = wanted.find(|&id| id != 0 && self.icmp.find(id).is_none());
+                let free = wanted.find(|&id| {
+                    id != 0 && self.share.owns_identifier(id) && self.icmp.find(id).is_none()
+                });
                 self.icmp.bind(free.ok_or(Error::AddrNotAvailable)?)
             }
+            identifier if !self.share.owns_identifier(identifier) => Err(FOREIGN),
             identifier => self.icmp.bind(identifier),
         }
     }

@@ -25,7 +25,7 @@ mod writes;
 use std::io;
 use std::time::Duration;
 
-use millstream_link::{Link, LinkStats, Medium};
+use millstream_link::{Link, LinkStats, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{
     LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable,
@@ -127,8 +127,14 @@ pub struct Engine {
     admission: writes::Admission,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
+    /// Its part of the flows, when it shares its links' devices.
+    share: Share,
     random: u64,
 }
+
+/// What a port or identifier of another engine is refused with.
+const FOREIGN: Error =
+    Error::Invalid("a port or identifier of another engine of the shared device");
 
 impl Engine {
     /// An engine without links.
@@ -171,15 +177,27 @@ impl Engine {
             push_left: 0,
             sleeper: sleep::Sleeper::new(busy_poll)?,
             memory,
+            share: Share::ALL,
             random: words(&seed, 2)[0],
         })
     }
 
     /// Takes a link in. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address
     /// (RFC 4291, 2.5.6).
+    ///
+    /// A link may be a queue of a device that several engines share
+    /// ([`millstream_link::Shared`]). Then the engine opens connections from its own part of the ephemeral
+    /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
+    /// same part.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         if self.out.links.len() >= self.limits.links {
             return Err(Error::Limit("links"));
+        }
+        match (self.share, link.share()) {
+            (_, Share::ALL) => {}
+            (Share::ALL, share) => self.share = share,
+            (own, share) if own == share => {}
+            _ => return Err(Error::Invalid("links of different shares")),
         }
         let id = LinkId(self.out.links.len() as u16);
         let slot = LinkSlot::new(link);
@@ -206,6 +224,16 @@ impl Engine {
             return Err(Error::AddrInUse);
         }
         self.add_route(prefix.network(), Route::on_link(link))
+    }
+
+    /// Which part of the flows of its shared links is this engine's.
+    pub fn share(&self) -> Share {
+        self.share
+    }
+
+    /// Refuses a local port that another engine's packets come to.
+    fn check_share(&self, port: u16) -> Result<(), Error> {
+        if self.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
     }
 
     /// Adds a route.

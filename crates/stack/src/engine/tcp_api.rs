@@ -9,7 +9,6 @@ use super::Engine;
 use super::addresses::Destination;
 use super::tcp_input::with_mss;
 use crate::error::Error;
-use crate::limits::EPHEMERAL_FIRST;
 use crate::socket::listener::Listener;
 use crate::socket::tcp::{TcpSocket, plain};
 use crate::socket::{Readiness, SocketId, SocketKind};
@@ -35,9 +34,11 @@ impl Engine {
         let mut local = plain(addr);
         self.check_local(local.ip())?;
         if local.port() == 0 {
-            let free = (EPHEMERAL_FIRST..=u16::MAX).find(|&p| !self.tcp.listeners.uses_port(p));
+            let mut own = (0..self.share.own_ports()).map(|n| self.share.own_port(n));
+            let free = own.find(|&port| !self.tcp.listeners.uses_port(port));
             local.set_port(free.ok_or(Error::AddrNotAvailable)?);
         }
+        self.check_share(local.port())?;
         if self.tcp.listeners.conflicts(local) {
             return Err(Error::AddrInUse);
         }
@@ -161,8 +162,14 @@ impl Engine {
         }
         let now = self.now();
         let port = match local.port() {
-            0 => self.tcp.choose_port(local.ip(), remote, now).ok_or(Error::AddrNotAvailable)?,
-            port => port,
+            0 => self
+                .tcp
+                .choose_port(self.share, local.ip(), remote, now)
+                .ok_or(Error::AddrNotAvailable)?,
+            port => {
+                self.check_share(port)?;
+                port
+            }
         };
         let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
         let hash = self.tcp.key.flow(&tuple);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use millstream_link::Share;
 use millstream_packet::Instant;
 use millstream_route::LinkId;
 use millstream_tcp::isn::IsnGenerator;
@@ -426,19 +427,18 @@ impl TcpTable {
     }
 
     /// A free ephemeral port for a connection to `remote`, by RFC 6056 algorithm 4 (keyed hash and
-    /// counter): hard to guess, and seldom the same twice to one destination.
+    /// counter): hard to guess, and seldom the same twice to one destination. It is of the engine's `share`.
     pub fn choose_port(
         &mut self,
+        share: Share,
         local: std::net::IpAddr,
         remote: SocketAddr,
         now: Instant,
     ) -> Option<u16> {
-        let span = u32::from(u16::MAX - limits::EPHEMERAL_FIRST) + 1;
         let offset = self.port_key.flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
-        for _ in 0..span {
+        for _ in 0..share.own_ports() {
             self.port_counter = self.port_counter.wrapping_add(1);
-            let port =
-                limits::EPHEMERAL_FIRST + (offset.wrapping_add(self.port_counter) % span) as u16;
+            let port = share.own_port(offset.wrapping_add(self.port_counter));
             let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
             let hash = self.key.flow(&tuple);
             if !self.listeners.uses_port(port) && self.is_free(hash, &tuple, now) {

@@ -1,0 +1,295 @@
+//! One device, several engines: each has a queue of the device and its share of the flows.
+//!
+//! The device spreads what it receives over its queues as it can: a packet socket by our own
+//! program, a TAP by where a flow's packets last came from, AF_XDP by the hardware. What comes to
+//! the wrong queue is handed over, so that every flow is served by exactly one engine whatever the
+//! device does, and stays in order as long as the device keeps it on one queue.
+//!
+//! ```text
+//!   queue 0 ──▶ engine 0 ──┐ ring of packets (SPSC) ┌──▶ engine 1 ◀── queue 1
+//!               bell 0 ◀───┼────────────────────────┼───▶ bell 1
+//!                          └◀──── and back ◀────────┘
+//! ```
+//!
+//! There is a ring from each engine to each other one, so no lock. Who hands over rings the other's
+//! bell, and only when it sleeps (see the doorbell module). News of neighbours are copied to all.
+
+mod flow;
+
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use millstream_packet::ring::{Consumer, Producer, spsc};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+
+pub use flow::Share;
+pub(crate) use flow::{Place, Spread};
+
+use crate::doorbell::{Doorbell, FRAMES, Sleeper};
+use crate::iov::compact;
+use crate::sys::{EventFd, WaitSet};
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, limits};
+
+/// A queue of a device that several engines share; see the module text.
+///
+/// What its engine opens must come from ports that are its own: [`Link::share`] says which, and the
+/// stack goes by it. A port from [`limits::SHARED_PORTS_FIRST`] on is heard by its owner alone, a
+/// listener below it by every engine that has one.
+#[derive(Debug)]
+pub struct Shared<L> {
+    inner: L,
+    share: Share,
+    spread: Spread,
+    /// From each other engine; whose turn is first moves on.
+    inbox: Vec<Consumer<Packet>>,
+    turn: usize,
+    /// To each engine; `None` in this one's own place.
+    outbox: Vec<Option<Outbox>>,
+    bell: Arc<Doorbell<EventFd>>,
+    sleeper: Sleeper,
+    wait: WaitSet,
+    handed: Handed,
+    stats: LinkStats,
+}
+
+/// What the queue received for others.
+#[derive(Debug, Default)]
+struct Handed {
+    packets: u64,
+    bytes: u64,
+    super_segments: u64,
+}
+
+/// The way to another engine.
+#[derive(Debug)]
+struct Outbox {
+    ring: Producer<Packet>,
+    bell: Arc<Doorbell<EventFd>>,
+}
+
+impl<L: Link> Shared<L> {
+    /// Gives each of a device's queues its share, in their order.
+    ///
+    /// # Errors
+    /// When there are no queues or more than [`limits::SHARES`], or no more file descriptors.
+    pub fn over(queues: Vec<L>) -> Result<Vec<Self>, LinkError> {
+        let spread = Spread::new(queues.len());
+        Self::spread(queues, spread)
+    }
+
+    /// The same for queues that the device fills by `spread`, or tries to.
+    pub(crate) fn spread(queues: Vec<L>, spread: Spread) -> Result<Vec<Self>, LinkError> {
+        let count = queues.len();
+        if count == 0 {
+            return Err(LinkError::Invalid("a device without queues cannot be shared".into()));
+        }
+        let system = |error| LinkError::from_io("share a device", error);
+        let mut bells = Vec::new();
+        for _ in 0..count {
+            bells.push(Arc::new(Doorbell::new(EventFd::new().map_err(system)?)));
+        }
+        let mut all = Vec::new();
+        for (index, inner) in queues.into_iter().enumerate() {
+            let bell = Arc::clone(&bells[index]);
+            let wait = WaitSet::new(bell.event().as_raw_fd(), inner.wait_fd()).map_err(system)?;
+            all.push(Self {
+                inner,
+                share: Share::new(index, count)?,
+                spread,
+                inbox: Vec::new(),
+                turn: 0,
+                outbox: Vec::new(),
+                bell,
+                sleeper: Sleeper::default(),
+                wait,
+                handed: Handed::default(),
+                stats: LinkStats::default(),
+            });
+        }
+        for from in 0..count {
+            for (to, bell) in bells.iter().enumerate() {
+                let outbox = (from != to).then(|| {
+                    let (ring, other) = spsc(limits::HAND_OVER_PACKETS);
+                    all[to].inbox.push(other);
+                    Outbox { ring, bell: Arc::clone(bell) }
+                });
+                all[from].outbox.push(outbox);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The queue itself.
+    pub fn get_ref(&self) -> &L {
+        &self.inner
+    }
+
+    /// What the others have handed over, into at most half of the room, so that neither they nor
+    /// the queue can crowd the other out.
+    fn take_over(&mut self, now: Instant, batch: &mut PacketBatch) -> usize {
+        let Self { inbox, turn, stats, .. } = self;
+        let mut left = batch.room().div_ceil(2);
+        let mut count = 0;
+        for i in 0..inbox.len() {
+            let at = (*turn + i) % inbox.len();
+            let taken = inbox[at].pop_bulk(left, |mut packet| {
+                packet.meta_mut().arrival = now;
+                stats.rx_packets += 1;
+                stats.rx_bytes += packet.len() as u64;
+                stats.rx_super_segments += u64::from(packet.meta().segmentation.is_some());
+                // There is room.
+                let _ = batch.push(packet);
+            });
+            left -= taken;
+            count += taken;
+        }
+        *turn = (*turn + 1) % inbox.len().max(1);
+        count
+    }
+
+    /// Takes out of `batch`, behind its first `kept` packets, what belongs to others; returns how
+    /// many are left behind those.
+    fn sort(&mut self, kept: usize, pool: &Pool, batch: &mut PacketBatch) -> usize {
+        let Self { inner, spread, share, .. } = self;
+        let (medium, spread, own) = (inner.capabilities().medium, *spread, share.index());
+        let place = |packet: &Packet| spread.place(packet.head(), medium);
+        if batch.iter().skip(kept).all(|packet| place(packet) == Place::One(own)) {
+            return batch.len() - kept;
+        }
+        let mut left = 0;
+        for i in 0..batch.len() {
+            let Some(packet) = batch.pop() else { break };
+            if i >= kept {
+                match place(&packet) {
+                    Place::One(index) if index != own => {
+                        self.hand_over(index, packet);
+                        continue;
+                    }
+                    Place::One(_) => {}
+                    Place::Each => self.copy_to_others(&packet, pool),
+                }
+                left += 1;
+            }
+            // It came from there.
+            let _ = batch.push(packet);
+        }
+        left
+    }
+
+    /// Gives a received packet to the engine that it belongs to.
+    fn hand_over(&mut self, index: usize, packet: Packet) {
+        let Self { handed, stats, .. } = self;
+        handed.packets += 1;
+        handed.bytes += packet.len() as u64;
+        handed.super_segments += u64::from(packet.meta().segmentation.is_some());
+        let Some(Some(outbox)) = self.outbox.get_mut(index) else { return };
+        stats.rx_handed_over += 1;
+        outbox.put(packet, stats);
+    }
+
+    /// Gives every other engine a copy.
+    fn copy_to_others(&mut self, packet: &Packet, pool: &Pool) {
+        let Self { outbox, stats, .. } = self;
+        for outbox in outbox.iter_mut().flatten() {
+            match compact(packet, pool) {
+                Some(copy) => outbox.put(copy, stats),
+                None => stats.count_drop(DropCause::PoolExhausted),
+            }
+        }
+    }
+}
+
+impl Outbox {
+    /// Puts a packet in and wakes who sleeps for it.
+    fn put(&mut self, packet: Packet, stats: &mut LinkStats) {
+        if self.ring.is_closed() {
+            return stats.count_drop(DropCause::Closed);
+        }
+        match self.ring.push(packet) {
+            // The ring fences when it publishes. One that was not empty has yet to be looked at.
+            Ok(was_empty) => {
+                stats.wakeups += u64::from(was_empty && self.bell.notify(FRAMES));
+            }
+            Err(_) => stats.count_drop(DropCause::HandOver),
+        }
+    }
+}
+
+impl<L: Link> Link for Shared<L> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.sleeper.wake(&self.bell);
+        let before = batch.len();
+        let taken = self.take_over(now, batch);
+        match self.inner.receive(now, pool, batch) {
+            Ok(0) => Ok(taken),
+            Ok(_) => Ok(taken + self.sort(before + taken, pool, batch)),
+            // It comes again next time.
+            Err(_) if taken > 0 => Ok(taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.inner.transmit(now, pool, batch)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.wait.as_raw_fd())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.inner.next_deadline()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.sleeper.announce(&self.bell, FRAMES);
+        let is_quiet = self.inbox.iter().all(Consumer::is_empty)
+            && self.inner.prepare_sleep()
+            && self.wait.want_write(self.inner.wants_write()).is_ok();
+        if !is_quiet {
+            self.sleeper.wake(&self.bell);
+        }
+        is_quiet
+    }
+
+    fn share(&self) -> Share {
+        self.share
+    }
+
+    fn stats(&self) -> LinkStats {
+        let mut stats = self.inner.stats();
+        let Self { handed, stats: own, .. } = self;
+        // Those handed over are among the queue's own.
+        stats.rx_packets = stats.rx_packets - handed.packets + own.rx_packets;
+        stats.rx_bytes = stats.rx_bytes - handed.bytes + own.rx_bytes;
+        stats.rx_super_segments =
+            stats.rx_super_segments - handed.super_segments + own.rx_super_segments;
+        stats.rx_handed_over += own.rx_handed_over;
+        stats.wakeups += own.wakeups;
+        for (all, own) in stats.drops.iter_mut().zip(own.drops) {
+            *all += own;
+        }
+        stats
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+}
