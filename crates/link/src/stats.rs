@@ -12,7 +12,8 @@ pub enum DropCause {
     TooShort,
     /// A read returned fewer bytes than a virtio-net header has.
     VirtioTruncated,
-    /// The virtio-net header names an unknown kind of segmentation.
+    /// The virtio-net header names an unknown kind of segmentation, or the packet is of a kind that
+    /// none can name.
     VirtioUnknownSegmentation,
     /// The virtio-net header says super-segment, but with a segment size of nothing.
     VirtioZeroSegment,
