@@ -10,15 +10,46 @@ use crate::netdev::{self, interface_request};
 use crate::sys::check;
 use crate::vnet::HEADER_BYTES;
 
-const TUN_F_CSUM: libc::c_ulong = 0x01;
+pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;
 const TUN_F_TSO4: libc::c_ulong = 0x02;
-const TUN_F_TSO6: libc::c_ulong = 0x04;
+pub(super) const TUN_F_TSO6: libc::c_ulong = 0x04;
 const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
-const TUN_F_USO4: libc::c_ulong = 0x20;
-const TUN_F_USO6: libc::c_ulong = 0x40;
+pub(super) const TUN_F_USO4: libc::c_ulong = 0x20;
+pub(super) const TUN_F_USO6: libc::c_ulong = 0x40;
 
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
+
+/// The kernel's TUN driver, as it is by default. A test may have it lack what older ones lack.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Driver {
+    /// Flags of TUNGETFEATURES that are not there.
+    pub without_features: libc::c_uint,
+    /// Flags of TUNSETOFFLOAD that are refused.
+    pub refuses: libc::c_ulong,
+    /// Those that are agreed to and not done.
+    pub forgets: libc::c_ulong,
+}
+
+impl Driver {
+    /// What it can be asked for with `TUNSETIFF`; nothing when it does not tell.
+    fn features(self, fd: RawFd) -> libc::c_uint {
+        let mut features: libc::c_uint = 0;
+        // SAFETY: TUNGETFEATURES writes one unsigned int.
+        match check(unsafe { libc::ioctl(fd, libc::TUNGETFEATURES, &raw mut features) }) {
+            Ok(_) => features & !self.without_features,
+            Err(_) => 0,
+        }
+    }
+
+    fn set_offload(self, fd: RawFd, flags: libc::c_ulong) -> io::Result<()> {
+        if flags & self.refuses != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // SAFETY: TUNSETOFFLOAD takes its argument by value.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, flags & !self.forgets) }).map(|_| ())
+    }
+}
 
 /// An opened device, apart from its descriptors (one for each queue).
 pub(super) struct Device {
@@ -35,25 +66,28 @@ pub(super) struct Device {
     pub takes: Takes,
     /// What was asked for and not had, for people.
     pub notes: Vec<String>,
+    driver: Driver,
 }
 
 impl Device {
     /// Opens the device of `config` in the calling thread's namespace and negotiates.
-    pub fn open(config: &TapConfig, multi_queue: bool) -> Result<(OwnedFd, Self), LinkError> {
+    pub fn open(
+        config: &TapConfig,
+        multi_queue: bool,
+        driver: Driver,
+    ) -> Result<(OwnedFd, Self), LinkError> {
         let mut notes = Vec::new();
         let fd = open_clone()?;
         let mut vnet = config.vnet_hdr;
-        let mut features: libc::c_uint = 0;
-        // SAFETY: TUNGETFEATURES writes one unsigned int.
-        let known =
-            check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETFEATURES, &raw mut features) });
-        if vnet && (known.is_err() || features & libc::IFF_VNET_HDR.cast_unsigned() == 0) {
+        let features = driver.features(fd.as_raw_fd());
+        let lacks = |flag: libc::c_int| features & flag.cast_unsigned() == 0;
+        if vnet && lacks(libc::IFF_VNET_HDR) {
             notes
                 .push("the kernel's TUN driver has no virtio-net headers: plain frames".to_owned());
             vnet = false;
         }
         let mut napi = config.napi.choose(vnet && config.offload);
-        if napi.is_some() && (known.is_err() || features & libc::IFF_NAPI.cast_unsigned() == 0) {
+        if napi.is_some() && lacks(libc::IFF_NAPI) {
             notes
                 .push("the kernel's TUN driver has no NAPI: it receives packets singly".to_owned());
             napi = None;
@@ -68,6 +102,7 @@ impl Device {
             napi,
             takes: Takes::default(),
             notes,
+            driver,
         };
         if vnet {
             device.negotiate(fd.as_raw_fd(), config.offload)?;
@@ -100,12 +135,12 @@ impl Device {
         })?;
         if !offload {
             // A device that outlives its users keeps the last one's agreement.
-            let _ = set_offload(fd, 0);
+            let _ = self.driver.set_offload(fd, 0);
             return Ok(());
         }
-        if set_offload(fd, OFFLOADS | UDP_OFFLOADS).is_ok() {
+        if self.driver.set_offload(fd, OFFLOADS | UDP_OFFLOADS).is_ok() {
             self.udp_offload = true;
-        } else if let Err(error) = set_offload(fd, OFFLOADS) {
+        } else if let Err(error) = self.driver.set_offload(fd, OFFLOADS) {
             self.notes.push(format!(
                 "{} refused checksum and segmentation offload ({error}): plain frames",
                 self.name
@@ -122,7 +157,7 @@ impl Device {
     /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and
     /// cuts everything.
     pub fn withdraw_offload(&mut self, fd: RawFd) {
-        let _ = set_offload(fd, 0);
+        let _ = self.driver.set_offload(fd, 0);
         self.offload = false;
         self.udp_offload = false;
     }
@@ -209,9 +244,4 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
         .map_err(|e| LinkError::from_io(what(), e))?;
     let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|&b| b != 0);
     Ok(name.map(char::from).collect())
-}
-
-fn set_offload(fd: RawFd, flags: libc::c_ulong) -> io::Result<()> {
-    // SAFETY: TUNSETOFFLOAD takes its argument by value.
-    check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, flags) }).map(|_| ())
 }

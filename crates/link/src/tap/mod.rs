@@ -29,7 +29,7 @@ use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
     limits, netdev, sys, vnet,
 };
-use device::Device;
+use device::{Device, Driver};
 use send::{Sender, Takes};
 
 /// Which of the two device types.
@@ -175,8 +175,13 @@ impl Tap {
     /// ([`LinkError::is_not_permitted`]). Offloads that are not to be had are no error: see
     /// [`notes`](Self::notes).
     pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
+        Self::open_on(config, Driver::default())
+    }
+
+    fn open_on(config: &TapConfig, driver: Driver) -> Result<Self, LinkError> {
         check(config)?;
-        netdev::run_in(config.netns.as_deref(), || Ok(Self::open_here(config, false)?.0))?
+        let open = || Ok(Self::open_here(config, false, driver)?.0);
+        netdev::run_in(config.netns.as_deref(), open)?
     }
 
     /// As [`open`](Self::open), with several queues, each a link for an engine of its own.
@@ -189,7 +194,7 @@ impl Tap {
     pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, LinkError> {
         check(config)?;
         netdev::run_in(config.netns.as_deref(), || {
-            let (first, device) = Self::open_here(config, true)?;
+            let (first, device) = Self::open_here(config, true, Driver::default())?;
             let mut all = vec![first];
             while all.len() < queues {
                 let fd = device.another_queue(config.kind)?;
@@ -213,14 +218,18 @@ impl Tap {
         Shared::over(Self::open_queues(config, engines)?)
     }
 
-    fn open_here(config: &TapConfig, multi_queue: bool) -> Result<(Self, Device), LinkError> {
-        let (fd, mut device) = Device::open(config, multi_queue)?;
+    fn open_here(
+        config: &TapConfig,
+        multi_queue: bool,
+        driver: Driver,
+    ) -> Result<(Self, Device), LinkError> {
+        let (fd, mut device) = Device::open(config, multi_queue, driver)?;
         let mtu = device.configure(config)?;
         if let Err(error) = device.poll() {
             // Without those settings it would cost more than plain receiving.
             drop(fd);
             let plain = TapConfig { napi: NapiMode::Off, ..config.clone() };
-            let (mut tap, mut device) = Self::open_here(&plain, multi_queue)?;
+            let (mut tap, mut device) = Self::open_here(&plain, multi_queue, driver)?;
             for notes in [&mut tap.notes, &mut device.notes] {
                 notes.push(format!("{error}: packets are received one by one"));
             }

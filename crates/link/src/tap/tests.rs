@@ -12,6 +12,8 @@ use millstream_wire::ip::{self, IpHeader, Version};
 use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
 use millstream_wire::{checksum, udp};
 
+mod fallback;
+
 use super::*;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
@@ -38,14 +40,19 @@ fn addresses(is_v6: bool) -> (IpAddr, IpAddr) {
 impl Bench {
     /// `None`, with the reason printed, where namespaces or TUN devices are not permitted.
     fn open(config: TapConfig) -> Option<Self> {
+        Self::open_on(config, Driver::default())
+    }
+
+    fn open_on(config: TapConfig, driver: Driver) -> Option<Self> {
         let namespace = permitted(Namespace::create())?;
-        let tap = permitted(Tap::open(&TapConfig {
+        let config = TapConfig {
             netns: Some(namespace.path()),
             host_addresses: vec![(addresses(false).0, 24), (addresses(true).0, 64)],
             // The end of a ring interrupts its thread's next blocking call, such as a test's.
             io_uring: config.io_uring.or(Some(false)),
             ..config
-        }))?;
+        };
+        let tap = permitted(Tap::open_on(&config, driver))?;
         println!("{} notes: {:?}", tap.name(), tap.notes());
         let medium = tap.capabilities().medium;
         let name = tap.name().to_owned();
@@ -289,7 +296,10 @@ fn super_segments(bench: &mut Bench, is_v6: bool) {
 }
 
 fn all(config: TapConfig) -> Option<LinkStats> {
-    let mut bench = Bench::open(config)?;
+    everything(Bench::open(config)?)
+}
+
+fn everything(mut bench: Bench) -> Option<LinkStats> {
     for is_v6 in [false, true] {
         exchange(&mut bench, is_v6);
         super_segments(&mut bench, is_v6);
