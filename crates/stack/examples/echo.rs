@@ -5,7 +5,8 @@
 //! nc 10.70.0.2 7007
 //! ```
 //! One thread serves all connections: the application runs in the engine's thread. Received packets are
-//! sent back without copying their bytes.
+//! sent back without copying their bytes. With `--engines 2` two engines in two threads share the device,
+//! each with its own part of the connections; `--packet eth0` or `--xdp eth0` takes the place of `--tap`.
 
 mod support;
 
@@ -16,7 +17,7 @@ use std::net::{Ipv6Addr, Shutdown, SocketAddr};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 use millstream::{Error, SocketId};
-use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, fail, parsed};
+use support::{Interrupted, LAST_MOMENT, Options, StatsLine, announce, parsed};
 
 const READ_BYTES: usize = 65_536;
 
@@ -108,8 +109,5 @@ fn main() {
         }
         known
     });
-    let mut stats = StatsLine::new(&options);
-    if let Err(error) = run(&options.stack(), port, &mut stats) {
-        fail(&error.to_string());
-    }
+    options.serve(|stack, stats| run(stack, port, stats));
 }

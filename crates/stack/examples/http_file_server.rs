@@ -359,8 +359,5 @@ fn main() {
     let root = root
         .canonicalize()
         .unwrap_or_else(|error| fail(&format!("--root {}: {error}", root.display())));
-    let mut stats = StatsLine::new(&options);
-    if let Err(error) = run(&options.stack(), &root, port, &mut stats) {
-        fail(&error.to_string());
-    }
+    options.serve(|stack, stats| run(stack, &root, port, stats));
 }

@@ -1,5 +1,5 @@
 //! Answers every UDP datagram with its own contents, in the sender's port and address; the engine has a
-//! thread of its own.
+//! thread of its own, or each of several (`--engines`).
 //!
 //! ```text
 //! cargo run --release --example udp_responder -- --tap ms0 --address 10.70.0.2/24 \
@@ -16,13 +16,32 @@ use millstream::net::{Placement, Stack, UdpSocket};
 use support::{Interrupted, Options, announce, fail, parsed};
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
-    let placement = Placement { cpu, ..Placement::default() };
-    let stack = Stack::spawn(placement, move || Ok(options.engine()))?;
-    let socket = UdpSocket::bind(&stack, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
+    let mut responders = Vec::new();
+    for (index, engine) in options.engines().into_iter().enumerate() {
+        // Engines side by side: the first on the CPU named, the next on the next.
+        let placement = Placement { cpu: cpu.map(|cpu| cpu + index), ..Placement::default() };
+        let stack = Stack::spawn(placement, move || Ok(engine()))?;
+        let socket = UdpSocket::bind(&stack, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port))?;
+        responders.push((stack, socket));
+    }
     announce(&format!("on port {port}, UDP"));
+    let ends: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
+    let interrupted = Interrupted::watch(move || ends.iter().for_each(Stack::shutdown));
+    let threads: Vec<_> = responders
+        .into_iter()
+        .map(|(_stack, socket)| {
+            let interrupted = interrupted.clone();
+            std::thread::spawn(move || respond(&socket, &interrupted))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| io::Error::other("a responder has panicked"))??;
+    }
+    Ok(())
+}
+
+fn respond(socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {
     let mut bytes = vec![0; 65_536];
-    let end = stack.clone();
-    let interrupted = Interrupted::watch(move || end.shutdown());
     loop {
         let served = socket
             .recv_from(&mut bytes)

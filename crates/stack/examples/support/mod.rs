@@ -1,4 +1,4 @@
-//! What the examples share: their options, and a stack on a TAP device.
+//! What the examples share: their options, and stacks on a device.
 #![allow(dead_code, reason = "each example uses its part")]
 
 use std::net::IpAddr;
@@ -8,19 +8,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream::link::{NapiMode, Tap, TapConfig};
+use millstream::link::{
+    FlowMatch, Link, LinkError, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig, Xdp, XdpConfig,
+};
 use millstream::local::Stack;
+use millstream::packet::{Pool, PoolConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig, Waker};
 
 /// The options common to all examples.
-pub const OPTIONS: &str = "--tap NAME --address IP/LEN... [--gateway IP]... [--host-address IP/LEN]... \
-                           [--netns PATH] [--mtu BYTES] [--no-offload] [--busy-poll-us N] [--stats]";
+pub const OPTIONS: &str = "--address IP/LEN... [--tap NAME | --packet INTERFACE | --xdp INTERFACE] \
+                           [--engines N] [--gateway IP]... [--host-address IP/LEN]... [--netns PATH] [--mtu BYTES] \
+                           [--no-offload] [--busy-poll-us N] [--stats]\n\
+                           --tap makes a device of this name, or a fresh one when none is named. --packet and --xdp \
+                           share an interface that exists with the kernel, which must not have the addresses.\n\
+                           --engines N serves the device's flows by N engines, each in a thread of its own.";
+
+/// Frames of the pool for AF_XDP, whose memory is one piece that does not grow.
+const XDP_FRAMES: usize = 65_536;
+
+/// A link for an engine, which may be made in another thread.
+type AnyLink = Box<dyn Link>;
+
+/// Which device.
+#[derive(Default)]
+enum Device {
+    #[default]
+    Tap,
+    Packet(String),
+    Xdp(String),
+}
 
 /// What the command line said.
 #[derive(Default)]
 pub struct Options {
     tap: Option<String>,
+    device: Device,
+    engines: Option<usize>,
     addresses: Vec<Prefix>,
     gateways: Vec<IpAddr>,
     host_addresses: Vec<Prefix>,
@@ -46,6 +70,9 @@ impl Options {
                 || words.next().unwrap_or_else(|| fail(&format!("{option} needs a value")));
             match option.as_str() {
                 "--tap" => options.tap = Some(value()),
+                "--packet" => options.device = Device::Packet(value()),
+                "--xdp" => options.device = Device::Xdp(value()),
+                "--engines" => options.engines = Some(parsed(&option, &value())),
                 "--address" => options.addresses.push(parsed(&option, &value())),
                 "--gateway" => options.gateways.push(parsed(&option, &value())),
                 "--host-address" => options.host_addresses.push(parsed(&option, &value())),
@@ -71,9 +98,52 @@ impl Options {
         options
     }
 
-    /// The device and an engine on it.
-    pub fn engine(&self) -> Engine {
-        let config = TapConfig {
+    /// Opens the device: a link for each engine, and the pool that they share.
+    fn open(&self) -> Result<(Vec<AnyLink>, Pool), LinkError> {
+        let pool = match self.device {
+            Device::Xdp(_) => PoolConfig::fixed(XDP_FRAMES),
+            _ => PoolConfig::default(),
+        };
+        let pool = Pool::new(pool).unwrap_or_else(|error| fail(&error.to_string()));
+        let (netns, engines) = (self.netns.clone(), self.engines.unwrap_or(1));
+        let links = match &self.device {
+            Device::Packet(interface) => {
+                let config =
+                    RawConfig { interface: interface.clone(), netns, ..RawConfig::default() };
+                match engines {
+                    1 => vec![boxed(RawLink::open(&config)?)],
+                    _ => RawLink::open_shared(&config, engines)?.into_iter().map(boxed).collect(),
+                }
+            }
+            Device::Xdp(interface) => {
+                // What is for others stays with the kernel.
+                let ours = |prefix: &Prefix| FlowMatch { address: Some(prefix.addr), port: None };
+                let steer = Steer::Flows(self.addresses.iter().map(ours).collect());
+                let interface = interface.clone();
+                let config = XdpConfig { interface, netns, steer, ..XdpConfig::default() };
+                let queues = Xdp::open_shared(&config, &pool, engines)?;
+                note(queues.iter().flat_map(|queue| queue.get_ref().notes()));
+                queues.into_iter().map(boxed).collect()
+            }
+            Device::Tap => {
+                let config = self.tap_config();
+                let queues = match engines {
+                    1 => {
+                        let tap = Tap::open(&config)?;
+                        note(tap.notes());
+                        return Ok((vec![boxed(tap)], pool));
+                    }
+                    _ => Tap::open_shared(&config, engines)?,
+                };
+                note(queues[0].get_ref().notes());
+                queues.into_iter().map(boxed).collect()
+            }
+        };
+        Ok((links, pool))
+    }
+
+    fn tap_config(&self) -> TapConfig {
+        TapConfig {
             name: self.tap.clone(),
             vnet_hdr: !self.no_offload,
             offload: !self.no_offload,
@@ -83,17 +153,17 @@ impl Options {
             mtu: self.mtu.unwrap_or(1500),
             host_addresses: self.host_addresses.iter().map(|p| (p.addr, p.len)).collect(),
             ..TapConfig::default()
-        };
-        let tap = Tap::open(&config).unwrap_or_else(|error| fail(&error.to_string()));
-        for note in tap.notes() {
-            eprintln!("note: {note}");
         }
-        let mut config = EngineConfig::default();
+    }
+
+    /// An engine on a link.
+    fn engine_on(&self, link: AnyLink, pool: &Pool) -> Engine {
+        let mut config = EngineConfig::new(pool.clone());
         if let Some(us) = self.busy_poll_us {
-            config.busy_poll = std::time::Duration::from_micros(us);
+            config.busy_poll = Duration::from_micros(us);
         }
         let mut engine = Engine::new(config).unwrap_or_else(|error| fail(&error.to_string()));
-        let link = engine.add_link(Box::new(tap)).unwrap_or_else(|error| fail(&error.to_string()));
+        let link = engine.add_link(link).unwrap_or_else(|error| fail(&error.to_string()));
         for &address in &self.addresses {
             engine
                 .add_address(link, address)
@@ -107,15 +177,56 @@ impl Options {
         engine
     }
 
-    /// An engine with the application in its thread.
-    pub fn stack(&self) -> Stack {
-        Stack::new(self.engine())
+    /// What makes each engine, in whatever thread it is to be used.
+    pub fn engines(self) -> Vec<impl FnOnce() -> Engine + Send> {
+        let (links, pool) = self.open().unwrap_or_else(|error| fail(&error.to_string()));
+        let options = Arc::new(self);
+        let each = |link| {
+            let (options, pool) = (Arc::clone(&options), pool.clone());
+            move || options.engine_on(link, &pool)
+        };
+        links.into_iter().map(each).collect()
+    }
+
+    /// Calls `serve` once for each engine, with the application in the engine's thread; the first is this
+    /// one. Ends the program with one line when one fails.
+    pub fn serve(self, serve: impl Fn(&Stack, &mut StatsLine) -> std::io::Result<()> + Sync) {
+        let (stats, serve) = (self.stats, &serve);
+        std::thread::scope(|scope| {
+            let mut engines = self.engines().into_iter();
+            let first = engines.next();
+            for engine in engines {
+                scope.spawn(move || serve_one(engine, stats, serve));
+            }
+            if let Some(engine) = first {
+                serve_one(engine, stats, serve);
+            }
+        });
     }
 
     /// The stack's first address, for messages.
     pub fn first_address(&self) -> IpAddr {
         self.addresses[0].addr
     }
+}
+
+fn serve_one(
+    engine: impl FnOnce() -> Engine,
+    stats: bool,
+    serve: &impl Fn(&Stack, &mut StatsLine) -> std::io::Result<()>,
+) {
+    if let Err(error) = serve(&Stack::new(engine()), &mut StatsLine::new(stats)) {
+        fail(&error.to_string());
+    }
+}
+
+fn boxed(link: impl Link + 'static) -> AnyLink {
+    Box::new(link)
+}
+
+/// Tells what was asked for and not had.
+fn note<'a>(notes: impl IntoIterator<Item = &'a String>) {
+    notes.into_iter().for_each(|note| eprintln!("note: {note}"));
 }
 
 /// The value of an option, or the end of the program.
@@ -182,9 +293,9 @@ pub struct StatsLine {
 }
 
 impl StatsLine {
-    /// Off unless the option is given.
-    pub fn new(options: &Options) -> Self {
-        Self { on: options.stats, last: std::time::Instant::now() }
+    /// Prints nothing unless it is `on`.
+    fn new(on: bool) -> Self {
+        Self { on, last: std::time::Instant::now() }
     }
 
     /// How long a wait may last.
@@ -201,7 +312,8 @@ impl StatsLine {
         let engine = stack.engine();
         let s = engine.stats();
         eprintln!(
-            "turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
+            "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
+            engine.share().index(),
             s.turns,
             s.idle_turns,
             s.sleeps,
