@@ -182,6 +182,7 @@ impl Connection {
             if start < ack as i64 {
                 continue;
             }
+            self.board.limit_ranges(self.snd.nxt - self.snd.una, self.snd.mss);
             self.board.on_sack(self.snd.una, start as u64, end as u64, delivery);
         }
         dsack_bytes

@@ -49,6 +49,7 @@ impl Connection {
 
     /// RFC 6675 section 5 (C): what is lost, as far as the window allows. The first is always sent.
     fn choose_lost(&self, start: u64, end: u64, mss: u64, most: u64, quota: u64) -> Option<Chosen> {
+        let quota = quota.saturating_sub(self.recovery.short_bytes());
         let quota = if self.recovery.force_resend { quota.max(mss) } else { quota };
         let wanted = (end - start).min(most);
         let len = if wanted <= quota { wanted } else { quota / mss * mss };

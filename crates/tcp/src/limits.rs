@@ -36,6 +36,8 @@ pub const MAX_WINDOW_SCALE: u8 = 14;
 pub const REASSEMBLY_RANGES: usize = 1024;
 /// Disjoint ranges in each set of the sender's scoreboard; what does not fit is treated as not reported.
 pub const SCOREBOARD_RANGES: usize = 8192;
+/// Ranges that the scoreboard keeps at least, however little is outstanding.
+pub const SCOREBOARD_RANGES_MIN: usize = 8;
 /// SACK blocks in a segment that carries timestamps too (RFC 2018 section 3).
 pub const SACK_BLOCKS_WITH_TIMESTAMPS: usize = 3;
 /// SACK blocks in a segment without timestamps (RFC 2018 section 3).

@@ -15,6 +15,11 @@ impl RangeSet {
         RangeSet { ends: OrderedMap::new(seed), bytes: 0, limit }
     }
 
+    /// Holds at most `limit` ranges from now on; those that are more stay.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

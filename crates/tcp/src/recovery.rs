@@ -41,6 +41,9 @@ struct Episode {
     undo: Option<Undo>,
     /// New data sent in the second step of F-RTO; two segments at most.
     frto_sent: u64,
+    /// What segments that were sent again since the last ACK lack to full ones: a segment counts as one, however
+    /// small the hole it fills, so that a peer that tells of single bytes is not sent thousands for one ACK.
+    short_bytes: u64,
 }
 
 /// State of loss detection and recovery.
@@ -152,18 +155,33 @@ impl Recovery {
         }
     }
 
-    /// `bytes` from `start` on are sent again, at timestamp `ts`.
-    pub(crate) fn on_resend(&mut self, start: u64, bytes: u64, ts: u32) {
+    /// `bytes` from `start` on are sent again, at timestamp `ts`, in segments of `mss`.
+    pub(crate) fn on_resend(&mut self, start: u64, bytes: u64, ts: u32, mss: u64) {
+        let short = bytes.next_multiple_of(mss) - bytes;
+        if short > 0 && self.phase != Phase::Open {
+            self.episode().short_bytes += short;
+        }
         if let Some(undo) = self.undo_mut() {
             undo.resent_bytes += bytes;
             undo.first_resend.get_or_insert((start, ts));
         }
     }
 
+    /// Window that small segments have used beyond their length since the last ACK.
+    pub(crate) fn short_bytes(&self) -> u64 {
+        self.episode.as_ref().map_or(0, |episode| episode.short_bytes)
+    }
+
     /// The window was reduced for another reason; what went before is not returned to.
     pub(crate) fn forget_undo(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.undo = None;
+        }
+    }
+
+    fn settle_short(&mut self) {
+        if let Some(episode) = self.episode.as_mut() {
+            episode.short_bytes = 0;
         }
     }
 
@@ -186,6 +204,7 @@ impl Connection {
     /// Runs loss detection and moves the window after an ACK that was taken into the scoreboard.
     pub(crate) fn on_delivery(&mut self, now: Instant, ack: &Acked) {
         self.counters.delivered_bytes += ack.delivery.bytes;
+        self.recovery.settle_short();
         self.note_dsack(ack);
         self.end_probe(now, ack);
         self.note_reordering(ack);
@@ -327,6 +346,7 @@ impl Connection {
         episode.prr_delivered = 0;
         episode.prr_out = 0;
         episode.prr_flight = used.max(1);
+        episode.short_bytes = 0;
         recovery.probe_end = 0;
         recovery.probe_due = false;
         recovery.force_resend = true;
@@ -475,6 +495,7 @@ impl Connection {
         self.tell_lost(now, newly, self.board.oldest_at());
         self.window.cwnd_bytes = u64::from(self.snd.mss);
         let recovery = &mut self.recovery;
+        recovery.settle_short();
         recovery.frto = if frto { Frto::First } else { Frto::Off };
         recovery.phase = Phase::Loss;
         recovery.recover = nxt;

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
-use crate::limits::SCOREBOARD_RANGES;
+use crate::limits::{SCOREBOARD_RANGES, SCOREBOARD_RANGES_MIN};
 use crate::ordered::OrderedMap;
 use crate::ranges::RangeSet;
 
@@ -368,6 +368,15 @@ impl Scoreboard {
             board.resent_order.pop_front();
         }
         self.deliver(parts, fack, delivery);
+    }
+
+    /// At most as many ranges are kept as selective acknowledgements of what is outstanding, in segments of `mss`,
+    /// can name: for each segment one, and as many again where they have become smaller since. What single bytes would
+    /// make beyond that is treated as not reported.
+    pub(crate) fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
+        let segments = 2 * (outstanding / u64::from(mss.max(1))) as usize;
+        let most = (segments + self.sent.len() + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
+        self.exceptions().sacked.set_limit(most);
     }
 
     /// The peer holds `[start, end)`, above `una`.

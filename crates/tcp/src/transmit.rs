@@ -273,7 +273,7 @@ impl Connection {
         if chosen.resend {
             self.board.on_resend(chosen.start, end, now);
             let ts = self.ts_now(now);
-            self.recovery.on_resend(chosen.start, sequence_len, ts);
+            self.recovery.on_resend(chosen.start, sequence_len, ts, mss);
             self.counters.retransmits += parts as u32;
             self.counters.bytes_retransmitted += chosen.len;
         } else {

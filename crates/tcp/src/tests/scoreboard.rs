@@ -40,6 +40,21 @@ fn the_pipe_is_what_is_neither_sacked_nor_lost() {
 }
 
 #[test]
+fn no_more_ranges_are_kept_than_segments_may_name() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    board.limit_ranges(1000, 100);
+    for byte in 0..490 {
+        board.on_sack(1, 2 + 2 * byte, 3 + 2 * byte, &mut delivery);
+    }
+    // twice ten segments, the ten records of when they were sent, and eight
+    assert_eq!((board.sacked_ranges(), delivery.bytes), (38, 38));
+    // what joins is taken all the same
+    board.on_sack(1, 3, 1001, &mut delivery);
+    assert_eq!((board.sacked_ranges(), board.sacked_bytes()), (1, 999));
+}
+
+#[test]
 fn rack_judges_what_was_sent_before_the_newest_delivered() {
     let mut board = ten();
     let mut delivery = Delivery::default();
