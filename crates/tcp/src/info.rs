@@ -53,6 +53,11 @@ pub(crate) struct Rare {
     pub(crate) black_holes: u32,
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
+    /// Offset from which on segments have had their present size.
+    pub(crate) mss_since: u64,
+    pub(crate) path_claim: Option<crate::path_mtu::PathClaim>,
+    /// A router asked for packets smaller than we make: they may be fragmented.
+    pub(crate) fragmentable: bool,
     pub(crate) path_search: Option<crate::path_search::PathSearch>,
     /// Offsets after urgent data: the peer's, and ours.
     pub(crate) urgent_in: u64,
@@ -74,6 +79,20 @@ impl Counters {
     #[inline]
     pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
         self.rare.as_ref()?.path_limit
+    }
+
+    pub(crate) fn mss_since(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.mss_since)
+    }
+
+    #[inline]
+    pub(crate) fn take_path_claim(&mut self) -> Option<crate::path_mtu::PathClaim> {
+        self.rare.as_mut()?.path_claim.take()
+    }
+
+    #[inline]
+    pub(crate) fn fragmentable(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.fragmentable)
     }
 
     /// The size that a search may find at best; 0: there is none.

@@ -25,7 +25,12 @@ pub const FAST_OPEN_REFUSALS: u8 = 3;
 pub const FAST_OPEN_AVOID_S: u64 = 60;
 /// Doublings of that time at most.
 pub const FAST_OPEN_AVOID_STEPS: u32 = 7;
-/// Smallest segment size that a peer or a router can press on us.
+/// A router's word about a path that carries less does not make IPv4 packets smaller than this (as Linux): they may be
+/// fragmented then. IPv6 has such a bound of its own (RFC 8201 section 4).
+pub const MIN_PATH_MTU_V4_BYTES: u16 = 552;
+/// Smallest IPv6 packet that every path carries.
+pub const MIN_PATH_MTU_V6_BYTES: u16 = 1280;
+/// Smallest segment size that a peer can press on us.
 pub const MIN_MSS_BYTES: u16 = 88;
 /// Largest payload of one super-segment; the IP length field bounds it.
 pub const SUPER_SEGMENT_BYTES: u32 = 65_000;

@@ -5,10 +5,14 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use millstream_packet::Instant;
+use millstream_wire::tcp::SeqNumber;
 
 use crate::config::MtuProbing;
 use crate::connection::Connection;
-use crate::limits::{BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MTU_RAISE_S};
+use crate::limits::{
+    BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES,
+    MIN_PATH_MTU_V6_BYTES, MTU_RAISE_S,
+};
 use crate::recovery::Phase;
 
 /// What segments are to become again.
@@ -18,7 +22,90 @@ pub(crate) struct PathLimit {
     raise_at: Instant,
 }
 
+/// What a router says of a path that has carried full segments: believed when the segment it names is found missing
+/// (RFC 5927 7.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathClaim {
+    /// Offset of the segment's first byte.
+    at: u64,
+    mss: u16,
+}
+
 impl Connection {
+    /// An ICMP message that quoted a segment with sequence number `seq` says that the path takes IP packets of at
+    /// most `mtu_bytes` (RFC 1191, RFC 8201). Believed only while that segment is outstanding (RFC 5927 4.1): then
+    /// segments shrink and what is outstanding is sent again. Once a path may have carried full segments, which it
+    /// may as soon as the bytes of one have arrived, the message waits until the segment is found missing, and is
+    /// dropped when that is acknowledged (RFC 5927 7.2). IPv4 packets do not become smaller than 552 bytes, IPv6
+    /// packets not smaller than 1,280.
+    pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
+        self.set_clock(now);
+        if !self.is_outstanding(seq) {
+            return;
+        }
+        let (headers, least) = match self.tuple.remote.is_ipv6() {
+            // RFC 8201 section 4
+            true => (60, MIN_PATH_MTU_V6_BYTES),
+            false => (40, MIN_PATH_MTU_V4_BYTES),
+        };
+        if mtu_bytes < least && self.tuple.remote.is_ipv4() {
+            self.counters.rare().fragmentable = true;
+        }
+        let mss = mtu_bytes.max(least) - headers;
+        self.mtu_probe_refused(now, seq, mss);
+        if mss >= self.config.mss.min(self.snd.peer_mss) {
+            return;
+        }
+        // less than a full segment has arrived since segments have had this size: none of it was full
+        if self.snd.una < self.counters.mss_since() + u64::from(self.snd.mss) {
+            self.take_path_mtu(now, mss);
+            return;
+        }
+        let at = self.snd.una + u64::from(seq.distance_from(self.snd_seq(self.snd.una)));
+        let known = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
+        self.counters.rare().path_claim = known.or(Some(PathClaim { at, mss }));
+    }
+
+    /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
+    #[inline]
+    pub fn may_be_fragmented(&self) -> bool {
+        self.counters.fragmentable()
+    }
+
+    fn take_path_mtu(&mut self, now: Instant, mss: u16) {
+        self.limit_mss(now, mss);
+        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
+            let (una, nxt) = (self.snd.una, self.snd.nxt);
+            self.board.mark_lost(una, nxt);
+            self.recovery.force_resend = true;
+        }
+    }
+
+    fn is_missing(&self, claim: &PathClaim) -> bool {
+        claim.at >= self.snd.una && !self.board.is_sacked(claim.at, claim.at + 1)
+    }
+
+    /// What is outstanding got no answer in time: a router's claim about it is believed now. Whether there was one.
+    pub(crate) fn believe_path_claim(&mut self, now: Instant) -> bool {
+        let claim = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
+        if let Some(claim) = claim {
+            self.take_path_mtu(now, claim.mss);
+        }
+        claim.is_some()
+    }
+
+    /// The lowest segments outstanding were judged lost: a router's claim about one of these is believed now, for what
+    /// is sent from now on.
+    pub(crate) fn believe_claim_of_lost(&mut self, now: Instant) {
+        let Some((start, end)) = self.board.next_lost() else { return };
+        let claim = self.counters.take_path_claim();
+        match claim.filter(|claim| (start..end).contains(&claim.at)) {
+            Some(claim) => self.limit_mss(now, claim.mss),
+            None if claim.is_some() => self.counters.rare().path_claim = claim,
+            None => {}
+        }
+    }
+
     /// RFC 6691: what the path carries towards the peer does not lower what the peer may send.
     pub(crate) fn offered_mss(&self) -> u16 {
         let searched = self.counters.searched_mss();
@@ -29,7 +116,9 @@ impl Connection {
     pub(crate) fn limit_mss(&mut self, now: Instant, mss: u16) {
         let raise_at = now + Duration::from_secs(MTU_RAISE_S);
         let before = self.counters.path_limit().map_or(self.config.mss, |limit| limit.mss);
-        self.counters.rare().path_limit = Some(PathLimit { mss: before, raise_at });
+        let una = self.snd.una;
+        let rare = self.counters.rare();
+        (rare.path_limit, rare.mss_since) = (Some(PathLimit { mss: before, raise_at }), una);
         Arc::make_mut(&mut self.config).mss = mss;
         if self.state.is_synchronized() {
             self.set_mss();
@@ -67,7 +156,9 @@ impl Connection {
     pub(crate) fn raise_mss(&mut self, now: Instant) {
         let Some(limit) = self.counters.path_limit() else { return };
         if now >= limit.raise_at && self.recovery.phase == Phase::Open {
-            self.counters.rare().path_limit = None;
+            let una = self.snd.una;
+            let rare = self.counters.rare();
+            (rare.path_limit, rare.mss_since) = (None, una);
             Arc::make_mut(&mut self.config).mss = limit.mss;
             self.set_mss();
         }

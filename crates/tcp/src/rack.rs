@@ -65,6 +65,10 @@ impl Connection {
     /// RFC 8985 7.3: ask for an ACK of the tail.
     pub(crate) fn on_loss_probe(&mut self, now: Instant) {
         self.restart_retransmit(now);
+        if self.believe_path_claim(now) {
+            // what is outstanding is sent again, in smaller segments
+            return;
+        }
         let shrunk = self.snd.nxt > self.snd.edge;
         if self.recovery.phase == Phase::Open && self.recovery.probe_end == 0 && !shrunk {
             self.recovery.probe_due = true;

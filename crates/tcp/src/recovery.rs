@@ -351,6 +351,7 @@ impl Connection {
         recovery.probe_due = false;
         recovery.force_resend = true;
         self.counters.rare().fast_recoveries += 1;
+        self.believe_claim_of_lost(now);
         if !self.congestion.governs() {
             self.reduce_proportionally(0);
         }

@@ -5,7 +5,6 @@ use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
-use crate::limits::MIN_MSS_BYTES;
 use crate::state::{Events, State};
 
 impl Connection {
@@ -197,32 +196,6 @@ impl Connection {
         std::mem::take(&mut self.events)
     }
 
-    /// An ICMP message that quoted a segment with sequence number `seq` says that the path takes IP packets of at
-    /// most `mtu_bytes` (RFC 1191, RFC 8201). Believed only while that segment is outstanding (RFC 5927 4.1): then
-    /// segments shrink and what is outstanding is sent again.
-    pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
-        self.set_clock(now);
-        if !self.is_outstanding(seq) {
-            return;
-        }
-        // RFC 8201 section 4: not below 1,280 for IPv6
-        let (headers, least) = match self.tuple.remote.is_ipv6() {
-            true => (60, 1280),
-            false => (40, MIN_MSS_BYTES + 40),
-        };
-        let mss = mtu_bytes.max(least) - headers;
-        self.mtu_probe_refused(now, seq, mss);
-        if mss >= self.config.mss.min(self.snd.peer_mss) {
-            return;
-        }
-        self.limit_mss(now, mss);
-        if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
-            let (una, nxt) = (self.snd.una, self.snd.nxt);
-            self.board.mark_lost(una, nxt);
-            self.recovery.force_resend = true;
-        }
-    }
-
     /// An ICMP error quoted a segment of this connection whose sequence number is `seq`. `hard`: the peer's host
     /// said that nobody is there (port or protocol unreachable). Only believed while the segment is outstanding
     /// (RFC 5927 4.1), and only fatal during the handshake (RFC 5461 section 4).
@@ -234,7 +207,7 @@ impl Connection {
         }
     }
 
-    fn is_outstanding(&self, seq: SeqNumber) -> bool {
+    pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {
         seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt))
     }
 

@@ -203,7 +203,7 @@ impl Connection {
         }
         if shut {
             self.snd.probes_unanswered = self.snd.probes_unanswered.saturating_add(1);
-        } else {
+        } else if !self.believe_path_claim(now) {
             self.suspect_black_hole(now);
         }
         self.enter_loss(now);

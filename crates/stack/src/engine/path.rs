@@ -28,23 +28,26 @@ struct Known {
     template: Option<HeaderTemplate>,
 }
 
-/// What the application chose for the IP header.
+/// What the application chose for the IP header, and whether routers may fragment the packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     dscp: u8,
     hop_limit: u8,
+    dont_fragment: bool,
 }
 
 impl Marks {
     #[inline]
     pub fn of(conn: &Connection) -> Self {
         let config = conn.config();
-        Self { dscp: config.dscp, hop_limit: config.hop_limit }
+        let dont_fragment = !conn.may_be_fragmented();
+        Self { dscp: config.dscp, hop_limit: config.hop_limit, dont_fragment }
     }
 
     /// The ECN field stays zero.
     pub fn put(self, ip: &mut IpHeader) {
         (ip.traffic_class, ip.hop_limit) = (self.dscp << 2, self.hop_limit);
+        ip.dont_fragment = self.dont_fragment;
     }
 }
 

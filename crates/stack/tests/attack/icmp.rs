@@ -52,26 +52,44 @@ fn too_big_about_nothing() {
     );
 }
 
+/// Tells both ends of every transfer of an error about the oldest segment that can be outstanding: the number that the
+/// peer acknowledged last.
+fn about_the_oldest(error: fn() -> Icmp) -> Box<dyn FnMut(&mut Net)> {
+    Box::new(move |net: &mut Net| {
+        for index in 0..net.transfers.len() {
+            let ends = net.transfers[index].ends;
+            let router = Net::attacker(ends.from.is_ipv6(), 1).ip();
+            for (to_far, quoted) in [(true, ends.back()), (false, ends)] {
+                let Some(seq) = net.acknowledged(ends, !to_far) else { continue };
+                net.inject(to_far, &frames::icmp_error(router, quoted, seq.0, error()));
+            }
+        }
+    })
+}
+
 /// Even about a segment that is outstanding, an error does not end a connection that is open (RFC 5461).
 #[test]
 fn unreachable_about_something() {
     beside(
         "ICMP unreachable about what is outstanding",
-        |_, _| {
-            Box::new(|net: &mut Net| {
-                for index in 0..net.transfers.len() {
-                    let ends = net.transfers[index].ends;
-                    let router = Net::attacker(ends.from.is_ipv6(), 1).ip();
-                    for (to_far, quoted) in [(true, ends.back()), (false, ends)] {
-                        // the peer's last ACK is the oldest that can be outstanding
-                        let Some(seq) = net.acknowledged(ends, !to_far) else { continue };
-                        let error = Icmp::Unreachable(Unreachable::Port);
-                        let packet = frames::icmp_error(router, quoted, seq.0, error);
-                        net.inject(to_far, &packet);
-                    }
-                }
-            })
-        },
+        |_, _| about_the_oldest(|| Icmp::Unreachable(Unreachable::Port)),
         |_, _| {},
+    );
+}
+
+/// Even about a segment that is outstanding, nothing shrinks where full segments have arrived before and this one does
+/// too (RFC 5927 7.2).
+#[test]
+fn too_big_about_something() {
+    beside(
+        "ICMP packet too big about what is outstanding",
+        |_, _| about_the_oldest(|| Icmp::PacketTooBig { mtu: 68 }),
+        |net, _| {
+            for index in 0..net.transfers.len() {
+                let client = net.transfers[index].client;
+                let info = net.near.engine.tcp_info(client).expect("open");
+                assert!(info.snd_mss_bytes > 1300, "segments of {}: {info:?}", info.snd_mss_bytes);
+            }
+        },
     );
 }

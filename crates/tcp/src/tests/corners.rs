@@ -191,3 +191,21 @@ fn a_buffer_is_used_as_far_as_the_path_and_the_others_make_it_worth() {
     let offered = connection.info().rcv_wnd_bytes;
     assert!((32 * 1024..256 * 1024).contains(&offered), "one of a thousand: {offered}");
 }
+
+#[test]
+fn no_router_makes_packets_smaller_than_every_path_carries() {
+    let (pool, now) = (pool(), Instant::ZERO + Duration::from_secs(1));
+    for (v6, least) in [(false, 552), (true, 1280)] {
+        let mut syn = header(0, 0, TcpFlags::SYN);
+        syn.options.mss = Some(1440);
+        let mut connection =
+            Connection::accept(Config::default(), tuple(0, v6), SeqNumber(0), 0, &syn, now);
+        connection.poll_transmit(now, &pool, &LIMITS).expect("SYN-ACK");
+        connection.set_path_mtu(now, SeqNumber(0), 1300);
+        assert_eq!(connection.info().path_mtu_bytes, 1300);
+        assert!(!connection.may_be_fragmented());
+        connection.set_path_mtu(now, SeqNumber(0), 100);
+        assert_eq!(connection.info().path_mtu_bytes, least);
+        assert_eq!(connection.may_be_fragmented(), !v6);
+    }
+}
