@@ -3,6 +3,7 @@
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
 use crate::iov::SpareFrames;
+use crate::limits::RECEIVE_BATCH_BYTES;
 use crate::{DropCause, LinkError, LinkStats};
 
 /// Where received packets come from, one by one.
@@ -14,8 +15,9 @@ pub(crate) trait Source {
     fn counters(&mut self) -> &mut LinkStats;
 }
 
-/// Moves at most `limit` packets, for which there is room, from `source` to `batch` and counts
-/// them. An error comes when nothing was moved before it.
+/// Moves at most `limit` packets, for which there is room, and not many more bytes than are still in the
+/// processor's cache when they are looked at, from `source` to `batch` and counts them. Also answers
+/// whether there may be more. An error comes when nothing was moved before it.
 #[inline]
 pub(crate) fn receive(
     source: &mut impl Source,
@@ -23,18 +25,19 @@ pub(crate) fn receive(
     pool: &Pool,
     batch: &mut PacketBatch,
     limit: usize,
-) -> Result<usize, LinkError> {
-    let mut count = 0;
-    while count < limit {
-        let Some(mut packet) = source.next(pool)? else { break };
+) -> Result<(usize, bool), LinkError> {
+    let (mut count, mut bytes) = (0, 0);
+    while count < limit && bytes < RECEIVE_BATCH_BYTES {
+        let Some(mut packet) = source.next(pool)? else { return Ok((count, false)) };
         packet.meta_mut().arrival = now;
         let (len, is_super) = (packet.len(), packet.meta().segmentation.is_some());
         source.counters().count_received(len, is_super);
         count += 1;
+        bytes += len;
         // There is room.
         let _ = batch.push(packet);
     }
-    Ok(count)
+    Ok((count, true))
 }
 
 /// Makes a packet of the `n` bytes just read, of which the first `header_len` are no part of it.

@@ -3,6 +3,7 @@
 
 use millstream_packet::{BATCH_LIMIT, FRAME_SIZE_BYTES, Packet, Pool};
 
+use crate::Placed;
 use crate::limits::{RECEIVE_HEADROOM_BYTES, SPARE_FRAMES, WRITE_SLICES};
 
 const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
@@ -22,13 +23,15 @@ const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
 pub(crate) struct SpareFrames {
     frames: [Option<Packet>; 2 * SPARE_FRAMES],
     iov: [libc::iovec; 2 * SPARE_FRAMES + 1],
+    /// The list with memory of the caller's in it.
+    around: [libc::iovec; SPARE_FRAMES + 2],
     first: usize,
     count: usize,
     wanted: usize,
 }
 
-// SAFETY: the pointers in `iov` lead only into the frames owned by `frames` (and, during a call, to
-// the caller's header); a `Packet` is `Send` and its memory does not move.
+// SAFETY: the pointers in `iov` and `around` lead only into the frames owned by `frames` (and, during a call, to
+// the caller's header and memory); a `Packet` is `Send` and its memory does not move.
 unsafe impl Send for SpareFrames {}
 
 impl SpareFrames {
@@ -43,6 +46,7 @@ impl SpareFrames {
         Self {
             frames: [const { None }; 2 * SPARE_FRAMES],
             iov: [NOTHING; 2 * SPARE_FRAMES + 1],
+            around: [NOTHING; SPARE_FRAMES + 2],
             first: 0,
             count: 0,
             wanted,
@@ -93,6 +97,46 @@ impl SpareFrames {
             left -= n;
         }
         Some(packet)
+    }
+
+    /// The list to read into, with `memory` in it: `header`, which is not empty, the first `head_len`
+    /// bytes of the first frame, `memory`, and as many of the other frames as the longest packet needs
+    /// beyond. `None` when a frame has less room than `head_len`, or more than `memory`, or there is no frame. Valid until the
+    /// next call here and while `header` and `memory` are.
+    pub fn slices_around(
+        &mut self,
+        header: &mut [u8],
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Option<&[libc::iovec]> {
+        let head = self.iov[self.first + 1];
+        let too_small = head_len > head.iov_len || memory.len() < FRAME_ROOM_BYTES;
+        if self.count == 0 || too_small || header.is_empty() {
+            return None;
+        }
+        let entry = |bytes: &mut [u8]| libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        let beyond = self.room().saturating_sub(head_len + memory.len());
+        let frames = beyond.div_ceil(FRAME_ROOM_BYTES).min(self.count - 1);
+        self.around[0] = entry(header);
+        self.around[1] = libc::iovec { iov_base: head.iov_base, iov_len: head_len };
+        self.around[2] = entry(memory);
+        let second = self.first + 2;
+        self.around[3..3 + frames].copy_from_slice(&self.iov[second..second + frames]);
+        Some(&self.around[..3 + frames])
+    }
+
+    /// Takes the `len` bytes just read by [`slices_around`](Self::slices_around) with the same
+    /// `head_len` and memory of `memory` bytes.
+    pub fn take_around(&mut self, len: usize, head_len: usize, memory: usize) -> Option<Placed> {
+        let in_head = len.min(head_len);
+        let bytes = (len - in_head).min(memory);
+        let beyond = len - in_head - bytes;
+        let head = self.take_frame(in_head)?;
+        let rest = if beyond > 0 { Some(self.take(beyond)?) } else { None };
+        Some(Placed { head, bytes, rest })
     }
 
     fn take_frame(&mut self, len: usize) -> Option<Packet> {
@@ -222,6 +266,33 @@ mod tests {
             if round % 50 == 0 {
                 kept.push(packet);
             }
+        }
+    }
+
+    #[test]
+    fn memory_of_the_caller_lies_between_headers_and_what_it_does_not_hold() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let mut spares = SpareFrames::new(65_553);
+        let mut header = [0; 10];
+        for (len, room) in [(66, 2048), (40, 2048), (70, 2048), (2114, 2048), (2115, 2048)]
+            .into_iter()
+            .chain([(65_552, 65_536), (65_552, 131_072), (30_000, 8_192), (65_552, 2048)])
+        {
+            let bytes: Vec<u8> = (0..10 + len).map(|i| (i * 7 + room) as u8).collect();
+            let mut memory = vec![0; room];
+            assert!(spares.fill(&pool));
+            let slices = spares.slices_around(&mut header, 66, &mut memory).unwrap();
+            assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+            fill_memory(slices, &bytes);
+            let Placed { head, bytes: placed, rest } = spares.take_around(len, 66, room).unwrap();
+            let mut all = head.head().to_vec();
+            all.extend_from_slice(&memory[..placed]);
+            if let Some(rest) = rest {
+                rest.slices().for_each(|slice| all.extend_from_slice(slice));
+            }
+            assert_eq!(header, bytes[..10]);
+            assert_eq!(all, bytes[10..], "{len} bytes, room for {room}");
+            assert_eq!(head.len(), len.min(66));
         }
     }
 

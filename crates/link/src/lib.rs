@@ -38,7 +38,7 @@ mod xdp;
 
 pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
-pub use link::{Capabilities, Link, Medium, TransmitChecksum};
+pub use link::{Capabilities, Link, Medium, Placed, TransmitChecksum};
 pub use pair::{PairConfig, PairEnd, pair};
 pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};

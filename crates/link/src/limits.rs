@@ -21,6 +21,10 @@ pub const SUPER_SEGMENT_BYTES: u32 = 65_535;
 /// before it.
 pub const RECEIVE_HEADROOM_BYTES: usize = 64;
 
+/// A read from the kernel ends its batch once it has this many bytes: more would push the first ones out
+/// of the processor's cache before anybody looks at them.
+pub const RECEIVE_BATCH_BYTES: usize = 256 * 1024;
+
 /// Default number of packets one direction of a [`pair`](crate::pair()) holds.
 pub const PAIR_CAPACITY: usize = 512;
 

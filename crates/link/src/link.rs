@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::limits;
@@ -83,6 +83,18 @@ impl Capabilities {
     }
 }
 
+/// A packet that [`Link::receive_into`] read.
+#[derive(Debug)]
+pub struct Placed {
+    /// Its first bytes, as many as were asked for, with the meta data of all of it. A packet that is no
+    /// longer than that is here whole.
+    pub head: Packet,
+    /// Bytes that follow, at the start of the caller's memory.
+    pub bytes: usize,
+    /// What did not fit there.
+    pub rest: Option<Packet>,
+}
+
 /// A place where packets enter and leave. Never blocks.
 ///
 /// One thread uses a link at a time. A link takes any packet, whatever it can offload: what it
@@ -109,6 +121,28 @@ pub trait Link: Send {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
+
+    /// Whether [`receive_into`](Self::receive_into) can be used.
+    fn places(&self) -> bool {
+        false
+    }
+
+    /// As [`receive`](Self::receive), for one packet, which must be the next one: its first `head_len`
+    /// bytes (128 at most) go into a frame, what follows into `memory` (2 KiB at least) as far as
+    /// that reaches, the rest into frames.
+    /// For who expects that packet to have headers of that length, and wants its payload there.
+    ///
+    /// # Errors
+    /// When the link is broken for good.
+    fn receive_into(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        _head_len: usize,
+        _memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        Ok(None)
+    }
 
     /// Sends from the front of `batch` in order and returns how many packets left it. What the link
     /// cannot take now stays in `batch`; dropped packets count as taken.
@@ -172,6 +206,20 @@ impl<L: Link + ?Sized> Link for Box<L> {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         (**self).receive(now, pool, batch)
+    }
+
+    fn places(&self) -> bool {
+        (**self).places()
+    }
+
+    fn receive_into(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        (**self).receive_into(now, pool, head_len, memory)
     }
 
     fn transmit(

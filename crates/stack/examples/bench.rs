@@ -9,6 +9,8 @@
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
 //! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
+//! `--direct-bytes N` is [`millstream::Limits::direct_read_bytes`] (a huge number: never);
+//! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
 //! callgrind counts for N and for 2 N differs by N rounds.
@@ -19,6 +21,7 @@
 #[path = "support/udp_pps.rs"]
 mod udp_pps;
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -27,6 +30,7 @@ use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, Napi, NapiMode, PairConfig, Tap, TapConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
+use nix::sys::socket::{setsockopt, sockopt};
 
 struct Options {
     offload: bool,
@@ -41,6 +45,8 @@ struct Options {
     busy_poll_us: u64,
     stages: u32,
     turn_bytes: usize,
+    direct_bytes: usize,
+    control: String,
     napi: NapiMode,
     io_uring: Option<bool>,
     udp: udp_pps::Options,
@@ -62,6 +68,8 @@ fn main() {
         busy_poll_us: 50,
         stages: 0,
         turn_bytes: millstream::Limits::default().transmit_turn_bytes,
+        direct_bytes: millstream::Limits::default().direct_read_bytes,
+        control: "cubic".into(),
         napi: NapiMode::Auto,
         io_uring: None,
         udp: udp_pps::Options::default(),
@@ -87,6 +95,8 @@ fn main() {
             "--call" => o.call = number(),
             "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
             "--turn-bytes" => o.turn_bytes = number(),
+            "--direct-bytes" => o.direct_bytes = number(),
+            "--control" => o.control = words.next().unwrap_or_default(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
             "--io-uring" => o.io_uring = Some(true),
             "--no-io-uring" => o.io_uring = Some(false),
@@ -139,6 +149,7 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
     config.stage_sample = o.stages;
     config.limits.transmit_turn_bytes = o.turn_bytes;
     config.limits.write_turn_bytes = o.turn_bytes;
+    config.limits.direct_read_bytes = o.direct_bytes;
     config
 }
 
@@ -364,11 +375,13 @@ fn tap(o: &Options, what: &str) {
     let kernel = std::net::TcpListener::bind("10.0.0.1:0").expect("bind");
     let addr = kernel.local_addr().expect("an address");
     let limit = Duration::from_secs(o.seconds);
-    let (call, mode) = (o.call, what.to_string());
+    let (call, mode, control) = (o.call, what.to_string(), OsString::from(&o.control));
     let kernel_cpu = if o.same { 0 } else { 1 };
     let peer = std::thread::spawn(move || {
         pin_current_thread(kernel_cpu).expect("CPU 1");
-        kernel_side(&kernel.accept().expect("accept").0, &mode, call, limit)
+        let stream = kernel.accept().expect("accept").0;
+        setsockopt(&stream, sockopt::TcpCongestion, &control).expect("a control of the kernel's");
+        kernel_side(&stream, &mode, call, limit)
     });
     let engine = engine(&pool, o, tap, "10.0.0.2/24");
     if o.net {
@@ -468,7 +481,7 @@ fn our_side(
     }
     if let Some(s) = stats() {
         println!(
-            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} drops {:?}",
+            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} drops {:?}",
             s.turns,
             s.idle_turns,
             s.sleeps,
@@ -478,6 +491,7 @@ fn our_side(
             s.tx_bytes as f64 / s.tx_packets.max(1) as f64,
             s.tcp_tx_pure,
             s.tcp_rx_merged,
+            s.tcp_rx_direct_bytes,
             s.drops_by_name().collect::<Vec<_>>()
         );
         if o.stages != 0 {

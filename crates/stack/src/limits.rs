@@ -55,6 +55,9 @@ pub struct Limits {
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
     /// granted a share in one of the next turns, in the order of asking.
     pub write_turn_bytes: usize,
+    /// Room that the buffer of a read that waits must have for a link to put received payload straight there,
+    /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
+    pub direct_read_bytes: usize,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -83,6 +86,7 @@ impl Default for Limits {
             transmit_turn_bytes: 512 * 1024,
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 512 * 1024,
+            direct_read_bytes: 8 * 1024,
             transmit_connections: 64,
             timers: 256,
         }
@@ -97,6 +101,13 @@ pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 /// Least share of [`Limits::write_turn_bytes`] that a connection in line is granted: two super-segments,
 /// so that many connections do not mean small segments.
 pub const WRITE_SHARE_BYTES: usize = 128 * 1024;
+
+/// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
+/// worth a guess.
+pub const DIRECT_BULK_BYTES: usize = 16 * 1024;
+
+/// Smaller segments in a row after which it is not.
+pub const DIRECT_PATIENCE: u8 = 8;
 
 /// A write up to this size on a connection with nothing unsent never waits for others.
 pub const SMALL_WRITE_BYTES: usize = 4096;

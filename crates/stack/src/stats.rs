@@ -137,6 +137,8 @@ pub struct EngineStats {
     pub tcp_rx_segments: u64,
     /// Segments that were joined to the one before, and so saved a walk through the machine.
     pub tcp_rx_merged: u64,
+    /// Bytes that links put straight into the buffers of reads that waited.
+    pub tcp_rx_direct_bytes: u64,
     /// TCP segments (super-segments count as one) sent.
     pub tcp_tx_segments: u64,
     /// TCP segments sent without payload.
@@ -224,6 +226,7 @@ impl EngineStats {
             tx_bytes: 0,
             tcp_rx_segments: 0,
             tcp_rx_merged: 0,
+            tcp_rx_direct_bytes: 0,
             tcp_tx_segments: 0,
             tcp_tx_pure: 0,
             tcp_resets: 0,

@@ -36,6 +36,7 @@ mod ordered;
 mod pacing;
 mod path_mtu;
 mod path_search;
+mod placed;
 mod rack;
 mod ranges;
 mod reassembly;
@@ -64,6 +65,7 @@ pub use fast_open::{
 pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
+pub use placed::PlacedData;
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};

@@ -79,6 +79,9 @@ pub const BUFFER_START_BYTES: usize = 256 * 1024;
 pub const TUNE_RATE_BYTES_PER_S: u64 = 12_500_000_000;
 /// The allowance.
 pub const TUNE_BASE_BYTES: usize = 2 * 1024 * 1024;
+/// The allowance of a receive window as a connection begins. It doubles, up to [`TUNE_BASE_BYTES`], when everything
+/// that was allowed has been read and nothing more can be on its way.
+pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;
 /// The allowance of all connections of a host together, beyond what the path carries: what comes faster than it is
 /// taken up waits below, and queues there are short.
 pub const WINDOWS_BASE_BYTES: usize = 32 * 1024 * 1024;

@@ -103,12 +103,7 @@ impl Connection {
             && len > 0
         {
             self.ecn_take_data(header, ecn);
-            if let Some(timestamps) = header.options.timestamps
-                && self.negotiated.timestamps
-                && len >= self.rcv.mss_estimate as usize
-            {
-                self.sample_receiver_rtt(now, timestamps.echo);
-            }
+            self.time_data(now, header, len);
             self.take_data(now, span.start, packet, pool);
         }
         if header.flags.fin() && self.state != State::Closed {
@@ -122,9 +117,14 @@ impl Connection {
             self.counters.segments_in += 1;
             return;
         };
-        // a merged burst says what its parts were; else what is larger than our MSS tells that it is one
-        let size = match packet.meta().segmentation {
-            Some(segmentation) if segmentation.size > 0 => usize::from(segmentation.size),
+        self.count_data_in(len, packet.meta().segmentation.map(|segmentation| segmentation.size));
+    }
+
+    /// A merged burst says what its parts were; else what is larger than our MSS tells that it is one.
+    #[inline]
+    pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
+        let size = match size {
+            Some(size) if size > 0 => usize::from(size),
             _ => len.min(usize::from(self.config.mss)),
         };
         self.rcv.mss_estimate =
@@ -135,6 +135,17 @@ impl Connection {
         let parts = len.div_ceil(size.max(1)) as u64;
         self.counters.segments_in += parts;
         self.counters.data_segments_in += parts;
+    }
+
+    /// The round trip as a full segment of `len` bytes tells it.
+    #[inline]
+    pub(crate) fn time_data(&mut self, now: Instant, header: &TcpHeader, len: usize) {
+        if let Some(timestamps) = header.options.timestamps
+            && self.negotiated.timestamps
+            && len >= self.rcv.mss_estimate as usize
+        {
+            self.sample_receiver_rtt(now, timestamps.echo);
+        }
     }
 
     /// RFC 9293 3.10.7.4 table 6.
@@ -181,7 +192,7 @@ impl Connection {
     }
 
     /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.
-    fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: i64) {
+    pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: i64) {
         if let Some(timestamps) = header.options.timestamps
             && self.negotiated.timestamps
             && start <= self.rcv.acked as i64
@@ -293,7 +304,7 @@ impl Connection {
     }
 
     #[inline]
-    fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
+    pub(crate) fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
         let len = packet.len() as u64;
         let was_empty = self.rcv.queue.is_empty();
         let held = self.rcv.queue.held_bytes();

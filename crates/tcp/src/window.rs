@@ -7,7 +7,7 @@ use millstream_packet::Instant;
 use crate::connection::Connection;
 use crate::limits::{
     BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S, WINDOW_SHARE_MIN_BYTES,
-    WINDOWS_BASE_BYTES,
+    WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
 };
 use crate::timers::Deadline;
 
@@ -21,11 +21,19 @@ pub(crate) struct AutoTune {
     space_bytes: u64,
     /// Round trip as the receiver sees it, from timestamps echoed; zero before the first.
     rtt_us: u32,
+    /// What may be under way beyond what the path carries.
+    slack_bytes: u32,
 }
 
 impl AutoTune {
     pub(crate) fn new(now: Instant) -> Self {
-        AutoTune { since: now, read_bytes: 0, space_bytes: 0, rtt_us: 0 }
+        AutoTune {
+            since: now,
+            read_bytes: 0,
+            space_bytes: 0,
+            rtt_us: 0,
+            slack_bytes: WINDOW_SLACK_BYTES,
+        }
     }
 
     pub(crate) fn rtt_us(&self) -> u32 {
@@ -119,6 +127,7 @@ impl Connection {
             return;
         }
         self.tune_receive_buffer(bytes);
+        self.tune_slack();
         if !self.state.may_receive_data() {
             return;
         }
@@ -202,13 +211,30 @@ impl Connection {
         most.min(TUNE_BASE_BYTES.saturating_add(carried as usize))
     }
 
+    /// The application has everything, and the window is used up: while its update travels, nothing more can come.
+    /// Unless the buffer is the limit, the allowance doubles. A window that the peer fills and that never runs empty
+    /// here is large enough, however long the queue in it.
+    #[inline]
+    fn tune_slack(&mut self) {
+        let rcv = &self.rcv;
+        // less than a sender waits for
+        let left = rcv.edge.saturating_sub(rcv.nxt);
+        if left < u64::from(rcv.tune.slack_bytes / 8)
+            && rcv.queue.is_empty()
+            && self.used_at_most() < rcv.limit_bytes
+        {
+            let slack = self.rcv.tune.slack_bytes.saturating_mul(2);
+            self.rcv.tune.slack_bytes = slack.min(TUNE_BASE_BYTES as u32);
+        }
+    }
+
     /// Memory that the receive side uses of its buffer, however large that is: what the path carries, and an
     /// allowance for scheduling, shared with the other busy connections of the host. More in flight only waits, in
     /// memory that has left the cache.
     fn used_at_most(&self) -> usize {
         let Some(least) = self.rtt.min_rtt() else { return self.rcv.limit_bytes };
         let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
-        let alone = TUNE_BASE_BYTES.saturating_add(carried as usize);
+        let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried as usize);
         let together = WINDOWS_BASE_BYTES.saturating_add(carried as usize);
         let share = together >> self.rcv.sharers_log2;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))

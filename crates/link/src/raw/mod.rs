@@ -423,8 +423,8 @@ impl Link for RawLink {
         let has_ring = self.ring.is_some();
         let expected = if has_ring { usize::MAX } else { self.expected.limit() };
         let limit = batch.room().min(expected);
-        let count = incoming::receive(self, now, pool, batch, limit)?;
-        self.expected.learn(count, count < limit);
+        let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
+        self.expected.learn(count, !more);
         Ok(count)
     }
 

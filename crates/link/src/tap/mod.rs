@@ -8,6 +8,7 @@
 //! left behind by a killed process.
 
 mod device;
+mod placed;
 mod probe;
 mod ring;
 mod send;
@@ -26,8 +27,8 @@ use millstream_wire::ethernet::MacAddr;
 use crate::incoming::{self, Source};
 use crate::iov::{Expectation, SpareFrames};
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
-    limits, netdev, sys, vnet,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
+    TransmitChecksum, limits, netdev, sys, vnet,
 };
 use device::{Device, Driver};
 use send::{Sender, Takes};
@@ -391,9 +392,23 @@ impl Link for Tap {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let limit = batch.room().min(self.expected.limit());
-        let count = incoming::receive(self, now, pool, batch, limit)?;
-        self.expected.learn(count, count < limit);
+        let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
+        self.expected.learn(count, !more);
         Ok(count)
+    }
+
+    fn places(&self) -> bool {
+        self.vnet && self.capabilities.rx_merge
+    }
+
+    fn receive_into(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        self.read_placed(now, pool, head_len, memory)
     }
 
     fn transmit(

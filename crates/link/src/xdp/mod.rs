@@ -385,7 +385,7 @@ impl Link for Xdp {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let limit = batch.room();
-        let count = incoming::receive(self, now, pool, batch, limit)?;
+        let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
         self.harvest();
         self.refill(pool);

@@ -9,8 +9,8 @@ use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
-use super::Engine;
 use super::addresses::Destination;
+use super::{DirectRead, Engine};
 use crate::stages::Stage;
 use crate::stats::DropReason;
 
@@ -27,12 +27,22 @@ pub(super) struct Arrival {
 }
 
 impl Engine {
-    /// Takes one batch from every link and carries it up, stage by stage. How many packets there were.
-    pub(super) fn receive(&mut self, now: Instant) -> usize {
+    /// Takes one batch from every link and carries it up, stage by stage; first what may go into the buffer of
+    /// a read that waits. How many packets there were.
+    pub(super) fn receive(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
         let mut received = 0;
+        let mut asked = None;
+        if let Some(read) = read {
+            asked = self.receive_direct(now, read);
+            received += usize::from(read.filled() != 0);
+        }
+        if let Some(link) = asked {
+            received += self.carry_up(now, link, self.received.len());
+        }
         for index in 0..self.out.links.len() {
+            let link = LinkId(index as u16);
             let slot = &mut self.out.links[index];
-            if slot.failed.is_some() {
+            if slot.failed.is_some() || asked == Some(link) {
                 continue;
             }
             let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
@@ -42,31 +52,38 @@ impl Engine {
                     self.received.len()
                 }
             };
-            slot.more = self.received.is_full();
-            received += count;
-            let stats = &mut self.out.stats;
-            if count == 0 {
-                stats.stages.mark(Stage::Poll, 0);
-                continue;
-            }
-            stats.batches.receive_packets.add(count);
-            stats.stages.mark(Stage::Receive, count);
-            let medium = slot.capabilities.medium;
-            let mut bytes = 0;
-            while let Some(packet) = self.received.pop() {
-                bytes += packet.len();
-                match self.trains.join(packet, medium) {
-                    Ok(()) => self.out.stats.tcp_rx_merged += 1,
-                    Err(packet) => self.link_input(now, LinkId(index as u16), packet),
-                }
-            }
-            self.out.stats.rx_bytes += bytes as u64;
-            self.out.stats.stages.mark(Stage::Ingress, count);
-            self.tcp_stage(now);
-            self.out.stats.stages.mark(Stage::Tcp, count);
+            received += self.carry_up(now, link, count);
         }
-        self.out.stats.rx_packets += received as u64;
         received
+    }
+
+    /// Carries the batch that a link gave up to the sockets; how many packets that were.
+    #[inline]
+    fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
+        let slot = &mut self.out.links[link.index()];
+        slot.more = self.received.is_full();
+        let stats = &mut self.out.stats;
+        if count == 0 {
+            stats.stages.mark(Stage::Poll, 0);
+            return 0;
+        }
+        stats.batches.receive_packets.add(count);
+        stats.stages.mark(Stage::Receive, count);
+        let medium = slot.capabilities.medium;
+        let mut bytes = 0;
+        while let Some(packet) = self.received.pop() {
+            bytes += packet.len();
+            match self.trains.join(packet, medium) {
+                Ok(()) => self.out.stats.tcp_rx_merged += 1,
+                Err(packet) => self.link_input(now, link, packet),
+            }
+        }
+        self.out.stats.rx_packets += count as u64;
+        self.out.stats.rx_bytes += bytes as u64;
+        self.out.stats.stages.mark(Stage::Ingress, count);
+        self.tcp_stage(now);
+        self.out.stats.stages.mark(Stage::Tcp, count);
+        count
     }
 
     /// A frame as the link gave it.

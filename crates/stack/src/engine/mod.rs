@@ -3,6 +3,7 @@
 mod addresses;
 mod admit;
 mod datagram;
+mod direct;
 pub(crate) mod fast_open;
 mod icmp;
 mod ingress;
@@ -40,6 +41,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketInfo, SocketKind};
 use crate::stats::EngineStats;
+pub(crate) use direct::DirectRead;
 pub(crate) use output::Way;
 use output::{LinkSlot, Output};
 use rate::RateLimit;
@@ -117,6 +119,8 @@ pub struct Engine {
     trains: trains::Trains,
     /// Payload of the segments of one decision; empty between them.
     parts: PacketBatch,
+    /// The connection that bulk came for last.
+    bulk: Option<direct::Bulk>,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
     /// Set when it was the pool.
@@ -172,6 +176,7 @@ impl Engine {
             received: PacketBatch::new(),
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
             parts: PacketBatch::new(),
+            bulk: None,
             blocked: false,
             starved: false,
             push_left: 0,

@@ -12,6 +12,7 @@ use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 
 use super::Engine;
 use super::addresses::Destination;
+use super::direct::Bulk;
 use super::ingress::{Arrival, checksum_holds, gather};
 use crate::demux::PackedKey;
 use crate::stats::DropReason;
@@ -107,6 +108,7 @@ impl Engine {
             return self.tcp_admit(now, listener, hash, isn, fresh);
         }
         self.out.stats.tcp_rx_segments += 1;
+        self.bulk = Bulk::after(self.bulk, slot, payload.len());
         let payload = (!payload.is_empty()).then_some(payload);
         let way = socket.path.way(self.out.generations());
         socket.conn.set_sharers(self.tcp.quiet.len() as u32);

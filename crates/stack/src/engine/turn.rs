@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::Engine;
+use super::{DirectRead, Engine};
 use crate::stages::Stage;
 
 /// What a turn did.
@@ -22,6 +22,11 @@ impl Engine {
     /// bounded number of connections, and everything handed to the links. Never blocks; makes no system
     /// call besides the links' own.
     pub fn turn(&mut self, now: Instant) -> Turn {
+        self.turn_for(now, None)
+    }
+
+    /// As [`Engine::turn`], for a read that waits.
+    fn turn_for(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> Turn {
         self.time = self.time.max(now);
         let now = self.time;
         self.out.stats.stages.begin_turn();
@@ -31,7 +36,7 @@ impl Engine {
         self.starved = false;
         self.push_left = self.limits.transmit_turn_bytes;
         let mut progress = self.out.flush(now);
-        progress |= self.receive(now) != 0;
+        progress |= self.receive(now, read) != 0;
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
         progress |= self.transmit(now);
@@ -143,8 +148,17 @@ impl Engine {
     /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit). News
     /// that nobody has taken do not keep it from sleeping: ask [`Engine::has_events`] before.
     pub fn run_once(&mut self, max_sleep: Option<Duration>) -> io::Result<Turn> {
+        self.run_once_for(max_sleep, None)
+    }
+
+    /// As [`Engine::run_once`], for a read that waits.
+    pub(crate) fn run_once_for(
+        &mut self,
+        max_sleep: Option<Duration>,
+        read: Option<&mut DirectRead<'_>>,
+    ) -> io::Result<Turn> {
         let now = self.refresh_time();
-        let turn = self.turn(now);
+        let turn = self.turn_for(now, read);
         if turn.progress {
             self.worked();
             return Ok(turn);

@@ -33,6 +33,7 @@ use std::time::Duration;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
+use crate::engine::DirectRead;
 use crate::{Engine, Error, Readiness, SocketId, Turn};
 
 /// A socket and what happened to it.
@@ -121,6 +122,32 @@ impl Stack {
             while engine.flush_if_due() {}
         }
         Ok(over)
+    }
+
+    /// Reads, with turns between until there is something, which the link may put into `buffer` at once.
+    fn read(&self, mode: Mode, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut engine = self.engine();
+        match engine.tcp_read(id, buffer) {
+            Err(Error::WouldBlock) if !mode.nonblocking => {}
+            result => return Ok(result?),
+        }
+        let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
+            if left == Some(Duration::ZERO) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut direct = DirectRead::new(id, buffer);
+            engine.run_once_for(left, Some(&mut direct))?;
+            match direct.filled() {
+                0 => {}
+                filled => return Ok(filled),
+            }
+            match engine.tcp_read(id, buffer) {
+                Err(Error::WouldBlock) => {}
+                result => return Ok(result?),
+            }
+        }
     }
 
     /// Repeats `call` with turns between until it does not block any more.

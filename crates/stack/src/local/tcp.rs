@@ -273,7 +273,7 @@ impl Read for &TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.stack.block(self.read_mode.get(), |engine| engine.tcp_read(self.id, buffer))
+        self.stack.read(self.read_mode.get(), self.id, buffer)
     }
 }
 

@@ -209,3 +209,41 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
         assert_eq!(connection.may_be_fragmented(), !v6);
     }
 }
+
+/// Reads all that came after each `burst` bytes; the window offered after so many bursts.
+fn window_after(bursts: u32, burst: usize) -> u64 {
+    let pool = pool();
+    let config = Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+    let mut now = Instant::ZERO + Duration::from_secs(1);
+    let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
+    connection.poll_transmit(now, &pool, &LIMITS).expect("SYN");
+    now += Duration::from_micros(20);
+    let mut answer = header(0, 1, TcpFlags::SYN_ACK);
+    answer.options.window_scale = Some(8);
+    answer.options.mss = Some(1460);
+    connection.on_segment(now, &answer, None, 0, &pool);
+    drain(&mut connection, now, &pool);
+    let mut seq = 1;
+    for _ in 0..bursts {
+        // one batch: acknowledged when all of it is here
+        let mut left = burst;
+        while left > 0 {
+            let len = left.min(60_000);
+            let packet = Packet::from_slice(&pool, 0, &vec![7; len]).expect("frames");
+            let segment = header(seq, 1, TcpFlags::ACK);
+            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            seq += len as u32;
+            left -= len;
+        }
+        while connection.read(&mut [0; 4096]).is_ok() {}
+        drain(&mut connection, now, &pool);
+    }
+    connection.info().rcv_wnd_bytes
+}
+
+#[test]
+fn a_window_on_a_short_path_grows_only_when_it_runs_empty() {
+    let (kept, grown) = (window_after(200, 120_000), window_after(200, 480_000));
+    assert!((256 << 10..1 << 20).contains(&kept), "what comes never uses it up: {kept}");
+    assert!((1 << 20..3 << 20).contains(&grown), "used up at first: {grown}");
+}

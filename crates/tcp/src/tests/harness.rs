@@ -51,6 +51,8 @@ pub struct Path {
     /// Consecutive parts of a super-segment that survive arrive merged.
     pub merge: bool,
     pub view: bool,
+    /// Payload lies in the reader's memory when its segment is looked at, as far as that has room.
+    pub placed: bool,
     /// Segments with more payload than this vanish (0: none do).
     pub largest: usize,
 }
@@ -70,6 +72,7 @@ impl Default for Path {
             super_segment_bytes: 0,
             merge: false,
             view: false,
+            placed: false,
             largest: 0,
         }
     }
@@ -110,6 +113,8 @@ pub struct Net {
     pub segments: u64,
     /// Payload bytes lost, dropped or sent twice are counted by whoever wants to know.
     pub dropped: u64,
+    /// Bytes that readers had in their memory at once.
+    pub placed: u64,
     tables: [Vec<u8>; 2],
 }
 
@@ -166,6 +171,7 @@ impl Net {
             v6: false,
             segments: 0,
             dropped: 0,
+            placed: 0,
             tables: tables(),
         }
     }
@@ -380,7 +386,36 @@ impl Net {
             return;
         }
         let (now, pool) = (self.now, self.pool.clone());
+        if self.path.placed && self.deliver_placed(to, &header, &payload, ecn) {
+            return;
+        }
         self.side(to).on_segment(now, &header, packet, ecn, &pool);
+    }
+
+    /// Delivers what a waiting reader has in its memory already, if it is what that expects.
+    fn deliver_placed(&mut self, to: usize, header: &TcpHeader, payload: &[u8], ecn: u8) -> bool {
+        let (now, pool) = (self.now, self.pool.clone());
+        let side = &mut self.sides[to];
+        let Some(connection) = side.connection.as_mut() else { return false };
+        let bytes = payload.len().min(side.read_chunk);
+        if bytes == 0 || !connection.takes_placed(header, payload.len()) {
+            return false;
+        }
+        let (read, rest) = payload.split_at(bytes);
+        for part in read.chunks(PERIOD) {
+            let at = side.read as usize % PERIOD;
+            assert!(part == &self.tables[1 - to][at..at + part.len()], "after {}", side.read);
+            side.read += part.len() as u64;
+        }
+        let rest = (!rest.is_empty()).then(|| Packet::from_slice(&pool, 0, rest).expect("frames"));
+        connection.on_placed(
+            now,
+            header,
+            PlacedData { bytes, rest, segment_size: None, ecn },
+            &pool,
+        );
+        self.placed += bytes as u64;
+        true
     }
 
     /// Runs until `done`, or the virtual time `limit` has passed. True when done.

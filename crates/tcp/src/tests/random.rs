@@ -26,6 +26,7 @@ fn random_path(random: &mut Random) -> Path {
         super_segment_bytes: random.below(2) as u32 * 65_000,
         merge: random.below(2) == 0,
         view: random.below(2) == 0,
+        placed: false,
         largest: 0,
     }
 }
@@ -71,6 +72,7 @@ fn transfer(seed: u64) {
     // drawn aside, so that earlier seeds go on meaning what they did
     let mut aside = Random(seed ^ 0xec);
     net.path.mark_bytes = aside.below(2) * (1 + aside.below(30_000));
+    net.path.placed = seed.is_multiple_of(3);
     for config in &mut net.configs {
         config.pacing = aside.below(4) == 0;
         config.ecn = [EcnMode::Off, EcnMode::Accept, EcnMode::Request][aside.below(3) as usize];

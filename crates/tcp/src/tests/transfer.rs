@@ -49,6 +49,24 @@ fn super_segments_merged_and_split_views_and_copies() {
 }
 
 #[test]
+fn data_that_the_reader_has_at_once_is_the_stream_and_is_acknowledged() {
+    for (seed, loss, chunk) in [(31, 0.0, 1 << 20), (32, 0.0, 30_000), (33, 0.01, 1 << 20)] {
+        for merge in [false, true] {
+            let path = Path { super_segment_bytes: 65_000, merge, placed: true, ..lossy(loss) };
+            let mut net = Net::new(path, seed);
+            net.sides[1].read_chunk = chunk;
+            net.transfer([6 * MB, MB], Duration::from_secs(60));
+            // only what came beside gaps, or on top of something unread, went through the queue
+            assert!(net.placed > MB / 8, "{} at once", net.placed);
+            if loss == 0.0 {
+                assert_eq!(net.side(0).info().retransmits, 0);
+            }
+            assert_eq!(net.side(1).info().bytes_received, 6 * MB);
+        }
+    }
+}
+
+#[test]
 fn loss_of_one_percent_with_sack() {
     for (seed, merge) in [(4, false), (5, true)] {
         let path = Path { super_segment_bytes: 20_000, merge, ..lossy(0.01) };

@@ -1,0 +1,81 @@
+//! Reading with the payload put where the caller wants it.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use millstream_packet::{Instant, Pool};
+
+use super::Tap;
+use crate::{DropCause, LinkError, Placed, sys, vnet};
+
+impl Tap {
+    /// See [`Link::receive_into`](crate::Link::receive_into). What is refused is dropped and counted,
+    /// and the next packet read.
+    pub(super) fn read_placed(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        loop {
+            if !self.spares.fill(pool) {
+                self.stats.rx_starved += 1;
+                return Ok(None);
+            }
+            let mut header = [0; vnet::HEADER_BYTES];
+            let Some(slices) = self.spares.slices_around(&mut header, head_len, memory) else {
+                return Ok(None);
+            };
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`, or `memory`; all
+            // outlive the call.
+            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
+            self.stats.rx_syscalls += 1;
+            let n = match result {
+                Ok(n) => n,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(None),
+                    Some(libc::EINTR) => continue,
+                    _ => return Err(self.broken(error)),
+                },
+            };
+            match self.accept_placed(&header, n, head_len, memory.len()) {
+                Ok(mut placed) => {
+                    let meta = placed.head.meta_mut();
+                    meta.arrival = now;
+                    let is_super = meta.segmentation.is_some();
+                    self.stats.count_received(n - header.len(), is_super);
+                    return Ok(Some(placed));
+                }
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+    }
+
+    fn broken(&self, error: io::Error) -> LinkError {
+        LinkError::from_io(format!("read from {}", self.name), error)
+    }
+
+    fn accept_placed(
+        &mut self,
+        header: &vnet::Header,
+        n: usize,
+        head_len: usize,
+        memory: usize,
+    ) -> Result<Placed, DropCause> {
+        let len = n.checked_sub(header.len()).ok_or(DropCause::VirtioTruncated)?;
+        if len >= self.spares.room() {
+            return Err(DropCause::Truncated);
+        }
+        if len < self.capabilities.medium.header_len().max(1) {
+            return Err(DropCause::TooShort);
+        }
+        let placed = self.spares.take_around(len, head_len, memory);
+        let mut placed = placed.ok_or(DropCause::PoolExhausted)?;
+        let (checksum, segmentation) = vnet::decode(header, placed.head.head(), len)?;
+        let meta = placed.head.meta_mut();
+        meta.checksum = checksum;
+        meta.segmentation = segmentation;
+        Ok(placed)
+    }
+}
