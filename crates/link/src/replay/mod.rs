@@ -1,5 +1,5 @@
 //! A link that receives what a capture holds: pcap-ng, as [`Trace`](crate::Trace) writes it, or the
-//! older pcap.
+//! older pcap, of Ethernet, of IP, or of IP behind the headers of loopback and "any" interfaces.
 //!
 //! What is sent on it is dropped and counted; to keep it, put a [`Trace`](crate::Trace) around the
 //! link.
@@ -10,7 +10,7 @@ mod reader;
 mod tests;
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +28,11 @@ pub enum Pace {
     /// As far apart as they were captured, the first one at once.
     #[default]
     Recorded,
+    /// The same, so many hundredths as fast: 200 in half the time.
+    Scaled {
+        /// Speed, in percent of the recorded one; not 0.
+        percent: u32,
+    },
     /// One batch with each receive.
     Fast,
 }
@@ -43,12 +48,21 @@ pub struct ReplayConfig {
     pub mac: MacAddr,
     /// Largest IP packet, in bytes. TCP packets beyond it are taken for super-segments.
     pub mtu: usize,
+    /// How often the capture is replayed, each time at once after the one before; `None`: without
+    /// end. More than once only what can be read again ([`Replay::seekable`]).
+    pub rounds: Option<u64>,
 }
 
 impl Default for ReplayConfig {
     fn default() -> Self {
         let mac = MacAddr([0; 6]);
-        Self { pace: Pace::Recorded, direction: Some(Direction::In), mac, mtu: 1500 }
+        Self {
+            pace: Pace::Recorded,
+            direction: Some(Direction::In),
+            mac,
+            mtu: 1500,
+            rounds: Some(1),
+        }
     }
 }
 
@@ -68,6 +82,12 @@ pub struct Replay<R> {
     next: Option<Record>,
     /// Why there is no more.
     error: Option<String>,
+    /// Goes back to the input's start, where that is possible.
+    rewind: Option<fn(&mut BufReader<R>) -> io::Result<()>>,
+    /// Rounds begun, and whether the last has had a packet so far.
+    begun: u64,
+    is_fruitful: bool,
+    passed_over: u64,
     stats: LinkStats,
 }
 
@@ -79,18 +99,44 @@ impl Replay<File> {
     pub fn open(path: &Path, config: ReplayConfig) -> Result<Self, LinkError> {
         let name = path.display().to_string();
         match File::open(path) {
-            Ok(file) => Self::new(file, name, config),
+            Ok(file) => Self::seekable(file, name, config),
             Err(error) => Err(LinkError::from_io(format!("open {name}"), error)),
         }
     }
 }
 
-impl<R: Read> Replay<R> {
-    /// Replays what `input` gives, under the name given.
+impl<R: Read + Seek> Replay<R> {
+    /// Replays what `input` gives, as often as `config` says, under the name given. The input is at
+    /// its start.
     ///
     /// # Errors
     /// When it is no capture of Ethernet or IP packets.
+    pub fn seekable(input: R, name: String, config: ReplayConfig) -> Result<Self, LinkError> {
+        Self::with(input, name, config, Some(|input| input.rewind()))
+    }
+}
+
+impl<R: Read> Replay<R> {
+    /// Replays what `input` gives, once, under the name given.
+    ///
+    /// # Errors
+    /// When it is no capture of Ethernet or IP packets, or to be replayed more than once.
     pub fn new(input: R, name: String, config: ReplayConfig) -> Result<Self, LinkError> {
+        if config.rounds != Some(1) {
+            return Err(LinkError::Invalid(format!("{name} cannot be read more than once")));
+        }
+        Self::with(input, name, config, None)
+    }
+
+    fn with(
+        input: R,
+        name: String,
+        config: ReplayConfig,
+        rewind: Option<fn(&mut BufReader<R>) -> io::Result<()>>,
+    ) -> Result<Self, LinkError> {
+        if config.pace == (Pace::Scaled { percent: 0 }) {
+            return Err(LinkError::Invalid("a replay at no speed never begins".into()));
+        }
         if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
             return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
         }
@@ -110,6 +156,10 @@ impl<R: Read> Replay<R> {
             origin: None,
             next: None,
             error: None,
+            rewind,
+            begun: 1,
+            is_fruitful: false,
+            passed_over: 0,
             stats: LinkStats::default(),
         };
         replay.advance();
@@ -121,6 +171,29 @@ impl<R: Read> Replay<R> {
         self.next.is_none() && self.error.is_none()
     }
 
+    /// Packets of the capture that went the other way, or are none of this link's medium.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+
+    /// Goes back to the start if there is a round left; false when there is none.
+    fn begin_again(&mut self) -> bool {
+        let is_last = self.config.rounds.is_some_and(|rounds| self.begun >= rounds);
+        // A round without a packet would be followed by such rounds for ever.
+        let Some(rewind) = self.rewind.filter(|_| !is_last && self.is_fruitful) else {
+            return false;
+        };
+        let result = rewind(self.reader.input()).map_err(ReadError::Io);
+        if let Err(error) = result.and_then(|()| self.reader.start()) {
+            self.error = Some(explain(&error));
+            return false;
+        }
+        self.begun += 1;
+        self.is_fruitful = false;
+        self.origin = None;
+        true
+    }
+
     /// Reads up to the next packet to be received.
     fn advance(&mut self) {
         let medium = self.capabilities.medium;
@@ -128,11 +201,13 @@ impl<R: Read> Replay<R> {
             match self.reader.next() {
                 Ok(Some(record)) if self.is_wanted(&record, medium) => {
                     if self.reader.bytes().len() == record.original_len {
+                        self.is_fruitful = true;
                         break Some(record);
                     }
                     self.stats.count_drop(DropCause::Truncated);
                 }
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => self.passed_over += 1,
+                Ok(None) if self.begin_again() => {}
                 Ok(None) => break None,
                 Err(error) => {
                     self.error = Some(explain(&error));
@@ -152,11 +227,17 @@ impl<R: Read> Replay<R> {
 
     /// When `record` is due; at once before anything was received.
     fn due(&self, record: &Record) -> Instant {
-        match (self.config.pace, self.origin) {
-            (Pace::Recorded, Some((start, first))) => {
-                start + Duration::from_nanos(record.nanos.saturating_sub(first))
+        let (Some((start, first)), pace) = (self.origin, self.config.pace) else {
+            return Instant::ZERO;
+        };
+        let since = record.nanos.saturating_sub(first);
+        match pace {
+            Pace::Fast => Instant::ZERO,
+            Pace::Recorded => start + Duration::from_nanos(since),
+            Pace::Scaled { percent } => {
+                let nanos = u128::from(since) * 100 / u128::from(percent.max(1));
+                start + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
-            _ => Instant::ZERO,
         }
     }
 

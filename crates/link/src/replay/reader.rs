@@ -31,7 +31,8 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// One captured packet; its bytes are [`Reader::bytes`] until the next is read.
+/// One captured packet, without what cooked captures put before it; its bytes are [`Reader::bytes`]
+/// until the next is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Since 1970.
@@ -39,6 +40,64 @@ pub(super) struct Record {
     pub direction: Option<Direction>,
     pub original_len: usize,
     pub medium: Option<Medium>,
+    link_type: LinkType,
+}
+
+/// What stands before a captured packet (<https://www.tcpdump.org/linktypes.html>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkType {
+    Ethernet,
+    /// The IP header comes first.
+    Raw,
+    /// Four bytes with an address family, in either byte order: a loopback interface.
+    Loopback,
+    /// Sixteen bytes, the protocol last: "any" interface of Linux.
+    Cooked,
+    /// Twenty bytes, the protocol first.
+    Cooked2,
+    Other,
+}
+
+impl LinkType {
+    fn of(number: u32) -> Self {
+        match number & 0xffff {
+            1 => Self::Ethernet,
+            // Of either or one version.
+            12 | 101 | 228 | 229 => Self::Raw,
+            0 | 108 => Self::Loopback,
+            113 => Self::Cooked,
+            276 => Self::Cooked2,
+            _ => Self::Other,
+        }
+    }
+
+    fn medium(self) -> Option<Medium> {
+        match self {
+            Self::Ethernet => Some(Medium::Ethernet),
+            Self::Raw | Self::Loopback | Self::Cooked | Self::Cooked2 => Some(Medium::Ip),
+            Self::Other => None,
+        }
+    }
+
+    /// Bytes before the packet, and which way it went if they tell; `None` when it is no IP packet
+    /// though it should be.
+    fn before(self, bytes: &[u8]) -> Option<(usize, Option<Direction>)> {
+        let half = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+        let way = |kind: u16| Some(if kind == 4 { Direction::Out } else { Direction::In });
+        let is_ip = |protocol: Option<u16>| matches!(protocol, Some(0x0800 | 0x86dd));
+        match self {
+            Self::Ethernet | Self::Raw | Self::Other => Some((0, None)),
+            Self::Loopback => {
+                let family = bytes.first_chunk().map(|b| u32::from_be_bytes(*b))?;
+                // AF_INET, and AF_INET6 of Linux, NetBSD, FreeBSD and macOS.
+                let known = [2, 10, 24, 28, 30];
+                (known.contains(&family) || known.contains(&family.swap_bytes()))
+                    .then_some((4, None))
+            }
+            Self::Cooked => is_ip(half(14)).then_some((16, way(half(0)?))),
+            Self::Cooked2 => is_ip(half(0)).then_some((20, way((*bytes.get(10)?).into()))),
+        }
+    }
 }
 
 /// How many units of an interface's time stamps make a second.
@@ -63,7 +122,7 @@ impl Resolution {
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
-    medium: Option<Medium>,
+    link_type: LinkType,
     resolution: Resolution,
     snap_len: usize,
 }
@@ -80,15 +139,6 @@ pub(super) struct Reader<R> {
     data: Range<usize>,
 }
 
-fn medium(link_type: u32) -> Option<Medium> {
-    match link_type & 0xffff {
-        1 => Some(Medium::Ethernet),
-        // Raw IP, of either or one version.
-        12 | 101 | 228 | 229 => Some(Medium::Ip),
-        _ => None,
-    }
-}
-
 impl<R: Read> Reader<R> {
     /// Reads up to the first interface's description.
     pub fn new(input: R) -> Result<Self, ReadError> {
@@ -100,57 +150,85 @@ impl<R: Read> Reader<R> {
             block: Vec::new(),
             data: 0..0,
         };
+        reader.start()?;
+        Ok(reader)
+    }
+
+    /// What is read from.
+    pub fn input(&mut self) -> &mut R {
+        &mut self.input
+    }
+
+    /// Begins anew with an input that is at its start again.
+    pub fn start(&mut self) -> Result<(), ReadError> {
+        (self.is_big, self.is_classic) = (false, false);
+        self.interfaces.clear();
         let mut magic = [0; 4];
-        if !reader.fill(&mut magic)? {
+        if !self.fill(&mut magic)? {
             return Err(ReadError::Damaged("it is empty"));
         }
         let magic = u32::from_le_bytes(magic);
         if magic == SECTION_HEADER {
-            reader.section()?;
-            while reader.interfaces.is_empty() {
-                if reader.next_block()?.is_none() {
+            self.section()?;
+            while self.interfaces.is_empty() {
+                if self.next_block()?.is_none() {
                     return Err(ReadError::Damaged("it describes no interface"));
                 }
             }
-            return Ok(reader);
+            return Ok(());
         }
-        reader.is_classic = true;
-        reader.is_big = matches!(magic.swap_bytes(), CLASSIC_MICROS | CLASSIC_NANOS);
-        let digits = match if reader.is_big { magic.swap_bytes() } else { magic } {
+        self.is_classic = true;
+        self.is_big = matches!(magic.swap_bytes(), CLASSIC_MICROS | CLASSIC_NANOS);
+        let digits = match if self.is_big { magic.swap_bytes() } else { magic } {
             CLASSIC_MICROS => 6,
             CLASSIC_NANOS => 9,
             _ => return Err(ReadError::Damaged("it is neither pcap-ng nor pcap")),
         };
-        if !reader.read_block(20)? {
+        if !self.read_block(20)? {
             return Err(ReadError::Damaged("its header is incomplete"));
         }
         let interface = Interface {
-            medium: medium(reader.word(16)),
+            link_type: LinkType::of(self.word(16)),
             resolution: Resolution::Decimal(digits),
-            snap_len: reader.word(12) as usize,
+            snap_len: self.word(12) as usize,
         };
-        reader.interfaces.push(interface);
-        Ok(reader)
+        self.interfaces.push(interface);
+        Ok(())
     }
 
     /// What the packets of the first interface start with.
     pub fn medium(&self) -> Option<Medium> {
-        self.interfaces.first().and_then(|interface| interface.medium)
+        self.interfaces.first().and_then(|interface| interface.link_type.medium())
     }
 
     /// The next packet; `None` at the end, also when the last one is incomplete, as a writer that
     /// was killed leaves it.
     pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
-        if self.is_classic {
-            return self.next_classic();
-        }
-        loop {
-            match self.next_block()? {
+        let record = loop {
+            let block = match self.is_classic {
+                true => self.next_classic()?.map(Some),
+                false => self.next_block()?,
+            };
+            match block {
                 None => return Ok(None),
-                Some(Some(record)) => return Ok(Some(record)),
+                Some(Some(record)) => break record,
                 Some(None) => {}
             }
+        };
+        Ok(Some(self.uncooked(record)))
+    }
+
+    /// `record` without what stands before the packet; of no medium when that is no IP packet.
+    fn uncooked(&mut self, mut record: Record) -> Record {
+        match record.link_type.before(self.bytes()) {
+            Some((skipped, direction)) if record.original_len >= skipped => {
+                self.data.start += skipped.min(self.data.len());
+                record.original_len -= skipped;
+                record.direction = record.direction.or(direction);
+            }
+            _ => record.medium = None,
         }
+        record
     }
 
     /// The captured bytes of the packet read last.
@@ -164,14 +242,14 @@ impl<R: Read> Reader<R> {
         }
         let [seconds, part, captured, original] =
             std::array::from_fn(|i| self.word(4 * i) as usize);
-        let Interface { medium, resolution, .. } = self.interfaces[0];
+        let Interface { link_type, resolution, .. } = self.interfaces[0];
         let unit = resolution.nanos(1);
         let nanos = (seconds as u64) * 1_000_000_000 + (part as u64).saturating_mul(unit);
         if !self.read_block(captured)? {
             return Ok(None);
         }
         self.data = 0..captured;
-        Ok(Some(Record { nanos, direction: None, original_len: original, medium }))
+        Ok(Some(record(nanos, None, original, link_type)))
     }
 
     /// The next block of pcap-ng: `None` at the end, `Some(None)` when it is no packet.
@@ -237,9 +315,9 @@ impl<R: Read> Reader<R> {
             Some(digits) => Resolution::Decimal(digits.into()),
             None => Resolution::Decimal(6),
         };
-        let medium = medium(self.half(0).into());
+        let link_type = LinkType::of(self.half(0).into());
         let snap_len = self.word(4) as usize;
-        self.interfaces.push(Interface { medium, resolution, snap_len });
+        self.interfaces.push(Interface { link_type, resolution, snap_len });
         Ok(())
     }
 
@@ -259,12 +337,8 @@ impl<R: Read> Reader<R> {
             Some(2) => Some(Direction::Out),
             _ => None,
         };
-        Ok(Record {
-            nanos: interface.resolution.nanos(u64::from(high) << 32 | u64::from(low)),
-            direction,
-            original_len: original as usize,
-            medium: interface.medium,
-        })
+        let nanos = interface.resolution.nanos(u64::from(high) << 32 | u64::from(low));
+        Ok(record(nanos, direction, original as usize, interface.link_type))
     }
 
     /// A packet without a time: that of 1970.
@@ -278,7 +352,7 @@ impl<R: Read> Reader<R> {
         let original_len = self.word(0) as usize;
         let snap_len = if interface.snap_len == 0 { usize::MAX } else { interface.snap_len };
         self.take_data(4, original_len.min(snap_len))?;
-        Ok(Record { nanos: 0, direction: None, original_len, medium: interface.medium })
+        Ok(record(0, None, original_len, interface.link_type))
     }
 
     fn take_data(&mut self, at: usize, len: usize) -> Result<(), ReadError> {
@@ -341,4 +415,13 @@ impl<R: Read> Reader<R> {
             Err(error) => Err(error),
         }
     }
+}
+
+fn record(
+    nanos: u64,
+    direction: Option<Direction>,
+    original_len: usize,
+    link_type: LinkType,
+) -> Record {
+    Record { nanos, direction, original_len, medium: link_type.medium(), link_type }
 }

@@ -51,7 +51,7 @@ fn captured(medium: Medium, snap_bytes: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
 }
 
 fn replay(file: Vec<u8>, config: ReplayConfig) -> Result<Replay<Cursor<Vec<u8>>>, LinkError> {
-    Replay::new(Cursor::new(file), "test".into(), config)
+    Replay::seekable(Cursor::new(file), "test".into(), config)
 }
 
 fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
@@ -132,11 +132,15 @@ fn a_capture_cut_short_ends_and_a_damaged_one_fails() {
 
 /// A pcap file of the older format.
 fn classic(is_big: bool, magic: u32, packets: &[(u32, u32, &[u8])]) -> Vec<u8> {
+    classic_of(1, is_big, magic, packets)
+}
+
+fn classic_of(link: u32, is_big: bool, magic: u32, packets: &[(u32, u32, &[u8])]) -> Vec<u8> {
     let mut file = Vec::new();
     let put = |file: &mut Vec<u8>, value: u32| {
         file.extend_from_slice(&if is_big { value.to_be_bytes() } else { value.to_le_bytes() });
     };
-    for value in [magic, 0x0002_0004, 0, 0, 65_535, 1] {
+    for value in [magic, 0x0002_0004, 0, 0, 65_535, link] {
         put(&mut file, value);
     }
     for (seconds, part, bytes) in packets {
@@ -161,6 +165,101 @@ fn the_older_format_is_read_in_both_orders_and_resolutions() {
             assert_eq!(bytes(&receive(&mut link, Instant::from_nanos(later))[0]), [2; 61]);
         }
     }
+}
+
+#[test]
+fn faster_and_slower_than_recorded() {
+    for (percent, ends_after) in [(100, 20_000), (200, 10_000), (1_000, 2_000), (50, 40_000)] {
+        let (file, _) = captured(Medium::Ethernet, 262_144);
+        let config = ReplayConfig { pace: Pace::Scaled { percent }, ..ReplayConfig::default() };
+        let mut link = replay(file, config).unwrap();
+        let start = Instant::from_millis(5);
+        let mut now = start;
+        while let Some(due) = link.next_deadline() {
+            now = now.max(due);
+            assert_eq!(receive(&mut link, now).len(), 1);
+        }
+        assert_eq!(now, start + Duration::from_micros(ends_after));
+    }
+    let (file, _) = captured(Medium::Ethernet, 262_144);
+    let never = ReplayConfig { pace: Pace::Scaled { percent: 0 }, ..ReplayConfig::default() };
+    assert!(replay(file, never).is_err());
+}
+
+#[test]
+fn again_and_again_each_round_with_its_timing() {
+    let (file, expected) = captured(Medium::Ethernet, 262_144);
+    let config = ReplayConfig { rounds: Some(3), ..ReplayConfig::default() };
+    let mut link = replay(file.clone(), config).unwrap();
+    let start = Instant::from_millis(1);
+    let (mut now, mut got) = (start, Vec::new());
+    while let Some(due) = link.next_deadline() {
+        now = now.max(due);
+        got.extend(receive(&mut link, now).iter().map(|packet| (now, bytes(packet))));
+    }
+    // The last packet of a round is 20 ms after the first, and the next round's first comes with it.
+    let at = |i: usize| start + Duration::from_millis(20 * (i / 3) as u64 + 10 * (i % 3) as u64);
+    let all: Vec<_> = (0..9).map(|i| (at(i), expected[i % 3].clone())).collect();
+    assert_eq!(got, all);
+    assert!(link.is_finished());
+    assert_eq!(link.stats().rx_packets, 9);
+    assert_eq!(link.passed_over(), 3, "one went the other way, each round");
+
+    let endless = ReplayConfig { rounds: None, pace: Pace::Fast, ..config };
+    let mut link = replay(file.clone(), endless).unwrap();
+    assert_eq!(receive(&mut link, now).len(), millstream_packet::BATCH_LIMIT);
+    assert!(!link.is_finished());
+    let nothing = ReplayConfig { direction: Some(Direction::In), ..endless };
+    let (only_out, _) = captured(Medium::Ethernet, 10);
+    assert!(replay(only_out, nothing).unwrap().is_finished(), "no packet, no second round");
+    assert!(Replay::new(Cursor::new(file), "pipe".into(), config).is_err());
+}
+
+#[test]
+fn what_stands_before_an_ip_packet_is_taken_off() {
+    let shape = Shape { medium: Medium::Ip, ..Shape::new(false, false, vec![7; 40]) };
+    let packet = bytes(&shape.build(&pool()));
+    let cooked = |kind: u8, protocol: [u8; 2]| {
+        let mut head = vec![0, kind, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0];
+        head.extend(protocol);
+        head
+    };
+    let cooked2 = |kind: u8, protocol: [u8; 2]| {
+        let mut head = vec![protocol[0], protocol[1], 0, 0, 0, 0, 0, 2, 0, 1, kind, 6];
+        head.resize(20, 0);
+        head
+    };
+    // The link type, what stands before a packet, and before one that is not for us.
+    let cases = [
+        (101, vec![], None),
+        (0, vec![2, 0, 0, 0], Some(vec![7, 0, 0, 0])),
+        (108, vec![0, 0, 0, 2], Some(vec![0, 0, 0, 7])),
+        (113, cooked(0, [8, 0]), Some(cooked(4, [8, 0]))),
+        (113, cooked(0, [8, 0]), Some(cooked(0, [8, 6]))),
+        (276, cooked2(0, [8, 0]), Some(cooked2(4, [8, 0]))),
+        (276, cooked2(0, [8, 0]), Some(vec![8, 0])),
+    ];
+    for (link, head, other) in cases {
+        for is_big in [false, true] {
+            let whole = [&head[..], &packet].concat();
+            let others: Vec<u8> =
+                other.iter().flat_map(|other| [&other[..], &packet].concat()).collect();
+            let other =
+                if other.as_ref().is_some_and(|o| o.len() == 2) { &others[..2] } else { &others };
+            let mut packets: Vec<(u32, u32, &[u8])> = vec![(1, 0, &whole), (1, 0, &whole)];
+            if !other.is_empty() {
+                packets.insert(1, (1, 0, other));
+            }
+            let file = classic_of(link, is_big, 0xa1b2_c3d4, &packets);
+            let mut link = replay(file, ReplayConfig::default()).unwrap();
+            assert_eq!(link.capabilities().medium, Medium::Ip);
+            let got = receive(&mut link, Instant::ZERO);
+            assert_eq!(got.iter().map(bytes).collect::<Vec<_>>(), [&packet[..], &packet[..]]);
+            assert_eq!(link.passed_over(), packets.len() as u64 - 2);
+        }
+    }
+    let file = classic_of(105, false, 0xa1b2_c3d4, &[]);
+    assert!(replay(file, ReplayConfig::default()).is_err(), "wireless");
 }
 
 #[test]
