@@ -31,6 +31,9 @@ pub enum Command {
     /// Join two TAP devices by a path with delay, loss, a rate limit and other faults
     #[command(after_long_help = crate::impair::HELP)]
     Impair(Box<crate::impair::Impair>),
+    /// Send what a capture holds (pcap or pcap-ng), with its timing
+    #[command(after_long_help = crate::replay::HELP)]
+    Replay(crate::replay::Arguments),
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]
     Worker {

@@ -1,5 +1,5 @@
 //! The `millstream` command: runs experiments of the laboratory, lists and
-//! shows what was kept, writes reports, and makes paths bad on purpose.
+//! shows what was kept, writes reports, makes paths bad on purpose, and replays captures.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,7 @@ mod arguments;
 mod impair;
 mod kept;
 mod progress;
+mod replay;
 mod run;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),
         Command::Impair(impair) => impair::impair(&impair),
+        Command::Replay(replay) => replay::replay(&replay),
     };
     match done {
         Ok(code) => code,

@@ -36,24 +36,6 @@ pub struct EndConfig {
 }
 
 impl EndConfig {
-    /// The path of the namespace.
-    fn namespace(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(name) = &self.netns else { return Ok(None) };
-        let path = if name.contains('/') {
-            PathBuf::from(name)
-        } else {
-            Path::new("/run/netns").join(name)
-        };
-        if path.exists() {
-            return Ok(Some(path));
-        }
-        Err(Error::Refused(format!(
-            "no network namespace '{name}' ({}); make it with `ip netns add`, or give a path such \
-             as /proc/PID/ns/net",
-            path.display()
-        )))
-    }
-
     /// What is wrong with the name, when something is.
     fn check(&self) -> Result<(), Error> {
         let name = &self.name;
@@ -75,7 +57,7 @@ impl EndConfig {
     /// A name or namespace that cannot be, or what the system refused, with what is needed.
     pub fn open(&self, mtu: usize, offload: bool) -> Result<(Tap, KernelDrops), Error> {
         self.check()?;
-        let netns = self.namespace()?;
+        let netns = self.netns.as_deref().map(namespace).transpose()?;
         let config = TapConfig {
             name: Some(self.name.clone()),
             netns: netns.clone(),
@@ -104,6 +86,23 @@ impl EndConfig {
         };
         Error::Refused(format!("cannot make '{}': {error}{hint}", self.name))
     }
+}
+
+/// The path of a namespace: a name in /run/netns, or a path.
+///
+/// # Errors
+/// When there is none.
+pub fn namespace(name: &str) -> Result<PathBuf, Error> {
+    let path =
+        if name.contains('/') { PathBuf::from(name) } else { Path::new("/run/netns").join(name) };
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Error::Refused(format!(
+        "no network namespace '{name}' ({}); make it with `ip netns add`, or give a path such as \
+         /proc/PID/ns/net",
+        path.display()
+    )))
 }
 
 /// What the kernel dropped at a device.

@@ -66,6 +66,9 @@ impl Default for ReplayConfig {
     }
 }
 
+/// How an input goes back to its start.
+type Rewind<R> = fn(&mut BufReader<R>) -> io::Result<()>;
+
 /// A capture as a link.
 ///
 /// Reading is buffered but blocks: a capture on a slow disk slows the engine. Packets that were
@@ -83,7 +86,7 @@ pub struct Replay<R> {
     /// Why there is no more.
     error: Option<String>,
     /// Goes back to the input's start, where that is possible.
-    rewind: Option<fn(&mut BufReader<R>) -> io::Result<()>>,
+    rewind: Option<Rewind<R>>,
     /// Rounds begun, and whether the last has had a packet so far.
     begun: u64,
     is_fruitful: bool,
@@ -132,7 +135,7 @@ impl<R: Read> Replay<R> {
         input: R,
         name: String,
         config: ReplayConfig,
-        rewind: Option<fn(&mut BufReader<R>) -> io::Result<()>>,
+        rewind: Option<Rewind<R>>,
     ) -> Result<Self, LinkError> {
         if config.pace == (Pace::Scaled { percent: 0 }) {
             return Err(LinkError::Invalid("a replay at no speed never begins".into()));

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream::link::{
-    FlowMatch, Link, LinkError, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig, Xdp, XdpConfig,
+    FlowMatch, Link, LinkError, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig, Trace,
+    TraceConfig, Xdp, XdpConfig,
 };
 use millstream::local::Stack;
 use millstream::packet::{Pool, PoolConfig};
@@ -19,10 +20,11 @@ use millstream::{Engine, EngineConfig, Waker};
 /// The options common to all examples.
 pub const OPTIONS: &str = "--address IP/LEN... [--tap NAME | --packet INTERFACE | --xdp INTERFACE] \
                            [--engines N] [--gateway IP]... [--host-address IP/LEN]... [--netns PATH] [--mtu BYTES] \
-                           [--no-offload] [--busy-poll-us N] [--stats]\n\
+                           [--no-offload] [--busy-poll-us N] [--capture FILE] [--stats]\n\
                            --tap makes a device of this name, or a fresh one when none is named. --packet and --xdp \
                            share an interface that exists with the kernel, which must not have the addresses.\n\
-                           --engines N serves the device's flows by N engines, each in a thread of its own.";
+                           --engines N serves the device's flows by N engines, each in a thread of its own.\n\
+                           --capture FILE writes what passes as pcap-ng (FILE, FILE.1 ... of several engines).";
 
 /// Frames of the pool for AF_XDP, whose memory is one piece that does not grow.
 const XDP_FRAMES: usize = 65_536;
@@ -52,6 +54,7 @@ pub struct Options {
     mtu: Option<usize>,
     no_offload: bool,
     busy_poll_us: Option<u64>,
+    capture: Option<PathBuf>,
     /// Print counters every second.
     pub stats: bool,
 }
@@ -79,6 +82,7 @@ impl Options {
                 "--netns" => options.netns = Some(value().into()),
                 "--mtu" => options.mtu = Some(parsed(&option, &value())),
                 "--busy-poll-us" => options.busy_poll_us = Some(parsed(&option, &value())),
+                "--capture" => options.capture = Some(value().into()),
                 "--no-offload" => options.no_offload = true,
                 "--stats" => options.stats = true,
                 "--help" | "-h" => {
@@ -156,9 +160,28 @@ impl Options {
         }
     }
 
+    /// The link with what passes it written to a file, if that is asked for.
+    fn captured(&self, link: AnyLink, config: &EngineConfig) -> AnyLink {
+        let Some(file) = &self.capture else { return link };
+        let mut name = file.clone().into_os_string();
+        if let index @ 1.. = link.share().index() {
+            name.push(format!(".{index}"));
+        }
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let epoch_ns =
+            since_1970.map_or(0, |since| since.as_nanos() as u64) - config.clock.now().as_nanos();
+        let trace = TraceConfig { epoch_ns, ..TraceConfig::default() };
+        let file = std::fs::File::create(&name).map(std::io::BufWriter::new);
+        match file.and_then(|file| Trace::new(link, file, trace)) {
+            Ok(link) => boxed(link),
+            Err(error) => fail(&format!("--capture {}: {error}", name.display())),
+        }
+    }
+
     /// An engine on a link.
     fn engine_on(&self, link: AnyLink, pool: &Pool) -> Engine {
         let mut config = EngineConfig::new(pool.clone());
+        let link = self.captured(link, &config);
         if let Some(us) = self.busy_poll_us {
             config.busy_poll = Duration::from_micros(us);
         }

@@ -1,0 +1,372 @@
+//! `millstream replay`: a capture goes out of an interface, or into the kernel through a device.
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use millstream::clock::Clock;
+use millstream::link::offload::{OffloadError, SegmentChecksum, Segmenter};
+use millstream::link::sys::{PollEntry, poll};
+use millstream::link::{
+    Direction, DropCause, Link, LinkError, Medium, NapiMode, Pace, RawConfig, RawLink, Replay,
+    ReplayConfig, Tap, TapConfig, TapKind,
+};
+use millstream::packet::{Instant, PacketBatch, Pool, PoolConfig};
+use millstream::wire::ethernet::MacAddr;
+use millstream_lab::error::Error;
+use millstream_lab::impair;
+use millstream_lab::privilege::give_up_root;
+use millstream_lab::runner::Interrupt;
+
+use crate::kept::out;
+
+/// Longest sleep, so that an interrupt between two looks is noticed.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The capture: pcap (micro- or nanoseconds, either byte order) or pcap-ng
+    pub file: PathBuf,
+    /// Send out of this interface, which must be up
+    #[arg(long, value_name = "NAME", required_unless_present = "tap")]
+    pub interface: Option<String>,
+    /// Make a device of this name instead: the kernel receives the packets. A capture without Ethernet headers
+    /// goes into a TUN device
+    #[arg(long, value_name = "NAME", conflicts_with = "interface")]
+    pub tap: Option<String>,
+    /// Address of that device; may be given several times
+    #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix, requires = "tap")]
+    pub address: Vec<(IpAddr, u8)>,
+    /// Where the interface is, or the device is made: a name of `ip netns`, or a path [default: this one]
+    #[arg(long, value_name = "NETNS")]
+    pub netns: Option<String>,
+    /// So many times as fast as it was captured, 0.01 to 1000000
+    #[arg(long, value_name = "FACTOR", value_parser = percent, conflicts_with = "fast")]
+    pub speed: Option<u32>,
+    /// As fast as the device takes them
+    #[arg(long)]
+    pub fast: bool,
+    /// So many times over; 0 goes on until Ctrl-C
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub rounds: u64,
+    /// Only what went this way, where the capture tells
+    #[arg(long, value_enum, default_value_t = Ways::Both)]
+    pub direction: Ways,
+    /// Write this Ethernet destination into every packet; 'device' is that of the --tap
+    #[arg(long, value_name = "MAC", value_parser = destination)]
+    pub to_mac: Option<Destination>,
+    /// Largest IP packet of a --tap, in bytes, and for both: TCP packets beyond it are cut
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..))]
+    pub mtu: u16,
+    /// Stop after so long
+    #[arg(long, value_name = "TIME", value_parser = impair::duration)]
+    pub duration: Option<Duration>,
+}
+
+/// Which packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ways {
+    /// Those received where it was captured.
+    In,
+    /// Those sent.
+    Out,
+    /// All.
+    Both,
+}
+
+/// A destination to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The kernel's side of the device.
+    Device,
+    /// This one.
+    Mac(MacAddr),
+}
+
+/// Examples, for `replay --help`.
+pub const HELP: &str = "\
+Packets leave as far apart as they were captured; what was captured in part is left out and counted.
+Checksums go as they were captured.
+
+Examples:
+  millstream replay in.pcap --interface eth0 --speed 2
+  millstream replay in.pcapng --tap ms0 --address 10.0.0.1/24 --to-mac device --direction in
+  millstream replay in.pcap --interface eth0 --fast --rounds 100";
+
+/// A factor such as 0.5 as percent.
+fn percent(text: &str) -> Result<u32, String> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (0.01..=1e6).contains(factor));
+    // At most 10^8.
+    factor
+        .map(|factor| (factor * 100.0).round() as u32)
+        .ok_or_else(|| format!("'{text}' is not a factor from 0.01 to 1000000; write 2 or 0.5"))
+}
+
+fn destination(text: &str) -> Result<Destination, String> {
+    if text == "device" {
+        return Ok(Destination::Device);
+    }
+    let mac = text.parse().map(Destination::Mac);
+    mac.map_err(|_| format!("'{text}' is not a link address; write 02:00:00:00:00:01, or device"))
+}
+
+impl Arguments {
+    fn config(&self) -> ReplayConfig {
+        let pace = match (self.fast, self.speed) {
+            (true, _) => Pace::Fast,
+            (false, Some(percent)) => Pace::Scaled { percent },
+            (false, None) => Pace::Recorded,
+        };
+        let direction = match self.direction {
+            Ways::In => Some(Direction::In),
+            Ways::Out => Some(Direction::Out),
+            Ways::Both => None,
+        };
+        let rounds = (self.rounds > 0).then_some(self.rounds);
+        let mtu = self.mtu.into();
+        ReplayConfig { pace, direction, rounds, mtu, ..ReplayConfig::default() }
+    }
+
+    /// Where the packets go.
+    fn open(&self, medium: Medium) -> Result<Box<dyn Link>, Error> {
+        let netns = self.netns.as_deref().map(impair::namespace).transpose()?;
+        let refused = |name: &str, error: &LinkError| {
+            let hint = if error.is_not_permitted() {
+                "; is there such an interface, and are you root (CAP_NET_RAW, CAP_NET_ADMIN)?"
+            } else {
+                ""
+            };
+            Error::Refused(format!("cannot send on '{name}': {error}{hint}"))
+        };
+        match (&self.interface, &self.tap) {
+            (Some(interface), _) => {
+                if medium == Medium::Ip {
+                    let file = self.file.display();
+                    let what = "has no Ethernet headers; send it into a device: --tap NAME";
+                    return Err(Error::Refused(format!("{file} {what}")));
+                }
+                let config =
+                    RawConfig { interface: interface.clone(), netns, ..Default::default() };
+                let link = RawLink::open(&config).map_err(|error| refused(interface, &error))?;
+                Ok(Box::new(link))
+            }
+            (None, name) => {
+                let config = TapConfig {
+                    name: name.clone(),
+                    kind: if medium == Medium::Ip { TapKind::Tun } else { TapKind::Tap },
+                    // Each packet arrives as it was captured, when it is sent.
+                    offload: false,
+                    napi: NapiMode::Off,
+                    netns,
+                    mtu: self.mtu.into(),
+                    host_addresses: self.address.clone(),
+                    ..TapConfig::default()
+                };
+                let name = name.as_deref().unwrap_or_default();
+                let link = Tap::open(&config).map_err(|error| refused(name, &error))?;
+                link.notes().iter().for_each(|note| eprintln!("note: {note}"));
+                Ok(Box::new(link))
+            }
+        }
+    }
+
+    /// The destination to write, if any.
+    fn destination(&self, link: &dyn Link) -> Result<Option<MacAddr>, Error> {
+        if link.capabilities().medium == Medium::Ip {
+            return match self.to_mac {
+                None => Ok(None),
+                Some(_) => Err(Error::Refused(
+                    "--to-mac: the capture has no Ethernet headers to write it into".to_owned(),
+                )),
+            };
+        }
+        match self.to_mac {
+            None => Ok(None),
+            Some(Destination::Mac(mac)) => Ok(Some(mac)),
+            Some(Destination::Device) if self.tap.is_some() => {
+                let MacAddr(mut bytes) = link.capabilities().mac;
+                // The two sides of a device differ in the last bit.
+                bytes[5] ^= 1;
+                Ok(Some(MacAddr(bytes)))
+            }
+            Some(Destination::Device) => {
+                Err(Error::Refused("--to-mac device goes with --tap".to_owned()))
+            }
+        }
+    }
+}
+
+/// Opens both sides and sends until the end.
+pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let interrupt = Interrupt::from_signals()?;
+    let replay = Replay::open(&arguments.file, arguments.config())
+        .map_err(|error| Error::Refused(error.to_string()))?;
+    let medium = replay.capabilities().medium;
+    let link = arguments.open(medium)?;
+    let to = arguments.destination(&*link)?;
+    give_up_root();
+    let pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::default() })
+        .map_err(|error| Error::Refused(format!("no memory for packets: {error}")))?;
+    out(&format!("replaying {} on {}\n", arguments.file.display(), link.name()))?;
+    let (read, waiting) = (PacketBatch::new(), PacketBatch::new());
+    let mut player = Player { replay, link, pool, to, read, cutting: None, waiting };
+    let took = player.until(arguments.duration, &interrupt)?;
+    out(&player.summary(&arguments.file, took))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A capture on its way out.
+struct Player {
+    replay: Replay<std::fs::File>,
+    link: Box<dyn Link>,
+    pool: Pool,
+    to: Option<MacAddr>,
+    /// What is due, as it was captured.
+    read: PacketBatch,
+    /// A super-segment of it, to be sent as the segments that went over the wire.
+    cutting: Option<Segmenter>,
+    /// What is ready to be sent.
+    waiting: PacketBatch,
+}
+
+impl Player {
+    /// Sends until the end of the capture, the interrupt, or `most` has passed; returns how long it took.
+    fn until(&mut self, most: Option<Duration>, interrupt: &Interrupt) -> Result<Duration, Error> {
+        let wake = interrupt.waker()?;
+        let clock = Clock::new();
+        let begin = clock.now();
+        loop {
+            let now = clock.now();
+            let passed = now.saturating_duration_since(begin);
+            let over = interrupt.is_raised() || most.is_some_and(|most| passed >= most);
+            self.turn(now)?;
+            if over || self.replay.is_finished() && !self.is_pending() {
+                return Ok(clock.now().saturating_duration_since(begin));
+            }
+            let left = most.map_or(LONGEST_SLEEP, |most| most.saturating_sub(passed));
+            self.sleep(clock.now(), left.min(LONGEST_SLEEP), wake.as_raw_fd())?;
+        }
+    }
+
+    /// Something is due and not sent.
+    fn is_pending(&self) -> bool {
+        !self.read.is_empty() || self.cutting.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Sleeps until the next packet is due, the device has room, or `most` has passed.
+    fn sleep(&self, now: Instant, most: Duration, wake: RawFd) -> Result<(), Error> {
+        let mut entries = vec![PollEntry::readable(wake)];
+        let sleep = match self.replay.next_deadline() {
+            _ if self.is_pending() => {
+                let room = self.link.wait_fd();
+                entries.extend(room.map(|fd| PollEntry { fd, wants_write: true, ready: false }));
+                most
+            }
+            Some(due) => due.saturating_duration_since(now).min(most),
+            None => most,
+        };
+        if sleep.is_zero() {
+            return Ok(());
+        }
+        poll(&mut entries, Some(sleep)).map(drop).map_err(Error::host("wait for the next packet"))
+    }
+
+    /// Sends what is due, as far as the device takes it.
+    fn turn(&mut self, now: Instant) -> Result<(), Error> {
+        let broken = |error: LinkError| Error::Worker(error.to_string());
+        if !self.is_pending() {
+            self.replay.receive(now, &self.pool, &mut self.read).map_err(broken)?;
+        }
+        loop {
+            self.prepare();
+            let Self { link, pool, waiting, .. } = self;
+            if waiting.is_empty() || link.transmit(now, pool, waiting).map_err(broken)? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves what was read to what waits, while there is room: cut, and with its new destination.
+    fn prepare(&mut self) {
+        let Self { replay, pool, to, read, cutting, waiting, .. } = self;
+        while !waiting.is_full() {
+            match cutting.as_mut().map(|cutting| cutting.next(pool)) {
+                Some(Ok(Some(segment))) => {
+                    let _ = waiting.push(segment);
+                    continue;
+                }
+                Some(Err(OffloadError::Exhausted)) => return,
+                Some(Ok(None) | Err(OffloadError::Malformed)) | None => *cutting = None,
+            }
+            let Some(mut packet) = read.pop() else { return };
+            if let Some(MacAddr(to)) = to
+                && let Ok(head) = packet.make_head_mut(pool)
+                && let Some(place) = head.get_mut(..to.len())
+            {
+                place.copy_from_slice(to);
+            }
+            if packet.meta().segmentation.is_none() {
+                let _ = waiting.push(packet);
+                continue;
+            }
+            let medium = replay.capabilities().medium;
+            match Segmenter::new(packet, medium, SegmentChecksum::Complete) {
+                Ok(segments) => *cutting = Some(segments),
+                // Too long for the device, which counts it.
+                Err(whole) => drop(waiting.push(whole)),
+            }
+        }
+    }
+
+    /// What went, what did not, and why.
+    fn summary(&self, file: &Path, took: Duration) -> String {
+        let (sent, read) = (self.link.stats(), self.replay.stats());
+        let seconds = took.as_secs_f64();
+        let rate = |count: u64| count as f64 / seconds.max(1e-9);
+        let mut text = format!(
+            "{}: {} packets, {} bytes in {seconds:.3} s ({:.0} packet/s, {:.3} Mbit/s)\n",
+            file.display(),
+            sent.tx_packets,
+            sent.tx_bytes,
+            rate(sent.tx_packets),
+            rate(sent.tx_bytes) * 8.0 / 1e6
+        );
+        let cut = read.rx_super_segments;
+        for (count, what) in [
+            (self.replay.passed_over(), "of the other direction or another kind passed over"),
+            (cut, "super-segments sent as their segments"),
+        ] {
+            if count > 0 {
+                text.push_str(&format!("  {count} {what}\n"));
+            }
+        }
+        for (stats, place) in [(&read, "in the capture"), (&sent, "by the device")] {
+            for cause in DropCause::ALL.iter().filter(|cause| stats.dropped(**cause) > 0) {
+                let count = stats.dropped(*cause);
+                text.push_str(&format!("  {count} dropped {place}: {}\n", cause.name()));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_and_destinations() {
+        assert_eq!((percent("2"), percent("0.5"), percent("0.01")), (Ok(200), Ok(50), Ok(1)));
+        for wrong in ["0", "-1", "fast", "0.001", "NaN", "1e9"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+        let mac = MacAddr([2, 0, 0, 0, 0, 0x1f]);
+        assert_eq!(destination("02:00:00:00:00:1f"), Ok(Destination::Mac(mac)));
+        assert_eq!(destination("device"), Ok(Destination::Device));
+        assert!(destination("kernel").is_err());
+    }
+}
