@@ -9,7 +9,13 @@ use crate::limits::{RECEIVE_HEADROOM_BYTES, SPARE_FRAMES, WRITE_SLICES};
 const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// Bytes a received packet finds in each spare frame.
-const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
+pub(crate) const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
+
+/// Packets in a row that fitted one frame, before large ones are not expected any more.
+const SMALL_RUN: u32 = 32;
+
+/// Frames that make a list long: the kernel keeps up to eight slices on its stack.
+const LONG_LIST: usize = 6;
 
 /// Empty frames that wait for the next read, with the list of their memory.
 ///
@@ -19,7 +25,9 @@ const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
 ///                                     and goes back to the left when it reaches the end
 /// ```
 ///
-/// A small packet takes one frame out and puts one in, however many wait for a large one.
+/// A small packet takes one frame out and puts one in, however many wait for a large one. While all
+/// packets are small, the kernel is given the first frame and one piece of memory for all the rest,
+/// since it looks through the whole list in every call; a large packet among them is copied from there.
 pub(crate) struct SpareFrames {
     frames: [Option<Packet>; 2 * SPARE_FRAMES],
     iov: [libc::iovec; 2 * SPARE_FRAMES + 1],
@@ -28,10 +36,17 @@ pub(crate) struct SpareFrames {
     first: usize,
     count: usize,
     wanted: usize,
+    /// Header, first frame, rest.
+    brief: [libc::iovec; 3],
+    /// What a packet has beyond its first frame, when the brief list was used.
+    rest: Box<[u8]>,
+    /// Packets in a row that fitted one frame.
+    small: u32,
 }
 
-// SAFETY: the pointers in `iov` and `around` lead only into the frames owned by `frames` (and, during a call, to
-// the caller's header and memory); a `Packet` is `Send` and its memory does not move.
+// SAFETY: the pointers in `iov`, `brief` and `around` lead only into the frames owned by `frames`, into
+// `rest` (and, during a call, to the caller's header and memory); a `Packet` is `Send` and its memory does
+// not move, nor does that of `rest`.
 unsafe impl Send for SpareFrames {}
 
 impl SpareFrames {
@@ -50,7 +65,14 @@ impl SpareFrames {
             first: 0,
             count: 0,
             wanted,
+            brief: [NOTHING; 3],
+            rest: vec![0; (wanted - 1) * FRAME_ROOM_BYTES].into_boxed_slice(),
+            small: 0,
         }
+    }
+
+    fn is_brief(&self) -> bool {
+        self.small >= SMALL_RUN && self.wanted > LONG_LIST
     }
 
     /// Bytes of packet that fit when all frames are there.
@@ -78,6 +100,13 @@ impl SpareFrames {
     /// The list to read into: `header` first unless it is empty, then the frames. Valid until the
     /// next call here and while `header` is.
     pub fn slices(&mut self, header: &mut [u8]) -> &[libc::iovec] {
+        if self.is_brief() {
+            let rest = &mut self.rest;
+            let rest = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+            let head = libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() };
+            self.brief = [head, self.iov[self.first + 1], rest];
+            return &self.brief[usize::from(header.is_empty())..];
+        }
         let end = self.first + 1 + self.count;
         if header.is_empty() {
             return &self.iov[self.first + 1..end];
@@ -89,12 +118,21 @@ impl SpareFrames {
 
     /// Takes the `len` bytes just read, which must fit the frames, as a packet.
     pub fn take(&mut self, len: usize) -> Option<Packet> {
-        let mut packet = self.take_frame(len.min(FRAME_ROOM_BYTES))?;
-        let mut left = len.saturating_sub(FRAME_ROOM_BYTES);
-        while left > 0 {
-            let n = left.min(FRAME_ROOM_BYTES);
-            packet.concat(self.take_frame(n)?);
-            left -= n;
+        self.take_read(len, self.is_brief())
+    }
+
+    /// As [`take`](Self::take), after a read by the brief list or not.
+    fn take_read(&mut self, len: usize, was_brief: bool) -> Option<Packet> {
+        let mut packet = self.take_frame(len.min(FRAME_ROOM_BYTES), None)?;
+        let left = len.saturating_sub(FRAME_ROOM_BYTES);
+        if left == 0 {
+            self.small = self.small.saturating_add(1);
+            return Some(packet);
+        }
+        self.small = 0;
+        for at in (0..left).step_by(FRAME_ROOM_BYTES) {
+            let n = (left - at).min(FRAME_ROOM_BYTES);
+            packet.concat(self.take_frame(n, was_brief.then_some(at))?);
         }
         Some(packet)
     }
@@ -134,19 +172,24 @@ impl SpareFrames {
         let in_head = len.min(head_len);
         let bytes = (len - in_head).min(memory);
         let beyond = len - in_head - bytes;
-        let head = self.take_frame(in_head)?;
-        let rest = if beyond > 0 { Some(self.take(beyond)?) } else { None };
+        self.small = 0;
+        let head = self.take_frame(in_head, None)?;
+        let rest = if beyond > 0 { Some(self.take_read(beyond, false)?) } else { None };
         Some(Placed { head, bytes, rest })
     }
 
-    fn take_frame(&mut self, len: usize) -> Option<Packet> {
+    /// The next frame with `len` bytes: those that were read into it, or those at `rest`.
+    fn take_frame(&mut self, len: usize, rest: Option<usize>) -> Option<Packet> {
         if self.count == 0 {
             return None;
         }
         let mut frame = self.frames[self.first].take()?;
         self.first += 1;
         self.count -= 1;
-        frame.append(len)?;
+        let room = frame.append(len)?;
+        if let Some(at) = rest {
+            room.copy_from_slice(self.rest.get(at..at + len)?);
+        }
         Some(frame)
     }
 
@@ -166,26 +209,38 @@ impl SpareFrames {
 /// after as many packets as last time: under a steady trickle the answer leaves before that read
 /// is made, and under load the number doubles until a batch is full.
 #[derive(Debug)]
-pub(crate) struct Expectation(usize);
+pub(crate) struct Expectation {
+    limit: usize,
+    /// Packets of the last batch, when nobody knows yet whether there were more.
+    open: Option<usize>,
+}
 
 impl Expectation {
     pub fn new() -> Self {
-        Self(1)
+        Self { limit: 1, open: None }
     }
 
     /// Packets to read before stopping, at least one.
     pub fn limit(&self) -> usize {
-        self.0
+        self.limit
     }
 
     /// `found` packets were read; `ended` when there were no more.
     pub fn learn(&mut self, found: usize, ended: bool) {
+        self.open = (!ended).then_some(found);
         let next = match (found, ended) {
-            (_, false) => self.0 * 2,
-            (0, true) => self.0 / 2,
+            (_, false) => self.limit * 2,
+            (0, true) => self.limit / 2,
             (found, true) => found,
         };
-        self.0 = next.clamp(1, BATCH_LIMIT);
+        self.limit = next.clamp(1, BATCH_LIMIT);
+    }
+
+    /// Whoever reads sleeps now until there is something: the last batch was all there was.
+    pub fn sleep(&mut self) {
+        if let Some(found) = self.open.take() {
+            self.learn(found, true);
+        }
     }
 }
 
@@ -297,6 +352,44 @@ mod tests {
     }
 
     #[test]
+    fn after_small_packets_the_list_is_short_and_a_large_one_still_comes_whole() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let mut spares = SpareFrames::new(65_553);
+        let mut header = [0; 10];
+        let mut lists = Vec::new();
+        for round in 0..200_usize {
+            let len = if round % 50 == 49 { 65_553 - round } else { 60 + round };
+            let bytes: Vec<u8> = (0..len + 10).map(|i| (i * 7 + round) as u8).collect();
+            assert!(spares.fill(&pool));
+            let slices = spares.slices(&mut header);
+            lists.push(slices.len());
+            assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+            fill_memory(slices, &bytes);
+            let packet = spares.take(len).unwrap();
+            let mut copy = vec![0; len];
+            packet.copy_to(0, &mut copy);
+            assert!(packet.len() == len && header == bytes[..10] && copy == bytes[10..]);
+        }
+        for round in lists.chunks(50) {
+            assert!(round[..32].iter().all(|&slices| slices > 30), "{round:?}");
+            assert!(round[32..].iter().all(|&slices| slices == 3), "{round:?}");
+        }
+        // What a caller's memory does not hold is in the frames, however the list was before.
+        for _ in 0..=SMALL_RUN {
+            assert!(spares.fill(&pool));
+            spares.take(60).unwrap();
+        }
+        let mut memory = vec![0; 2048];
+        let bytes: Vec<u8> = (0..10_010_usize).map(|i| (i % 251) as u8).collect();
+        assert!(spares.fill(&pool));
+        fill_memory(spares.slices_around(&mut header, 66, &mut memory).unwrap(), &bytes);
+        let rest = spares.take_around(10_000, 66, 2048).unwrap().rest.unwrap();
+        let mut copy = vec![0; rest.len()];
+        rest.copy_to(0, &mut copy);
+        assert_eq!(copy, bytes[10 + 66 + 2048..]);
+    }
+
+    #[test]
     fn a_trickle_costs_no_vain_read_before_the_answer_and_load_fills_batches() {
         let mut expectation = Expectation::new();
         for _ in 0..10 {
@@ -310,6 +403,19 @@ mod tests {
         assert_eq!(expectation.limit(), BATCH_LIMIT);
         expectation.learn(10, true);
         assert_eq!(expectation.limit(), 10);
+    }
+
+    #[test]
+    fn sleeping_without_a_vain_read_says_that_the_batch_was_all() {
+        let mut expectation = Expectation::new();
+        for _ in 0..10 {
+            assert_eq!(expectation.limit(), 1);
+            expectation.learn(1, false);
+            expectation.sleep();
+            expectation.sleep();
+        }
+        expectation.learn(1, false);
+        assert_eq!(expectation.limit(), 2);
     }
 
     #[test]

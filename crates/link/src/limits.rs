@@ -45,6 +45,9 @@ pub const FAULT_QUEUE_PACKETS: usize = 16_384;
 /// Most frames that one call writes through io_uring.
 pub const RING_WRITES: usize = 64;
 
+/// Most frames that one call reads through io_uring.
+pub const RING_READS: usize = 64;
+
 /// How often an opened TAP looks for each packet of its self-check.
 pub const PROBE_ATTEMPTS: usize = 50;
 

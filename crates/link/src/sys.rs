@@ -12,6 +12,13 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Processors of the machine that are switched on, whatever this thread is bound to; at least one.
+pub(crate) fn online_cpus() -> usize {
+    // SAFETY: sysconf takes no pointers.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).unwrap_or(1).max(1)
+}
+
 /// As `write`, by the system call itself: the C library's function first looks, in a process of
 /// several threads, whether the thread is to be cancelled.
 pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {

@@ -10,7 +10,9 @@ mod netlink;
 mod veth;
 
 pub use namespace::{Namespace, run_in};
-pub use napi::set_napi;
+pub use napi::NapiControl;
+#[cfg(test)]
+pub(crate) use napi::setting as napi_setting;
 pub use veth::{add_veth, set_transmit_checksum};
 
 use std::ffi::CString;

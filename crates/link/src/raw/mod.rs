@@ -460,6 +460,7 @@ impl Link for RawLink {
     }
 
     fn prepare_sleep(&mut self) -> bool {
+        self.expected.sleep();
         self.ring.as_mut().is_none_or(|ring| ring.peek().is_none())
     }
 

@@ -3,10 +3,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use super::polling::Polling;
 use super::send::Takes;
 use super::{Napi, TapConfig, TapKind};
 use crate::LinkError;
-use crate::netdev::{self, interface_request};
+use crate::netdev::{self, NapiControl, interface_request};
 use crate::sys::check;
 use crate::vnet::HEADER_BYTES;
 
@@ -118,12 +119,16 @@ impl Device {
         Ok(fd)
     }
 
-    /// Has the kernel poll all queues attached so far, if it is to; the device must be up.
-    pub fn poll(&self) -> Result<(), LinkError> {
-        match self.napi {
-            Some(Napi { threaded, gro_flush }) => netdev::set_napi(&self.name, gro_flush, threaded),
-            None => Ok(()),
+    /// Has the kernel poll all queues attached so far, if it is to; the device must be up. With
+    /// `as_it_flows` it begins inside our calls, and what is returned changes that.
+    pub fn poll(&self, as_it_flows: bool) -> Result<Option<Polling>, LinkError> {
+        let Some(napi) = self.napi else { return Ok(None) };
+        let control = NapiControl::open(&self.name)?;
+        if as_it_flows {
+            return Ok(Some(Polling::new(control, napi)?));
         }
+        control.set(napi.gro_flush, napi.threaded)?;
+        Ok(None)
     }
 
     /// Agrees on the header's size and on what the kernel may leave undone in it.

@@ -9,29 +9,38 @@
 
 mod device;
 mod placed;
+mod polling;
 mod probe;
+mod receive;
 mod ring;
 mod send;
 
 #[cfg(test)]
+mod ring_tests;
+#[cfg(test)]
 mod tests;
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::incoming::{self, Source};
-use crate::iov::{Expectation, SpareFrames};
+use crate::iov::{Expectation, FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
-    TransmitChecksum, limits, netdev, sys, vnet,
+    Capabilities, Link, LinkError, LinkStats, Medium, Placed, Share, Shared, TransmitChecksum,
+    limits, netdev, sys,
 };
 use device::{Device, Driver};
+use polling::Polling;
+use ring::ReadRing;
 use send::{Sender, Takes};
+
+/// Packets read at once that are a flow of bulk.
+const BULK_PACKETS: usize = 16;
 
 /// Which of the two device types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,17 +69,19 @@ pub struct Napi {
 }
 
 impl Default for Napi {
-    /// A thread that holds nothing back for longer than 50 µs.
+    /// A thread that holds nothing back for longer than 500 µs.
     fn default() -> Self {
-        Self { threaded: true, gro_flush: Duration::from_micros(50) }
+        Self { threaded: true, gro_flush: Duration::from_micros(500) }
     }
 }
 
 /// Whether the kernel is asked to poll a [`Tap`], by [`Napi`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NapiMode {
-    /// As [`Napi::default`] when the device takes no super-segments from us and there are two cores,
-    /// otherwise not.
+    /// When the device takes no super-segments from us and the machine has two cores: as
+    /// [`Napi::default`] while data flow in bulk, either way, and inside our calls, merging nothing,
+    /// while packets come and go one by one. A device with several queues stays at the former.
+    /// Otherwise not at all.
     #[default]
     Auto,
     /// Never.
@@ -82,10 +93,10 @@ pub enum NapiMode {
 impl NapiMode {
     /// What it means for a device from which we expect offloads, or not.
     fn choose(self, offload: bool) -> Option<Napi> {
-        let has_cores = || std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
         match self {
             Self::On(napi) => Some(napi),
-            Self::Auto if !offload && has_cores() => Some(Napi::default()),
+            // Whatever core we are bound to, the kernel's thread is not.
+            Self::Auto if !offload && sys::online_cpus() > 1 => Some(Napi::default()),
             Self::Auto | Self::Off => None,
         }
     }
@@ -118,10 +129,11 @@ pub struct TapConfig {
     /// How the kernel receives. Where polling is not to be had [`Tap::notes`] says so, and packets
     /// are received inside our calls.
     pub napi: NapiMode,
-    /// Write frames in batches through io_uring instead of by a call each; `None`: where the device
-    /// takes no super-segments from us. Where the kernel refuses [`Tap::notes`] says why, and each is
-    /// a call. docs/performance.md has what either costs. When such a link is dropped, a blocking call
-    /// of the thread that used it may end early, as by a signal (`EINTR`).
+    /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
+    /// instead of by a call each; `None`: where the device takes no super-segments from us. Where the
+    /// kernel refuses [`Tap::notes`] says why, and each is a call. docs/performance.md has what either
+    /// costs. When such a link is dropped, a blocking call of the thread that used it may end early, as
+    /// by a signal (`EINTR`).
     pub io_uring: Option<bool>,
 }
 
@@ -152,6 +164,10 @@ pub struct Tap {
     vnet: bool,
     spares: SpareFrames,
     sender: Sender,
+    /// Packets are read by this, many with one call, when many are expected.
+    reads: Option<ReadRing>,
+    /// Changes how the kernel polls the device.
+    polling: Option<Polling>,
     expected: Expectation,
     blocked: bool,
     notes: Vec<String>,
@@ -199,7 +215,7 @@ impl Tap {
             let mut all = vec![first];
             while all.len() < queues {
                 let fd = device.another_queue(config.kind)?;
-                device.poll()?;
+                device.poll(false)?;
                 let capabilities = all[0].capabilities.clone();
                 let mut queue = Self::assemble(fd, &device, capabilities);
                 queue.apply(config);
@@ -226,7 +242,8 @@ impl Tap {
     ) -> Result<(Self, Device), LinkError> {
         let (fd, mut device) = Device::open(config, multi_queue, driver)?;
         let mtu = device.configure(config)?;
-        if let Err(error) = device.poll() {
+        let polling = device.poll(!multi_queue && config.napi == NapiMode::Auto);
+        if let Err(error) = polling {
             // Without those settings it would cost more than plain receiving.
             drop(fd);
             let plain = TapConfig { napi: NapiMode::Off, ..config.clone() };
@@ -268,16 +285,27 @@ impl Tap {
         };
         let mut tap = Self::assemble(fd, &device, capabilities);
         tap.apply(config);
+        tap.polling = polling?;
         Ok((tap, device))
     }
 
     /// Sets up what each queue has for itself.
     fn apply(&mut self, config: &TapConfig) {
-        if config.io_uring.unwrap_or(!self.sender.takes_super_segments())
-            && let Err(error) = self.sender.write_by_ring(self.fd.as_raw_fd())
-        {
-            self.notes.push(format!("{}: no io_uring, each write is a call: {error}", self.name));
+        if !config.io_uring.unwrap_or(!self.sender.takes_super_segments()) {
+            return;
         }
+        if let Err(error) = self.use_rings() {
+            self.notes.push(format!("{}: no io_uring, each frame is a call: {error}", self.name));
+        }
+    }
+
+    /// Writes and reads by rings from now on. A read goes into one frame, without a header before it.
+    fn use_rings(&mut self) -> io::Result<()> {
+        self.sender.write_by_ring(self.fd.as_raw_fd())?;
+        if !self.vnet && self.spares.room() <= FRAME_ROOM_BYTES {
+            self.reads = Some(ReadRing::new(self.fd.as_raw_fd())?);
+        }
+        Ok(())
     }
 
     fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
@@ -300,6 +328,8 @@ impl Tap {
             // One byte more than the longest tells a packet that was cut short.
             spares: SpareFrames::new(room + 1),
             sender: Sender::new(device.takes, medium, longest, device.vnet),
+            reads: None,
+            polling: None,
             expected: Expectation::new(),
             blocked: false,
             notes: device.notes.clone(),
@@ -312,22 +342,13 @@ impl Tap {
         &self.notes
     }
 
-    /// Makes a packet of the `n` bytes just read.
-    fn accept(
-        &mut self,
-        header: &vnet::Header,
-        n: usize,
-        header_len: usize,
-    ) -> Result<Packet, DropCause> {
-        let shortest = self.capabilities.medium.header_len().max(1);
-        let mut packet = incoming::take(&mut self.spares, n, header_len, shortest)?;
-        if header_len > 0 {
-            let (checksum, segmentation) = vnet::decode(header, packet.head(), packet.len())?;
-            let meta = packet.meta_mut();
-            meta.checksum = checksum;
-            meta.segmentation = segmentation;
+    /// A batch went by: the kernel's polling follows, if it is to. Where that is refused it stays as it is.
+    fn follow(&mut self, is_bulk: bool) {
+        if let Some(polling) = &mut self.polling
+            && polling.saw(is_bulk).is_err()
+        {
+            self.polling = None;
         }
-        Ok(packet)
     }
 }
 
@@ -346,40 +367,6 @@ fn beside(name: &str) -> Result<MacAddr, LinkError> {
     Ok(MacAddr(bytes))
 }
 
-impl Source for Tap {
-    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
-        loop {
-            if !self.spares.fill(pool) {
-                self.stats.rx_starved += 1;
-                return Ok(None);
-            }
-            let mut header = [0; vnet::HEADER_BYTES];
-            let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
-            let slices = self.spares.slices(&mut header[..header_len]);
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
-            // the call.
-            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
-            self.stats.rx_syscalls += 1;
-            let n = match result.map_err(|error| (error.raw_os_error(), error)) {
-                Ok(n) => n,
-                Err((Some(libc::EAGAIN), _)) => return Ok(None),
-                Err((Some(libc::EINTR), _)) => continue,
-                Err((_, error)) => {
-                    return Err(LinkError::from_io(format!("read from {}", self.name), error));
-                }
-            };
-            match self.accept(&header, n, header_len) {
-                Ok(packet) => return Ok(Some(packet)),
-                Err(cause) => self.stats.count_drop(cause),
-            }
-        }
-    }
-
-    fn counters(&mut self) -> &mut LinkStats {
-        &mut self.stats
-    }
-}
-
 impl Link for Tap {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -392,8 +379,11 @@ impl Link for Tap {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let limit = batch.room().min(self.expected.limit());
-        let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
+        let (count, more) = self.read(now, pool, batch, limit)?;
         self.expected.learn(count, !more);
+        if count != 0 {
+            self.follow(count >= BULK_PACKETS);
+        }
         Ok(count)
     }
 
@@ -417,9 +407,10 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let before = batch.len();
+        let (before, cut) = (batch.len(), self.stats.tx_software_segmented);
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
+        self.follow(self.stats.tx_software_segmented != cut);
         Ok(before - batch.len())
     }
 
@@ -429,6 +420,11 @@ impl Link for Tap {
 
     fn wants_write(&self) -> bool {
         self.blocked
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.expected.sleep();
+        true
     }
 
     fn stats(&self) -> LinkStats {

@@ -1,19 +1,20 @@
-//! Many writes by one system call, through io_uring.
+//! Many writes, or many reads, by one system call, through io_uring.
 //!
 //! ```text
 //!   memory  [ frame 0 | frame 1 | … ]    registered; each slot one frame, virtio-net header first
 //!   ring    [ write 0 , write 1 , … ]    filled by `stage`, carried out and emptied by `submit`
 //! ```
 //!
-//! A TAP never blocks a write, so the kernel carries each out, in order, inside the call that submits
-//! them: between two calls no write is under way, and no slot is read.
+//! A TAP never blocks a write, and reads are told not to wait, so the kernel carries each out, in order,
+//! inside the call that submits them: between two calls none is under way, and no memory is touched.
 
 use std::io;
 use std::os::fd::RawFd;
 
 use io_uring::{IoUring, opcode, types};
+use millstream_packet::{Packet, Pool};
 
-use crate::limits::RING_WRITES;
+use crate::limits::{RECEIVE_HEADROOM_BYTES, RING_READS, RING_WRITES};
 use crate::{DropCause, LinkStats};
 
 /// Writes staged for one call.
@@ -100,6 +101,123 @@ impl WriteRing {
 
 impl Drop for WriteRing {
     /// Lets go of the device now: the kernel ends a ring some time after its descriptor is closed.
+    fn drop(&mut self) {
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
+/// Frames that wait for the reads of one call.
+pub(super) struct ReadRing {
+    ring: IoUring,
+    /// Filled as far as reads are asked for.
+    frames: Box<[Option<Packet>]>,
+}
+
+/// What a call for reads found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// As many packets as were asked for: there may be more.
+    All,
+    /// There are no more now.
+    Ended,
+    /// The pool has no frame.
+    Starved,
+}
+
+impl ReadRing {
+    /// A ring of reads from `fd`, which must live as long.
+    ///
+    /// # Errors
+    /// As [`WriteRing::new`].
+    pub fn new(fd: RawFd) -> io::Result<Self> {
+        let ring = IoUring::new(RING_READS as u32)?;
+        ring.submitter().register_files(&[fd])?;
+        Ok(Self { ring, frames: (0..RING_READS).map(|_| None).collect() })
+    }
+
+    /// Reads up to `want` packets, at most [`RING_READS`], each into a frame of `pool`, and gives them to
+    /// `found`, in order.
+    ///
+    /// # Errors
+    /// What a read, or the kernel's carrying it out, failed with. What came before it was given to
+    /// `found`; the ring must not be used again.
+    pub fn read(
+        &mut self,
+        pool: &Pool,
+        want: usize,
+        mut found: impl FnMut(Packet),
+    ) -> io::Result<Reads> {
+        let wanted = self.stage(pool, want.min(RING_READS));
+        if wanted == 0 {
+            return Ok(Reads::Starved);
+        }
+        let results = self.carry_out(wanted)?;
+        let mut outcome = Reads::All;
+        for (slot, &result) in self.frames.iter_mut().zip(&results[..wanted]) {
+            match result {
+                0.. => {
+                    let Some(mut frame) = slot.take() else { continue };
+                    // The kernel wrote no more than there is room for.
+                    if frame.append(result.cast_unsigned() as usize).is_some() {
+                        found(frame);
+                    }
+                }
+                _ if -result == libc::EAGAIN => outcome = Reads::Ended,
+                _ => return Err(io::Error::from_raw_os_error(-result)),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Puts up to `want` reads into the ring; how many.
+    fn stage(&mut self, pool: &Pool, want: usize) -> usize {
+        for (at, slot) in self.frames.iter_mut().take(want).enumerate() {
+            if slot.is_none() {
+                *slot = pool.alloc(RECEIVE_HEADROOM_BYTES);
+            }
+            let Some(room) = slot.as_mut().and_then(|frame| frame.spare_slices().next()) else {
+                return at;
+            };
+            let read = opcode::Read::new(types::Fixed(0), room.as_mut_ptr(), room.len() as u32)
+                .rw_flags(libc::RWF_NOWAIT)
+                .build()
+                .user_data(at as u64);
+            // SAFETY: the frame is owned by `frames`, and nobody touches it before `carry_out` has
+            // seen the read completed; its memory does not move.
+            let pushed = unsafe { self.ring.submission().push(&read) };
+            debug_assert!(pushed.is_ok(), "as many entries as frames");
+            if pushed.is_err() {
+                return at;
+            }
+        }
+        want
+    }
+
+    /// Has `staged` reads carried out; what each returned.
+    fn carry_out(&mut self, staged: usize) -> io::Result<[i32; RING_READS]> {
+        let mut results = [0; RING_READS];
+        let mut left = staged;
+        while left > 0 {
+            let called = self.ring.submit_and_wait(left);
+            for done in self.ring.completion() {
+                results[done.user_data() as usize % RING_READS] = done.result();
+                left -= 1;
+            }
+            match called {
+                Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
+                    // Nobody knows whether the kernel still writes to them.
+                    self.frames.iter_mut().for_each(|frame| std::mem::forget(frame.take()));
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        Ok(results)
+    }
+}
+
+impl Drop for ReadRing {
+    /// As that of a [`WriteRing`].
     fn drop(&mut self) {
         let _ = self.ring.submitter().unregister_files();
     }

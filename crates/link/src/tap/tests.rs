@@ -15,6 +15,7 @@ use millstream_wire::{checksum, udp};
 mod fallback;
 
 use super::*;
+use crate::DropCause;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
 use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
@@ -22,24 +23,24 @@ use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
 const PORT: u16 = OUR_PORT;
 
 /// Our end of the device, answering ARP and neighbour solicitations, and the kernel's end.
-struct Bench {
-    tap: Tap,
-    pool: Pool,
+pub(super) struct Bench {
+    pub tap: Tap,
+    pub pool: Pool,
     namespace: Namespace,
-    medium: Medium,
+    pub medium: Medium,
     host_mac: MacAddr,
     /// What is neither ARP nor a neighbour solicitation, in order.
     heard: Vec<Packet>,
 }
 
-fn addresses(is_v6: bool) -> (IpAddr, IpAddr) {
+pub(super) fn addresses(is_v6: bool) -> (IpAddr, IpAddr) {
     let [host, ours] = if is_v6 { ["fd70::1", "fd70::2"] } else { ["10.70.0.1", "10.70.0.2"] };
     (host.parse().unwrap(), ours.parse().unwrap())
 }
 
 impl Bench {
     /// `None`, with the reason printed, where namespaces or TUN devices are not permitted.
-    fn open(config: TapConfig) -> Option<Self> {
+    pub fn open(config: TapConfig) -> Option<Self> {
         Self::open_on(config, Driver::default())
     }
 
@@ -63,7 +64,7 @@ impl Bench {
         Some(Self { tap, pool: pool(), namespace, medium, host_mac, heard: Vec::new() })
     }
 
-    fn socket(&self, is_v6: bool) -> UdpSocket {
+    pub fn socket(&self, is_v6: bool) -> UdpSocket {
         let socket = self
             .namespace
             .run(|| UdpSocket::bind((addresses(is_v6).0, HOST_PORT)))
@@ -81,7 +82,7 @@ impl Bench {
     }
 
     /// Receives, and answers, until `done` says so of a packet heard; returns that packet.
-    fn hear(&mut self, mut done: impl FnMut(&Packet) -> bool) -> Packet {
+    pub fn hear(&mut self, mut done: impl FnMut(&Packet) -> bool) -> Packet {
         for _ in 0..200 {
             if let Some(at) = self.heard.iter().position(&mut done) {
                 return self.heard.remove(at);
@@ -174,7 +175,7 @@ impl Bench {
     }
 
     /// Our UDP datagram (or super-segment) to the kernel's socket.
-    fn datagram(&self, is_v6: bool, payload: Vec<u8>, segment: Option<u16>) -> Packet {
+    pub fn datagram(&self, is_v6: bool, payload: Vec<u8>, segment: Option<u16>) -> Packet {
         let (host, ours) = addresses(is_v6);
         let macs = [self.tap.capabilities().mac, self.host_mac];
         let mut packet = Shape {
@@ -197,7 +198,7 @@ impl Bench {
 }
 
 /// Whether `packet` is UDP to our port.
-fn is_datagram(packet: &Packet, medium: Medium) -> bool {
+pub(super) fn is_datagram(packet: &Packet, medium: Medium) -> bool {
     let bytes = bytes(packet);
     let l3 = medium.header_len();
     if medium == Medium::Ethernet && !matches!(bytes[12..14], [0x08, 0x00] | [0x86, 0xdd]) {
@@ -210,7 +211,7 @@ fn is_datagram(packet: &Packet, medium: Medium) -> bool {
 }
 
 /// The payload of a received datagram, whose checksum must hold or be marked as left to us.
-fn payload(packet: &Packet, medium: Medium) -> Vec<u8> {
+pub(super) fn payload(packet: &Packet, medium: Medium) -> Vec<u8> {
     let parsed = parse(packet, medium);
     match packet.meta().checksum {
         Checksum::Unverified => assert!(parsed.is_valid),
@@ -220,7 +221,7 @@ fn payload(packet: &Packet, medium: Medium) -> Vec<u8> {
 }
 
 /// ARP or ND, UDP both ways, echo, for one family.
-fn exchange(bench: &mut Bench, is_v6: bool) {
+pub(super) fn exchange(bench: &mut Bench, is_v6: bool) {
     let (host, ours) = addresses(is_v6);
     let medium = bench.medium;
     let socket = bench.socket(is_v6);
@@ -295,7 +296,7 @@ fn super_segments(bench: &mut Bench, is_v6: bool) {
     assert_eq!(got, sent);
 }
 
-fn all(config: TapConfig) -> Option<LinkStats> {
+pub(super) fn all(config: TapConfig) -> Option<LinkStats> {
     everything(Bench::open(config)?)
 }
 
@@ -372,43 +373,8 @@ fn a_device_polled_by_the_kernel_loses_nothing_and_keeps_order() {
 }
 
 #[test]
-fn writes_through_io_uring_keep_order_and_are_few() {
-    for (vnet_hdr, kind) in [(false, TapKind::Tap), (true, TapKind::Tap), (false, TapKind::Tun)] {
-        let config = TapConfig { io_uring: Some(true), vnet_hdr, kind, ..TapConfig::default() };
-        let same = config.clone();
-        std::thread::spawn(|| burst(config)).join().unwrap();
-        std::thread::spawn(|| all(same)).join().unwrap();
-    }
-}
-
-/// More frames than a ring takes at once, and super-segments among them, in order and by few calls.
-fn burst(config: TapConfig) {
-    let Some(mut bench) = Bench::open(config) else { return };
-    if bench.tap.notes().iter().any(|note| note.contains("io_uring")) {
-        return println!("skipped: {:?}", bench.tap.notes());
-    }
-    let socket = bench.socket(false);
-    let mut batch = PacketBatch::new();
-    let (mut sent, before) = (Vec::new(), bench.tap.stats());
-    for i in 0..40_u8 {
-        let data = vec![i; if i % 8 == 7 { 5000 } else { 1 + usize::from(i) }];
-        let segment = (data.len() > 1400).then_some(1000);
-        batch.push(bench.datagram(false, data.clone(), segment)).unwrap();
-        sent.extend(data.chunks(1000).map(<[u8]>::to_vec));
-    }
-    bench.tap.transmit(Instant::ZERO, &bench.pool, &mut batch).unwrap();
-    let mut buffer = [0; 2000];
-    for expected in &sent {
-        let n = socket.recv(&mut buffer).unwrap();
-        assert_eq!(&buffer[..n], &expected[..]);
-    }
-    let calls = bench.tap.stats().tx_syscalls - before.tx_syscalls;
-    assert!(calls <= 14, "{calls} calls for {} frames", sent.len());
-}
-
-#[test]
 fn polling_is_chosen_where_nothing_is_offloaded() {
-    let cores = std::thread::available_parallelism().unwrap().get();
+    let cores = sys::online_cpus();
     assert_eq!(NapiMode::Auto.choose(true), None);
     assert_eq!(NapiMode::Auto.choose(false).is_some(), cores > 1);
     assert_eq!(NapiMode::Off.choose(false), None);

@@ -1,0 +1,112 @@
+//! How the kernel polls the device, as the traffic asks for it.
+//!
+//! A thread of the kernel's that merges what it receives makes bulk twice as fast, and costs a packet
+//! that comes alone a thread's wake-up. So it works while data flow in bulk, and not before and after.
+
+use std::time::Duration;
+
+use super::Napi;
+use crate::LinkError;
+use crate::netdev::NapiControl;
+
+/// Batches of bulk, with no others between, before the thread takes over: each counts two, and one of
+/// another kind takes one away.
+const BULK_BATCHES: u32 = 16;
+
+/// Batches in a row without bulk before it rests again.
+const CALM_BATCHES: u32 = 4096;
+
+/// The polling of a device with one queue.
+#[derive(Debug)]
+pub(super) struct Polling {
+    control: NapiControl,
+    /// How, while data flow in bulk.
+    napi: Napi,
+    is_bulk: bool,
+    bulk: u32,
+    calm: u32,
+}
+
+impl Polling {
+    /// Begins without bulk.
+    ///
+    /// # Errors
+    /// See [`NapiControl::set`].
+    pub fn new(control: NapiControl, napi: Napi) -> Result<Self, LinkError> {
+        control.set(Duration::ZERO, false)?;
+        Ok(Self { control, napi, is_bulk: false, bulk: 0, calm: 0 })
+    }
+
+    /// A batch went by, in either direction, that was bulk or not.
+    ///
+    /// # Errors
+    /// When the polling was to be changed, and was not.
+    #[inline]
+    pub fn saw(&mut self, is_bulk: bool) -> Result<(), LinkError> {
+        if is_bulk {
+            self.calm = 0;
+            self.bulk = self.bulk.saturating_add(2);
+        } else {
+            self.calm = self.calm.saturating_add(1);
+            self.bulk = self.bulk.saturating_sub(1);
+        }
+        let is_bulk = match self.is_bulk {
+            true => self.calm < CALM_BATCHES,
+            false => self.bulk >= 2 * BULK_BATCHES,
+        };
+        if is_bulk == self.is_bulk { Ok(()) } else { self.change(is_bulk) }
+    }
+
+    #[cold]
+    fn change(&mut self, is_bulk: bool) -> Result<(), LinkError> {
+        (self.is_bulk, self.bulk, self.calm) = (is_bulk, 0, 0);
+        match is_bulk {
+            true => self.control.set(self.napi.gro_flush, self.napi.threaded),
+            false => self.control.set(Duration::ZERO, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netdev::{Namespace, napi_setting};
+    use crate::testing::permitted;
+    use crate::{Link, NapiMode, Tap, TapConfig};
+
+    #[test]
+    fn a_thread_polls_while_data_flow_in_bulk_and_rests_when_they_do_not() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let config = TapConfig {
+            netns: Some(namespace.path()),
+            vnet_hdr: false,
+            napi: NapiMode::On(Napi::default()),
+            ..TapConfig::default()
+        };
+        let Some(tap) = permitted(Tap::open(&config)) else { return };
+        if !tap.notes().is_empty() {
+            return println!("skipped: {:?}", tap.notes());
+        }
+        let name = tap.name();
+        let set = |file| namespace.run(|| napi_setting(name, file)).unwrap().unwrap();
+        let control = namespace.run(|| NapiControl::open(name)).unwrap().unwrap();
+        let mut polling = Polling::new(control, Napi::default()).unwrap();
+        assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));
+        for _ in 0..10_000 {
+            // A request, its answer, a large answer now and then.
+            polling.saw(true).unwrap();
+            polling.saw(false).unwrap();
+            polling.saw(false).unwrap();
+        }
+        assert_eq!(set("threaded"), "0");
+        for _ in 0..2 * BULK_BATCHES {
+            polling.saw(true).unwrap();
+            polling.saw(false).unwrap();
+        }
+        assert_eq!((set("threaded"), set("gro_flush_timeout")), ("1".into(), "500000".into()));
+        for _ in 0..CALM_BATCHES {
+            polling.saw(false).unwrap();
+        }
+        assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));
+    }
+}

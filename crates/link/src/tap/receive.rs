@@ -1,0 +1,128 @@
+//! The way out of the device: a call for each packet, or a ring for many.
+
+use std::os::fd::AsRawFd;
+
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+
+use super::Tap;
+use super::ring::Reads;
+use crate::incoming::{self, Source};
+use crate::iov::FRAME_ROOM_BYTES;
+use crate::{DropCause, LinkError, LinkStats, sys, vnet};
+
+/// Packets expected that make a ring cheaper than a call each.
+const RING_WORTH: usize = 4;
+
+impl Tap {
+    /// Makes a packet of the `n` bytes just read.
+    fn accept(
+        &mut self,
+        header: &vnet::Header,
+        n: usize,
+        header_len: usize,
+    ) -> Result<Packet, DropCause> {
+        let shortest = self.capabilities.medium.header_len().max(1);
+        let mut packet = incoming::take(&mut self.spares, n, header_len, shortest)?;
+        if header_len > 0 {
+            let (checksum, segmentation) = vnet::decode(header, packet.head(), packet.len())?;
+            let meta = packet.meta_mut();
+            meta.checksum = checksum;
+            meta.segmentation = segmentation;
+        }
+        Ok(packet)
+    }
+
+    /// Moves at most `limit` packets, for which there is room, to `batch`. Also answers whether there may
+    /// be more.
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+        limit: usize,
+    ) -> Result<(usize, bool), LinkError> {
+        let by_ring = match limit {
+            RING_WORTH.. => self.read_by_ring(now, pool, batch, limit),
+            _ => None,
+        };
+        match by_ring {
+            Some(count) => Ok((count, count == limit)),
+            None => incoming::receive(self, now, pool, batch, limit),
+        }
+    }
+
+    /// As `incoming::receive`, many packets by one call; `None` when the ring is of no use any more, and
+    /// what is still to be read must be read otherwise.
+    fn read_by_ring(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+        limit: usize,
+    ) -> Option<usize> {
+        let shortest = self.capabilities.medium.header_len().max(1);
+        let (ring, stats) = (self.reads.as_mut()?, &mut self.stats);
+        let mut count = 0;
+        while count < limit {
+            stats.rx_syscalls += 1;
+            let reads = ring.read(pool, limit - count, |mut packet| match packet.len() {
+                FRAME_ROOM_BYTES.. => stats.count_drop(DropCause::Truncated),
+                len if len < shortest => stats.count_drop(DropCause::TooShort),
+                len => {
+                    packet.meta_mut().arrival = now;
+                    stats.count_received(len, false);
+                    count += 1;
+                    // There is room.
+                    let _ = batch.push(packet);
+                }
+            });
+            match reads {
+                Ok(Reads::All) => {}
+                Ok(Reads::Ended) => break,
+                Ok(Reads::Starved) => {
+                    stats.rx_starved += 1;
+                    break;
+                }
+                Err(_) => {
+                    self.reads = None;
+                    return (count != 0).then_some(count);
+                }
+            }
+        }
+        Some(count)
+    }
+}
+
+impl Source for Tap {
+    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+        loop {
+            if !self.spares.fill(pool) {
+                self.stats.rx_starved += 1;
+                return Ok(None);
+            }
+            let mut header = [0; vnet::HEADER_BYTES];
+            let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
+            let slices = self.spares.slices(&mut header[..header_len]);
+            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
+            // the call.
+            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
+            self.stats.rx_syscalls += 1;
+            let n = match result.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(n) => n,
+                Err((Some(libc::EAGAIN), _)) => return Ok(None),
+                Err((Some(libc::EINTR), _)) => continue,
+                Err((_, error)) => {
+                    return Err(LinkError::from_io(format!("read from {}", self.name), error));
+                }
+            };
+            match self.accept(&header, n, header_len) {
+                Ok(packet) => return Ok(Some(packet)),
+                Err(cause) => self.stats.count_drop(cause),
+            }
+        }
+    }
+
+    fn counters(&mut self) -> &mut LinkStats {
+        &mut self.stats
+    }
+}
