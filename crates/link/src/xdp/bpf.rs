@@ -94,7 +94,10 @@ impl Attachment {
             Ok(link) => (link, true),
             Err(_) => match attach(MODE_GENERIC) {
                 Ok(link) => (link, false),
-                Err(error) => return Err(LinkError::from_io("attach an XDP program", error)),
+                Err(error) => {
+                    let what = format!("attach an XDP program{}", why(&error, has_fragments));
+                    return Err(LinkError::from_io(what, error));
+                }
             },
         };
         Ok(Self { link, map, has_fragments, is_native })
@@ -123,6 +126,17 @@ impl Attachment {
     }
 }
 
+/// What most likely stands behind a refusal.
+fn why(error: &io::Error, has_fragments: bool) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => " (the interface has another one)",
+        _ if has_fragments => {
+            " (an MTU beyond one frame needs the multi-buffer of Linux 5.18, and of the driver)"
+        }
+        _ => "",
+    }
+}
+
 fn load(steer: &Steer, map: &OwnedFd, has_fragments: bool) -> Result<OwnedFd, LinkError> {
     let code: Vec<Instruction> = assemble(steer, map.as_raw_fd());
     let mut attributes = Attributes::new(&[PROGRAM_TYPE_XDP, code.len() as u32])
@@ -136,6 +150,8 @@ fn load(steer: &Steer, map: &OwnedFd, has_fragments: bool) -> Result<OwnedFd, Li
     attributes.0[11] = if has_fragments { FLAG_FRAGMENTS } else { 0 };
     attributes.0[17] = ATTACH_TYPE_XDP;
     // SAFETY: the instructions, so many of them, and the licence live through the call.
-    unsafe { attributes.open(PROGRAM_LOAD) }
-        .map_err(|e| LinkError::from_io("load an XDP program", e))
+    unsafe { attributes.open(PROGRAM_LOAD) }.map_err(|error| {
+        let hint = if has_fragments { why(&error, has_fragments) } else { "" };
+        LinkError::from_io(format!("load an XDP program{hint}"), error)
+    })
 }

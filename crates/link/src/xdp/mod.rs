@@ -14,6 +14,10 @@
 //! the kernel. It hangs on a descriptor: when the process ends, however it does, the interface is
 //! as before.
 //!
+//! Several queues of an interface, each a link for an engine of its own, share the pool's memory
+//! ([`Xdp::open_shared`]). Frames of an MTU beyond one of the pool's come and go as chains, each of its
+//! frames an entry of the ring (XDP_USE_SG). What the kernel is too old for it says in one line.
+//!
 //! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
 //! of other pools are copied when sent. There are no offloads: checksums and cutting are done in
 //! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
@@ -35,7 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{BATCH_LIMIT, FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Source};
@@ -68,8 +72,28 @@ pub struct XdpConfig {
     pub ring: Option<u32>,
     /// Do not try zero-copy.
     pub copy: bool,
-    /// The kernel polls the device inside our system calls, for so long, instead of by interrupts.
-    pub busy_poll: Option<Duration>,
+    /// The kernel polls the device inside our system calls instead of by interrupts.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// How the kernel polls a device inside our calls (SO_PREFER_BUSY_POLL, SO_BUSY_POLL and
+/// SO_BUSY_POLL_BUDGET of socket(7)): a call that finds nothing received polls once. Interrupts stay
+/// off meanwhile only where the interface defers them (`napi_defer_hard_irqs`, `gro_flush_timeout`).
+///
+/// For an engine that looks for work all the time on a core of its own: a call for each vain look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// How long a blocking call polls at most.
+    pub time: Duration,
+    /// Packets taken by one poll at most; beyond 64 for the privileged.
+    pub budget: u32,
+}
+
+impl Default for BusyPoll {
+    /// 20 µs, a batch of packets.
+    fn default() -> Self {
+        Self { time: Duration::from_micros(20), budget: BATCH_LIMIT as u32 }
+    }
 }
 
 /// The kernel's own counters of an AF_XDP socket.
@@ -101,6 +125,8 @@ pub struct Xdp {
     capabilities: Capabilities,
     notes: Vec<String>,
     zero_copy: bool,
+    /// A receive that finds nothing has the kernel look.
+    polls: bool,
     /// Frames in the fill ring, and how many there should be.
     filled: usize,
     fill_target: usize,
@@ -203,6 +229,7 @@ impl Xdp {
                 capabilities: capabilities.clone(),
                 notes,
                 zero_copy,
+                polls: config.busy_poll.is_some(),
                 filled: 0,
                 fill_target: share.clamp(1, ring as usize),
                 partial: None,
@@ -384,6 +411,10 @@ impl Link for Xdp {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
+        if self.polls && !self.socket.rx.is_pending() {
+            self.stats.rx_syscalls += 1;
+            self.socket.wake_rx();
+        }
         let limit = batch.room();
         let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();

@@ -1,11 +1,12 @@
 //! Binding a socket the best way that can be had.
 
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use millstream_packet::{BATCH_LIMIT, Extent};
+use millstream_packet::Extent;
 
-use super::XdpConfig;
 use super::socket::{Memory, Socket};
+use super::{BusyPoll, XdpConfig};
 use crate::raw::socket::join;
 use crate::sys::check;
 use crate::{LinkError, limits};
@@ -41,8 +42,8 @@ pub(super) fn bind(
     let mut last = None;
     for mode in attempts {
         let socket = Socket::open(memory, size)?;
-        if let Some(time) = busy_poll
-            && let Err(error) = socket.set_busy_poll(*time, BATCH_LIMIT as u32)
+        if let Some(BusyPoll { time, budget }) = *busy_poll
+            && let Err(error) = socket.set_busy_poll(time, budget)
         {
             notes.push(format!("{interface}: no busy polling: {error}"));
         }
@@ -58,8 +59,24 @@ pub(super) fn bind(
             }
         }
     }
-    let what = format!("bind an AF_XDP socket to queue {queue} of {interface}");
+    let hint = last.as_ref().map_or("", |error| why(error, first.is_some(), has_fragments));
+    let what = format!("bind an AF_XDP socket to queue {queue} of {interface}{hint}");
     Err(last.map_or_else(|| LinkError::last(&*what), |error| LinkError::from_io(&*what, error)))
+}
+
+/// What most likely stands behind a refusal: the kernel itself says no more than a number.
+pub(super) fn why(error: &io::Error, is_shared: bool, has_fragments: bool) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => " (another socket has it)",
+        Some(libc::EINVAL) if is_shared => {
+            " (is there such a queue? several of them need the shared memory of Linux 5.10)"
+        }
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if has_fragments => {
+            " (is there such a queue? an MTU beyond one frame needs the multi-buffer of Linux 6.6)"
+        }
+        Some(libc::EINVAL) => " (is there such a queue?)",
+        _ => "",
+    }
 }
 
 /// A packet socket that receives nothing: while it is open the interface passes every group, or

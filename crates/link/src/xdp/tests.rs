@@ -8,6 +8,8 @@ use std::time::Duration;
 use millstream_packet::{Checksum, PoolConfig};
 use millstream_wire::ip::Protocol;
 
+mod queues;
+
 use super::*;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
