@@ -3,6 +3,7 @@
 use crate::chain::RingBuilder;
 use crate::cursors::{Cursors, Walked};
 use crate::desc::{Entry, Kind};
+use crate::framed::Framed;
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
 use crate::limits::{
     COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
@@ -36,6 +37,7 @@ pub struct ByteQueue {
     /// Position in the stream of the first byte inside. Wraps; put backs go behind the start.
     pub(crate) front: u64,
     pub(crate) cursors: Cursors,
+    pub(crate) framed: Framed,
 }
 
 // SAFETY: owns its ring as a packet does; the cursors point into it.
@@ -63,6 +65,7 @@ impl ByteQueue {
             coalesced: 0,
             front: 0,
             cursors: Cursors::new(),
+            framed: Framed::new(),
         }
     }
 
@@ -152,6 +155,7 @@ impl ByteQueue {
         if len == 0 {
             return Ok(Appended { was_empty: false, crossed_high: false });
         }
+        self.framed.end();
         if (len <= COALESCE_LIMIT_BYTES || !fits) && self.coalesce(&packet) {
             return Ok(Appended { was_empty, crossed_high: self.gauge.add(0) });
         }
@@ -195,6 +199,7 @@ impl ByteQueue {
     /// limit and pool allow.
     pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Written {
         let was_empty = self.is_empty();
+        self.framed.end();
         let mut rest = bytes;
         while !rest.is_empty() {
             let room = self.last.map_or(0, Entry::tailroom);
@@ -220,6 +225,36 @@ impl ByteQueue {
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
+    /// Whether `bytes` more of memory may be held; refused, it counts.
+    #[inline]
+    pub(crate) fn has_room_for(&mut self, bytes: usize) -> bool {
+        let fits = self.gauge.has_room(bytes);
+        if !fits {
+            self.gauge.refuse();
+        }
+        fits
+    }
+
+    /// A packet for which there is room goes to the end.
+    #[inline]
+    pub(crate) fn link_counted(&mut self, packet: Packet) {
+        let held = packet.held_bytes();
+        self.link_behind(packet);
+        self.gauge.add(held);
+    }
+
+    /// The last entry has grown.
+    #[inline]
+    pub(crate) fn grew(&mut self, bytes: usize) {
+        self.len += bytes;
+    }
+
+    /// More memory is held by what is inside.
+    #[inline]
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        self.gauge.add(bytes);
+    }
+
     /// Puts a packet's bytes before the first: what was taken and not used. Never refused, since
     /// it was inside before; constant time.
     pub fn put_back(&mut self, packet: Packet) {
@@ -227,6 +262,7 @@ impl ByteQueue {
         if len == 0 {
             return;
         }
+        self.framed.end();
         let packet_last = packet.into_ring();
         match self.last {
             None => self.last = Some(packet_last),
@@ -255,6 +291,8 @@ impl ByteQueue {
         other.front = other.front.wrapping_add(len as u64);
         other.len = 0;
         other.cursors.clear();
+        other.framed.clear();
+        self.framed.end();
         other.gauge.sub(held);
         self.len += len;
         self.gauge.add(held);
@@ -274,6 +312,7 @@ impl ByteQueue {
             bytes += next.len();
             units += next.units();
             self.cursors.forget(next);
+            self.framed.forget(next);
             taken = Some(next);
             if next == last {
                 break;
@@ -318,6 +357,7 @@ impl ByteQueue {
         };
         first.set_range(first.offset() + n, first.len() - n);
         self.cursors.trim(first, n);
+        self.framed.trim(first);
         self.took(n, 0);
         Some(part)
     }
@@ -350,6 +390,7 @@ impl ByteQueue {
         if n < first.len() {
             first.set_range(first.offset() + n, first.len() - n);
             self.cursors.trim(first, n);
+            self.framed.trim(first);
             return self.took(n, 0);
         }
         if first == last {
@@ -358,6 +399,7 @@ impl ByteQueue {
             last.set_next(first.next());
         }
         self.cursors.forget(first);
+        self.framed.forget(first);
         self.took(n, first.units() as usize * DESCRIPTOR_SIZE_BYTES);
         magazine::release(first);
     }
@@ -525,7 +567,7 @@ impl Drop for ByteQueue {
 
 impl fmt::Debug for ByteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { last: _, len, gauge, coalesced, front: _, cursors: _ } = self;
+        let Self { last: _, len, gauge, coalesced, front: _, cursors: _, framed: _ } = self;
         f.debug_struct("ByteQueue")
             .field("len", len)
             .field("coalesced", coalesced)

@@ -80,6 +80,7 @@ mod chain;
 mod cursors;
 mod depot;
 mod desc;
+mod framed;
 mod growth;
 mod limit;
 mod limits;

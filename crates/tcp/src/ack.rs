@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Everything below `ack` has arrived.
-    fn take_cumulative(
+    pub(crate) fn take_cumulative(
         &mut self,
         now: Instant,
         header: &TcpHeader,
@@ -189,7 +189,7 @@ impl Connection {
     }
 
     /// `una` moved: what waits for that.
-    fn after_advance(&mut self, now: Instant) {
+    pub(crate) fn after_advance(&mut self, now: Instant) {
         self.tune_send_buffer();
         self.raise_mss(now);
         if self.snd.una == self.snd.nxt {

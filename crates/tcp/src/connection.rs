@@ -354,6 +354,10 @@ impl Connection {
         ecn: u8,
         pool: &Pool,
     ) {
+        let payload = match self.take_expected(now, header, payload, ecn) {
+            Ok(()) => return self.check(),
+            Err(payload) => payload,
+        };
         self.set_clock(now);
         match self.state {
             State::Closed => {}

@@ -106,6 +106,12 @@ impl Counters {
         self.rare.as_mut()?.path_search.as_mut()
     }
 
+    /// No search for a larger segment is on, and nothing urgent was announced.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.rare.as_ref().is_none_or(|rare| rare.path_search.is_none() && rare.urgent_out == 0)
+    }
+
     #[inline]
     pub(crate) fn urgent_out(&self) -> u64 {
         self.rare.as_ref().map_or(0, |rare| rare.urgent_out)
@@ -153,10 +159,13 @@ impl Connection {
         let Some(meter) = self.counters.rate.as_mut().filter(|meter| una >= meter.end) else {
             return;
         };
-        let passed = now.saturating_duration_since(meter.since).as_nanos();
-        let bytes = u128::from(delivered - meter.delivered);
+        let passed = now.saturating_duration_since(meter.since).as_nanos() as u64;
+        let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
-            meter.bytes_per_s = u64::try_from(bytes * 1_000_000_000 / passed).unwrap_or(u64::MAX);
+            meter.bytes_per_s = match bytes.checked_mul(1_000_000_000) {
+                Some(scaled) => scaled / passed,
+                None => (u128::from(bytes) * 1_000_000_000 / u128::from(passed)) as u64,
+            };
         }
         (meter.since, meter.delivered, meter.end) = (now, delivered, nxt);
     }

@@ -37,6 +37,8 @@ mod pacing;
 mod path_mtu;
 mod path_search;
 mod placed;
+mod plain;
+mod predicted;
 mod rack;
 mod ranges;
 mod reassembly;

@@ -110,18 +110,15 @@ impl Connection {
         if !usable {
             return;
         }
-        let mut wait = match self.rtt.srtt() {
+        let mut wait_ms = match self.rtt.srtt_ns() {
             // RFC 8985 7.2: a second while no round trip is known
-            Duration::ZERO => Duration::from_millis(u64::from(INITIAL_RTO_MS)),
-            srtt => 2 * srtt,
+            0 => u64::from(INITIAL_RTO_MS),
+            _ => 0,
         };
-        if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) {
-            // one segment: the peer may hold its ACK back
-            wait += Duration::from_millis(200);
-        } else {
-            wait += Duration::from_millis(2);
-        }
-        let at = now + wait;
+        // one segment: the peer may hold its ACK back
+        wait_ms += if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) { 200 } else { 2 };
+        let wait_ns = wait_ms * 1_000_000 + 2 * self.rtt.srtt_ns();
+        let at = Instant::from_nanos(now.as_nanos().saturating_add(wait_ns));
         if at < rto_at {
             self.timers.arm_retransmit(at, Expiry::LossProbe);
         }

@@ -112,7 +112,8 @@ impl Connection {
         self.take_fin(now);
     }
 
-    fn count_in(&mut self, payload: Option<&Packet>, len: usize) {
+    #[inline]
+    pub(crate) fn count_in(&mut self, payload: Option<&Packet>, len: usize) {
         let Some(packet) = payload.filter(|_| len > 0) else {
             self.counters.segments_in += 1;
             return;

@@ -73,8 +73,26 @@ impl RttEstimator {
 
     /// The time-out now, back-off included (RFC 6298 5.5).
     pub fn rto(&self) -> Duration {
+        Duration::from_nanos(self.rto_ns())
+    }
+
+    /// The time-out now in nanoseconds.
+    #[inline]
+    pub(crate) fn rto_ns(&self) -> u64 {
         let shifted = self.rto_ns.saturating_mul(1 << self.backoff.min(16));
-        Duration::from_nanos(shifted.min(u64::from(MAX_RTO_MS) * 1_000_000))
+        shifted.min(u64::from(MAX_RTO_MS) * 1_000_000)
+    }
+
+    /// The time-out without back-off in nanoseconds.
+    #[inline]
+    pub(crate) fn base_rto_ns(&self) -> u64 {
+        self.rto_ns
+    }
+
+    /// Smoothed round trip in nanoseconds; zero before the first sample.
+    #[inline]
+    pub(crate) fn srtt_ns(&self) -> u64 {
+        self.srtt_ns
     }
 
     /// The time-out without back-off.

@@ -252,6 +252,12 @@ impl Scoreboard {
         board.resent_order.push_back(Sent { start, end, at: now });
     }
 
+    /// Nothing is known to be lost, sent again, or delivered out of order.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.exceptions.is_none() && self.duplicate_bytes == 0
+    }
+
     /// Bytes believed to be in the network (RFC 6675 section 4: pipe).
     #[inline]
     pub(crate) fn pipe(&self, una: u64, nxt: u64) -> u64 {

@@ -26,7 +26,7 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.snd.queue.write(pool, bytes);
+        let written = self.queue_bytes(pool, bytes);
         if written < bytes.len() {
             self.snd.starved = true;
         }
@@ -35,6 +35,26 @@ impl Connection {
         }
         let full = self.snd.queue.held_bytes() >= self.snd.queue.limit() / 2;
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
+    }
+
+    /// Copies into the send queue: as segments that are sent as they are, where the link takes those, and where there is
+    /// enough for one, or nothing it could share a frame with.
+    #[inline]
+    fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
+        let unsent = self.unsent_bytes();
+        let snd = &mut self.snd;
+        let (headroom, size) = (snd.queue.framing(), snd.mss.max(1) as usize);
+        if headroom == 0 || bytes.len() < size / 2 && !snd.queue.is_empty() {
+            return snd.queue.write(pool, bytes);
+        }
+        // the segments before it are cut without regard to frames: up to where the last of them ends
+        let seam = if snd.queue.is_framed() { 0 } else { (size - unsent % size) % size };
+        let (first, rest) = bytes.split_at(seam.min(bytes.len()));
+        let written = if first.is_empty() { 0 } else { snd.queue.write(pool, first) };
+        if written < first.len() || rest.is_empty() {
+            return written;
+        }
+        written + snd.queue.write_framed(pool, rest, headroom, size)
     }
 
     /// Queues a packet's bytes without copying. A packet that is not taken is given back.
@@ -189,6 +209,12 @@ impl Connection {
     /// Whether R1 was reached since the last call (RFC 9293 3.8.3), for an owner that looks after the way.
     pub fn take_delivery_problem(&mut self) -> bool {
         std::mem::take(&mut self.events.delivery_problem)
+    }
+
+    /// Whether [`take_events`](Self::take_events) has anything to tell.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// What happened since the last call.

@@ -84,6 +84,60 @@ impl StreamQueue {
         self.made().write(pool, bytes).bytes
     }
 
+    /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not. Forgotten with the memory.
+    #[inline]
+    pub(crate) fn set_framing(&mut self, headroom: usize) {
+        if let Some(queue) = &mut self.queue {
+            queue.set_framing(headroom);
+        }
+    }
+
+    /// What [`set_framing`](Self::set_framing) has set.
+    #[inline]
+    pub(crate) fn framing(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.framing())
+    }
+
+    /// As [`write`](Self::write), into frames of `size` bytes each behind `headroom` free ones: see
+    /// [`hand_out`](Self::hand_out).
+    #[inline]
+    pub(crate) fn write_framed(
+        &mut self,
+        pool: &Pool,
+        bytes: &[u8],
+        headroom: usize,
+        size: usize,
+    ) -> usize {
+        self.made().write_framed(pool, bytes, headroom, size).bytes
+    }
+
+    /// Whether what is written now goes into such frames without a seam.
+    #[inline]
+    pub(crate) fn is_framed(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.is_framed())
+    }
+
+    /// `len` bytes from `offset` with their sum: the frame that they were written into where that holds just these and
+    /// was never sent, else a copy. Fewer bytes, at least half, where those that follow are whole frames then.
+    #[inline]
+    pub(crate) fn hand_out(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Result<Packet, Exhausted> {
+        let queue = self.made();
+        match queue.hand_out(pool, headroom, offset, len) {
+            Some(frame) => Ok(frame),
+            None => {
+                let left =
+                    queue.left_in_frame(offset).filter(|&left| left < len && 2 * left >= len);
+                queue.copy_packet(pool, headroom, offset, left.unwrap_or(len))
+            }
+        }
+    }
+
     pub(crate) fn concat(&mut self, other: &mut ByteQueue) {
         self.made().concat(other);
     }

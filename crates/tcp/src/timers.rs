@@ -165,7 +165,8 @@ impl Connection {
             self.snd.waiting_since = Deadline::NONE;
             return;
         }
-        self.timers.arm_retransmit(now + self.rtt.rto(), Expiry::Timeout);
+        let at = Instant::from_nanos(now.as_nanos().saturating_add(self.rtt.rto_ns()));
+        self.timers.arm_retransmit(at, Expiry::Timeout);
     }
 
     fn on_timeout(&mut self, now: Instant) {

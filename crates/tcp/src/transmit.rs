@@ -73,6 +73,9 @@ impl Connection {
         pool: &Pool,
         limits: &TransmitLimits,
     ) -> Option<Segment> {
+        if limits.payload == PayloadMode::View {
+            self.snd.queue.set_framing(0);
+        }
         self.poll(now, pool, limits, None)
     }
 
@@ -91,6 +94,10 @@ impl Connection {
         let payload = PayloadMode::CopyAndSum { headroom };
         let limits = TransmitLimits { super_segment_bytes: SUPER_SEGMENT_BYTES, payload };
         let most = most.min(parts.room()).max(1) as u64;
+        self.snd.queue.set_framing(headroom);
+        if let Some(segment) = self.transmit_plain(now, pool, headroom, parts) {
+            return Some(segment);
+        }
         self.poll(now, pool, &limits, Some((most, parts)))
     }
 
@@ -235,9 +242,17 @@ impl Connection {
         while made < chosen.len {
             let len = mss.min(chosen.len - made);
             let offset = (chosen.start + made - self.snd.queue_base) as usize;
-            let part = self.snd.queue.copy_packet(pool, headroom, offset, len as usize);
-            let Ok(Ok(())) = part.map(|part| parts.push(part)) else { break };
-            made += len;
+            let part = self.snd.queue.hand_out(pool, headroom, offset, len as usize);
+            let Ok(part) = part else { break };
+            let part_len = part.len() as u64;
+            if parts.push(part).is_err() {
+                break;
+            }
+            made += part_len;
+            if part_len < len {
+                // a shorter one is the last of a decision
+                break;
+            }
         }
         made
     }

@@ -133,6 +133,10 @@ impl Connection {
         }
         // a window update when the window can double, or open (RFC 9293 3.8.6.2.2)
         let left = self.rcv.edge.saturating_sub(self.rcv.nxt);
+        if self.rcv.reassembly.is_none() && 2 * left > self.rcv.limit_bytes as u64 {
+            // mostly so: even an empty buffer is not twice what is open
+            return;
+        }
         let next = self.next_edge();
         let gained = next.saturating_sub(self.rcv.edge);
         if gained > 0
@@ -207,8 +211,7 @@ impl Connection {
     /// Most memory that tuning gives a buffer, `most` being what was configured.
     fn tuned_at_most(&self, most: usize) -> usize {
         let Some(least) = self.rtt.min_rtt() else { return most };
-        let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
-        most.min(TUNE_BASE_BYTES.saturating_add(carried as usize))
+        most.min(TUNE_BASE_BYTES.saturating_add(carried_bytes(least)))
     }
 
     /// The application has everything, and the window is used up: while its update travels, nothing more can come.
@@ -233,9 +236,9 @@ impl Connection {
     /// memory that has left the cache.
     fn used_at_most(&self) -> usize {
         let Some(least) = self.rtt.min_rtt() else { return self.rcv.limit_bytes };
-        let carried = u128::from(TUNE_RATE_BYTES_PER_S) * least.as_nanos() / 1_000_000_000;
-        let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried as usize);
-        let together = WINDOWS_BASE_BYTES.saturating_add(carried as usize);
+        let carried = carried_bytes(least);
+        let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
+        let together = WINDOWS_BASE_BYTES.saturating_add(carried);
         let share = together >> self.rcv.sharers_log2;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }
@@ -275,4 +278,11 @@ impl Connection {
             self.snd.queue.set_limit(wanted.min(most));
         }
     }
+}
+
+/// What a path as fast as tuning looks ahead for carries in a round trip.
+#[inline]
+fn carried_bytes(rtt: Duration) -> usize {
+    const BYTES_PER_MS: u64 = TUNE_RATE_BYTES_PER_S / 1000;
+    (BYTES_PER_MS.saturating_mul(rtt.as_nanos() as u64) / 1_000_000) as usize
 }

@@ -7,19 +7,61 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Append { headroom: usize, len: usize },
-    AppendWith { len: usize },
-    Write { len: usize },
-    Take { n: usize, put_back: bool },
-    Keep { n: usize },
-    PutFront { len: usize },
-    Discard { n: usize },
-    Read { n: usize },
-    Peek { offset: usize, n: usize },
-    View { offset: usize, len: usize, keep: bool },
-    Copy { offset: usize, len: usize },
+    Append {
+        headroom: usize,
+        len: usize,
+    },
+    AppendWith {
+        len: usize,
+    },
+    Write {
+        len: usize,
+    },
+    Take {
+        n: usize,
+        put_back: bool,
+    },
+    Keep {
+        n: usize,
+    },
+    PutFront {
+        len: usize,
+    },
+    Discard {
+        n: usize,
+    },
+    Read {
+        n: usize,
+    },
+    Peek {
+        offset: usize,
+        n: usize,
+    },
+    View {
+        offset: usize,
+        len: usize,
+        keep: bool,
+    },
+    Copy {
+        offset: usize,
+        len: usize,
+    },
+    WriteFramed {
+        headroom: usize,
+        size: usize,
+        len: usize,
+    },
+    /// The next `count` frames of `size` bytes, from where the last ended or from `offset`.
+    HandOut {
+        from: Option<usize>,
+        size: usize,
+        count: usize,
+        keep: bool,
+    },
     Concat,
-    Limits { high: usize },
+    Limits {
+        high: usize,
+    },
 }
 
 impl ByteQueue {
@@ -68,9 +110,16 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..20_000usize, len(), any::<bool>())
             .prop_map(|(offset, len, keep)| Op::View { offset, len, keep }),
         2 => (0..20_000usize, len()).prop_map(|(offset, len)| Op::Copy { offset, len }),
+        4 => (size(), len()).prop_map(|(size, len)| Op::WriteFramed { headroom: 40, size, len }),
+        5 => (prop::option::weighted(0.2, 0..4000usize), size(), 1..5usize, any::<bool>())
+            .prop_map(|(from, size, count, keep)| Op::HandOut { from, size, count, keep }),
         1 => Just(Op::Concat),
         1 => (0..60_000usize).prop_map(|high| Op::Limits { high }),
     ]
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => Just(1001usize), 1 => 1..2048usize]
 }
 
 struct World {
@@ -80,6 +129,10 @@ struct World {
     /// Packets that were taken or viewed, and their bytes.
     kept: Vec<(Packet, Vec<u8>)>,
     stamp: u32,
+    /// Where the last frame that was handed out ended, counted in all bytes ever put in at the end.
+    handed: u64,
+    /// Bytes that have left at the front.
+    left: u64,
     /// The most that may be held: the limit, or what was put back or was inside before.
     bound: usize,
 }
@@ -221,6 +274,42 @@ impl World {
                     assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes)));
                 }
             }
+            Op::WriteFramed { headroom, size, len } => {
+                let bytes = self.stamps(len);
+                let written = self.queue.write_framed(&pool, &bytes, headroom, size);
+                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
+                self.model.extend(&bytes[..written.bytes]);
+            }
+            Op::HandOut { from, size, count, keep } => {
+                // What was put back lies before the start of all.
+                let next = self.handed.wrapping_sub(self.left);
+                let mut offset = from.unwrap_or(if next < 1 << 32 { next as usize } else { 0 });
+                for _ in 0..count {
+                    let len = size.min(self.queue.len().saturating_sub(offset));
+                    let packet = match self.queue.hand_out(&pool, 40, offset, len) {
+                        Some(packet) => packet,
+                        // What is not a frame is copied, and the next found all the same.
+                        None => match self.queue.copy_packet(&pool, 40, offset, len) {
+                            Ok(packet) => packet,
+                            Err(_) => break,
+                        },
+                    };
+                    let bytes = self.range(offset, len);
+                    assert!(same(packet.slices(), &bytes) && packet.headroom() >= 40);
+                    let sum = packet.meta().payload_sum.map(u32::from).unwrap();
+                    assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes)));
+                    self.bound = self.bound.max(self.queue.held_bytes());
+                    offset += len;
+                    if keep {
+                        let mut packet = packet;
+                        // What is put before a frame does not show in the queue.
+                        packet.prepend(40).expect("headroom").fill(0x5a);
+                        packet.trim_front(40);
+                        self.kept.push((packet, bytes));
+                    }
+                }
+                self.handed = self.left.wrapping_add(offset as u64);
+            }
             Op::Concat => {
                 let mut other = ByteQueue::new(QueueLimits::new(usize::MAX));
                 let bytes = self.stamps(3000);
@@ -273,9 +362,11 @@ proptest! {
         let queue = ByteQueue::new(QueueLimits::new(40_000));
         let mut world = World {
             pool, queue, model: VecDeque::new(), kept: Vec::new(), stamp: 1, bound: 40_000,
+            handed: 0, left: 0,
         };
         for op in ops {
             world.apply(op);
+            world.left = world.queue.front;
             world.check();
         }
         world.kept.clear();
@@ -486,4 +577,41 @@ fn frames_without_data_go_with_the_last_byte() {
         }
         assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
     }
+}
+
+/// Frames that were written as segments are sent as they are, and stay until they are discarded.
+#[test]
+fn framed_bytes_leave_in_their_own_frames() {
+    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let bytes: Vec<u8> = (0..5500u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    queue.write_framed(&pool, &bytes[..2501], 100, 1000);
+    queue.write_framed(&pool, &bytes[2501..], 100, 1000);
+    assert_eq!(pool.stats().used_frames, 6);
+    let mut sent: Vec<Packet> = Vec::new();
+    for at in (0..5500).step_by(1000) {
+        let len = 1000.min(5500 - at);
+        let frame = queue.hand_out(&pool, 100, at, len).expect("a frame of its own");
+        assert!(same(frame.slices(), &bytes[at..at + len]));
+        let sum = u32::from(frame.meta().payload_sum.expect("a sum"));
+        assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes[at..at + len])));
+        assert!(queue.hand_out(&pool, 100, at, len).is_none(), "once");
+        sent.push(frame);
+    }
+    assert_eq!(pool.stats().used_frames, 6);
+    // The last frame is out: more does not go into it, wherever it is by now.
+    sent.pop();
+    queue.write_framed(&pool, &bytes[..300], 100, 1000);
+    assert_eq!(pool.stats().used_frames, 7);
+    let all: Vec<u8> = bytes.iter().chain(&bytes[..300]).copied().collect();
+    assert!(same(queue.slices(), &all));
+    // What is acknowledged goes, a part of a segment too; what is sent again is copied.
+    assert_eq!(queue.discard(2400), 2400);
+    assert!(queue.hand_out(&pool, 100, 0, 600).is_none());
+    let again = queue.copy_packet(&pool, 100, 0, 600).unwrap();
+    assert!(same(again.slices(), &bytes[2400..3000]));
+    assert!(queue.hand_out(&pool, 100, 3100, 300).is_some(), "after all that");
+    drop((sent, again));
+    queue.discard(usize::MAX);
+    assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }

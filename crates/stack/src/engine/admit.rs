@@ -103,7 +103,6 @@ impl Engine {
             return;
         }
         let mut conn = open.connection(config, tuple, ts_offset, now);
-        let payload = (!payload.is_empty()).then_some(payload);
         conn.on_segment(now, &header, payload, ecn, &self.out.pool);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, way, conn),
@@ -158,8 +157,7 @@ impl Engine {
             return None;
         }
         self.out.stats.tcp_rx_segments += 1;
-        let payload = (!segment.payload.is_empty()).then_some(segment.payload);
-        conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        conn.on_segment(now, &header, segment.payload, ecn, &self.out.pool);
         if !conn.state().is_synchronized() {
             return None;
         }

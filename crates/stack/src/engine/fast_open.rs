@@ -160,7 +160,7 @@ impl Engine {
         config: &Arc<Config>,
         ends: (&FourTuple, SeqNumber, u32),
         syn: &TcpHeader,
-        payload: Packet,
+        payload: Option<Packet>,
     ) -> Option<Connection> {
         let option = syn.options.fast_open.filter(|_| config.fast_open)?;
         let listener = self.tcp.listeners.slots.get_mut(listener_slot)?;
@@ -180,7 +180,7 @@ impl Engine {
         if validity == FastOpenValidity::Previous {
             conn.give_cookie(keys.cookie(client));
         }
-        conn.open_early(now, Some(payload), &self.out.pool);
+        conn.open_early(now, payload, &self.out.pool);
         self.out.stats.tcp_fast_opens += 1;
         Some(conn)
     }

@@ -73,8 +73,8 @@ impl Engine {
         let mut bytes = 0;
         while let Some(packet) = self.received.pop() {
             bytes += packet.len();
-            match self.trains.join(packet, medium) {
-                Ok(()) => self.out.stats.tcp_rx_merged += 1,
+            match self.trains.join(packet, link, medium) {
+                Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
                 Err(packet) => self.link_input(now, link, packet),
             }
         }

@@ -228,6 +228,7 @@ impl Engine {
         if !self.out.addresses.add(link, prefix) {
             return Err(Error::AddrInUse);
         }
+        self.trains.forget();
         self.add_route(prefix.network(), Route::on_link(link))
     }
 

@@ -1,6 +1,6 @@
 //! Many segments of one decision: their headers are built once and stamped anew for each.
 
-use millstream_packet::PacketBatch;
+use millstream_packet::{Packet, PacketBatch};
 use millstream_route::{HeaderTemplate, Stamp};
 use millstream_tcp::Segment;
 use millstream_wire::checksum;
@@ -72,6 +72,44 @@ impl<'a> Headers<'a> {
 }
 
 impl Output {
+    /// The same for a single one.
+    #[inline]
+    fn send_part(
+        &mut self,
+        way: Way,
+        template: &HeaderTemplate,
+        segment: &Segment,
+        identification: u16,
+        mut packet: Packet,
+    ) {
+        let l4 = template.header_len();
+        let header_len = segment.header.header_len();
+        let transport_len = header_len + packet.len();
+        let payload_sum = match packet.meta().payload_sum {
+            Some(sum) => u32::from(sum),
+            None => packet.sum(0, packet.len()),
+        };
+        packet.meta_mut().payload_sum = None;
+        let Some(room) = packet.prepend(l4 + header_len) else {
+            return self.stats.drop(DropReason::PoolExhausted);
+        };
+        let (lower, tcp) = room.split_at_mut(l4);
+        lower.copy_from_slice(template.headers());
+        segment.header.emit(tcp);
+        let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
+        let Ok(pseudo) = template.stamp(lower, transport_len, stamp) else {
+            return self.stats.drop(DropReason::TooLong);
+        };
+        let all = checksum::sum(tcp) + pseudo + payload_sum;
+        tcp[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum::finish(all));
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.len() as u64;
+        self.stats.tcp_tx_segments += 1;
+        if self.links[way.link.index()].queue.push(packet).is_err() {
+            self.stats.drop(DropReason::TransmitQueueFull);
+        }
+    }
+
     /// Puts headers before each of the `parts` of a segment, which is empty then, and queues them for the link, whose
     /// queue has room for them.
     pub(super) fn send_parts(
@@ -85,6 +123,11 @@ impl Output {
         let first_id = path.identification;
         path.identification = first_id.wrapping_add(count as u16);
         let Some(template) = path.template() else { return parts.clear() };
+        if count == 1
+            && let Some(packet) = parts.pop()
+        {
+            return self.send_part(way, template, segment, first_id, packet);
+        }
         let mut headers = Headers::new(template, segment, first_id);
         let link = &mut self.links[way.link.index()];
         let mut bytes = 0;

@@ -225,13 +225,18 @@ impl Engine {
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
-        let admitted = self.admit_write(id, data.len());
+        let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let admitted = self.admission.admit(socket, data.len(), self.limits.unsent_bytes);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
-        let data = &data[..admitted];
-        let result = self.with_conn(id, |socket, out| socket.conn.write(&out.pool, data))?;
-        self.charge(id, *result.as_ref().unwrap_or(&0));
+        let result = socket.conn.write(&self.out.pool, &data[..admitted]);
+        self.admission.charge(socket, *result.as_ref().unwrap_or(&0));
+        // What a call may arm a timer for has output too.
+        if !socket.dirty && socket.conn.has_output() {
+            socket.dirty = true;
+            self.tcp.dirty.push_back(slot);
+        }
         self.out.stats.stages.mark(Stage::Write, 1);
         result.map_err(write_error)
     }

@@ -15,17 +15,31 @@ use super::addresses::Destination;
 use super::direct::Bulk;
 use super::ingress::{Arrival, checksum_holds, gather};
 use crate::demux::PackedKey;
+use crate::socket::SocketId;
 use crate::stats::DropReason;
 
 /// A segment whose headers are read.
 pub(super) struct Incoming {
     pub tuple: FourTuple,
     pub header: TcpHeader,
-    /// The payload alone; may be empty.
-    pub payload: Packet,
+    /// The payload alone, when there is any.
+    pub payload: Option<Packet>,
     pub ecn: u8,
     pub link: LinkId,
-    pub slot: Option<u32>,
+    /// Its connection, as it was found.
+    pub socket: Option<SocketId>,
+}
+
+impl Incoming {
+    /// The whole; what stays has no payload.
+    fn take(&mut self) -> Incoming {
+        Incoming { payload: self.payload.take(), ..*self }
+    }
+
+    /// Bytes of payload.
+    pub fn len(&self) -> usize {
+        self.payload.as_ref().map_or(0, Packet::len)
+    }
 }
 
 impl Engine {
@@ -35,7 +49,7 @@ impl Engine {
             return;
         }
         let mut segments = self.trains.take();
-        for segment in segments.drain(..) {
+        for segment in &mut segments {
             self.tcp_input(now, segment);
         }
         self.trains.put_back(segments);
@@ -72,53 +86,72 @@ impl Engine {
             local: SocketAddr::new(ip.dst, header.dst_port),
             remote: SocketAddr::new(ip.src, header.src_port),
         };
-        let slot = self.tcp.find(&tuple);
-        let segment = Incoming { tuple, header, payload: packet, ecn: ip.ecn(), link, slot };
+        let found = self.tcp.find(&tuple).and_then(|slot| self.tcp.sockets.get(slot));
+        let socket = found.map(|socket| socket.id);
+        let payload = (!packet.is_empty()).then_some(packet);
+        let segment = Incoming { tuple, header, payload, ecn: ip.ecn(), link, socket };
         self.trains.push(segment, ip_len, header_len);
     }
 
     /// Hands a segment to its connection or listener, or answers it.
-    fn tcp_input(&mut self, now: Instant, segment: Incoming) {
-        let Some(slot) = segment.slot else { return self.tcp_no_connection(now, segment) };
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else {
-            return self.out.stats.drop(DropReason::TcpNoSocket);
+    #[inline]
+    fn tcp_input(&mut self, now: Instant, segment: &mut Incoming) {
+        // What was found may be gone since.
+        let found = segment.socket.and_then(|id| self.tcp.by_id(id));
+        let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
+            return self.tcp_no_connection(now, segment.take());
         };
-        if socket.half_open {
-            // The last step of a handshake waits for a place in the accept queue; the peer repeats it.
-            let full = socket
-                .listener
-                .and_then(|listener| self.tcp.listeners.slots.get(listener))
-                .is_some_and(|listener| listener.is_full());
-            if full && !segment.header.flags.syn() && !segment.header.flags.rst() {
-                return self.out.stats.drop(DropReason::AcceptQueueFull);
-            }
+        if socket.half_open && self.must_wait_to_open(slot, segment) {
+            return self.out.stats.drop(DropReason::AcceptQueueFull);
         }
-        let Incoming { tuple, header, payload, ecn, link, .. } = segment;
-        if socket.conn.state() == State::TimeWait
-            && header.flags.syn()
-            && socket.conn.may_reuse(&header)
-            && let Some(listener) = self.tcp.listeners.find(tuple.local)
-        {
-            // RFC 6191: a new incarnation takes the place of one that only waits.
-            let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
-            self.tcp.reuse_time_wait(slot);
-            self.out.stats.tcp_time_wait_reused += 1;
-            let fresh = Incoming { tuple, header, payload, ecn, link, slot: None };
-            let hash = self.tcp.key.flow(&tuple);
-            return self.tcp_admit(now, listener, hash, isn, fresh);
+        if segment.header.flags.syn() && self.tcp_reuse(now, slot, segment) {
+            return;
         }
         self.out.stats.tcp_rx_segments += 1;
-        self.bulk = Bulk::after(self.bulk, slot, payload.len());
-        let payload = (!payload.is_empty()).then_some(payload);
-        let way = socket.path.way(self.out.generations());
-        socket.conn.set_sharers(self.tcp.quiet.len() as u32);
-        socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
-        let connected = self.tcp.collect_events(slot, &mut self.events);
-        if let (true, Some(way)) = (connected, way) {
-            // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
-            self.out.neighbors.confirm(now, way.link, way.next_hop);
+        self.bulk = Bulk::after(self.bulk, slot, segment.len());
+        let sharers = self.tcp.quiet.len() as u32;
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.conn.set_sharers(sharers);
+        let Incoming { header, payload, ecn, .. } = segment;
+        socket.conn.on_segment(now, header, payload.take(), *ecn, &self.out.pool);
+        if socket.conn.has_events() {
+            let way = socket.path.way(self.out.generations());
+            let connected = self.tcp.collect_events(slot, &mut self.events);
+            if let (true, Some(way)) = (connected, way) {
+                // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
+                self.out.neighbors.confirm(now, way.link, way.next_hop);
+            }
         }
         self.tcp.touch(slot);
+    }
+
+    /// The last step of a handshake waits for a place in the accept queue; the peer repeats it.
+    #[cold]
+    fn must_wait_to_open(&self, slot: u32, segment: &Incoming) -> bool {
+        let Incoming { header, .. } = segment;
+        let listener = self.tcp.sockets.get(slot).and_then(|socket| socket.listener);
+        let listener = listener.and_then(|listener| self.tcp.listeners.slots.get(listener));
+        listener.is_some_and(|listener| listener.is_full())
+            && !header.flags.syn()
+            && !header.flags.rst()
+    }
+
+    /// RFC 6191: a new incarnation takes the place of one that only waits. False when it does not.
+    #[cold]
+    fn tcp_reuse(&mut self, now: Instant, slot: u32, segment: &mut Incoming) -> bool {
+        let tuple = segment.tuple;
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
+        if socket.conn.state() != State::TimeWait || !socket.conn.may_reuse(&segment.header) {
+            return false;
+        }
+        let Some(listener) = self.tcp.listeners.find(tuple.local) else { return false };
+        let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
+        self.tcp.reuse_time_wait(slot);
+        self.out.stats.tcp_time_wait_reused += 1;
+        let fresh = Incoming { socket: None, ..segment.take() };
+        let hash = self.tcp.key.flow(&tuple);
+        self.tcp_admit(now, listener, hash, isn, fresh);
+        true
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
@@ -126,9 +159,10 @@ impl Engine {
         let (tuple, flags) = (segment.tuple, segment.header.flags);
         let hash = self.tcp.key.flow(&tuple);
         // A segment before it in the batch may have made the connection.
-        segment.slot = self.tcp.find_hashed(hash, &tuple);
-        if segment.slot.is_some() {
-            return self.tcp_input(now, segment);
+        let found = self.tcp.find_hashed(hash, &tuple);
+        segment.socket = found.and_then(|slot| self.tcp.sockets.get(slot)).map(|socket| socket.id);
+        if segment.socket.is_some() {
+            return self.tcp_input(now, &mut segment);
         }
         let key = PackedKey::new(&tuple);
         if let Some(entry) = self.tcp.half_open.find(hash, &key) {
@@ -150,9 +184,10 @@ impl Engine {
                 Some(refused) => segment = refused,
             }
         }
-        let Incoming { header, payload, link, .. } = segment;
+        let len = segment.len();
+        let Incoming { header, link, .. } = segment;
         self.out.stats.drop(DropReason::TcpNoSocket);
-        let Some(answer) = millstream_tcp::reset_for(&header, payload.len()) else { return };
+        let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
         if !self.out.resets.allow(now) {
             return self.out.stats.drop(DropReason::ResetRateLimit);
         }

@@ -15,7 +15,7 @@ impl Engine {
         hash: u32,
         segment: Incoming,
     ) {
-        let Incoming { tuple, header, payload, link, .. } = &segment;
+        let Incoming { tuple, header, link, .. } = &segment;
         let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
         let wait = &mut waiting.value;
         if wait.may_reuse(header)
@@ -28,7 +28,7 @@ impl Engine {
             return self.tcp_admit(now, listener, hash, isn, segment);
         }
         self.out.stats.tcp_rx_segments += 1;
-        let (answer, again) = wait.on_segment(now, *tuple, header, payload.len());
+        let (answer, again) = wait.on_segment(now, *tuple, header, segment.len());
         if again {
             let until = now + wait.duration();
             self.tcp.arm_time_wait(entry, until);

@@ -8,7 +8,7 @@
 
 use millstream_packet::{Instant, Packet, PacketBatch, Segmentation, SegmentationKind};
 use millstream_route::{Stamp, TransportChecksum};
-use millstream_tcp::{FourTuple, PayloadMode, Segment, TransmitLimits};
+use millstream_tcp::{FourTuple, PayloadMode, Segment, State, TransmitLimits};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, TcpHeader};
 
@@ -75,10 +75,17 @@ impl Engine {
             match served {
                 Served::Done => {
                     socket.dirty = false;
+                    // Gone, or in TIME-WAIT.
+                    let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);
+                    let told = socket.conn.has_events();
                     self.tcp.note_moved(slot, now);
-                    self.tcp.collect_events(slot, &mut self.events);
-                    let displaced = self.tcp.settle(slot);
-                    self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
+                    if told {
+                        self.tcp.collect_events(slot, &mut self.events);
+                    }
+                    if over {
+                        let displaced = self.tcp.settle(slot);
+                        self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
+                    }
                 }
                 Served::More if cut_short => self.tcp.dirty.push_front(slot),
                 Served::More => self.tcp.dirty.push_back(slot),

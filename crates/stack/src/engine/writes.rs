@@ -37,20 +37,12 @@ impl Admission {
     }
 }
 
-const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
-
-impl Engine {
-    /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
+impl Admission {
+    /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most.
     #[inline]
-    pub(super) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
-        let limit = self.limits.unsent_bytes;
-        let Some((_, socket)) = self.tcp.by_id(id) else { return wanted };
-        if socket.conn.may_write().is_err() {
-            // The call has its error to tell.
-            return wanted;
-        }
+    pub fn admit(&mut self, socket: &mut TcpSocket, wanted: usize, limit: usize) -> usize {
         let unsent = socket.conn.unsent_bytes();
-        if unsent == 0 && wanted <= SMALL_WRITE_BYTES {
+        if unsent == 0 && wanted <= SMALL_WRITE_BYTES || socket.conn.may_write().is_err() {
             return wanted;
         }
         let room = limit.saturating_sub(unsent);
@@ -58,27 +50,48 @@ impl Engine {
             socket.wants_room = true;
             return 0;
         }
-        let most = match (socket.grant_kib, self.admission.line.is_empty()) {
+        let most = match (socket.grant_kib, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
-            (0, true) => self.admission.left,
+            (0, true) => self.left,
             (grant, _) => usize::from(grant) * 1024,
         };
         if most == 0 {
             socket.grant_kib = IN_LINE;
-            self.admission.line.push_back(id);
+            self.line.push_back(socket.id);
         }
         wanted.min(room).min(most)
+    }
+
+    /// As [`Engine::charge`].
+    #[inline]
+    pub fn charge(&mut self, socket: &mut TcpSocket, written: usize) {
+        match socket.grant_kib {
+            // In line, only a small write is taken.
+            0 | IN_LINE => self.left = self.left.saturating_sub(written),
+            grant => socket.grant_kib = grant.saturating_sub(kib(written)),
+        }
+    }
+}
+
+const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
+
+impl Engine {
+    /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
+    #[inline]
+    pub(super) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
+        let limit = self.limits.unsent_bytes;
+        match self.tcp.by_id(id) {
+            Some((_, socket)) => self.admission.admit(socket, wanted, limit),
+            // The call has its error to tell.
+            None => wanted,
+        }
     }
 
     /// The connection took `written` of what it was admitted.
     #[inline]
     pub(super) fn charge(&mut self, id: SocketId, written: usize) {
-        let left = &mut self.admission.left;
-        let Some((_, socket)) = self.tcp.by_id(id) else { return };
-        match socket.grant_kib {
-            // In line, only a small write is taken.
-            0 | IN_LINE => *left = left.saturating_sub(written),
-            grant => socket.grant_kib = grant.saturating_sub(kib(written)),
+        if let Some((_, socket)) = self.tcp.by_id(id) {
+            self.admission.charge(socket, written);
         }
     }
 

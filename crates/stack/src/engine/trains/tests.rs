@@ -3,12 +3,17 @@ use std::net::{IpAddr, SocketAddr};
 use millstream_packet::{Pool, PoolConfig};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
+use millstream_wire::checksum;
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
-use millstream_wire::ip::{self, IpHeader};
-use millstream_wire::tcp::{CHECKSUM_OFFSET, SeqNumber, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::tcp::{
+    CHECKSUM_OFFSET, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+};
 use proptest::prelude::*;
 
+use super::lane::ETHERNET_BYTES;
 use super::*;
+use crate::socket::{SocketId, SocketKind};
 
 /// A segment as it stands on an Ethernet.
 #[derive(Clone)]
@@ -80,7 +85,9 @@ fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     let pool = Pool::new(PoolConfig::fixed(1024)).expect("a pool");
     let mut trains = Trains::new(shapes.len());
     for shape in shapes {
-        let Err(mut packet) = trains.join(shape.build(&pool), Medium::Ethernet) else { continue };
+        let Err(mut packet) = trains.join(shape.build(&pool), LinkId(0), Medium::Ethernet) else {
+            continue;
+        };
         if shape.is_broken {
             // The long way finds that too.
             continue;
@@ -96,14 +103,23 @@ fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
             remote: SocketAddr::new(ip.src, header.src_port),
         };
         let (ecn, link) = (0, LinkId(0));
-        let segment = Incoming { tuple, header, payload: packet, ecn, link, slot: Some(0) };
+        let payload = (!packet.is_empty()).then_some(packet);
+        let socket = Some(SocketId::new(SocketKind::Tcp, 0, 0));
+        let segment = Incoming { tuple, header, payload, ecn, link, socket };
         trains.push(segment, ip.header_len, tcp_len);
     }
     let taken = trains.take();
     let bytes = |packet: &Packet| packet.slices().flatten().copied().collect();
     taken
         .iter()
-        .map(|s| (s.header.src_port, s.header.seq.0, s.header.flags, bytes(&s.payload)))
+        .map(|s| {
+            (
+                s.header.src_port,
+                s.header.seq.0,
+                s.header.flags,
+                s.payload.as_ref().map(bytes).unwrap_or_default(),
+            )
+        })
         .collect()
 }
 

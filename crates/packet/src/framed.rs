@@ -1,0 +1,221 @@
+//! Bytes written into frames of a segment each, summed as they are copied, and the frames themselves sent.
+//!
+//! ```text
+//!   write_framed            hand_out                     discard
+//!   frame ── in the queue ─► the frame leaves, behind it ─► the view goes, and with it or
+//!                            a view of it stays inside       before it whoever has the frame
+//! ```
+//! So a sender copies and sums in one pass, keeps what it may have to send again, and copies nothing to send it. What
+//! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`.
+
+use crate::byte_queue::{ByteQueue, Written};
+use crate::desc::{Entry, Kind};
+use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
+use crate::packet::Packet;
+use crate::pool::Pool;
+use crate::sum;
+
+/// What a queue knows about its framed bytes.
+pub(crate) struct Framed {
+    /// From position `from` on, all there is was written by `write_framed`.
+    active: bool,
+    from: u64,
+    /// The view of the frame handed out last, while it is inside, and the position of its end.
+    given: Option<(Entry, u64)>,
+    /// What the owner wants.
+    headroom: u16,
+}
+
+impl Framed {
+    pub(crate) const fn new() -> Self {
+        Self { active: false, from: 0, given: None, headroom: 0 }
+    }
+
+    /// Everything has left.
+    pub(crate) fn clear(&mut self) {
+        (self.active, self.given) = (false, None);
+    }
+
+    /// Something else was put in.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.active = false;
+    }
+
+    /// The entry leaves the queue.
+    #[inline]
+    pub(crate) fn forget(&mut self, entry: Entry) {
+        if self.given.is_some_and(|(given, _)| given == entry) {
+            self.given = None;
+        }
+    }
+
+    /// The entry has lost bytes at its front: its sum no longer holds.
+    #[inline]
+    pub(crate) fn trim(&mut self, first: Entry) {
+        if self.active {
+            set_sum(first, None);
+        }
+    }
+}
+
+#[inline]
+fn set_sum(entry: Entry, sum: Option<u16>) {
+    // SAFETY: the entry is owned; its metadata is its own.
+    unsafe { (*entry.meta_ptr()).payload_sum = sum };
+}
+
+#[inline]
+fn get_sum(entry: Entry) -> Option<u16> {
+    // SAFETY: as above.
+    unsafe { (*entry.meta_ptr()).payload_sum }
+}
+
+impl ByteQueue {
+    /// Remembers, for whoever writes, that frames are to be written behind `headroom` bytes (at most a frame's); 0 that
+    /// they are not.
+    #[inline]
+    pub fn set_framing(&mut self, headroom: usize) {
+        self.framed.headroom = headroom.min(FRAME_SIZE_BYTES) as u16;
+    }
+
+    /// What [`set_framing`](Self::set_framing) has set.
+    #[inline]
+    pub fn framing(&self) -> usize {
+        usize::from(self.framed.headroom)
+    }
+
+    /// As [`write`](Self::write), into frames of `size` bytes each behind `headroom` free ones, which
+    /// [`hand_out`](Self::hand_out) gives out when they are asked for one by one. The last one may have fewer, and
+    /// takes more until it is handed out. A `size` that does not fit a frame is written as `write` does.
+    pub fn write_framed(
+        &mut self,
+        pool: &Pool,
+        bytes: &[u8],
+        headroom: usize,
+        size: usize,
+    ) -> Written {
+        if size == 0 || headroom + size > FRAME_SIZE_BYTES {
+            return self.write(pool, bytes);
+        }
+        let was_empty = self.is_empty();
+        if !self.framed.active {
+            self.framed.active = true;
+            self.framed.from = self.front.wrapping_add(self.len() as u64);
+        }
+        let mut rest = bytes;
+        if let Some(last) = self.last
+            && !rest.is_empty()
+            && self.is_growing(last, size)
+        {
+            let (at, room) = (last.offset() + last.len(), size - last.len());
+            let (now, later) = rest.split_at(rest.len().min(room).min(last.tailroom()));
+            // SAFETY: tailroom may be written.
+            let part = sum::copy_and_sum(now, unsafe { last.frame_mut(at, now.len()) });
+            let before = get_sum(last).map_or(0, u32::from);
+            set_sum(last, Some(sum::combine(before, part, last.len() % 2 == 1) as u16));
+            last.set_range(last.offset(), last.len() + now.len());
+            self.grew(now.len());
+            rest = later;
+        }
+        while !rest.is_empty() {
+            if !self.has_room_for(FRAME_HELD_BYTES) {
+                break;
+            }
+            let Some(mut packet) = pool.alloc(headroom) else { break };
+            let (now, later) = rest.split_at(rest.len().min(size));
+            let Some(room) = packet.append(now.len()) else { break };
+            let part = sum::copy_and_sum(now, room);
+            packet.meta_mut().payload_sum = Some(part as u16);
+            self.link_counted(packet);
+            rest = later;
+        }
+        let bytes = bytes.len() - rest.len();
+        Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Whether the last frame was written by `write_framed` and takes more.
+    #[inline]
+    fn is_growing(&self, last: Entry, size: usize) -> bool {
+        let end = self.front.wrapping_add(self.len() as u64);
+        let inside = end.wrapping_sub(self.framed.from) as usize;
+        last.is_frame()
+            && last.len() != 0
+            && last.len() <= inside
+            && last.len() < size
+            && last.is_unique()
+            && get_sum(last).is_some()
+    }
+
+    /// The frame that holds exactly the `len` bytes from `offset`, if [`write_framed`](Self::write_framed) put them
+    /// into one, behind `headroom` free bytes at least, and it was not handed out before: with its partial checksum in
+    /// [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is none, or no view is free.
+    ///
+    /// To be asked in the order of writing; what was passed over is not found again until all before it has left.
+    pub fn hand_out(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        len: usize,
+    ) -> Option<Packet> {
+        let last = self.last.filter(|_| self.framed.active)?;
+        let at = self.front.wrapping_add(offset as u64);
+        if at.wrapping_sub(self.framed.from) > u64::MAX / 2 || offset >= self.len() {
+            return None;
+        }
+        let before = match self.framed.given {
+            Some((given, end)) if end == at => given,
+            _ if offset == 0 => last,
+            _ => self.ends_at(offset)?,
+        };
+        let frame = before.next();
+        let fits = frame.is_frame()
+            && frame.len() == len
+            && frame.offset() >= headroom
+            && frame.is_unique()
+            && get_sum(frame).is_some();
+        if !fits {
+            return None;
+        }
+        let view = pool.take_view()?;
+        view.reset_view(Kind::Part, frame, frame.offset(), len);
+        if before != frame {
+            view.set_next(frame.next());
+            before.set_next(view);
+        }
+        if frame == last {
+            self.last = Some(view);
+        }
+        self.cursors.forget(frame);
+        self.hold(view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES);
+        self.framed.given = Some((view, at.wrapping_add(len as u64)));
+        frame.set_next(frame);
+        frame.set_totals(len, frame.units());
+        Some(Packet::from_ring(frame))
+    }
+
+    /// Whether all that is put in now goes into frames that can be handed out, as long as nothing else is put in.
+    #[inline]
+    pub fn is_framed(&self) -> bool {
+        self.framed.active
+    }
+
+    /// Bytes from `offset` to the end of a frame written by [`write_framed`](Self::write_framed), where the copy before
+    /// ended inside it: whoever sends just these goes on with whole frames.
+    pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
+        let at = self.front.wrapping_add(offset as u64);
+        if !self.framed.active || at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
+            return None;
+        }
+        let (_, entry, start) = self.cursors.nearest(self.front, offset)?;
+        let end = start + entry.len();
+        (entry.is_frame() && start < offset && offset < end).then(|| end - offset)
+    }
+
+    /// The entry that ends at `offset`, if a copy or view ended there.
+    fn ends_at(&self, offset: usize) -> Option<Entry> {
+        let (_, entry, start) = self.cursors.nearest(self.front, offset)?;
+        (start + entry.len() == offset).then_some(entry)
+    }
+}

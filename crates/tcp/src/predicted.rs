@@ -1,0 +1,150 @@
+//! The segment that was expected ("header prediction", Van Jacobson 1990; RFC 7323 appendix D has its outline): the next in
+//! order of an established connection, with nothing uncommon about it or about the connection.
+//!
+//! Nearly all segments are such. They take this way, which does what `receive` and `ack` would do with them and leaves
+//! out what the checks at its beginning have answered already.
+
+use millstream_packet::{Instant, Packet};
+use millstream_wire::tcp::{TcpFlags, TcpHeader};
+
+use crate::congestion::{AckSample, Controller};
+use crate::connection::{Connection, NO_FIN};
+use crate::recovery::Phase;
+use crate::scoreboard::Delivery;
+use crate::state::State;
+
+impl Connection {
+    /// Takes the segment if it is the expected one; else gives its payload back, and nothing has changed.
+    #[inline]
+    pub(crate) fn take_expected(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+        ecn: u8,
+    ) -> Result<(), Option<Packet>> {
+        let (len, held) = payload.as_ref().map_or((0, 0), |p| (p.len() as u64, p.held_bytes()));
+        let Some(acked) = self.expects(header, len, held) else { return Err(payload) };
+        self.set_clock(now);
+        self.count_in(payload.as_ref(), len as usize);
+        let timestamps = header.options.timestamps.filter(|_| self.negotiated.timestamps);
+        if let Some(timestamps) = timestamps
+            && self.rcv.nxt == self.rcv.acked
+        {
+            // RFC 7323 4.3
+            self.rcv.ts_recent = timestamps.value;
+            self.rcv.ts_recent_at = now;
+        }
+        let ack = self.snd.una + acked;
+        // RFC 9293 3.10.7.4: nothing newer can have brought a window before it
+        let window = u64::from(header.window) << self.negotiated.snd_shift;
+        self.snd.wl1 = self.rcv.nxt;
+        self.snd.wl2 = ack;
+        self.snd.max_wnd = self.snd.max_wnd.max(window);
+        self.snd.edge = ack + window;
+        self.snd.probes_unanswered = 0;
+        if acked > 0 {
+            self.take_expected_ack(now, header, ack);
+        }
+        self.touch_keepalive(now);
+        let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
+        self.ecn_take_data(header, ecn);
+        if let Some(timestamps) = timestamps
+            && len >= u64::from(self.rcv.mss_estimate)
+        {
+            self.sample_receiver_rtt(now, timestamps.echo);
+        }
+        self.take_next(now, packet, len, held);
+        Ok(())
+    }
+
+    /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory.
+    #[inline]
+    fn expects(&self, header: &TcpHeader, len: u64, held: usize) -> Option<u64> {
+        let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
+        let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
+        let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK
+            && header.seq == self.rcv_seq(rcv.nxt)
+            && u64::from(acked) <= snd.nxt - snd.una
+            && header.options.sack.is_empty()
+            && (len > 0 || acked > 0);
+        // RFC 7323 5.3: not older than what was seen
+        let timely = match (negotiated.timestamps, header.options.timestamps) {
+            (false, _) => true,
+            (true, Some(timestamps)) => timestamps.value.wrapping_sub(rcv.ts_recent) as i32 >= 0,
+            (true, None) => false,
+        };
+        let fits = len == 0
+            || rcv.nxt + len <= rcv.edge
+                && (rcv.queue.is_empty() || rcv.queue.held_bytes() + held <= rcv.limit_bytes);
+        let receiving = rcv.reassembly.is_none() && rcv.fin == NO_FIN && !rcv.shut;
+        // out of the persist state there is more to do
+        let open = snd.edge > snd.nxt || snd.una != snd.nxt;
+        let sending = negotiated.sack
+            && board.is_plain()
+            && recovery.phase == Phase::Open
+            && recovery.probe_end == 0
+            && !self.congestion.governs();
+        let common = *state == State::Established && !self.orphaned;
+        (plain && timely && fits && receiving && open && sending && common)
+            .then_some(u64::from(acked))
+    }
+
+    /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported missing.
+    #[inline]
+    fn take_expected_ack(&mut self, now: Instant, header: &TcpHeader, ack: u64) {
+        let acked = ack - self.snd.una;
+        let in_flight = self.snd.nxt - self.snd.una;
+        let mut delivery = Delivery::default();
+        self.take_cumulative(now, header, ack, &mut delivery);
+        self.arm_loss_timers(now);
+        self.counters.delivered_bytes += acked;
+        self.judge_mtu_probe();
+        self.measure_rate(now);
+        if let Some(newest) = delivery.newest {
+            // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
+            let rtt = now.saturating_duration_since(newest.at);
+            self.recovery.rack_rtt_ns = rtt.as_nanos() as u64;
+            self.recovery.rack = self.recovery.rack.max((newest.at, newest.end));
+        }
+        // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
+        let cwnd_limited = self.snd.cwnd_limited
+            || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes;
+        if cwnd_limited {
+            let rtt = self.rtt.latest();
+            let sample = AckSample {
+                now,
+                acked_bytes: acked,
+                in_flight_bytes: in_flight,
+                cwnd_limited,
+                rtt: (!rtt.is_zero()).then_some(rtt),
+                srtt: self.rtt.srtt(),
+                min_rtt: self.rtt.min_rtt().unwrap_or_default(),
+                una: self.snd.una,
+                nxt: self.snd.nxt,
+            };
+            self.congestion.on_ack(&mut self.window, &sample);
+        }
+        self.after_advance(now);
+    }
+
+    /// The next `len` bytes, which fit.
+    #[inline]
+    fn take_next(&mut self, now: Instant, packet: Packet, len: u64, held: usize) {
+        let was_empty = self.rcv.queue.is_empty();
+        let before = self.rcv.queue.held_bytes();
+        if self.rcv.queue.append(packet).is_err() {
+            // the queue's own limit lies above the one that was looked at
+            self.counters.rare().memory_drops += 1;
+            self.rcv.ack.now = true;
+            return;
+        }
+        let grown = self.rcv.queue.held_bytes().saturating_sub(before);
+        debug_assert!(grown <= held, "a queue holds no more than it was given");
+        self.observe_density(len, grown);
+        self.rcv.nxt += len;
+        self.counters.bytes_received += len;
+        self.events.readable |= was_empty;
+        self.schedule_ack(now, len as u32);
+    }
+}
