@@ -146,7 +146,11 @@ pub(crate) struct ReceiveSide {
     pub(crate) mean_len: u32,
     pub(crate) mean_held: u32,
     pub(crate) ts_recent: u32,
-    pub(crate) ts_recent_at: Instant,
+    /// When that came, in [`seconds`].
+    pub(crate) ts_recent_at: u32,
+    /// When data and when an acceptable ACK came last, in [`ticks`].
+    pub(crate) data_at: u32,
+    pub(crate) ack_at: u32,
     /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
     pub(crate) acked: u64,
     pub(crate) ack: AckState,
@@ -155,8 +159,6 @@ pub(crate) struct ReceiveSide {
     /// Largest segment payload seen: what "full-sized" means for the ACK policy.
     pub(crate) mss_estimate: u32,
     pub(crate) tune: crate::window::AutoTune,
-    pub(crate) challenge_second: u32,
-    pub(crate) challenges: u8,
 }
 
 /// No FIN was seen: as if it came at the end of all sequence space.
@@ -315,14 +317,14 @@ impl Connection {
                 mean_len: 160 * 256,
                 mean_held: 256 * 256,
                 ts_recent: 0,
-                ts_recent_at: now,
+                ts_recent_at: seconds(now),
+                data_at: ticks(now),
+                ack_at: ticks(now),
                 acked: 0,
                 ack: AckState { now: false, pending_bytes: 0, quick: limits::QUICK_ACK_SEGMENTS },
                 dsack: Duplicate::default(),
                 mss_estimate: mss,
                 tune: crate::window::AutoTune::new(now),
-                challenge_second: 0,
-                challenges: 0,
             },
             rtt: RttEstimator::new(u32::from(config.min_rto_ms)),
             window: Window {
@@ -514,6 +516,26 @@ impl Connection {
         let since = self.snd.waiting_since.get();
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
+}
+
+/// The clock in units of 1.07 s, without a division; it does not wrap.
+#[inline]
+pub(crate) fn seconds(now: Instant) -> u32 {
+    (now.as_nanos() >> 30) as u32
+}
+
+/// A tick is so many doublings of a nanosecond.
+const TICK_SHIFT: u32 = 20;
+
+/// The clock in ticks of 1.05 ms, which wraps after 52 days.
+#[inline]
+pub(crate) fn ticks(now: Instant) -> u32 {
+    (now.as_nanos() >> TICK_SHIFT) as u32
+}
+
+/// Time from tick `then` to `now`.
+pub(crate) fn since_tick(now: Instant, then: u32) -> Duration {
+    Duration::from_nanos(u64::from(ticks(now).wrapping_sub(then)) << TICK_SHIFT)
 }
 
 /// Limits of a queue that becomes writable again at half.

@@ -4,7 +4,7 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
 use crate::config::MtuProbing;
-use crate::connection::{Connection, Negotiated};
+use crate::connection::{Connection, Negotiated, seconds};
 use crate::error::ConnError;
 use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
 use crate::state::State;
@@ -31,7 +31,7 @@ impl Connection {
         }
         if let Some(timestamps) = options.timestamps.filter(|_| negotiated.timestamps) {
             rcv.ts_recent = timestamps.value;
-            rcv.ts_recent_at = now;
+            rcv.ts_recent_at = seconds(now);
         }
         if let Some(mss) = options.mss {
             snd.peer_mss = mss.max(MIN_MSS_BYTES);

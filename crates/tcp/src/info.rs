@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, since_tick};
 use crate::fast_open::{FastOpen, FastOpenStatus};
 use crate::limits::R1_TIMEOUTS;
 use crate::recovery::Phase;
@@ -44,10 +44,15 @@ pub(crate) struct Rare {
     pub(crate) dsacks_out: u32,
     pub(crate) out_of_order_segments: u32,
     pub(crate) challenge_acks: u32,
+    /// The second of the clock in which the last were sent, and how many.
+    pub(crate) challenges: (u32, u8),
     pub(crate) paws_rejected: u32,
     pub(crate) out_of_window: u32,
     pub(crate) memory_drops: u32,
     pub(crate) reorderings: u32,
+    pub(crate) reordering_bytes: u64,
+    pub(crate) timeout_recoveries: u32,
+    pub(crate) delivered_ce_bytes: u64,
     pub(crate) ce_segments_in: u32,
     pub(crate) ecn_reductions: u32,
     pub(crate) black_holes: u32,
@@ -79,6 +84,11 @@ impl Counters {
     #[inline]
     pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
         self.rare.as_ref()?.path_limit
+    }
+
+    /// Of challenge ACKs, the second in which the last were sent, and how many.
+    pub(crate) fn challenges(&self) -> (u32, u8) {
+        self.rare.as_ref().map_or((0, 0), |rare| rare.challenges)
     }
 
     pub(crate) fn mss_since(&self) -> u64 {
@@ -142,6 +152,8 @@ pub(crate) struct RateMeter {
     /// `nxt` when the flight began.
     end: u64,
     bytes_per_s: u64,
+    /// All was sent when the flight was acknowledged.
+    app_limited: bool,
 }
 
 impl Connection {
@@ -156,12 +168,14 @@ impl Connection {
     #[inline]
     pub(crate) fn measure_rate(&mut self, now: Instant) {
         let (una, nxt, delivered) = (self.snd.una, self.snd.nxt, self.counters.delivered_bytes);
+        let all_sent = self.data_end() <= nxt;
         let Some(meter) = self.counters.rate.as_mut().filter(|meter| una >= meter.end) else {
             return;
         };
         let passed = now.saturating_duration_since(meter.since).as_nanos() as u64;
         let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
+            meter.app_limited = all_sent;
             meter.bytes_per_s = match bytes.checked_mul(1_000_000_000) {
                 Some(scaled) => scaled / passed,
                 None => (u128::from(bytes) * 1_000_000_000 / u128::from(passed)) as u64,
@@ -248,6 +262,12 @@ pub struct TcpInfo {
     pub rcv_space_bytes: u64,
     /// Time since data, or an ACK with it, was sent last.
     pub last_data_sent_us: u64,
+    /// Time since data came last, and since an acceptable segment with an ACK did, in steps of 1.05 ms that count 52
+    /// days; of a connection that had none, since it began.
+    pub last_data_received_us: u64,
+    pub last_ack_received_us: u64,
+    /// The longest that an ACK is held back.
+    pub delayed_ack_us: u64,
     pub cwnd_bytes: u64,
     /// `u64::MAX` before the first congestion.
     pub ssthresh_bytes: u64,
@@ -255,10 +275,14 @@ pub struct TcpInfo {
     pub unacked_bytes: u64,
     pub sacked_bytes: u64,
     pub lost_bytes: u64,
+    /// Sent again and neither acknowledged nor judged lost since.
+    pub resent_bytes: u64,
     /// Window the peer offers.
     pub snd_wnd_bytes: u64,
     /// Window offered to the peer.
     pub rcv_wnd_bytes: u64,
+    /// The window that would be offered if nothing waited to be read.
+    pub rcv_wnd_limit_bytes: u64,
     /// Data written and not yet sent.
     pub notsent_bytes: u64,
     pub send_queue_bytes: u64,
@@ -279,8 +303,13 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     pub bytes_received: u64,
     pub delivered_bytes: u64,
+    /// Of these, those that came with an echo of a mark (RFC 3168).
+    pub delivered_ce_bytes: u64,
     /// How fast the last flight of data arrived; 0: none of late.
     pub delivery_rate_bytes_per_s: u64,
+    /// That rate is what the application wrote rather than what the path carries: nothing waited to be sent when the
+    /// flight was acknowledged.
+    pub delivery_rate_app_limited: bool,
     /// Rate at which data leaves; 0: as the window allows.
     pub pacing_rate_bytes_per_s: u64,
     /// Segments as on the wire: a super-segment counts as what it is split into.
@@ -291,6 +320,8 @@ pub struct TcpInfo {
     /// Segments sent again.
     pub retransmits: u32,
     pub timeouts: u32,
+    /// Recoveries that a time-out began; those that follow in a row are not counted.
+    pub timeout_recoveries: u32,
     pub fast_recoveries: u32,
     pub loss_probes: u32,
     pub spurious_recoveries: u32,
@@ -310,6 +341,8 @@ pub struct TcpInfo {
     pub out_of_window: u32,
     pub memory_drops: u32,
     pub reorderings: u32,
+    /// The farthest that a segment was overtaken, in segments of the present size; 0: none was.
+    pub reordering_segments: u64,
     /// Time-outs in a row have reached R1 (RFC 9293 3.8.3).
     pub delivery_problem: bool,
     /// Segments with data that arrived marked, and reductions that the peer's echoes of marks caused.
@@ -368,14 +401,19 @@ impl Connection {
             rcv_rtt_us: u64::from(rcv.tune.rtt_us()),
             rcv_space_bytes: rcv.tune.space_bytes(),
             last_data_sent_us: us(self.clock.saturating_duration_since(snd.last_sent_at)),
+            last_data_received_us: us(since_tick(self.clock, rcv.data_at)),
+            last_ack_received_us: us(since_tick(self.clock, rcv.ack_at)),
+            delayed_ack_us: u64::from(self.config.delayed_ack_ms) * 1000,
             cwnd_bytes: window.cwnd_bytes,
             ssthresh_bytes: window.ssthresh_bytes,
             in_flight_bytes: board.pipe(snd.una, snd.nxt),
             unacked_bytes: snd.nxt - snd.una,
             sacked_bytes: board.sacked_bytes(),
             lost_bytes: board.lost_bytes(),
+            resent_bytes: board.resent_bytes(),
             snd_wnd_bytes: snd.edge.saturating_sub(snd.una),
             rcv_wnd_bytes: rcv.edge.saturating_sub(rcv.nxt),
+            rcv_wnd_limit_bytes: self.window_limit(),
             notsent_bytes: self.data_end().saturating_sub(snd.nxt.max(1)),
             send_queue_bytes: snd.queue.len() as u64,
             send_queue_held_bytes: snd.queue.held_bytes(),
@@ -393,6 +431,8 @@ impl Connection {
             bytes_acked: c.bytes_acked,
             bytes_received: c.bytes_received,
             delivered_bytes: c.delivered_bytes,
+            delivered_ce_bytes: rare.delivered_ce_bytes,
+            delivery_rate_app_limited: c.rate.as_ref().is_some_and(|meter| meter.app_limited),
             delivery_rate_bytes_per_s: c.rate.as_ref().map_or(0, |meter| meter.bytes_per_s),
             pacing_rate_bytes_per_s: self.pacing_rate().unwrap_or(0),
             segments_out: c.segments_out,
@@ -417,7 +457,9 @@ impl Connection {
             paws_rejected: rare.paws_rejected,
             out_of_window: rare.out_of_window,
             memory_drops: rare.memory_drops,
+            timeout_recoveries: rare.timeout_recoveries,
             reorderings: rare.reorderings,
+            reordering_segments: rare.reordering_bytes.div_ceil(u64::from(snd.mss)),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,
             ce_segments_in: rare.ce_segments_in,
             ecn_reductions: rare.ecn_reductions,

@@ -8,7 +8,7 @@ use millstream_packet::{Instant, Packet};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::congestion::{AckSample, Controller};
-use crate::connection::{Connection, NO_FIN};
+use crate::connection::{Connection, NO_FIN, seconds, ticks};
 use crate::recovery::Phase;
 use crate::scoreboard::Delivery;
 use crate::state::State;
@@ -33,7 +33,7 @@ impl Connection {
         {
             // RFC 7323 4.3
             self.rcv.ts_recent = timestamps.value;
-            self.rcv.ts_recent_at = now;
+            self.rcv.ts_recent_at = seconds(now);
         }
         let ack = self.snd.una + acked;
         // RFC 9293 3.10.7.4: nothing newer can have brought a window before it
@@ -46,8 +46,10 @@ impl Connection {
         if acked > 0 {
             self.take_expected_ack(now, header, ack);
         }
+        self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
         let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
+        self.rcv.data_at = self.rcv.ack_at;
         self.ecn_take_data(header, ecn);
         if let Some(timestamps) = timestamps
             && len >= u64::from(self.rcv.mss_estimate)

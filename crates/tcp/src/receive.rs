@@ -1,11 +1,9 @@
 //! Segments in synchronised states: acceptability, reset and SYN checks, data, FIN (RFC 9293 3.10.7.4).
 
-use core::time::Duration;
-
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
-use crate::connection::{Connection, NO_FIN};
+use crate::connection::{Connection, NO_FIN, seconds, ticks};
 use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
 use crate::reassembly::Reassembly;
@@ -95,6 +93,7 @@ impl Connection {
         {
             return;
         }
+        self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
         if header.flags.urg() {
             self.take_urgent(header, start);
@@ -102,6 +101,7 @@ impl Connection {
         if let Some(packet) = payload
             && len > 0
         {
+            self.rcv.data_at = self.rcv.ack_at;
             self.ecn_take_data(header, ecn);
             self.time_data(now, header, len);
             self.take_data(now, span.start, packet, pool);
@@ -188,8 +188,8 @@ impl Connection {
 
     /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says nothing.
     fn timestamp_is_stale(&self, now: Instant) -> bool {
-        let age = now.saturating_duration_since(self.rcv.ts_recent_at);
-        age > Duration::from_secs(TIMESTAMP_AGE_LIMIT_S)
+        u64::from(seconds(now).saturating_sub(self.rcv.ts_recent_at)) << 30
+            > TIMESTAMP_AGE_LIMIT_S * 1_000_000_000
     }
 
     /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.
@@ -201,7 +201,7 @@ impl Connection {
                 || self.timestamp_is_stale(now))
         {
             self.rcv.ts_recent = timestamps.value;
-            self.rcv.ts_recent_at = now;
+            self.rcv.ts_recent_at = seconds(now);
         }
     }
 
@@ -224,13 +224,13 @@ impl Connection {
     /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
     pub(crate) fn challenge(&mut self, now: Instant) {
         let second = (now.as_nanos() / 1_000_000_000) as u32;
-        if self.rcv.challenge_second != second {
-            self.rcv.challenge_second = second;
-            self.rcv.challenges = 0;
+        let rare = self.counters.rare();
+        if rare.challenges.0 != second {
+            rare.challenges = (second, 0);
         }
-        if self.rcv.challenges < CHALLENGE_ACKS_PER_S {
-            self.rcv.challenges += 1;
-            self.counters.rare().challenge_acks += 1;
+        if rare.challenges.1 < CHALLENGE_ACKS_PER_S {
+            rare.challenges.1 += 1;
+            rare.challenge_acks += 1;
             self.rcv.ack.now = true;
         }
     }

@@ -204,6 +204,9 @@ impl Connection {
     /// Runs loss detection and moves the window after an ACK that was taken into the scoreboard.
     pub(crate) fn on_delivery(&mut self, now: Instant, ack: &Acked) {
         self.counters.delivered_bytes += ack.delivery.bytes;
+        if ack.echoed {
+            self.counters.rare().delivered_ce_bytes += ack.delivery.bytes;
+        }
         self.recovery.settle_short();
         self.note_dsack(ack);
         self.end_probe(now, ack);
@@ -472,7 +475,9 @@ impl Connection {
     fn note_reordering(&mut self, ack: &Acked) {
         if ack.delivery.reordered.is_some() {
             self.recovery.reordering_seen = true;
-            self.counters.rare().reorderings += 1;
+            let rare = self.counters.rare();
+            rare.reorderings += 1;
+            rare.reordering_bytes = rare.reordering_bytes.max(ack.delivery.reordered_by);
         }
     }
 
@@ -488,6 +493,7 @@ impl Connection {
         // RFC 5682 2.1 step 1: only where nothing of this was sent again before
         let frto = first && self.recovery.phase == Phase::Open && una > self.recovery.recover;
         if first {
+            self.counters.rare().timeout_recoveries += 1;
             self.save_undo();
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
             self.ecn_reduced();

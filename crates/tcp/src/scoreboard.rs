@@ -52,6 +52,8 @@ pub(crate) struct Delivery {
     pub(crate) sent_once_at: Option<Instant>,
     /// The lowest offset delivered that was sent once, although something above it had been delivered before.
     pub(crate) reordered: Option<u64>,
+    /// How far that lay below the highest delivered before, the most of it.
+    pub(crate) reordered_by: u64,
     /// Bytes delivered that had been judged lost and were not sent again yet.
     pub(crate) spurious_bytes: u64,
     /// Something delivered had been sent again: what comes with it may have arrived long before.
@@ -280,6 +282,15 @@ impl Scoreboard {
         self.exceptions.as_ref().map_or(0, |b| b.lost.bytes())
     }
 
+    /// Bytes that were sent again and are in flight.
+    pub(crate) fn resent_bytes(&self) -> u64 {
+        let Some(resent) = self.exceptions.as_ref().map(|board| &board.resent) else { return 0 };
+        let after = |end: u64| resent.ceiling(end).map(|(start, range)| (start, range.end));
+        std::iter::successors(after(0), |(_, end)| after(*end))
+            .map(|(start, end)| end - start)
+            .sum()
+    }
+
     /// Number of disjoint ranges selectively acknowledged.
     pub(crate) fn sacked_ranges(&self) -> usize {
         self.exceptions.as_ref().map_or(0, |b| b.sacked.len())
@@ -421,6 +432,7 @@ impl Scoreboard {
             if end <= fack {
                 let lowest = delivery.reordered.map_or(start, |seen| seen.min(start));
                 delivery.reordered = Some(lowest);
+                delivery.reordered_by = delivery.reordered_by.max(fack - start);
             }
         }
         if let Some(board) = self.exceptions.as_mut() {

@@ -153,6 +153,7 @@ impl Connection {
         }
         let until = self.timers.close.get()?;
         let window = rcv.edge.saturating_sub(rcv.nxt) >> negotiated.rcv_shift;
+        let (challenge_second, challenges) = self.counters.challenges();
         let wait = TimeWait {
             quiet_since: self.clock,
             snd_nxt: self.snd_seq(snd.nxt),
@@ -160,9 +161,9 @@ impl Connection {
             ts_recent: rcv.ts_recent,
             ts_offset: snd.ts_offset,
             time_wait_ms: config.time_wait_ms,
-            challenge_second: rcv.challenge_second,
+            challenge_second,
             window: u16::try_from(window).unwrap_or(u16::MAX),
-            challenges: rcv.challenges,
+            challenges,
             timestamps: negotiated.timestamps,
         };
         Some((wait, until))

@@ -55,6 +55,12 @@ impl Connection {
         (free * u64::from(self.rcv.density) / 256 + early).min(most)
     }
 
+    /// The window that would be offered if the receive buffer were empty.
+    pub(crate) fn window_limit(&self) -> u64 {
+        let most = u64::from(u16::MAX) << self.negotiated.rcv_shift;
+        (self.used_at_most() as u64 * u64::from(self.rcv.density) / 256).min(most)
+    }
+
     /// Before the peer's first data: the window that goes with our SYN, never scaled (RFC 7323 2.2).
     pub(crate) fn initial_window(&mut self) {
         self.rcv.edge = self.rcv.edge.max(1 + u64::from(self.syn_window()));
