@@ -207,17 +207,27 @@ impl SpareFrames {
 ///
 /// The read that finds nothing costs half of one that finds something. A receive therefore stops
 /// after as many packets as last time: under a steady trickle the answer leaves before that read
-/// is made, and under load the number doubles until a batch is full.
+/// is made, and under load the number doubles until a batch is full. Where doubling proves vain it is
+/// tried more rarely.
 #[derive(Debug)]
 pub(crate) struct Expectation {
     limit: usize,
+    /// Batches in a row of as many packets as were read for.
+    full: u32,
+    /// How many of them make the number double.
+    patience: u32,
+    /// The number before it was doubled, until that has proved right or wrong.
+    doubled: Option<usize>,
     /// Packets of the last batch, when nobody knows yet whether there were more.
     open: Option<usize>,
 }
 
+/// Most batches in a row that the number stays as it is although all were full.
+const PATIENCE_MAX: u32 = 64;
+
 impl Expectation {
     pub fn new() -> Self {
-        Self { limit: 1, open: None }
+        Self { limit: 1, full: 0, patience: 1, doubled: None, open: None }
     }
 
     /// Packets to read before stopping, at least one.
@@ -228,18 +238,30 @@ impl Expectation {
     /// `found` packets were read; `ended` when there were no more.
     pub fn learn(&mut self, found: usize, ended: bool) {
         self.open = (!ended).then_some(found);
-        let next = match (found, ended) {
-            (_, false) => self.limit * 2,
-            (0, true) => self.limit / 2,
-            (found, true) => found,
-        };
-        self.limit = next.clamp(1, BATCH_LIMIT);
+        if ended {
+            if self.doubled.take().is_some_and(|before| found <= before) {
+                self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            }
+            self.full = 0;
+            self.limit = if found == 0 { self.limit / 2 } else { found }.max(1);
+            return;
+        }
+        if self.doubled.take().is_some() {
+            self.patience = 1;
+        }
+        self.full += 1;
+        if self.full >= self.patience && self.limit < BATCH_LIMIT {
+            self.full = 0;
+            self.doubled = Some(self.limit);
+            self.limit = (self.limit * 2).min(BATCH_LIMIT);
+        }
     }
 
     /// Whoever reads sleeps now until there is something: the last batch was all there was.
     pub fn sleep(&mut self) {
         if let Some(found) = self.open.take() {
-            self.learn(found, true);
+            (self.full, self.doubled) = (0, None);
+            self.limit = found.clamp(1, BATCH_LIMIT);
         }
     }
 }
@@ -390,19 +412,31 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_costs_no_vain_read_before_the_answer_and_load_fills_batches() {
+    fn a_trickle_costs_hardly_a_vain_read_and_load_fills_batches() {
         let mut expectation = Expectation::new();
-        for _ in 0..10 {
-            assert_eq!(expectation.limit(), 1);
-            expectation.learn(1, false);
-            expectation.learn(0, true);
+        // One packet at a time: a batch of more ends with a vain read.
+        let mut vain = 0;
+        for _ in 0..1000 {
+            let ended = expectation.limit() > 1;
+            vain += u32::from(ended);
+            expectation.learn(1, ended);
         }
-        for _ in 0..10 {
+        assert!((1..30).contains(&vain), "{vain}");
+        let batches = (0..200).take_while(|_| {
             expectation.learn(expectation.limit(), false);
-        }
-        assert_eq!(expectation.limit(), BATCH_LIMIT);
+            expectation.limit() < BATCH_LIMIT
+        });
+        assert!(batches.count() <= PATIENCE_MAX as usize + 8);
+        // Load has proved right: what follows is believed at once.
+        expectation.learn(BATCH_LIMIT, false);
         expectation.learn(10, true);
         assert_eq!(expectation.limit(), 10);
+        expectation.learn(10, false);
+        assert_eq!(expectation.limit(), 20);
+        for _ in 0..10 {
+            expectation.learn(0, true);
+        }
+        assert_eq!(expectation.limit(), 1);
     }
 
     #[test]

@@ -14,8 +14,18 @@ use crate::stages::Stage;
 use crate::stats::WakeStats;
 
 /// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
-/// polling has proved vain.
+/// polling has proved vain. Each attempt that is in vain, too, doubles it: where both ends share a core
+/// polling only keeps the other from its work.
 const RETRY_SLEEPS: u32 = 64;
+
+/// What it is doubled up to.
+const RETRY_SLEEPS_MAX: u32 = 8192;
+
+/// A sleep shorter than this found what it waited for when it began.
+const NO_SLEEP: Duration = Duration::from_micros(2);
+
+/// Times that the engine looks before it sleeps, after sleeping without looking was no sleep.
+const LOOKS: u32 = 32;
 
 /// How long an engine without a free frame waits before it looks again.
 const DRY_PAUSE: Duration = Duration::from_millis(1);
@@ -81,6 +91,12 @@ pub(super) struct Sleeper {
     vain: u32,
     /// Short sleeps since.
     short_sleeps: u32,
+    /// Short sleeps before the next attempt.
+    retry_sleeps: u32,
+    /// Packets of the last turn that had any.
+    found: usize,
+    /// Times to look yet before a sleep without looking.
+    looks: u32,
     /// Somebody rang since this was last asked.
     woken: bool,
 }
@@ -103,6 +119,9 @@ impl Sleeper {
             idle_since: None,
             vain: 0,
             short_sleeps: 0,
+            retry_sleeps: RETRY_SLEEPS,
+            found: 0,
+            looks: 0,
             woken: false,
         })
     }
@@ -111,6 +130,25 @@ impl Sleeper {
     pub fn worked(&mut self, _now: Instant) {
         if self.idle_since.take().is_some() {
             self.vain = 0;
+            self.retry_sleeps = RETRY_SLEEPS;
+        }
+    }
+
+    /// A turn received `packets`.
+    pub fn received(&mut self, packets: usize) {
+        if packets != 0 {
+            self.found = packets;
+        }
+    }
+
+    /// Whether to sleep without having looked for packets first: there is no polling now, and packets
+    /// come one by one. Whoever sleeps learns of one that is there already, too, so the look would be a
+    /// system call for nothing.
+    fn sleeps_first(&mut self) -> bool {
+        let sleeps = self.found <= 1 && (self.vain >= 4 || self.busy_poll.is_zero());
+        sleeps && self.looks == 0 || {
+            self.looks = self.looks.saturating_sub(u32::from(sleeps));
+            false
         }
     }
 
@@ -138,8 +176,9 @@ impl Sleeper {
         // Polling would have found what ended this sleep, had it gone on.
         if self.vain >= 4 && length < self.busy_poll {
             self.short_sleeps += 1;
-            if self.short_sleeps >= RETRY_SLEEPS {
+            if self.short_sleeps >= self.retry_sleeps {
                 self.vain = 3;
+                self.retry_sleeps = (self.retry_sleeps * 2).min(RETRY_SLEEPS_MAX);
             }
         }
     }
@@ -155,11 +194,29 @@ impl Engine {
     pub fn set_busy_poll(&mut self, busy_poll: Duration) {
         self.sleeper.busy_poll = busy_poll;
         self.sleeper.vain = 0;
+        self.sleeper.retry_sleeps = RETRY_SLEEPS;
     }
 
     /// Whether [`Waker::wake`] has ended a sleep, or kept the engine from one, since this was last asked.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.sleeper.woken)
+    }
+
+    /// What a turn would answer that finds nothing to do, when it is better to sleep than to take one:
+    /// sleep with it, then take a turn.
+    pub(crate) fn sleeps_before_turn(&mut self) -> Option<Turn> {
+        if !self.sleeper.sleeps_first() {
+            return None;
+        }
+        let due = !self.tcp.dirty.is_empty()
+            || !self.admission.is_idle()
+            || self.out.links.iter().any(|slot| !slot.queue.is_empty());
+        let next_deadline = self.next_deadline();
+        if due || next_deadline.is_some_and(|due| due <= self.time) {
+            return None;
+        }
+        self.out.stats.stages.mark(Stage::Application, 0);
+        Some(Turn { progress: false, next_deadline })
     }
 
     /// Nothing to do at the engine's time: polls on for a while, then sleeps.
@@ -209,6 +266,9 @@ impl Engine {
             let woke = self.refresh_time();
             let length = woke.saturating_duration_since(now);
             self.sleeper.slept(polled, length);
+            if length < NO_SLEEP {
+                self.sleeper.looks = LOOKS;
+            }
             let stats = &mut self.out.stats;
             stats.batches.sleep_us.add(length.as_micros() as usize);
             stats.stages.mark(Stage::Sleep, 1);
@@ -240,5 +300,62 @@ impl Engine {
             }
         }
         quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_micros(50);
+
+    /// Sleeps that ended soon, until polling is tried once more; at most `limit`.
+    fn sleeps_until_retry(sleeper: &mut Sleeper, limit: u32) -> u32 {
+        for count in 0..limit {
+            if sleeper.keeps_polling(Instant::ZERO) {
+                // In vain.
+                sleeper.slept(true, WINDOW / 2);
+                return count;
+            }
+            sleeper.slept(false, WINDOW / 2);
+        }
+        limit
+    }
+
+    #[test]
+    fn polling_that_stays_vain_is_tried_ever_more_rarely_and_success_brings_it_back() {
+        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        for _ in 0..4 {
+            assert_eq!(sleeps_until_retry(&mut sleeper, 1), 0);
+        }
+        let mut last = sleeps_until_retry(&mut sleeper, 100);
+        for _ in 0..4 {
+            let next = sleeps_until_retry(&mut sleeper, 10_000);
+            assert!((last * 2 - 4..=last * 2 + 4).contains(&next), "{last}, then {next}");
+            last = next;
+        }
+        sleeper.vain = 3;
+        assert!(sleeper.keeps_polling(Instant::ZERO));
+        sleeper.worked(Instant::ZERO);
+        assert_eq!(sleeper.retry_sleeps, RETRY_SLEEPS);
+        assert!(sleeper.keeps_polling(Instant::ZERO));
+    }
+
+    #[test]
+    fn sleeping_comes_first_for_single_packets_without_polling_only() {
+        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
+        sleeper.received(1);
+        sleeper.received(0);
+        assert!(sleeper.sleeps_first());
+        sleeper.received(2);
+        assert!(!sleeper.sleeps_first());
+        sleeper.received(1);
+        // It was no sleep: the engine looks itself for a while.
+        sleeper.looks = LOOKS;
+        let looked = (0..2 * LOOKS).take_while(|_| !sleeper.sleeps_first()).count();
+        assert_eq!(looked, LOOKS as usize);
+        let mut polling = Sleeper::new(WINDOW).unwrap();
+        polling.received(1);
+        assert!(!polling.sleeps_first());
     }
 }

@@ -36,7 +36,9 @@ impl Engine {
         self.starved = false;
         self.push_left = self.limits.transmit_turn_bytes;
         let mut progress = self.out.flush(now);
-        progress |= self.receive(now, read) != 0;
+        let received = self.receive(now, read);
+        self.sleeper.received(received);
+        progress |= received != 0;
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
         progress |= self.transmit(now);
@@ -145,7 +147,8 @@ impl Engine {
     }
 
     /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a
-    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit). News
+    /// deadline comes, [`super::Waker::wake`] is called or `max_sleep` is over (`None`: no limit). Where
+    /// packets come one by one and polling is of no use it sleeps first, and then takes the turn. News
     /// that nobody has taken do not keep it from sleeping: ask [`Engine::has_events`] before.
     pub fn run_once(&mut self, max_sleep: Option<Duration>) -> io::Result<Turn> {
         self.run_once_for(max_sleep, None)
@@ -157,13 +160,18 @@ impl Engine {
         max_sleep: Option<Duration>,
         read: Option<&mut DirectRead<'_>>,
     ) -> io::Result<Turn> {
-        let now = self.refresh_time();
-        let turn = self.turn_for(now, read);
+        self.refresh_time();
+        let quiet = self.sleeps_before_turn();
+        if let Some(quiet) = quiet {
+            self.idle(quiet, max_sleep)?;
+        }
+        // That of the end of a sleep.
+        let turn = self.turn_for(self.time, read);
         if turn.progress {
             self.worked();
-            return Ok(turn);
+        } else if quiet.is_none() {
+            self.idle(turn, max_sleep)?;
         }
-        self.idle(turn, max_sleep)?;
         Ok(turn)
     }
 }

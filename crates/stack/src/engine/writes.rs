@@ -35,6 +35,11 @@ impl Admission {
     pub fn new(left: usize) -> Self {
         Self { left, line: VecDeque::new() }
     }
+
+    /// Whether nobody stands in line.
+    pub fn is_idle(&self) -> bool {
+        self.line.is_empty()
+    }
 }
 
 impl Admission {

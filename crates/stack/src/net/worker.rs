@@ -97,18 +97,26 @@ impl Worker {
         self.finish();
     }
 
-    /// The application's work, a turn, the sockets' news; then sleep if there was nothing.
+    /// The application's work, a turn, the sockets' news; then sleep if there was nothing, or before
+    /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
-        let now = self.engine.refresh_time();
+        self.engine.refresh_time();
         let mut busy = self.application();
-        let turn = self.engine.turn(now);
+        let door = Arc::clone(&self.door);
+        let mut rested = false;
+        if !busy && let Some(quiet) = self.engine.sleeps_before_turn() {
+            self.engine.idle_unless(quiet, max_sleep, || door.is_busy())?;
+            busy = self.application();
+            rested = true;
+        }
+        let turn = self.engine.turn(self.engine.now());
         busy |= self.deliver();
         if self.engine.flush_if_due() || busy || turn.progress {
             self.engine.worked();
-            return Ok(());
+        } else if !rested {
+            self.engine.idle_unless(turn, max_sleep, || door.is_busy())?;
         }
-        let door = Arc::clone(&self.door);
-        self.engine.idle_unless(turn, max_sleep, || door.is_busy())
+        Ok(())
     }
 
     /// Takes up what the application's threads have left; whether there was anything.
