@@ -52,12 +52,14 @@ impl Connection {
         held
     }
 
-    /// `bytes` were sent: the next may follow when they have had their time. A late sender gets no credit.
+    /// `bytes` were sent: the next may follow when they have had their time. What a late wake-up cost is given back,
+    /// up to half of that time (as Linux does): else a machine that wakes late sends slower than it was told.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.pacing_rate() else { return };
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
-        let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
-        self.timers.pace = self.timers.pace.max(now) + took.min(self.rtt.rto());
+        let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(self.rtt.rto());
+        let late = now.saturating_duration_since(self.timers.pace);
+        self.timers.pace = self.timers.pace.max(now) + (took - late.min(took / 2));
     }
 }

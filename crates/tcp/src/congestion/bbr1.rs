@@ -187,7 +187,8 @@ impl Bbr1 {
 
     /// Section 4.1.1.3, and rounds by section 4.1.1.1.
     fn update_bw(&mut self, rs: &RateSample) {
-        self.round_start = rs.prior_delivered >= self.next_round_delivered;
+        // what was sent again, and arrives in less than a round trip, is the original: it says nothing of a round
+        self.round_start = rs.bytes_per_s > 0 && rs.prior_delivered >= self.next_round_delivered;
         if self.round_start {
             self.next_round_delivered = self.rate.delivered;
             self.round += 1;

@@ -53,11 +53,12 @@ fn finds_the_rate_and_the_round_trip_and_keeps_the_queue_short() {
 
 #[test]
 fn a_few_random_losses_do_not_slow_it() {
-    let mut net = net(Path { loss: 0.01, ..path(50_000_000, 40, 400_000) }, 22);
-    let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
-    let rate = f64::from(40u32 << 20) * 8.0 / took.as_secs_f64();
-    let info = net.side(0).info();
-    assert!(rate > 40e6, "{rate:e} {info:#?}");
+    let rates = [22, 23, 24].map(|seed| {
+        let mut net = net(Path { loss: 0.01, ..path(50_000_000, 40, 400_000) }, seed);
+        let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
+        f64::from(40u32 << 20) * 8.0 / took.as_secs_f64()
+    });
+    assert!(rates.iter().sum::<f64>() / 3.0 > 40e6, "{rates:?}");
 }
 
 #[test]

@@ -87,3 +87,63 @@ fn a_time_out_keeps_the_model_and_the_window_comes_back() {
     bbr.on_recovered(window);
     assert_eq!((window.cwnd_bytes, bbr.bw), (100_000, 10_000_000));
 }
+
+#[test]
+fn late_wake_ups_do_not_slow_it() {
+    let rate = |late_us| {
+        let wake_late = Duration::from_micros(late_us);
+        let mut net = net(Path { loss: 0.03, wake_late, ..path(50_000_000, 10, 100_000) }, 25);
+        net.sides[0].to_write = 1 << 40;
+        net.connect(0);
+        net.run_until(Duration::from_secs(4), |_| false);
+        net.sides[1].read as f64 * 8.0 / 4e6
+    };
+    // a burst lasts half a millisecond here
+    let (exact, late) = (rate(0), rate(200));
+    assert!(late > 0.97 * exact && late > 45.0, "{late} of {exact} Mbit/s");
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(1000 + ms)
+}
+
+/// 1,000 bytes sent at `sent_ms` arrive; the round that it is then.
+fn arrives(bbr: &mut Bbr1, window: &mut Window, ms: u64, sent_ms: u64) -> u64 {
+    let delivery = DeliverySample {
+        now: at(ms),
+        bytes: 1000,
+        lost_bytes: 0,
+        newest_at: Some(at(sent_ms)),
+        oldest_at: Some(at(5)),
+        rtt: None,
+        min_rtt: Duration::from_millis(100),
+        in_flight_bytes: 9000,
+        cwnd_limited: true,
+        recovering: true,
+        sack: true,
+    };
+    bbr.on_delivery(window, &delivery);
+    bbr.round
+}
+
+#[test]
+fn what_arrives_too_soon_after_it_was_sent_again_is_no_round() {
+    let window = &mut Window { cwnd_bytes: 100_000, ssthresh_bytes: u64::MAX, mss_bytes: 1000 };
+    let mut bbr = Bbr1::new(7);
+    let sent = |ms, in_flight_bytes| Transmit {
+        now: at(ms),
+        bytes: 1000,
+        in_flight_bytes,
+        srtt: Duration::from_millis(100),
+    };
+    (0..10).for_each(|ms| bbr.on_transmit(window, &sent(ms, 1000 * (ms + 1))));
+    assert_eq!(arrives(&mut bbr, window, 100, 0), 1);
+    assert_eq!(arrives(&mut bbr, window, 101, 9), 1);
+    bbr.on_transmit(window, &sent(102, 9_000));
+    // the original of what was sent again
+    assert_eq!(arrives(&mut bbr, window, 103, 102), 1);
+    assert!(!bbr.round_start);
+    // its round trip begins a round
+    bbr.on_transmit(window, &sent(104, 9_000));
+    assert_eq!(arrives(&mut bbr, window, 204, 104), 2);
+}

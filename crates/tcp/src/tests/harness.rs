@@ -55,6 +55,8 @@ pub struct Path {
     pub placed: bool,
     /// Segments with more payload than this vanish (0: none do).
     pub largest: usize,
+    /// So much after its time a timer is seen to have expired, where nothing arrives before.
+    pub wake_late: Duration,
 }
 
 impl Default for Path {
@@ -74,6 +76,7 @@ impl Default for Path {
             view: false,
             placed: false,
             largest: 0,
+            wake_late: Duration::ZERO,
         }
     }
 }
@@ -432,8 +435,10 @@ impl Net {
                 return true;
             }
             let arrival = self.flying.peek().map(|Reverse((at, _))| *at);
+            let late = self.path.wake_late;
             let deadlines =
                 self.sides.iter().filter_map(|s| s.connection.as_ref()?.next_deadline());
+            let deadlines = deadlines.map(|at| at + late);
             let slow = self.sides.iter().any(|s| {
                 (1..1 << 20).contains(&s.read_chunk)
                     && s.connection.as_ref().is_some_and(|c| c.readable_bytes() > 0)

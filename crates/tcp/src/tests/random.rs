@@ -28,6 +28,7 @@ fn random_path(random: &mut Random) -> Path {
         view: random.below(2) == 0,
         placed: false,
         largest: 0,
+        wake_late: Duration::ZERO,
     }
 }
 

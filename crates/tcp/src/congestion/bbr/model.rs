@@ -16,7 +16,7 @@ impl Bbr {
         self.loss_round_start = false;
         self.bw_latest = self.bw_latest.max(rs.bytes_per_s);
         self.inflight_latest = self.inflight_latest.max(rs.delivered);
-        if rs.prior_delivered >= self.loss_round_delivered {
+        if rs.bytes_per_s > 0 && rs.prior_delivered >= self.loss_round_delivered {
             self.loss_round_delivered = self.rate.delivered;
             self.loss_round_start = true;
         }
@@ -70,7 +70,8 @@ impl Bbr {
 
     /// Sections 5.5.1 and 5.5.5.
     fn update_max_bw(&mut self, rs: &RateSample) {
-        self.round_start = rs.prior_delivered >= self.next_round_delivered;
+        // what was sent again, and arrives in less than a round trip, is the original: it says nothing of a round
+        self.round_start = rs.bytes_per_s > 0 && rs.prior_delivered >= self.next_round_delivered;
         if self.round_start {
             self.start_round();
             self.round_count += 1;
