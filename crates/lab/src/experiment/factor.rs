@@ -157,6 +157,16 @@ pub const FACTORS: &[Factor] = &[
         needs_impaired: false,
         help: "Millstream inside the application's thread, or in a thread of its own",
     },
+    Factor {
+        name: "api",
+        levels: Levels::Words(&["copy", "zero-copy"]),
+        default: "copy",
+        workloads: STREAM,
+        millstream_only: true,
+        needs_impaired: false,
+        help: "bytes copied between buffers and sockets, or packets of the pool handed over as they are; \
+               the kernel's sockets copy (MSG_ZEROCOPY copies after all to a peer on the same machine)",
+    },
     factor(
         "path",
         BOTH,

@@ -173,6 +173,7 @@ impl Run<'_> {
                     near_sends: if direction == "recv" { 0 } else { streams },
                     far_sends: if direction == "send" { 0 } else { streams },
                     message_bytes: number("message_bytes"),
+                    zero_copy: configuration.level("api") == "zero-copy",
                 }
             }
             Workload::TcpRr => Task::RequestResponse {

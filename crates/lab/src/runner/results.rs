@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn goodput_is_what_the_receiver_took_inside_the_window() {
         let ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[500, 1_000_500, 3_000_500])];
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 };
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
         let mut record = RunRecord::default();
         fill(&mut record, task, &ends, Some(BUSY), 500_000_000);
         assert_eq!(record.results[keys::THROUGHPUT], 8.0 * 3_000_000.0 / 0.2);
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn repairs_are_the_word_of_those_who_send() {
-        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 };
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
         let mut ends = [end(End::Near, &[0, 0, 0]), end(End::Far, &[0, 500_000, 1_000_000])];
         assert_eq!(Recovery::of(task, &ends), None);
         for (end, sent) in ends.iter_mut().zip([1000.0, 3.0]) {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn both_directions_are_added_and_kept_apart() {
         let ends = [end(End::Near, &[0, 100, 200]), end(End::Far, &[0, 1000, 2000])];
-        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1 };
+        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1, zero_copy: false };
         let mut record = RunRecord::default();
         fill(&mut record, task, &ends, Some(BUSY), 0);
         assert_eq!(record.results[keys::THROUGHPUT], 88_000.0);
@@ -372,7 +372,7 @@ mod tests {
     fn nothing_inside_the_window_is_no_result() {
         let ends = [end(End::Near, &[7, 7]), end(End::Far, &[7, 7])];
         for task in [
-            Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1 },
+            Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false },
             Task::RequestResponse { request_bytes: 1, response_bytes: 1 },
         ] {
             let mut record = RunRecord::default();

@@ -10,6 +10,7 @@ use millstream::route::LinkId;
 use millstream::{Engine, SocketId};
 
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
+use super::message::Message;
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
 use crate::record::EngineRecord;
@@ -24,6 +25,7 @@ pub struct LocalNetwork {
     by_socket: HashMap<SocketId, ConnId>,
     events: Vec<Event>,
     config: millstream::tcp::Config,
+    message: Message,
 }
 
 impl LocalNetwork {
@@ -31,6 +33,7 @@ impl LocalNetwork {
     pub fn new(engine: Engine, link: LinkId) -> Self {
         Self {
             config: engine.tcp_config().clone(),
+            message: Message::new(engine.pool().clone()),
             stack: Stack::new(engine),
             link,
             listeners: Vec::new(),
@@ -76,6 +79,18 @@ impl Network for LocalNetwork {
 
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
         self.connections.write(conn, data)
+    }
+
+    fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        let packet = self.message.view(data)?;
+        self.connections.writing(conn, |stream| stream.write_packet(packet))?;
+        Ok(data.len())
+    }
+
+    fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len();
+        let packet = self.connections.reading(conn, |stream| stream.read_packet(most))?;
+        Ok(packet.map_or(0, |packet| packet.len()))
     }
 
     fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {

@@ -4,6 +4,7 @@
 mod info;
 mod kernel;
 mod local;
+mod message;
 mod slots;
 mod threaded;
 
@@ -68,6 +69,18 @@ pub trait Network {
 
     /// Writes some bytes, at least one.
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize>;
+
+    /// As `write`, from packets that hold the bytes of `data` since the first call and are sent as they are;
+    /// always the same `data`. Where the stack has no such call, as `write`.
+    fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        self.write(conn, data)
+    }
+
+    /// As `read`, for as many bytes as `buffer` has room, left in the packets that they came in. Where the stack
+    /// has no such call, as `read`.
+    fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read(conn, buffer)
+    }
 
     /// Makes the connection non-blocking and says what `wait` is to report.
     fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()>;

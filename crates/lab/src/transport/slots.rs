@@ -70,19 +70,39 @@ impl<S> Slots<S> {
     }
 }
 
-impl<S: Read + Write> Slots<S> {
-    pub(super) fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+impl<S> Slots<S> {
+    /// A call that reads.
+    pub(super) fn reading<T>(
+        &mut self,
+        conn: ConnId,
+        call: impl FnOnce(&mut S) -> io::Result<T>,
+    ) -> io::Result<T> {
         let slot = self.slot(conn)?;
-        let result = slot.stream.read(buffer);
+        let result = call(&mut slot.stream);
         slot.readable &= !would_block(&result);
         result
     }
 
-    pub(super) fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+    /// A call that writes.
+    pub(super) fn writing<T>(
+        &mut self,
+        conn: ConnId,
+        call: impl FnOnce(&mut S) -> io::Result<T>,
+    ) -> io::Result<T> {
         let slot = self.slot(conn)?;
-        let result = slot.stream.write(data);
+        let result = call(&mut slot.stream);
         slot.writable &= !would_block(&result);
         result
+    }
+}
+
+impl<S: Read + Write> Slots<S> {
+    pub(super) fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reading(conn, |stream| stream.read(buffer))
+    }
+
+    pub(super) fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        self.writing(conn, |stream| stream.write(data))
     }
 }
 

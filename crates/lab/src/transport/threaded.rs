@@ -9,6 +9,7 @@ use millstream::route::LinkId;
 use millstream::{Engine, Readiness};
 
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
+use super::message::Message;
 use super::slots::Slots;
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
 use crate::record::EngineRecord;
@@ -23,6 +24,7 @@ pub struct ThreadedNetwork {
     poller: Poller,
     news: Vec<(usize, Readiness)>,
     config: millstream::tcp::Config,
+    message: Message,
 }
 
 impl ThreadedNetwork {
@@ -41,7 +43,8 @@ impl ThreadedNetwork {
         let (link, config) = told.recv().map_err(io::Error::other)?;
         let poller = Poller::new(&stack);
         let (listeners, connections, news) = (Vec::new(), Slots::new(), Vec::new());
-        Ok(Self { stack, link, listeners, connections, poller, news, config })
+        let message = Message::new(stack.pool().clone());
+        Ok(Self { stack, link, listeners, connections, poller, news, config, message })
     }
 }
 
@@ -73,6 +76,18 @@ impl Network for ThreadedNetwork {
 
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
         self.connections.write(conn, data)
+    }
+
+    fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
+        let packet = self.message.view(data)?;
+        self.connections.writing(conn, |stream| stream.write_packet(packet))?;
+        Ok(data.len())
+    }
+
+    fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len();
+        let packet = self.connections.reading(conn, |stream| stream.read_packet(most))?;
+        Ok(packet.map_or(0, |packet| packet.len()))
     }
 
     fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {

@@ -26,6 +26,8 @@ pub enum Task {
         far_sends: usize,
         /// Bytes of one call.
         message_bytes: usize,
+        /// Packets are handed over where the stack takes and gives them, instead of bytes copied.
+        zero_copy: bool,
     },
     /// Request and response, one outstanding; the near host asks.
     RequestResponse {
@@ -253,8 +255,9 @@ impl Session {
     pub fn run(self, network: &mut dyn Network, progress: &Progress) -> io::Result<Outcome> {
         let Session { task, end, lanes } = self;
         match task {
-            Task::Stream { message_bytes, .. } => {
-                stream::run(network, end, &lanes, message_bytes, progress)
+            Task::Stream { message_bytes, zero_copy, .. } => {
+                let calls = stream::Calls::new(message_bytes, zero_copy);
+                stream::run(network, end, &lanes, calls, progress)
             }
             Task::RequestResponse { request_bytes, response_bytes } => {
                 let conn = lanes[0].conn;

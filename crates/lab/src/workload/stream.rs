@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{End, Lane, Outcome, Progress, describe};
 use crate::record::TcpInfoRecord;
-use crate::transport::Network;
+use crate::transport::{ConnId, Network};
 
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;
@@ -18,33 +18,56 @@ pub(super) fn run(
     network: &mut dyn Network,
     end: End,
     lanes: &[Lane],
-    message_bytes: usize,
+    calls: Calls,
     progress: &Progress,
 ) -> io::Result<Outcome> {
     progress.open_receivers(lanes.iter().filter(|lane| !lane.sends).count());
     match lanes {
-        [lane] if lane.sends => send(network, end, *lane, message_bytes, progress),
-        [lane] => receive(network, end, *lane, message_bytes, progress),
-        _ => several(network, end, lanes, message_bytes, progress),
+        [lane] if lane.sends => send(network, end, *lane, calls, progress),
+        [lane] => receive(network, end, *lane, calls, progress),
+        _ => several(network, end, lanes, calls, progress),
     }
 }
 
-/// Something to send: not zeros, so that nothing on the way finds it too easy.
-fn message(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|at| (at % 251) as u8).collect()
+/// How data is given to the stack and taken from it.
+pub(super) struct Calls {
+    message: Vec<u8>,
+    buffer: Vec<u8>,
+    zero_copy: bool,
+}
+
+impl Calls {
+    /// Calls of so many bytes at most. What is sent is not zeros, so that nothing on the way finds it too easy.
+    pub(super) fn new(bytes: usize, zero_copy: bool) -> Self {
+        let message = (0..bytes).map(|at| (at % 251) as u8).collect();
+        Self { message, buffer: vec![0; bytes], zero_copy }
+    }
+
+    fn write(&self, network: &mut dyn Network, conn: ConnId) -> io::Result<usize> {
+        match self.zero_copy {
+            true => network.write_shared(conn, &self.message),
+            false => network.write(conn, &self.message),
+        }
+    }
+
+    fn read(&mut self, network: &mut dyn Network, conn: ConnId) -> io::Result<usize> {
+        match self.zero_copy {
+            true => network.read_shared(conn, &mut self.buffer),
+            false => network.read(conn, &mut self.buffer),
+        }
+    }
 }
 
 fn send(
     network: &mut dyn Network,
     end: End,
     lane: Lane,
-    message_bytes: usize,
+    calls: Calls,
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let message = message(message_bytes);
     let mut sent = 0;
     while !progress.stopping() {
-        sent += network.write(lane.conn, &message)? as u64;
+        sent += calls.write(network, lane.conn)? as u64;
         progress.sent_bytes.store(sent, Ordering::Relaxed);
     }
     let tcp_info = describe(network, end, &[lane]);
@@ -60,14 +83,13 @@ fn receive(
     network: &mut dyn Network,
     end: End,
     lane: Lane,
-    message_bytes: usize,
+    mut calls: Calls,
     progress: &Progress,
 ) -> io::Result<Outcome> {
-    let mut buffer = vec![0; message_bytes];
     let mut received = 0;
     let mut tcp_info = Vec::new();
     loop {
-        let taken = network.read(lane.conn, &mut buffer)?;
+        let taken = calls.read(network, lane.conn)?;
         if taken == 0 {
             break;
         }
@@ -92,8 +114,7 @@ struct Several<'a> {
     lanes: &'a [Lane],
     /// Number of each lane among those that receive.
     receivers: Vec<usize>,
-    message: Vec<u8>,
-    buffer: Vec<u8>,
+    calls: Calls,
     sent: u64,
     received: u64,
     open: usize,
@@ -106,7 +127,7 @@ fn several(
     network: &mut dyn Network,
     end: End,
     lanes: &[Lane],
-    message_bytes: usize,
+    calls: Calls,
     progress: &Progress,
 ) -> io::Result<Outcome> {
     let mut by_conn = Vec::new();
@@ -120,8 +141,7 @@ fn several(
         progress,
         lanes,
         receivers: receivers(lanes),
-        message: message(message_bytes),
-        buffer: vec![0; message_bytes],
+        calls,
         sent: 0,
         received: 0,
         open: lanes.len(),
@@ -181,9 +201,9 @@ impl Several<'_> {
         let sending = sends && !self.stopped;
         for _ in 0..CALLS_PER_TURN {
             let result = if sending {
-                self.network.write(conn, &self.message)
+                self.calls.write(self.network, conn)
             } else {
-                self.network.read(conn, &mut self.buffer)
+                self.calls.read(self.network, conn)
             };
             match result {
                 Ok(0) if !sending => {

@@ -1,29 +1,65 @@
 use super::*;
-use crate::transport::KernelNetwork;
+use crate::transport::{KernelNetwork, LocalNetwork};
+use millstream::link::{Link, PairConfig, pair};
+use millstream::packet::{Pool, PoolConfig};
+use millstream::{Engine, EngineConfig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Runs a task over the kernel's loopback for a moment and gives what both
-/// ends counted at the very end.
+/// Runs a task over the kernel's loopback.
 fn over_loopback(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
-    let address: IpAddr = Ipv4Addr::LOCALHOST.into();
+    let kernel = || KernelNetwork::new().unwrap();
+    over(task, Ipv4Addr::LOCALHOST.into(), kernel, kernel)
+}
+
+/// Runs a task between two of Millstream's engines, joined in memory.
+fn over_memory(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let [near, far]: [Box<dyn Link>; 2] = {
+        let (near, far) = pair(PairConfig::default()).unwrap();
+        [Box::new(near), Box::new(far)]
+    };
+    let host = |link, address: &str| {
+        let (pool, address) = (pool.clone(), address.parse().unwrap());
+        move || {
+            let mut engine = Engine::new(EngineConfig::new(pool)).unwrap();
+            let link = engine.add_link(link).unwrap();
+            engine.add_address(link, address).unwrap();
+            LocalNetwork::new(engine, link)
+        }
+    };
+    let near = host(near, "10.9.0.1/24");
+    over(task, Ipv4Addr::new(10, 9, 0, 2).into(), near, host(far, "10.9.0.2/24"))
+}
+
+/// Runs a task for a moment and gives what both ends counted at the very end.
+fn over<N: Network>(
+    task: Task,
+    address: IpAddr,
+    near_network: impl FnOnce() -> N + Send + 'static,
+    far_network: impl FnOnce() -> N + Send + 'static,
+) -> ((Counts, Outcome), (Counts, Outcome)) {
     let (tell, told) = std::sync::mpsc::channel();
     let (near, far) = (Arc::new(Progress::default()), Arc::new(Progress::default()));
     let progress = far.clone();
     let server = thread::spawn(move || {
-        let mut network = KernelNetwork::new().unwrap();
+        let mut network = far_network();
         let listening = task.listen(&mut network, address).unwrap();
         tell.send(listening.ports).unwrap();
-        listening.accept(&mut network).unwrap().run(&mut network, &progress).unwrap()
+        let outcome = listening.accept(&mut network).unwrap().run(&mut network, &progress);
+        network.finish(Duration::from_millis(100));
+        outcome.unwrap()
     });
     let ports = told.recv().unwrap();
     let progress = near.clone();
     let client = thread::spawn(move || {
-        let mut network = KernelNetwork::new().unwrap();
+        let mut network = near_network();
         let session = task.connect(&mut network, address, ports).unwrap();
-        session.run(&mut network, &progress).unwrap()
+        let outcome = session.run(&mut network, &progress);
+        network.finish(Duration::from_millis(100));
+        outcome.unwrap()
     });
     let now = monotonic_ns();
     near.set_window(now, now + 1_000_000_000);
@@ -40,7 +76,7 @@ fn over_loopback(task: Task) -> ((Counts, Outcome), (Counts, Outcome)) {
 #[test]
 fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
     for (near_sends, far_sends) in [(1, 0), (0, 1), (1, 1), (5, 0), (0, 5), (3, 3)] {
-        let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000 };
+        let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy: false };
         let ((near, near_end), (far, far_end)) = over_loopback(task);
         assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
         assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
@@ -48,6 +84,19 @@ fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
         assert_eq!(far.sent_bytes > 0, far_sends > 0, "{task:?}");
         assert_eq!(near_end.tcp_info.len(), near_sends + far_sends);
         assert!(far_end.tcp_info.iter().all(|info| info.fields.contains_key("srtt_us")));
+    }
+}
+
+#[test]
+fn packets_handed_over_are_as_many_bytes_as_arrive() {
+    for (near_sends, far_sends) in [(1, 0), (0, 1), (3, 3)] {
+        for message_bytes in [10_000, 131_072] {
+            let task = Task::Stream { near_sends, far_sends, message_bytes, zero_copy: true };
+            let ((near, _), (far, _)) = over_memory(task);
+            assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
+            assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
+            assert_eq!(near.sent_bytes % message_bytes as u64, 0, "whole messages");
+        }
     }
 }
 
