@@ -60,13 +60,7 @@ impl Place {
     /// `None` for what is no TCP segment with plain headers, or does not show them.
     #[inline]
     pub fn of(head: &[u8], medium: Medium) -> Option<Self> {
-        let l3 = match medium {
-            Medium::Ip => 0,
-            Medium::Ethernet if head.get(12..14)? == [0x81, 0x00] => {
-                ETHERNET_BYTES + VLAN_TAG_BYTES
-            }
-            Medium::Ethernet => ETHERNET_BYTES,
-        };
+        let l3 = network_offset(head, medium)?;
         let ip = head.get(l3..)?;
         let (is_v6, addresses, ports) = match *ip.first()? {
             0x45 if *ip.get(9)? == Protocol::TCP.0 => (false, be32(ip, 12)?, be32(ip, IPV4_BYTES)?),
@@ -78,6 +72,28 @@ impl Place {
         let hash = (addresses ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1);
         Some(Self { lane: (hash >> 25) as usize % LANES, l3, is_v6 })
     }
+}
+
+/// Whether `head`, which has no [`Place`], may be of a flow that has one: TCP behind IPv4 options or IPv6 extension
+/// headers (RFC 8200 section 4), or not to be seen.
+#[inline]
+pub(super) fn hides_tcp(head: &[u8], medium: Medium) -> bool {
+    let Some(ip) = network_offset(head, medium).and_then(|l3| head.get(l3..)) else { return true };
+    match (ip.first().map(|first| first >> 4), ip.get(6), ip.get(9)) {
+        (Some(4), _, Some(protocol)) => *protocol == Protocol::TCP.0,
+        (Some(6), Some(next), _) => matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140),
+        (Some(4 | 6) | None, ..) => true,
+        _ => false,
+    }
+}
+
+#[inline]
+fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
+    Some(match medium {
+        Medium::Ip => 0,
+        Medium::Ethernet if head.get(12..14)? == [0x81, 0x00] => ETHERNET_BYTES + VLAN_TAG_BYTES,
+        Medium::Ethernet => ETHERNET_BYTES,
+    })
 }
 
 /// What a segment says that differs from those before it.

@@ -60,7 +60,8 @@ impl Trains {
         let head = packet.head();
         let Some(place) = Place::of(head, medium) else {
             self.candidate = None;
-            if head.len() < PORTS_END_BYTES && head.len() < packet.len() {
+            let is_short = head.len() < PORTS_END_BYTES && head.len() < packet.len();
+            if is_short || lane::hides_tcp(head, medium) {
                 // Whose it is does not show: all trains end.
                 self.batch += 1;
             }

@@ -26,13 +26,32 @@ struct Shape {
     echo: u32,
     padding: usize,
     is_broken: bool,
+    ack: u32,
+    window: u16,
+    hop_limit: u8,
+    /// IPv4 alone: four bytes of options that do nothing.
+    has_ip_options: bool,
 }
 
 impl Shape {
     fn data(seq: u32, len: usize) -> Self {
         let flags = TcpFlags::ACK;
-        let (is_v6, is_broken) = (false, false);
-        Shape { is_v6, port: 7, seq, len, flags, echo: 5, padding: 0, is_broken }
+        let (is_v6, is_broken, has_ip_options) = (false, false, false);
+        let (ack, window, hop_limit) = (77, 1000, 64);
+        Shape {
+            is_v6,
+            port: 7,
+            seq,
+            len,
+            flags,
+            echo: 5,
+            padding: 0,
+            is_broken,
+            ack,
+            window,
+            hop_limit,
+            has_ip_options,
+        }
     }
 
     fn payload(&self) -> Vec<u8> {
@@ -52,9 +71,9 @@ impl Shape {
             src_port: self.port,
             dst_port: 80,
             seq: SeqNumber(self.seq),
-            ack: SeqNumber(77),
+            ack: SeqNumber(self.ack),
             flags: self.flags,
-            window: 1000,
+            window: self.window,
             urgent: 0,
             options,
         };
@@ -64,6 +83,7 @@ impl Shape {
         let tcp_len = tcp.header_len() + self.len;
         let mut ip = IpHeader::new(src, dst, Protocol::TCP, tcp_len);
         ip.identification = self.seq as u16;
+        ip.hop_limit = self.hop_limit;
         let l4 = l3 + ip.emit(&mut bytes[l3..]);
         let end = l4 + tcp.emit(&mut bytes[l4..]);
         bytes.truncate(end);
@@ -74,6 +94,15 @@ impl Shape {
             .copy_from_slice(&checksum::finish(sum));
         if self.is_broken {
             *bytes.last_mut().expect("bytes") ^= 0x40;
+        }
+        if self.has_ip_options {
+            bytes.splice(l3 + 20..l3 + 20, [1; 4]);
+            bytes[l3] = 0x46;
+            let len = u16::from_be_bytes([bytes[l3 + 2], bytes[l3 + 3]]) + 4;
+            bytes[l3 + 2..l3 + 4].copy_from_slice(&len.to_be_bytes());
+            bytes[l3 + 10..l3 + 12].fill(0);
+            let sum = checksum::finish(checksum::sum(&bytes[l3..l3 + 24]));
+            bytes[l3 + 10..l3 + 12].copy_from_slice(&sum);
         }
         bytes.extend(vec![0xaa; self.padding]);
         Packet::from_slice(pool, 0, &bytes).expect("frames")
@@ -159,6 +188,14 @@ fn what_differs_or_is_broken_stands_alone() {
 }
 
 #[test]
+fn what_comes_behind_ip_options_is_not_overtaken() {
+    // The third would join the first, had the second not been in between.
+    let mut shapes = vec![Shape::data(0, 1000), Shape::data(1000, 500), Shape::data(1000, 1000)];
+    shapes[1].has_ip_options = true;
+    assert_eq!(lengths(&shapes), [1000, 500, 1000]);
+}
+
+#[test]
 fn a_bare_ack_ends_the_train() {
     let shapes = [Shape::data(0, 1000), Shape::data(1000, 0), Shape::data(1000, 1000)];
     assert_eq!(lengths(&shapes), [1000, 0, 1000]);
@@ -171,8 +208,107 @@ fn padding_is_cut_off_and_a_train_has_an_end() {
     assert_eq!(lengths(&shapes), [46 * 1400, 14 * 1400]);
 }
 
+/// How a segment differs from the one before it.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Nothing,
+    Gap,
+    Overlap,
+    Flags(TcpFlags),
+    Ack,
+    Window,
+    Echo,
+    Hops,
+    IpOptions,
+    Broken,
+    Padded,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    use Change::*;
+    let other = [
+        Gap,
+        Overlap,
+        Flags(TcpFlags::FIN),
+        Flags(TcpFlags::URG),
+        Flags(TcpFlags::CWR),
+        Flags(TcpFlags::ECE),
+        Ack,
+        Window,
+        Echo,
+        Hops,
+        IpOptions,
+        Broken,
+        Padded,
+    ];
+    prop_oneof![3 => Just(Nothing), 1 => prop::sample::select(other.to_vec())]
+}
+
+impl Change {
+    fn apply(self, shape: &mut Shape) {
+        match self {
+            Self::Nothing => {}
+            Self::Gap => shape.seq += 10,
+            Self::Overlap => shape.seq = shape.seq.saturating_sub(150),
+            Self::Flags(flag) => shape.flags |= flag,
+            Self::Ack => shape.ack += 1,
+            Self::Window => shape.window += 1,
+            Self::Echo => shape.echo += 1,
+            Self::Hops => shape.hop_limit -= 1,
+            Self::IpOptions => shape.has_ip_options = true,
+            Self::Broken => shape.is_broken = shape.len > 0,
+            Self::Padded => shape.padding = 6,
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever the segments of a batch are: for each flow what comes of it are runs of its segments, in the
+    /// order of their arrival, and only what differs in nothing but its place in the stream is in one run.
+    #[test]
+    fn trains_are_runs_of_equal_segments_in_order(
+        picks in prop::collection::vec((0..3_u16, 0..9_usize, change(), any::<bool>()), 1..64),
+    ) {
+        let mut next = [0_u32; 3];
+        let mut shapes = Vec::new();
+        for (flow, len, change, push) in picks {
+            let at = &mut next[usize::from(flow)];
+            let mut shape = Shape { port: flow + 1, is_v6: flow == 1, ..Shape::data(*at, 150 * len) };
+            if push {
+                shape.flags |= TcpFlags::PSH;
+            }
+            change.apply(&mut shape);
+            shape.has_ip_options &= !shape.is_v6;
+            *at = shape.seq + shape.len as u32;
+            shapes.push(shape);
+        }
+        let carried = carried(&shapes);
+        for flow in 0..3_u16 {
+            let mut sound =
+                shapes.iter().filter(|s| s.port == flow + 1 && !s.is_broken).peekable();
+            for (_, seq, flags, payload) in carried.iter().filter(|(port, ..)| *port == flow + 1) {
+                let first = sound.next().expect("no more than came");
+                prop_assert_eq!(*seq, first.seq);
+                let (mut bytes, mut last) = (first.payload(), first);
+                while bytes.len() < payload.len() {
+                    let next = sound.next().expect("no more than came");
+                    prop_assert_eq!(next.seq, last.seq + last.len as u32, "no gap");
+                    prop_assert!(next.len > 0 && last.len > 0, "no bare acknowledgement");
+                    prop_assert_eq!(last.flags, TcpFlags::ACK, "nothing after PSH, nor with other flags");
+                    prop_assert!(next.flags == TcpFlags::ACK || next.flags == TcpFlags::ACK | TcpFlags::PSH);
+                    let rest = |s: &Shape| (s.ack, s.window, s.echo, s.hop_limit, s.has_ip_options);
+                    prop_assert_eq!(rest(first), rest(next));
+                    bytes.extend(next.payload());
+                    last = next;
+                }
+                prop_assert_eq!(&bytes, payload);
+                prop_assert_eq!(*flags, last.flags);
+            }
+            prop_assert!(sound.next().is_none(), "all of it came");
+        }
+    }
 
     /// Flows in any mixture: each one's bytes come whole and in order.
     #[test]
