@@ -85,7 +85,7 @@ impl Host {
 
     /// Has the host take all of it in one turn, and returns what it sends in that turn.
     fn turn(&mut self, packets: &[Vec<u8>]) -> Vec<TcpHeader> {
-        self.now = self.now + STEP;
+        self.now += STEP;
         let mut batch = PacketBatch::new();
         for packet in packets {
             batch.push(Packet::from_slice(&self.pool, 64, packet).expect("frames")).expect("room");
@@ -112,7 +112,7 @@ impl Host {
         }
         let mut later = self.turn(&[]);
         // Beyond any delayed acknowledgement.
-        self.now = self.now + Duration::from_millis(600);
+        self.now += Duration::from_millis(600);
         later.extend(self.turn(&[]));
         let first = SeqNumber(ISN) + 1;
         let offset = |seq: SeqNumber| seq.0.wrapping_sub(first.0);
