@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::polling::Polling;
 use super::send::Takes;
+use super::steering;
 use super::{Napi, TapConfig, TapKind};
 use crate::LinkError;
 use crate::netdev::{self, NapiControl, interface_request};
@@ -107,6 +108,10 @@ impl Device {
         };
         if vnet {
             device.negotiate(fd.as_raw_fd(), config.offload)?;
+        }
+        if !multi_queue {
+            // Only the cost of packets depends on it.
+            let _ = steering::skip(fd.as_raw_fd());
         }
         Ok((fd, device))
     }

@@ -14,6 +14,7 @@ mod probe;
 mod receive;
 mod ring;
 mod send;
+mod steering;
 
 #[cfg(test)]
 mod ring_tests;

@@ -1,4 +1,4 @@
-//! The few commands of bpf(2) that a redirecting XDP program needs.
+//! The few commands of bpf(2) that a redirecting XDP program needs, and the loading of any program.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,7 +8,7 @@ use crate::LinkError;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
-const PROGRAM_LOAD: libc::c_int = 5;
+pub(crate) const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const MAP_TYPE_XSKMAP: u32 = 17;
@@ -20,17 +20,17 @@ const MODE_DRIVER: u32 = 1 << 2;
 
 /// `union bpf_attr`, as words of 32 bits; what a command does not use is zero.
 #[repr(C, align(8))]
-struct Attributes([u32; 32]);
+pub(crate) struct Attributes([u32; 32]);
 
 impl Attributes {
-    fn new(words: &[u32]) -> Self {
+    pub fn new(words: &[u32]) -> Self {
         let mut all = [0; 32];
         all[..words.len()].copy_from_slice(words);
         Self(all)
     }
 
     /// Stores a pointer in two words.
-    fn pointer<T>(mut self, at: usize, to: *const T) -> Self {
+    pub fn pointer<T>(mut self, at: usize, to: *const T) -> Self {
         let bytes = (to as u64).to_ne_bytes();
         for (i, word) in bytes.chunks_exact(4).enumerate() {
             self.0[at + i] = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
@@ -51,7 +51,7 @@ impl Attributes {
     ///
     /// # Safety
     /// As for [`call`](Self::call).
-    unsafe fn open(&self, command: libc::c_int) -> io::Result<OwnedFd> {
+    pub unsafe fn open(&self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: passed on.
         let fd = unsafe { self.call(command) }?;
         // SAFETY: the descriptor is new and owned by nobody else.

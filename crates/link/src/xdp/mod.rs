@@ -23,7 +23,7 @@
 //! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
 //! delivers bad ones: see [`netdev::set_transmit_checksum`].
 
-mod bpf;
+pub(crate) mod bpf;
 mod frames;
 mod open;
 mod program;
