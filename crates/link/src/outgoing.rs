@@ -1,6 +1,6 @@
 //! What a link without offloads does to packets on their way out.
 
-use millstream_packet::{Packet, PacketBatch, Pool};
+use millstream_packet::{Checksum, Packet, PacketBatch, Pool};
 
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
 use crate::{Capabilities, DropCause, LinkStats, limits};
@@ -34,7 +34,7 @@ impl Outgoing<'_> {
         None
     }
 
-    /// `packet` as it goes into the ring; `None` when it was dropped, or is being cut.
+    /// `packet` as it goes into the ring; mostly as it is. `None` when it was dropped, or is being cut.
     fn prepare(&mut self, mut packet: Packet) -> Option<Packet> {
         let is_super = packet.meta().segmentation.is_some();
         if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
@@ -54,6 +54,9 @@ impl Outgoing<'_> {
             }
             return None;
         }
+        if !matches!(packet.meta().checksum, Checksum::Partial { .. }) {
+            return Some(packet);
+        }
         match complete_checksum(&mut packet, self.pool) {
             Ok(done) => {
                 self.stats.tx_software_checksums += u64::from(done);
@@ -70,9 +73,12 @@ impl Outgoing<'_> {
 impl Iterator for Outgoing<'_> {
     type Item = Packet;
 
+    #[inline]
     fn next(&mut self) -> Option<Packet> {
         loop {
-            if let Some(segment) = self.next_segment() {
+            if self.cutting.is_some()
+                && let Some(segment) = self.next_segment()
+            {
                 return Some(self.count(segment));
             }
             let packet = self.batch.pop()?;

@@ -405,15 +405,43 @@ impl ByteQueue {
     }
 
     /// Copies bytes from the front into `out` and drops them. Returns how many.
+    ///
+    /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame, would wait for the
+    /// bytes copied before it to be written.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
-        let mut done = 0;
-        while let (Some(last), true) = (self.last, done < out.len()) {
-            let first = last.next();
-            let n = first.len().min(out.len() - done);
+        let Some(last) = self.last else { return 0 };
+        let front = last.next();
+        let (mut entry, mut done, mut units) = (front, 0, 0);
+        let mut whole = None;
+        while done < out.len() {
+            let next = entry.next();
+            next.prefetch();
+            let n = entry.len().min(out.len() - done);
             // SAFETY: the entry is the queue's.
-            out[done..done + n].copy_from_slice(unsafe { &first.bytes()[..n] });
-            self.drop_front(last, first, n);
+            out[done..done + n].copy_from_slice(unsafe { &entry.bytes()[..n] });
             done += n;
+            if n < entry.len() {
+                entry.set_range(entry.offset() + n, entry.len() - n);
+                self.cursors.trim(entry, n);
+                self.framed.trim(entry);
+                break;
+            }
+            units += entry.units();
+            self.cursors.forget(entry);
+            self.framed.forget(entry);
+            whole = Some(entry);
+            if entry == last {
+                break;
+            }
+            entry = next;
+        }
+        self.took(done, units as usize * DESCRIPTOR_SIZE_BYTES);
+        if let Some(end) = whole {
+            match end == last {
+                true => self.last = None,
+                false => last.set_next(end.next()),
+            }
+            release_from(front, end);
         }
         self.discard(0);
         done
@@ -554,6 +582,19 @@ impl ByteQueue {
     /// The data, frame by frame, from the front.
     pub fn slices(&self) -> Slices<'_> {
         self.last.map_or(Slices::none(), |last| Slices::new(last.next(), last))
+    }
+}
+
+/// Gives up the entries from `first` to `last`, which follow each other.
+fn release_from(first: Entry, last: Entry) {
+    let mut entry = first;
+    loop {
+        let next = entry.next();
+        magazine::release(entry);
+        if entry == last {
+            return;
+        }
+        entry = next;
     }
 }
 

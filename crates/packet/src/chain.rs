@@ -81,6 +81,21 @@ impl Packet {
         self.meta_mut().payload_sum = None;
     }
 
+    /// Keeps the bytes from `from` to `to` alone: [`truncate`](Self::truncate) and [`trim_front`](Self::trim_front) in one.
+    #[inline]
+    pub fn crop(&mut self, from: usize, to: usize) {
+        let last = self.last();
+        let (len, total) = (last.len(), last.total_len());
+        if last != last.next() || from > to || to > len {
+            self.truncate(to);
+            return self.trim_front(from);
+        }
+        debug_assert_eq!(len, total);
+        last.set_range(last.offset() + from, to - from);
+        last.set_totals(to - from, last.held_units());
+        self.meta_mut().payload_sum = None;
+    }
+
     /// Drops the bytes behind the first `len`, with the frames that held nothing else. Linear in
     /// the frames. `payload_sum` no longer holds and is cleared.
     pub fn truncate(&mut self, len: usize) {

@@ -10,7 +10,7 @@
 
 use crate::byte_queue::{ByteQueue, Written};
 use crate::desc::{Entry, Kind};
-use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
+use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::sum;
@@ -139,7 +139,9 @@ impl ByteQueue {
     fn is_growing(&self, last: Entry, size: usize) -> bool {
         let end = self.front.wrapping_add(self.len() as u64);
         let inside = end.wrapping_sub(self.framed.from) as usize;
-        last.is_frame()
+        let given = self.framed.given.is_some_and(|(given, _)| given == last);
+        !given
+            && last.is_frame()
             && last.len() != 0
             && last.len() <= inside
             && last.len() < size
@@ -147,7 +149,7 @@ impl ByteQueue {
             && get_sum(last).is_some()
     }
 
-    /// The frame that holds exactly the `len` bytes from `offset`, if [`write_framed`](Self::write_framed) put them
+    /// The frame that holds exactly the `len` bytes from `offset` (a copy where they are [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them
     /// into one, behind `headroom` free bytes at least, and it was not handed out before: with its partial checksum in
     /// [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is none, or no view is free.
     ///
@@ -178,6 +180,10 @@ impl ByteQueue {
         if !fits {
             return None;
         }
+        let end = at.wrapping_add(len as u64);
+        if len <= FRAMED_COPY_BYTES {
+            return self.copy_framed(pool, headroom, frame, end);
+        }
         let view = pool.take_view()?;
         view.reset_view(Kind::Part, frame, frame.offset(), len);
         if before != frame {
@@ -189,10 +195,28 @@ impl ByteQueue {
         }
         self.cursors.forget(frame);
         self.hold(view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES);
-        self.framed.given = Some((view, at.wrapping_add(len as u64)));
+        self.framed.given = Some((view, end));
         frame.set_next(frame);
         frame.set_totals(len, frame.units());
         Some(Packet::from_ring(frame))
+    }
+
+    /// So few bytes, which end at `end`, are copied, and their sum with them: the frame stays.
+    #[inline]
+    fn copy_framed(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        frame: Entry,
+        end: u64,
+    ) -> Option<Packet> {
+        let mut packet = pool.alloc(headroom)?;
+        // SAFETY: the entry is the queue's.
+        let bytes = unsafe { frame.bytes() };
+        packet.append(bytes.len())?.copy_from_slice(bytes);
+        packet.meta_mut().payload_sum = get_sum(frame);
+        self.framed.given = Some((frame, end));
+        Some(packet)
     }
 
     /// Whether all that is put in now goes into frames that can be handed out, as long as nothing else is put in.

@@ -24,6 +24,9 @@ pub(crate) const PULL_UP_HEADROOM_BYTES: usize = 128;
 /// instead of holding a frame of its own.
 pub const COALESCE_LIMIT_BYTES: usize = 512;
 
+/// A segment of at most this many bytes is copied to be sent: that costs less than to share its frame.
+pub const FRAMED_COPY_BYTES: usize = 128;
+
 /// Most descriptors in one thread's magazine; half of them move at once.
 pub const MAGAZINE_LIMIT: usize = 512;
 

@@ -6,6 +6,7 @@ use millstream_wire::tcp::TcpFlags;
 
 use crate::congestion::Controller;
 use crate::connection::{Connection, Probe};
+use crate::predicted::short_ways;
 use crate::recovery::Phase;
 use crate::state::State;
 use crate::timers::Expiry;
@@ -78,7 +79,7 @@ impl Connection {
             && len <= whole
             && snd.nxt + len <= snd.edge
             && in_flight + len <= self.window.cwnd_bytes;
-        (fits && connection && path && !idle && !held).then_some(len)
+        (fits && connection && path && !idle && !held && short_ways()).then_some(len)
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.

@@ -71,7 +71,7 @@ impl Engine {
         stats.stages.mark(Stage::Receive, count);
         let medium = slot.capabilities.medium;
         let mut bytes = 0;
-        while let Some(packet) = self.received.pop() {
+        while let Some(packet) = self.received.pop_ahead() {
             bytes += packet.len();
             match self.trains.join(packet, link, medium) {
                 Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),

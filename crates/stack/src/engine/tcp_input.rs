@@ -114,7 +114,18 @@ impl Engine {
         socket.conn.set_sharers(sharers);
         let Incoming { header, payload, ecn, .. } = segment;
         socket.conn.on_segment(now, header, payload.take(), *ecn, &self.out.pool);
-        if socket.conn.has_events() {
+        let told = socket.conn.has_events();
+        // What `touch` does.
+        if !socket.dirty && socket.conn.has_output() {
+            socket.dirty = true;
+            self.tcp.dirty.push_back(slot);
+        } else if !socket.dirty
+            && let Some(deadline) = socket.conn.next_deadline()
+            && !self.tcp.wheel.covers(slot, deadline)
+        {
+            self.tcp.wheel.arm(slot, deadline);
+        }
+        if told {
             let way = socket.path.way(self.out.generations());
             let connected = self.tcp.collect_events(slot, &mut self.events);
             if let (true, Some(way)) = (connected, way) {
@@ -122,7 +133,6 @@ impl Engine {
                 self.out.neighbors.confirm(now, way.link, way.next_hop);
             }
         }
-        self.tcp.touch(slot);
     }
 
     /// The last step of a handshake waits for a place in the accept queue; the peer repeats it.

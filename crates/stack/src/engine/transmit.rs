@@ -59,7 +59,8 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            if socket.deficit == 0 {
+            // Alone, it need not share the turn.
+            if socket.deficit == 0 || rounds == 1 {
                 socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
             }
             let budget = usize::from(socket.deficit) * DEFICIT_UNIT_BYTES;
@@ -72,12 +73,19 @@ impl Engine {
             let cut_short = socket.deficit != 0;
             progress |= any;
             count += usize::from(any);
+            let wants_room = socket.wants_room;
+            // Gone, or in TIME-WAIT.
+            let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);
             match served {
                 Served::Done => {
                     socket.dirty = false;
-                    // Gone, or in TIME-WAIT.
-                    let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);
                     let told = socket.conn.has_events();
+                    if !over
+                        && let Some(deadline) = socket.conn.next_deadline()
+                        && !self.tcp.wheel.covers(slot, deadline)
+                    {
+                        self.tcp.wheel.arm(slot, deadline);
+                    }
                     self.tcp.note_moved(slot, now);
                     if told {
                         self.tcp.collect_events(slot, &mut self.events);
@@ -93,8 +101,12 @@ impl Engine {
                 Served::Blocked if any => self.tcp.dirty.push_back(slot),
                 Served::Blocked => self.tcp.dirty.push_front(slot),
             }
-            self.tcp.arm(slot);
-            self.note_room(slot);
+            if over || !matches!(served, Served::Done) {
+                self.tcp.arm(slot);
+            }
+            if wants_room {
+                self.note_room(slot);
+            }
             if left == 0 {
                 break;
             }

@@ -8,5 +8,6 @@ mod random;
 mod rfc;
 mod schedule;
 mod script;
+mod short_ways;
 mod tables;
 mod transfer;

@@ -63,8 +63,8 @@ fn random_config(random: &mut Random) -> Config {
     }
 }
 
-/// Much data over one random path.
-fn transfer(seed: u64) {
+/// Much data over one random path, and what has become of both ends.
+pub(super) fn transfer(seed: u64) -> Net {
     let mut random = Random(seed);
     let mut net = Net::new(random_path(&mut random), seed);
     net.configs = [random_config(&mut random), random_config(&mut random)];
@@ -89,6 +89,7 @@ fn transfer(seed: u64) {
         net.connect(1);
     }
     net.transfer(bytes, Duration::from_secs(100_000));
+    net
 }
 
 /// `MILLSTREAM_PATH_SEED=N` runs one.

@@ -30,7 +30,10 @@ const TCP_BYTES: usize = 20;
 const TIMESTAMPS_LAYOUT: [u8; 4] = [1, 1, 8, 10];
 const TIMESTAMPS_BYTES: usize = 12;
 
-/// Headers are compared in three pieces of this many bytes, which may overlap.
+/// Where what is compared ends in most headers: Ethernet, IPv4, TCP with timestamps, whose values are left out.
+const SHORT_BYTES: usize = 64;
+
+/// Other headers are compared in three pieces of this many bytes, which may overlap.
 const PIECE_BYTES: usize = 32;
 
 /// The first bytes of a packet as it came.
@@ -118,6 +121,8 @@ pub(super) struct Lane {
     l4: usize,
     /// Bytes of headers; 0 while the lane knows none.
     len: usize,
+    /// Where the last bit lies that is the same in all.
+    compared: usize,
     is_v6: bool,
     has_timestamps: bool,
     ecn: u8,
@@ -155,6 +160,7 @@ impl Lane {
             l3: 0,
             l4: 0,
             len: 0,
+            compared: 0,
             is_v6: false,
             has_timestamps: false,
             ecn: 0,
@@ -224,8 +230,10 @@ impl Lane {
         mask[l4 + 4..l4 + 12].fill(0);
         mask[l4 + 13] &= !TcpFlags::PSH.0;
         mask[l4 + 14..l4 + 18].fill(0);
+        self.compared = len;
         if has_timestamps {
-            mask[l4 + TCP_BYTES + TIMESTAMPS_LAYOUT.len()..len].fill(0);
+            self.compared = l4 + TCP_BYTES + TIMESTAMPS_LAYOUT.len();
+            mask[self.compared..len].fill(0);
         }
         let protocol = u16::from(Protocol::TCP.0).to_be();
         self.pseudo = checksum::sum(&bytes[addresses]) + u32::from(protocol);
@@ -302,6 +310,14 @@ impl Lane {
 
     #[inline]
     fn is_same(&self, head: &[u8]) -> bool {
+        // Mostly one or the other: all at once.
+        if self.compared <= SHORT_BYTES {
+            if let Some(head) = head.first_chunk::<SHORT_BYTES>() {
+                return is_same(&self.bytes, head, &self.mask);
+            }
+        } else if let Some(head) = head.first_chunk::<HEADERS_BYTES>() {
+            return is_same(&self.bytes, head, &self.mask);
+        }
         let last = self.len - PIECE_BYTES;
         let first = self.differs(head, 0);
         let second = self.differs(head, PIECE_BYTES.min(last));
@@ -353,8 +369,7 @@ impl Lane {
     pub fn couple(&mut self, list: &mut [Incoming], mut packet: Packet, said: &Said) {
         let Some(train) = list.get_mut(self.train.at) else { return self.close() };
         // Ethernet's padding would end up inside the payload.
-        packet.truncate(said.end);
-        packet.trim_front(self.len);
+        packet.crop(self.len, said.end);
         let part = match packet.meta().segmentation {
             Some(segmentation) => segmentation.size,
             None => packet.len().min(usize::from(u16::MAX)) as u16,
@@ -373,8 +388,7 @@ impl Lane {
     /// The packet as a segment that begins a train.
     #[inline]
     pub fn segment(&self, mut packet: Packet, said: &Said) -> Incoming {
-        packet.truncate(said.end);
-        packet.trim_front(self.len);
+        packet.crop(self.len, said.end);
         let flags = if said.has_psh { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
         let header = TcpHeader {
             src_port: self.tuple.remote.port(),
@@ -401,6 +415,25 @@ fn be16(bytes: &[u8], at: usize) -> Option<usize> {
 #[inline]
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
+}
+
+/// Whether `theirs` are the first bytes of `ours`, the bits of `mask` counted.
+#[inline]
+fn is_same<const N: usize>(
+    ours: &[u8; HEADERS_BYTES],
+    theirs: &[u8; N],
+    mask: &[u8; HEADERS_BYTES],
+) -> bool {
+    let (Some(ours), Some(mask)) = (ours.first_chunk::<N>(), mask.first_chunk::<N>()) else {
+        return false;
+    };
+    let (ours, theirs, mask) = (ours.as_chunks::<8>().0, theirs.as_chunks().0, mask.as_chunks().0);
+    let mut differ = 0;
+    for ((ours, theirs), mask) in ours.iter().zip(theirs).zip(mask) {
+        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        differ |= (word(ours) ^ word(theirs)) & word(mask);
+    }
+    differ == 0
 }
 
 #[inline]

@@ -77,9 +77,9 @@ impl Trains {
             lane.couple(&mut self.list, packet, &said);
             return Ok(true);
         }
-        let segment = lane.segment(packet, &said);
-        lane.begin(self.batch, self.list.len(), &segment);
-        self.list.push(segment);
+        let at = self.list.len();
+        self.list.push(lane.segment(packet, &said));
+        lane.begin(self.batch, at, &self.list[at]);
         Ok(false)
     }
 

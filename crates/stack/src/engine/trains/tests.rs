@@ -109,45 +109,47 @@ impl Shape {
     }
 }
 
+/// Brings a segment up as the engine does; whether it went the long way.
+fn carry(trains: &mut Trains, pool: &Pool, shape: &Shape) -> bool {
+    let Err(mut packet) = trains.join(shape.build(pool), LinkId(0), Medium::Ethernet) else {
+        return false;
+    };
+    if shape.is_broken {
+        // The long way finds that too.
+        return true;
+    }
+    packet.trim_front(ETHERNET_BYTES);
+    let ip = ip::parse(packet.head(), packet.len()).expect("an IP header");
+    packet.truncate(ip.packet_len());
+    let (header, tcp_len) =
+        TcpHeader::parse(&packet.head()[ip.header_len..]).expect("a TCP header");
+    packet.trim_front(ip.header_len + tcp_len);
+    let tuple = FourTuple {
+        local: SocketAddr::new(ip.dst, header.dst_port),
+        remote: SocketAddr::new(ip.src, header.src_port),
+    };
+    let (ecn, link) = (0, LinkId(0));
+    let payload = (!packet.is_empty()).then_some(packet);
+    let socket = Some(SocketId::new(SocketKind::Tcp, 0, 0));
+    let segment = Incoming { tuple, header, payload, ecn, link, socket };
+    trains.push(segment, ip.header_len, tcp_len);
+    true
+}
+
 /// What comes of a batch: for each segment its port, first sequence number, flags and payload.
 fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     let pool = Pool::new(PoolConfig::fixed(1024)).expect("a pool");
     let mut trains = Trains::new(shapes.len());
     for shape in shapes {
-        let Err(mut packet) = trains.join(shape.build(&pool), LinkId(0), Medium::Ethernet) else {
-            continue;
-        };
-        if shape.is_broken {
-            // The long way finds that too.
-            continue;
-        }
-        packet.trim_front(ETHERNET_BYTES);
-        let ip = ip::parse(packet.head(), packet.len()).expect("an IP header");
-        packet.truncate(ip.packet_len());
-        let (header, tcp_len) =
-            TcpHeader::parse(&packet.head()[ip.header_len..]).expect("a TCP header");
-        packet.trim_front(ip.header_len + tcp_len);
-        let tuple = FourTuple {
-            local: SocketAddr::new(ip.dst, header.dst_port),
-            remote: SocketAddr::new(ip.src, header.src_port),
-        };
-        let (ecn, link) = (0, LinkId(0));
-        let payload = (!packet.is_empty()).then_some(packet);
-        let socket = Some(SocketId::new(SocketKind::Tcp, 0, 0));
-        let segment = Incoming { tuple, header, payload, ecn, link, socket };
-        trains.push(segment, ip.header_len, tcp_len);
+        carry(&mut trains, &pool, shape);
     }
     let taken = trains.take();
     let bytes = |packet: &Packet| packet.slices().flatten().copied().collect();
     taken
         .iter()
         .map(|s| {
-            (
-                s.header.src_port,
-                s.header.seq.0,
-                s.header.flags,
-                s.payload.as_ref().map(bytes).unwrap_or_default(),
-            )
+            let payload = s.payload.as_ref().map(bytes).unwrap_or_default();
+            (s.header.src_port, s.header.seq.0, s.header.flags, payload)
         })
         .collect()
 }
@@ -199,6 +201,50 @@ fn what_comes_behind_ip_options_is_not_overtaken() {
 fn a_bare_ack_ends_the_train() {
     let shapes = [Shape::data(0, 1000), Shape::data(1000, 0), Shape::data(1000, 1000)];
     assert_eq!(lengths(&shapes), [1000, 0, 1000]);
+}
+
+#[test]
+fn a_known_flow_is_not_read_again() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    for is_v6 in [false, true] {
+        let mut trains = Trains::new(8);
+        let shape = |seq, len| Shape { is_v6, ..Shape::data(seq, len) };
+        assert!(carry(&mut trains, &pool, &shape(0, 1000)));
+        let list = trains.take();
+        trains.put_back(list);
+        // Its next segments, in whatever order, of whatever length, with other timestamps.
+        let next = [
+            shape(1000, 1),
+            Shape { padding: 5, ..shape(7000, 0) },
+            Shape { echo: 6, flags: TcpFlags::ACK | TcpFlags::PSH, ..shape(2000, 30) },
+        ];
+        for shape in &next {
+            assert!(!carry(&mut trains, &pool, shape));
+        }
+        let list = trains.take();
+        assert_eq!(list.len(), next.len());
+        for (segment, shape) in list.iter().zip(&next) {
+            let header = &segment.header;
+            let timestamps = Some(Timestamps { value: 9, echo: shape.echo });
+            assert_eq!((header.src_port, header.dst_port), (7, 80));
+            assert_eq!((header.seq.0, header.ack.0, header.window), (shape.seq, 77, 1000));
+            assert_eq!((header.flags, header.options.timestamps), (shape.flags, timestamps));
+            let bytes: Vec<u8> =
+                segment.payload.iter().flat_map(Packet::slices).flatten().copied().collect();
+            assert_eq!(bytes, shape.payload());
+            assert_eq!(segment.tuple.remote.port(), 7);
+        }
+        trains.put_back(list);
+        // Another flow, other flags, a broken one, and all of them once the lanes are forgotten.
+        let fin = TcpFlags::ACK | TcpFlags::FIN;
+        assert!(carry(&mut trains, &pool, &Shape { port: 8, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &Shape { is_broken: true, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &Shape { flags: fin, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &shape(0, 10)), "what is not common is not learned");
+        assert!(!carry(&mut trains, &pool, &shape(10, 10)));
+        trains.forget();
+        assert!(carry(&mut trains, &pool, &shape(20, 10)));
+    }
 }
 
 #[test]

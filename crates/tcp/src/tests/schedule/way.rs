@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
 use super::plan::*;
@@ -36,8 +36,23 @@ impl World<'_> {
         let limits = TransmitLimits { super_segment_bytes: super_bytes, payload };
         loop {
             let (now, pool) = (self.now, &self.pool);
+            let most = 1 + self.sides[from].segments as usize % 46;
             let Some(connection) = self.sides[from].connection.as_mut() else { return };
-            let Some(mut segment) = connection.poll_transmit(now, pool, &limits) else { return };
+            let mut parts = PacketBatch::new();
+            // without offloads the stack asks for several segments at once
+            let made = match !view && super_bytes == 0 {
+                true => connection.poll_parts(now, pool, 128, most, &mut parts),
+                false => connection.poll_transmit(now, pool, &limits),
+            };
+            let Some(mut segment) = made else { return };
+            for part in parts.drain() {
+                let sum = part.meta().payload_sum.map(u32::from);
+                assert_eq!(sum, Some(part.sum(0, part.len())), "the sum of what is sent");
+                match segment.payload.as_mut() {
+                    Some(payload) => payload.concat(part),
+                    None => segment.payload = Some(part),
+                }
+            }
             self.check_segment(from, &segment);
             let whole = segment.payload.take();
             let size = usize::from(segment.segment_size);

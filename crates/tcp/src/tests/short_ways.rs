@@ -1,0 +1,45 @@
+//! The short ways of common segments (`predicted`, `plain`) do what the long ones do.
+
+use core::time::Duration;
+
+use super::harness::{Net, Path};
+use super::random::transfer;
+use crate::predicted::LONG_WAY;
+use crate::{Config, TcpInfo};
+
+/// What became of a transfer: when it was over, the segments sent, and both ends.
+fn outcome(net: &Net) -> (u64, u64, [Option<TcpInfo>; 2]) {
+    let ends = [0, 1].map(|side| net.sides[side].connection.as_ref().map(|c| c.info()));
+    (net.now.as_nanos(), net.segments, ends)
+}
+
+fn on_both_ways(run: impl Fn() -> Net) {
+    let short = outcome(&run());
+    LONG_WAY.set(true);
+    let long = outcome(&run());
+    LONG_WAY.set(false);
+    assert_eq!(short, long);
+}
+
+#[test]
+fn over_random_paths_both_come_to_the_same() {
+    for seed in 1..61 {
+        eprintln!("seed {seed}");
+        on_both_ways(|| transfer(seed));
+    }
+}
+
+#[test]
+fn over_a_clean_path_both_come_to_the_same() {
+    for (seed, merge) in [(1, false), (2, true), (3, false)] {
+        on_both_ways(|| {
+            let rate_bits_per_s = 100_000_000 * (seed - 1);
+            let path = Path { merge, rate_bits_per_s, queue_bytes: 200_000, ..Path::default() };
+            let mut net = Net::new(path, seed);
+            net.configs = [Config::default(), Config { nagle: seed == 3, ..Config::default() }];
+            net.connect(0);
+            net.transfer([3_000_000, 200_000], Duration::from_secs(1000));
+            net
+        });
+    }
+}
