@@ -54,7 +54,7 @@ schedules:       ## SCHEDULES random schedules of two connections (3 million) fr
 	  cargo test --profile schedules -p millstream-tcp --lib schedule::schedules -- --nocapture
 
 loom:            ## every interleaving of what is lock-free
-	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link --release --lib loom_ --target-dir target/loom
+	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link -p millstream --release --lib loom_ --target-dir target/loom
 
 miri:            ## undefined behaviour in packet and wire; needs nightly Rust with the miri component
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \

@@ -248,7 +248,9 @@ mod loom_tests {
                 sleeper.wake(&bell);
                 seen = all();
             }
-            ringers.map(|ringer| ringer.join().unwrap());
+            for ringer in ringers {
+                ringer.join().unwrap();
+            }
             sleeper.wake(&bell);
             assert_eq!((sleeper.owed, bell.event().drain()), (0, 0));
         });

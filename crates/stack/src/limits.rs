@@ -112,6 +112,9 @@ pub const DIRECT_PATIENCE: u8 = 8;
 /// A write up to this size on a connection with nothing unsent never waits for others.
 pub const SMALL_WRITE_BYTES: usize = 4096;
 
+/// Datagrams that one socket of the `net` placement sends before the links are looked at again.
+pub const DATAGRAM_TURN: usize = 64;
+
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
 /// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
 /// woken is still awaited; polling that proves vain ends by itself.

@@ -21,6 +21,7 @@ mod time_wait;
 mod trains;
 mod transmit;
 mod turn;
+mod waker;
 mod writes;
 
 use std::io;
@@ -46,9 +47,9 @@ pub(crate) use output::Way;
 use output::{LinkSlot, Output};
 use rate::RateLimit;
 
-pub use sleep::Waker;
 pub use tcp_options::TcpSocketOptions;
 pub use turn::Turn;
+pub use waker::Waker;
 
 /// What an engine is made of.
 pub struct EngineConfig {

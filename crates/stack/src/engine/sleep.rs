@@ -3,15 +3,14 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_link::sys::{EventFd, PollEntry, poll};
 use millstream_packet::Instant;
 
+use super::waker::{Bell, Waker};
 use super::{Engine, Turn};
 use crate::stages::Stage;
-use crate::stats::WakeStats;
 
 /// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
 /// polling has proved vain. Each attempt that is in vain, too, doubles it: where both ends share a core
@@ -30,58 +29,9 @@ const LOOKS: u32 = 32;
 /// How long an engine without a free frame waits before it looks again.
 const DRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Wakes one engine from any thread.
-///
-/// ```text
-///             engine                              others
-///   writes    asleep: true before it sleeps,      rung: true; then asleep: false (swap), by who
-///             false after; rung: false            wakes it
-///   reads     whatever others announce, and       asleep, after announcing
-///             rung, after writing asleep
-/// ```
-/// All of it in the order of sequentially consistent operations: either the engine sees the announcement
-/// before it sleeps, or the announcer sees that it sleeps.
-#[derive(Clone)]
-pub struct Waker(Arc<Shared>);
-
-struct Shared {
-    event: EventFd,
-    asleep: AtomicBool,
-    /// Somebody rang while it did not sleep: the next sleep is not begun.
-    rung: AtomicBool,
-    /// Counted by whoever wakes, and by the engine.
-    edges: AtomicU64,
-    wakes: AtomicU64,
-    sleeps: AtomicU64,
-}
-
-impl Waker {
-    /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call per
-    /// sleep, however many call.
-    pub fn wake(&self) {
-        self.0.edges.fetch_add(1, Ordering::Relaxed);
-        if !self.0.rung.load(Ordering::SeqCst) {
-            self.0.rung.store(true, Ordering::SeqCst);
-        }
-        if self.0.asleep.load(Ordering::SeqCst) && self.0.asleep.swap(false, Ordering::SeqCst) {
-            self.0.wakes.fetch_add(1, Ordering::Relaxed);
-            self.0.event.signal();
-        }
-    }
-
-    /// How often it was used, and what came of it.
-    pub fn stats(&self) -> WakeStats {
-        WakeStats {
-            edges: self.0.edges.load(Ordering::Relaxed),
-            wakes: self.0.wakes.load(Ordering::Relaxed),
-            sleeps: self.0.sleeps.load(Ordering::Relaxed),
-        }
-    }
-}
-
 /// When to poll on and when to sleep.
 pub(super) struct Sleeper {
-    shared: Arc<Shared>,
+    bell: Arc<Bell<EventFd>>,
     entries: Vec<PollEntry>,
     /// The knob: polling never lasts longer.
     busy_poll: Duration,
@@ -103,17 +53,10 @@ pub(super) struct Sleeper {
 
 impl Sleeper {
     pub fn new(busy_poll: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            event: EventFd::new()?,
-            asleep: AtomicBool::new(false),
-            rung: AtomicBool::new(false),
-            edges: AtomicU64::new(0),
-            wakes: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
-        });
+        let bell = Arc::new(Bell::new(EventFd::new()?));
         let entries = Vec::with_capacity(8);
         Ok(Self {
-            shared,
+            bell,
             entries,
             busy_poll,
             idle_since: None,
@@ -187,7 +130,7 @@ impl Sleeper {
 impl Engine {
     /// What wakes this engine from another thread.
     pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.sleeper.shared))
+        Waker::of(&self.sleeper.bell)
     }
 
     /// Sets the longest time the engine looks for work before it sleeps.
@@ -255,10 +198,8 @@ impl Engine {
         let dry = self.starved || self.out.pool.is_dry();
         let limit =
             if dry { Some(limit.map_or(DRY_PAUSE, |limit| limit.min(DRY_PAUSE))) } else { limit };
-        let shared = Arc::clone(&self.sleeper.shared);
-        shared.sleeps.fetch_add(1, Ordering::Relaxed);
-        shared.asleep.store(true, Ordering::SeqCst);
-        let mut rung = shared.rung.load(Ordering::SeqCst);
+        let bell = Arc::clone(&self.sleeper.bell);
+        let mut rung = !bell.announce();
         if !rung && !busy() && self.prepare_links(dry) {
             self.out.stats.sleeps += 1;
             poll(&mut self.sleeper.entries, limit)?;
@@ -273,12 +214,7 @@ impl Engine {
             stats.batches.sleep_us.add(length.as_micros() as usize);
             stats.stages.mark(Stage::Sleep, 1);
         }
-        // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
-        if !shared.asleep.swap(false, Ordering::SeqCst) || rung {
-            self.sleeper.woken = true;
-            shared.rung.store(false, Ordering::SeqCst);
-            shared.event.clear();
-        }
+        self.sleeper.woken |= bell.end(rung);
         Ok(())
     }
 
@@ -287,7 +223,7 @@ impl Engine {
     fn prepare_links(&mut self, dry: bool) -> bool {
         let entries = &mut self.sleeper.entries;
         entries.clear();
-        entries.push(PollEntry::readable(self.sleeper.shared.event.as_raw_fd()));
+        entries.push(PollEntry::readable(self.sleeper.bell.event().as_raw_fd()));
         if dry {
             return true;
         }

@@ -12,6 +12,7 @@ mod ready;
 mod shared;
 mod tcp;
 mod udp;
+mod waiter;
 mod worker;
 
 use std::io;

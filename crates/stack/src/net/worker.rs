@@ -11,6 +11,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use crate::limits::DATAGRAM_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -266,12 +267,17 @@ impl Worker {
     fn serve_datagrams(&mut self, slot: u32) {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
         let engine = &mut self.engine;
-        loop {
+        for _ in 0..DATAGRAM_TURN {
             let Some((packet, to)) = socket.pending.take().or_else(|| socket.tx.pop()) else {
                 break;
             };
             // A datagram that cannot be sent is lost, as on any network.
             let _ = engine.udp_send_packet(socket.id, packet, to);
+        }
+        if !socket.tx.is_empty() {
+            // Whoever writes without end must not keep links, timers and others waiting: the rest is for after
+            // the turn.
+            self.door.datagrams.add(slot);
         }
         socket.shared.writable();
         let mut any = false;
@@ -424,4 +430,38 @@ fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {
         list.resize_with(slot + 1, || None);
     }
     list[slot] = Some(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use millstream_link::{PairConfig, pair};
+    use millstream_packet::{Pool, PoolConfig};
+
+    #[test]
+    fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
+        const WRITTEN: usize = 3 * DATAGRAM_TURN + 5;
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let (near, _far) = pair(PairConfig::default()).expect("a pair");
+        let mut engine = Engine::new(EngineConfig::new(pool.clone())).expect("an engine");
+        let link = engine.add_link(Box::new(near)).expect("a link");
+        engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
+        let id = engine.udp_bind("0.0.0.0:7".parse().expect("an address")).expect("bind");
+        let mut worker = Worker::new(engine);
+        let (_shared, mut tx, _rx) = worker.attach_datagrams(id);
+        let to = Some("10.9.0.2:7".parse().expect("an address"));
+        for _ in 0..WRITTEN {
+            let packet = Packet::from_slice(&pool, 128, b"flood").expect("frames");
+            assert!(tx.push((packet, to)).is_ok());
+        }
+        for turn in 1..=3 {
+            worker.serve_datagrams(id.slot());
+            assert_eq!(tx.len(), WRITTEN - turn * DATAGRAM_TURN);
+            assert!(worker.door.is_busy(), "the rest is not forgotten");
+            worker.door.datagrams.drain(|slot| assert_eq!(slot, id.slot()));
+        }
+        worker.serve_datagrams(id.slot());
+        assert!(tx.is_empty() && !worker.door.is_busy());
+    }
 }

@@ -1,0 +1,216 @@
+//! Waking an engine once, and only when it sleeps.
+//!
+//! ```text
+//!             engine                              others
+//!   writes    asleep: true before it sleeps,      rung: true; then asleep: false (swap), by who
+//!             false after; rung: false            wakes it
+//!   reads     whatever others announce, and       asleep, after announcing
+//!             rung, after writing asleep
+//! ```
+//! All of it in the order of sequentially consistent operations: either the engine sees the announcement
+//! before it sleeps, or the announcer sees that it sleeps. The loom tests at the end try every order of events
+//! (`make loom`).
+
+#[cfg(all(loom, test))]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+#[cfg(not(all(loom, test)))]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use millstream_link::sys::EventFd;
+
+use crate::stats::WakeStats;
+
+/// What a sleeper sleeps on: an eventfd, or a model of one in tests.
+pub(super) trait Event {
+    /// Adds one to its count, waking who sleeps on it.
+    fn signal(&self);
+    /// Sets the count to zero.
+    fn clear(&self);
+}
+
+impl Event for EventFd {
+    fn signal(&self) {
+        EventFd::signal(self);
+    }
+
+    fn clear(&self) {
+        EventFd::clear(self);
+    }
+}
+
+/// What the engine and those who wake it share; see the module text.
+pub(super) struct Bell<E> {
+    event: E,
+    asleep: AtomicBool,
+    /// Somebody rang while it did not sleep: the next sleep is not begun.
+    rung: AtomicBool,
+    /// Counted by whoever wakes, and by the engine.
+    edges: AtomicU64,
+    wakes: AtomicU64,
+    sleeps: AtomicU64,
+}
+
+impl<E: Event> Bell<E> {
+    /// Of an engine that is awake.
+    pub fn new(event: E) -> Self {
+        Self {
+            event,
+            asleep: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+            edges: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+        }
+    }
+
+    /// What to sleep on.
+    pub fn event(&self) -> &E {
+        &self.event
+    }
+
+    /// The others' part, after announcing what there is.
+    fn ring(&self) {
+        self.edges.fetch_add(1, Ordering::Relaxed);
+        if !self.rung.load(Ordering::SeqCst) {
+            self.rung.store(true, Ordering::SeqCst);
+        }
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.event.signal();
+        }
+    }
+
+    /// The engine is about to sleep; false: somebody has rung, it must not. It looks for announcements after
+    /// this, and whether it sleeps or not, [`end`](Self::end) follows.
+    pub fn announce(&self) -> bool {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        self.asleep.store(true, Ordering::SeqCst);
+        !self.rung.load(Ordering::SeqCst)
+    }
+
+    /// The engine is awake, `rung` by the event or by what [`announce`](Self::announce) said, or not; whether
+    /// somebody has rung. It looks for announcements after this.
+    pub fn end(&self, rung: bool) -> bool {
+        // A ring may still be on its way when it is not seen here; it then ends the next sleep at once.
+        let woken = !self.asleep.swap(false, Ordering::SeqCst) || rung;
+        if woken {
+            self.rung.store(false, Ordering::SeqCst);
+            self.event.clear();
+        }
+        woken
+    }
+
+    fn stats(&self) -> WakeStats {
+        WakeStats {
+            edges: self.edges.load(Ordering::Relaxed),
+            wakes: self.wakes.load(Ordering::Relaxed),
+            sleeps: self.sleeps.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Wakes one engine from any thread.
+#[derive(Clone)]
+pub struct Waker(Arc<Bell<EventFd>>);
+
+impl Waker {
+    pub(super) fn of(bell: &Arc<Bell<EventFd>>) -> Self {
+        Self(Arc::clone(bell))
+    }
+
+    /// Wakes the engine if it sleeps, else keeps it from its next sleep: at most one system call per
+    /// sleep, however many call.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+
+    /// How often it was used, and what came of it.
+    pub fn stats(&self) -> WakeStats {
+        self.0.stats()
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::{Condvar, Mutex};
+
+    /// An eventfd whose reader can block: an engine that nobody wakes is a deadlock, which loom reports.
+    struct Model {
+        count: Mutex<u64>,
+        rung: Condvar,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            Self { count: Mutex::new(0), rung: Condvar::new() }
+        }
+
+        fn sleep(&self) {
+            let mut count = self.count.lock().unwrap();
+            while *count == 0 {
+                count = self.rung.wait(count).unwrap();
+            }
+        }
+    }
+
+    impl Event for Model {
+        fn signal(&self) {
+            *self.count.lock().unwrap() += 1;
+            self.rung.notify_one();
+        }
+
+        fn clear(&self) {
+            *self.count.lock().unwrap() = 0;
+        }
+    }
+
+    /// `ringers` threads with one piece of work each, and an engine that takes it all. `looks` says whether it
+    /// looks for announcements between announcing and sleeping, as the `net` placement does.
+    fn all_work_is_taken(ringers: usize, looks: bool) {
+        let bell = loom::sync::Arc::new(Bell::new(Model::new()));
+        let work = loom::sync::Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..ringers)
+            .map(|_| {
+                let (bell, work) = (bell.clone(), work.clone());
+                loom::thread::spawn(move || {
+                    work.fetch_add(1, Ordering::SeqCst);
+                    bell.ring();
+                })
+            })
+            .collect();
+        let mut taken = 0;
+        while taken < ringers {
+            taken += work.swap(0, Ordering::SeqCst);
+            if taken == ringers {
+                break;
+            }
+            let mut rung = !bell.announce();
+            if !rung && !(looks && work.load(Ordering::SeqCst) > 0) {
+                bell.event().sleep();
+                rung = true;
+            }
+            bell.end(rung);
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let stats = bell.stats();
+        assert!(stats.wakes <= stats.sleeps && stats.wakes <= stats.edges, "{stats:?}");
+        assert_eq!(stats.edges, ringers as u64);
+    }
+
+    #[test]
+    fn no_wake_up_of_one_is_lost() {
+        for looks in [false, true] {
+            loom::model(move || all_work_is_taken(1, looks));
+        }
+    }
+
+    #[test]
+    fn no_wake_up_of_two_is_lost_and_one_sleep_is_ended_once() {
+        for looks in [false, true] {
+            loom::model(move || all_work_is_taken(2, looks));
+        }
+    }
+}
