@@ -8,7 +8,7 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamp
 
 use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
-use crate::connection::Connection;
+use crate::connection::{Connection, ticks};
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
 use crate::timers::Deadline;
 
@@ -127,6 +127,8 @@ impl HalfOpen {
         let mut connection = self.begun(config, kind, tuple, ts_offset, now).0;
         connection.snd.waiting_since = Deadline::at(self.sent_at);
         connection.snd.last_sent_at = self.sent_at;
+        (connection.rcv.data_at, connection.rcv.ack_at) =
+            (ticks(self.sent_at), ticks(self.sent_at));
         connection.snd.syn_retransmits = self.timeouts.max(u8::from(self.bits & REPEATED != 0));
         if self.bits & NOT_CAPABLE != 0 {
             connection.ecn_take_syn_again(&TcpHeader::default());

@@ -63,13 +63,18 @@ impl Connection {
 
     /// Before the peer's first data: the window that goes with our SYN, never scaled (RFC 7323 2.2).
     pub(crate) fn initial_window(&mut self) {
-        self.rcv.edge = self.rcv.edge.max(1 + u64::from(self.syn_window()));
+        self.rcv.edge = self.rcv.edge.max(self.syn_end() + u64::from(self.syn_window()));
     }
 
     /// A SYN that is sent again offers no less than before, whatever became of the buffer (RFC 9293 3.8.6).
     pub(crate) fn syn_window(&self) -> u16 {
         let free = self.rcv.limit_bytes as u64 * u64::from(self.rcv.density) / 256;
-        free.max(self.rcv.edge.saturating_sub(1)).min(65_535) as u16
+        free.max(self.rcv.edge.saturating_sub(self.syn_end())).min(65_535) as u16
+    }
+
+    /// What a SYN or SYN-ACK of ours acknowledges, or will: the peer's SYN, and data that came with it.
+    fn syn_end(&self) -> u64 {
+        self.rcv.nxt.max(1)
     }
 
     /// Where the right edge of the window would be moved to now. Never left of where it is (RFC 9293 3.8.6), and

@@ -1,13 +1,15 @@
 //! What must hold, after each step and at the end.
 
-use millstream_packet::Packet;
-use millstream_wire::tcp::{SeqNumber, TcpHeader};
+use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
 use crate::connection::Probe;
 use crate::limits::{BUFFER_MIN_BYTES, MAX_RTO_MS, REASSEMBLY_RANGES};
 use crate::*;
+
+/// The cookie that end 1 has given before.
+pub const GOOD: [u8; 8] = *b"a cookie";
 
 /// Largest super-segment, which is taken whole into an empty queue, and the room of its last frame.
 const BURST_BYTES: usize = 70_000;
@@ -43,6 +45,23 @@ impl Watch {
         self.offered = Some(header.ack + usize::from(header.window));
     }
 
+    /// The client is about to open: the cookie and the segment size of last time that it has, if any.
+    pub fn offer_fast_open(&mut self, open: Open, mss: u16) -> Option<(FastOpenCookie, u16)> {
+        let cookie = match open {
+            Open::Stale => FastOpenCookie::new(&[0; 8]),
+            Open::Early => FastOpenCookie::new(&GOOD),
+            _ => None,
+        }?;
+        self.peer_mss = Some(mss);
+        Some((cookie, mss))
+    }
+
+    /// The connection was made from an entry of the SYN queue, which sent its SYN-ACK.
+    pub fn made_from_entry(&mut self, isn: SeqNumber) {
+        self.sent = Some(isn + 1);
+        self.segments_out = 1;
+    }
+
     /// The connection was made from a cookie: what its SYN-ACK offered is not known exactly.
     pub fn forget_window(&mut self, isn: SeqNumber) {
         self.offered = None;
@@ -74,9 +93,8 @@ fn end_of(header: &TcpHeader, len: usize) -> SeqNumber {
 impl World<'_> {
     /// A segment that `from` sends.
     pub fn check_segment(&mut self, from: usize, segment: &Segment) {
-        let Segment { header, payload, payload_len, segment_size, ecn: _ } = segment;
+        let Segment { header, payload: _, payload_len, segment_size, ecn: _ } = segment;
         let len = *payload_len as usize;
-        assert_eq!(payload.as_ref().map_or(0, Packet::len), len, "length of the payload");
         let mut bytes = [0; 60];
         let emitted = header.emit(&mut bytes);
         let parsed = TcpHeader::parse(&bytes[..emitted]).map(|(parsed, _)| parsed);
@@ -211,7 +229,12 @@ impl Watch {
 
     fn check_extent(&mut self, header: &TcpHeader, len: usize, segment_size: u16) {
         let end = end_of(header, len);
-        if len > 0 || header.flags.fin() {
+        let asks = header.flags.syn() && header.options.fast_open.is_some();
+        if len > 0 && asks {
+            let (size, most) = (len + header.header_len() - 20, self.peer_mss);
+            let most = usize::from(most.expect("data in a SYN without a cookie"));
+            assert!(size <= most, "{size} bytes in a SYN, the peer took {most}");
+        } else if len > 0 || header.flags.fin() {
             let granted = self.granted.expect("sends before it was granted anything");
             assert!(end.le(granted), "sends beyond the window: {end:?} > {granted:?}");
             let options = header.header_len() - 20;

@@ -132,6 +132,18 @@ fn dooms(random: &mut Random, delay_us: u64) -> Vec<Doom> {
     dooms
 }
 
+const OPENS: [Open; 9] = [
+    Open::Listen,
+    Open::Listen,
+    Open::Queue,
+    Open::Queue,
+    Open::Cookie,
+    Open::Both,
+    Open::Ask,
+    Open::Stale,
+    Open::Early,
+];
+
 /// The schedule of `seed`.
 pub fn generate(seed: u64) -> Schedule {
     let random = &mut Random(seed);
@@ -142,6 +154,7 @@ pub fn generate(seed: u64) -> Schedule {
         super_bytes: pick(random, &[0, 0, 4000, 65_000]),
         merge: one_in(random, 2),
         view: one_in(random, 2),
+        parts: one_in(random, 3),
         v6: one_in(random, 2),
         tick_us: pick(random, &[0, 0, 0, 1000, 10_000]),
         batch_us: pick(random, &[0, 0, 0, 500]),
@@ -155,7 +168,7 @@ pub fn generate(seed: u64) -> Schedule {
         eager: !one_in(random, 3),
     };
     let ends = [end(), end()];
-    let open = pick(random, &[Open::Listen, Open::Listen, Open::Listen, Open::Cookie, Open::Both]);
+    let open = pick(random, &OPENS);
     let actions = actions(random);
     let dooms = dooms(random, way.delay_us);
     Schedule { ends, open, way, actions, dooms }

@@ -8,6 +8,7 @@
 mod application;
 mod check;
 mod generate;
+mod listener;
 mod minimise;
 mod plan;
 mod text;
@@ -131,7 +132,7 @@ impl Sums {
             ($($field:ident)*) => { $(all.$field += u32::from(one.$field > 0);)* };
         }
         count!(segments timeouts fast_recoveries spurious window_probes dsacks challenges black_holes);
-        count!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets timed_out);
+        count!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets timed_out fast_taken fast_refused);
     }
 
     fn merge(&mut self, other: Sums) {
@@ -145,7 +146,7 @@ impl Sums {
             ($($field:ident)*) => { $(all.$field += more.$field;)* };
         }
         sum!(segments timeouts fast_recoveries spurious window_probes dsacks challenges black_holes);
-        sum!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets timed_out);
+        sum!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets timed_out fast_taken fast_refused);
         self.failed.extend(other.failed);
     }
 }
@@ -219,6 +220,8 @@ fn schedules() {
             all.in_order_ends,
             all.resets,
             all.timed_out,
+            all.fast_taken,
+            all.fast_refused,
         ];
         assert!(rare.iter().all(|&n| n > 0), "something is never reached: {all:#?}");
         assert!(sums.states.iter().all(|&n| n > 0), "a state is never reached: {:?}", sums.states);

@@ -20,6 +20,21 @@ pub enum Open {
     Cookie,
     /// Both open at the same moment (RFC 9293 3.5 figure 7).
     Both,
+    /// End 1 listens, and keeps an entry of its SYN queue until the handshake is done.
+    Queue,
+    /// The same, and end 0 asks for a Fast Open cookie.
+    Ask,
+    /// The same, and end 0 has a cookie that end 1 does not know.
+    Stale,
+    /// End 0 has a good Fast Open cookie: end 1 opens early.
+    Early,
+}
+
+impl Open {
+    /// The Fast Open option may be in the SYN, and data with it.
+    pub fn is_fast(self) -> bool {
+        matches!(self, Open::Ask | Open::Stale | Open::Early)
+    }
 }
 
 /// The way between the ends, the same in both directions.
@@ -36,6 +51,8 @@ pub struct Way {
     pub merge: bool,
     /// Payload is handed out as views; else copied.
     pub view: bool,
+    /// Segments are made many at a time, as for a link without offloads; `super_bytes` and `view` do not count then.
+    pub parts: bool,
     pub v6: bool,
     /// Timers are looked at only at multiples of this.
     pub tick_us: u64,
@@ -52,6 +69,7 @@ impl Default for Way {
             super_bytes: 0,
             merge: false,
             view: false,
+            parts: false,
             v6: false,
             tick_us: 0,
             batch_us: 0,

@@ -1,7 +1,7 @@
 //! Schedules as text, one line for each thing that is not as usual.
 //!
 //! ```text
-//! open listen|cookie|both
+//! open listen|cookie|both|queue|ask|stale|early
 //! way delay_us=1000 merge=1 ...             fields of `Way`
 //! end 0 isn=1000 eager=1 mss=536 sack=0 ... parameters of `Config` that differ from its default
 //! at 1500 end 0 write 2000                  time in µs; write|read|shutdown|shutdown_read|close|close_now|abort|...
@@ -18,20 +18,28 @@ use crate::Config;
 /// A field of `Way`: its name, how to read it and how to set it.
 type Field = (&'static str, fn(&Way) -> u64, fn(&mut Way, u64));
 
-const WAY: [Field; 9] = [
+const WAY: [Field; 10] = [
     ("delay_us", |w| w.delay_us, |w, v| w.delay_us = v),
     ("kbit_per_s", |w| w.kbit_per_s, |w, v| w.kbit_per_s = v),
     ("hole_bytes", |w| w.hole_bytes.into(), |w, v| w.hole_bytes = v as u32),
     ("super_bytes", |w| w.super_bytes.into(), |w, v| w.super_bytes = v as u32),
     ("merge", |w| w.merge.into(), |w, v| w.merge = v > 0),
     ("view", |w| w.view.into(), |w, v| w.view = v > 0),
+    ("parts", |w| w.parts.into(), |w, v| w.parts = v > 0),
     ("v6", |w| w.v6.into(), |w, v| w.v6 = v > 0),
     ("tick_us", |w| w.tick_us, |w, v| w.tick_us = v),
     ("batch_us", |w| w.batch_us, |w, v| w.batch_us = v),
 ];
 
-const OPEN: [(&str, Open); 3] =
-    [("listen", Open::Listen), ("cookie", Open::Cookie), ("both", Open::Both)];
+const OPEN: [(&str, Open); 7] = [
+    ("listen", Open::Listen),
+    ("cookie", Open::Cookie),
+    ("both", Open::Both),
+    ("queue", Open::Queue),
+    ("ask", Open::Ask),
+    ("stale", Open::Stale),
+    ("early", Open::Early),
+];
 
 fn deed_text(deed: Deed) -> (&'static str, Option<u64>) {
     match deed {

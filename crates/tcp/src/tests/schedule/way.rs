@@ -4,12 +4,14 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use super::plan::*;
 use super::world::World;
-use crate::tests::harness::tuple;
 use crate::*;
+
+/// Bytes left for headers before each copied piece.
+const HEADROOM: usize = 128;
 
 /// A segment under way.
 pub struct Flying {
@@ -27,58 +29,65 @@ impl Flying {
 }
 
 impl World<'_> {
-    pub fn transmit(&mut self, from: usize) {
-        let Way { super_bytes, view, merge, .. } = self.plan.way;
-        let payload = match view {
-            true => PayloadMode::View,
-            false => PayloadMode::CopyAndSum { headroom: 128 },
-        };
-        let limits = TransmitLimits { super_segment_bytes: super_bytes, payload };
-        loop {
-            let (now, pool) = (self.now, &self.pool);
-            let most = 1 + self.sides[from].segments as usize % 46;
-            let Some(connection) = self.sides[from].connection.as_mut() else { return };
-            let mut parts = PacketBatch::new();
-            // without offloads the stack asks for several segments at once
-            let made = match !view && super_bytes == 0 {
-                true => connection.poll_parts(now, pool, 128, most, &mut parts),
-                false => connection.poll_transmit(now, pool, &limits),
-            };
-            let Some(mut segment) = made else { return };
-            for part in parts.drain() {
+    /// The next segment of `from` in its pieces: as the link below cuts it, or as it was made.
+    fn next_segment(&mut self, from: usize) -> Option<(Segment, Vec<Packet>)> {
+        let Way { super_bytes, view, merge, parts, .. } = self.plan.way;
+        let (now, pool) = (self.now, &self.pool);
+        let most = 1 + self.sides[from].segments as usize % 46;
+        let connection = self.sides[from].connection.as_mut()?;
+        let may = connection.has_output();
+        let mut pieces = Vec::new();
+        let mut segment = if parts {
+            let mut batch = PacketBatch::new();
+            let segment = connection.poll_parts(now, pool, HEADROOM, most, &mut batch);
+            pieces.extend(batch.drain());
+            for part in &pieces {
                 let sum = part.meta().payload_sum.map(u32::from);
                 assert_eq!(sum, Some(part.sum(0, part.len())), "the sum of what is sent");
-                match segment.payload.as_mut() {
-                    Some(payload) => payload.concat(part),
-                    None => segment.payload = Some(part),
-                }
             }
+            segment?
+        } else {
+            let payload = match view {
+                true => PayloadMode::View,
+                false => PayloadMode::CopyAndSum { headroom: HEADROOM },
+            };
+            let limits = TransmitLimits { super_segment_bytes: super_bytes, payload };
+            connection.poll_transmit(now, pool, &limits)?
+        };
+        assert!(may, "something to send where none was said to be");
+        let size = usize::from(segment.segment_size);
+        let mut whole = segment.payload.take();
+        while let Some(mut piece) = whole.take() {
+            if !merge && piece.len() > size {
+                whole = Some(piece.split_off(size, pool).expect("views"));
+            }
+            pieces.push(piece);
+        }
+        let len: usize = pieces.iter().map(Packet::len).sum();
+        assert_eq!(len, segment.payload_len as usize, "length of the payload");
+        let full = |piece: &Packet| !parts || piece.len() == size;
+        assert!(pieces.iter().rev().skip(1).all(full), "a part that is not full before the last");
+        Some((segment, pieces))
+    }
+
+    pub fn transmit(&mut self, from: usize) {
+        while let Some((segment, pieces)) = self.next_segment(from) {
             self.check_segment(from, &segment);
-            let whole = segment.payload.take();
-            let size = usize::from(segment.segment_size);
-            let mut rest = whole;
             let mut header = segment.header;
-            loop {
-                let mut part = rest.take();
-                if !merge
-                    && let Some(packet) = part.as_mut()
-                    && packet.len() > size
-                {
-                    rest = Some(packet.split_off(size, &self.pool).expect("views"));
-                }
+            if pieces.is_empty() {
+                self.launch(from, header, None, segment.ecn);
+            }
+            let last = pieces.len().saturating_sub(1);
+            for (index, piece) in pieces.into_iter().enumerate() {
                 let mut cut = header;
-                if rest.is_some() {
+                if index < last {
                     cut.flags.remove(TcpFlags::FIN);
                     cut.flags.remove(TcpFlags::PSH);
                 }
-                let len = part.as_ref().map_or(0, Packet::len);
-                self.launch(from, cut, part, segment.ecn);
-                header.seq += len;
+                header.seq += piece.len();
                 // RFC 3168 6.1.2: said once
                 header.flags.remove(TcpFlags::CWR);
-                if rest.is_none() {
-                    break;
-                }
+                self.launch(from, cut, Some(piece), segment.ecn);
             }
         }
     }
@@ -98,7 +107,7 @@ impl World<'_> {
         fate
     }
 
-    fn launch(&mut self, from: usize, header: TcpHeader, payload: Option<Packet>, ecn: u8) {
+    pub fn launch(&mut self, from: usize, header: TcpHeader, payload: Option<Packet>, ecn: u8) {
         self.reached.segments += 1;
         let len = payload.as_ref().map_or(0, Packet::len) as u32;
         let fate = self.doom(from);
@@ -129,7 +138,7 @@ impl World<'_> {
                 }
                 flying.payload = flying.payload.filter(|packet| !packet.is_empty());
             }
-            Some(Fate::Split(first)) if 0 < first && first < len => {
+            Some(Fate::Split(first)) if 0 < first && first < len && !header.flags.syn() => {
                 let mut second = flying.copy(&self.pool);
                 second.header.seq += first as usize;
                 second.payload.as_mut().expect("payload").trim_front(first as usize);
@@ -157,13 +166,14 @@ impl World<'_> {
     }
 
     pub fn deliver(&mut self, flying: Flying) {
-        let Flying { to, header, payload, ecn } = flying;
+        let Flying { to, header, mut payload, ecn } = flying;
         let now = self.now;
         if self.sides[to].connection.is_none() && !self.sides[to].gone {
-            self.listen(to, &header);
-            if self.plan.open != Open::Cookie || self.sides[to].connection.is_none() {
-                return;
-            }
+            payload = match self.listen(to, &header, payload) {
+                // it opened a connection, and is its first segment
+                Some(payload) => payload,
+                None => return,
+            };
         }
         let len = payload.as_ref().map_or(0, Packet::len);
         let side = &mut self.sides[to];
@@ -178,34 +188,6 @@ impl World<'_> {
                     self.launch(to, reset, None, 0);
                 }
             }
-        }
-    }
-
-    /// A segment for the listener.
-    fn listen(&mut self, to: usize, header: &TcpHeader) {
-        let end = &self.plan.ends[to];
-        let (config, ends, now) = (&end.config, tuple(to, self.plan.way.v6), self.now);
-        let syn = header.flags.syn() && !header.flags.ack() && !header.flags.rst();
-        let side = &mut self.sides[to];
-        if syn && self.plan.open == Open::Cookie {
-            let answer = self.cookies.answer(&config.clone().into(), ends, end.isn, header, now);
-            side.watch.heard_syn(header, answer.seq);
-            side.watch.sent_syn(&answer);
-            self.launch(to, answer, None, 0);
-        } else if syn {
-            let isn = SeqNumber(end.isn);
-            let connection = Connection::accept(config.clone(), ends, isn, end.isn, header, now);
-            side.watch.heard_syn(header, isn);
-            side.connection = Some(connection);
-        } else if self.plan.open == Open::Cookie
-            && let Some(connection) =
-                self.cookies.accept(config.clone(), ends, end.isn, header, now)
-        {
-            side.watch.forget_window(connection.snd.iss);
-            side.connection = Some(connection);
-        } else if let Some(reset) = reset_for(header, 0) {
-            side.may_reset = true;
-            self.launch(to, reset, None, 0);
         }
     }
 }

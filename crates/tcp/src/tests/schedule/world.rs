@@ -42,6 +42,8 @@ pub fn patterns() -> &'static [Vec<u8>; 2] {
 /// An end and its application.
 pub struct Side {
     pub connection: Option<Connection>,
+    /// What the listener keeps of a SYN meanwhile.
+    pub half_open: Option<HalfOpen>,
     /// There was a connection, and there is none any more, nor a listener.
     pub gone: bool,
     /// Wanted of the application so far, and done.
@@ -86,6 +88,9 @@ pub struct Reached {
     pub in_order_ends: u32,
     pub resets: u32,
     pub timed_out: u32,
+    /// Of Fast Open: data of the SYN taken, and refused.
+    pub fast_taken: u32,
+    pub fast_refused: u32,
 }
 
 pub struct World<'a> {
@@ -134,6 +139,7 @@ impl<'a> World<'a> {
             let mut dooms = dooms.into_iter();
             Side {
                 connection: None,
+                half_open: None,
                 gone: false,
                 to_write: 0,
                 written: 0,
@@ -180,7 +186,12 @@ impl<'a> World<'a> {
         let end = &self.plan.ends[side];
         let ends = tuple(side, self.plan.way.v6);
         let isn = SeqNumber(end.isn);
-        let connection = Connection::connect(end.config.clone(), ends, isn, end.isn, self.now);
+        let mut connection = Connection::connect(end.config.clone(), ends, isn, end.isn, self.now);
+        let known = (self.sides[side].watch)
+            .offer_fast_open(self.plan.open, self.plan.ends[1 - side].config.mss);
+        if self.plan.open.is_fast() {
+            connection.offer_fast_open(self.now, known);
+        }
         self.sides[side].connection = Some(connection);
     }
 
@@ -216,7 +227,9 @@ impl<'a> World<'a> {
     fn next(&self) -> Option<(Instant, What)> {
         let arrival = self.order.peek().map(|Reverse((at, _))| (*at, What::Arrival));
         let timers = (0..2).filter_map(|side| {
-            let at = self.sides[side].connection.as_ref()?.next_deadline()?;
+            let Side { connection, half_open, .. } = &self.sides[side];
+            let entry = half_open.as_ref().map(HalfOpen::deadline);
+            let at = connection.as_ref().map_or(entry, Connection::next_deadline)?;
             Some((self.ticked(at), What::Timer(side)))
         });
         let action = match self.plan.actions.get(self.next_action) {
@@ -278,8 +291,9 @@ impl<'a> World<'a> {
 
     fn timer(&mut self, side: usize) {
         let now = self.now;
-        if let Some(connection) = self.sides[side].connection.as_mut() {
-            connection.on_timer(now);
+        match self.sides[side].connection.as_mut() {
+            Some(connection) => connection.on_timer(now),
+            None => self.half_open_timer(side),
         }
         self.attend(side);
         if let Some(connection) = self.sides[side].connection.as_ref() {
@@ -347,12 +361,17 @@ impl<'a> World<'a> {
         for side in 0..2 {
             self.sides[side].eager = true;
             self.sides[side].close = true;
-            if self.sides[side].connection.is_none() {
-                // nobody came: the listener goes away
-                self.sides[side].gone = true;
-            }
+            // nobody came: the listener goes away
+            self.sides[side].gone |= self.sides[side].is_free();
             self.attend(side);
         }
+    }
+}
+
+impl Side {
+    /// There is neither a connection nor the beginning of one.
+    pub fn is_free(&self) -> bool {
+        self.connection.is_none() && self.half_open.is_none()
     }
 }
 
@@ -378,6 +397,8 @@ impl Reached {
         self.loss_probes += info.loss_probes;
         self.keepalives += info.keepalives;
         self.memory_drops += info.memory_drops;
+        self.fast_taken += u32::from(info.fast_open == FastOpenStatus::DataAccepted);
+        self.fast_refused += u32::from(info.fast_open == FastOpenStatus::DataRefused);
         match error {
             None => self.in_order_ends += 1,
             Some(ConnError::TimedOut) => self.timed_out += 1,
