@@ -2,7 +2,7 @@
 //! writes and reads through the kernel, packet sockets and AF_XDP over a virtual pair. The numbers of docs/performance.md come from here.
 //!
 //! `cargo run --release -p millstream-link --example link_cost`; as root for the devices;
-//! with `-- veth` only packet sockets and AF_XDP.
+//! with `-- veth` only packet sockets and AF_XDP, with `-- memory` no devices at all.
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use millstream_link::netdev::{self, Namespace};
 use millstream_link::sys::{PollEntry, poll};
 use millstream_link::{
-    Link, LinkError, PairConfig, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp, XdpConfig,
-    pair,
+    Link, LinkError, PairConfig, RawConfig, RawLink, RingConfig, Shared, Tap, TapConfig, Xdp,
+    XdpConfig, pair,
 };
 use millstream_packet::{
     BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation,
@@ -81,6 +81,35 @@ fn pair_cost(pool: &Pool, payload: usize, batch_len: usize) -> f64 {
         b.receive(Instant::ZERO, pool, &mut batch).expect("receive");
         b.transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
         a.receive(Instant::ZERO, pool, &mut batch).expect("receive");
+    }
+    start.elapsed() as f64 / COUNT as f64
+}
+
+/// A packet through one of two engines' queues: its own, or the other's, which hands it over.
+fn shared_cost(pool: &Pool, handed_over: bool) -> f64 {
+    const COUNT: usize = 2_000_000;
+    let ends = (0..2).map(|_| pair(PairConfig::default()).expect("a pair"));
+    let (near, mut far): (Vec<_>, Vec<_>) = ends.unzip();
+    let mut queues = Shared::over(near).expect("a device");
+    let mut batch = PacketBatch::new();
+    batch.push(frame(pool, 1460)).expect("room");
+    // Whose flow is it?
+    far[0].transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+    let is_first = queues[0].receive(Instant::ZERO, pool, &mut batch).expect("receive") == 1;
+    let owner = usize::from(!is_first);
+    queues[owner].receive(Instant::ZERO, pool, &mut batch).expect("receive");
+    batch.clear();
+    fill(pool, 1460, &mut batch);
+    let through = if handed_over { 1 - owner } else { owner };
+    let start = Clock::now();
+    for _ in 0..COUNT / BATCH_LIMIT {
+        far[through].transmit(Instant::ZERO, pool, &mut batch).expect("transmit");
+        if handed_over {
+            queues[through].receive(Instant::ZERO, pool, &mut batch).expect("receive");
+        }
+        while !batch.is_full() {
+            queues[owner].receive(Instant::ZERO, pool, &mut batch).expect("receive");
+        }
     }
     start.elapsed() as f64 / COUNT as f64
 }
@@ -267,6 +296,14 @@ fn main() {
             &format!("pair, one thread: {payload} bytes of payload, batches of {batch}"),
             || pair_cost(&pool, payload, batch),
         );
+    }
+    for (handed_over, what) in [(false, "own queue"), (true, "handed over by the other engine")] {
+        report(&format!("pair as a shared device, batches of 64: {what}"), || {
+            shared_cost(&pool, handed_over)
+        });
+    }
+    if part == "memory" {
+        return;
     }
     for offload in [true, false] {
         if let Err(error) = tap_costs(&pool, offload) {

@@ -21,6 +21,14 @@ use millstream_link::sys::EventFd;
 
 use crate::stats::WakeStats;
 
+/// What stands between sequentially consistent operations anyway: loom takes them for acquire and release alone,
+/// and models the one order of all by fences only.
+#[inline]
+fn in_one_order() {
+    #[cfg(all(loom, test))]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
 /// What a sleeper sleeps on: an eventfd, or a model of one in tests.
 pub(super) trait Event {
     /// Adds one to its count, waking who sleeps on it.
@@ -72,9 +80,11 @@ impl<E: Event> Bell<E> {
     /// The others' part, after announcing what there is.
     fn ring(&self) {
         self.edges.fetch_add(1, Ordering::Relaxed);
+        in_one_order();
         if !self.rung.load(Ordering::SeqCst) {
             self.rung.store(true, Ordering::SeqCst);
         }
+        in_one_order();
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.wakes.fetch_add(1, Ordering::Relaxed);
             self.event.signal();
@@ -86,6 +96,7 @@ impl<E: Event> Bell<E> {
     pub fn announce(&self) -> bool {
         self.sleeps.fetch_add(1, Ordering::Relaxed);
         self.asleep.store(true, Ordering::SeqCst);
+        in_one_order();
         !self.rung.load(Ordering::SeqCst)
     }
 
@@ -98,6 +109,7 @@ impl<E: Event> Bell<E> {
             self.rung.store(false, Ordering::SeqCst);
             self.event.clear();
         }
+        in_one_order();
         woken
     }
 

@@ -11,7 +11,6 @@
 use loom::{
     sync::Mutex,
     sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-    thread::Thread,
 };
 use std::sync::PoisonError;
 use std::time::Instant as StdInstant;
@@ -24,7 +23,7 @@ use std::{
 
 use crate::WakeStats;
 #[cfg(all(loom, test))]
-use loom_tests::thread;
+use loom_tests::thread::{self, Thread};
 
 /// A thread that waits for the engine. One at a time: callers hold their side's lock.
 #[derive(Default)]
@@ -100,12 +99,42 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
 
-    /// Without time: nobody is woken by it.
+    /// Threads that park by a lock and a condition, without time: one that nobody wakes is a deadlock, which
+    /// loom reports.
     pub mod thread {
-        pub use loom::thread::{current, park};
+        use loom::sync::{Arc, Condvar, Mutex};
+
+        type Token = Arc<(Mutex<bool>, Condvar)>;
+
+        loom::thread_local! {
+            static OWN: Token = Arc::new((Mutex::new(false), Condvar::new()));
+        }
+
+        #[derive(Clone)]
+        pub struct Thread(Token);
+
+        pub fn current() -> Thread {
+            OWN.with(|own| Thread(Arc::clone(own)))
+        }
+
+        pub fn park() {
+            let Thread(own) = current();
+            let mut token = own.0.lock().unwrap();
+            while !*token {
+                token = own.1.wait(token).unwrap();
+            }
+            *token = false;
+        }
 
         pub fn park_timeout(_: std::time::Duration) {
             park();
+        }
+
+        impl Thread {
+            pub fn unpark(&self) {
+                *self.0.0.lock().unwrap() = true;
+                self.0.1.notify_one();
+            }
         }
     }
 
