@@ -23,8 +23,8 @@ const RETRY_SLEEPS_MAX: u32 = 8192;
 /// A sleep shorter than this found what it waited for when it began.
 const NO_SLEEP: Duration = Duration::from_micros(2);
 
-/// Times that the engine looks before it sleeps, after sleeping without looking was no sleep.
-const LOOKS: u32 = 32;
+/// Packets in a row that ended a sleep each, before the engine sleeps without looking for the next.
+const AWAITED: u32 = 4;
 
 /// How long an engine without a free frame waits before it looks again.
 const DRY_PAUSE: Duration = Duration::from_millis(1);
@@ -43,10 +43,10 @@ pub(super) struct Sleeper {
     short_sleeps: u32,
     /// Short sleeps before the next attempt.
     retry_sleeps: u32,
-    /// Packets of the last turn that had any.
-    found: usize,
-    /// Times to look yet before a sleep without looking.
-    looks: u32,
+    /// A sleep has ended since the last packet.
+    has_slept: bool,
+    /// Single packets in a row before each of which the engine slept.
+    awaited: u32,
     /// Somebody rang since this was last asked.
     woken: bool,
 }
@@ -63,8 +63,8 @@ impl Sleeper {
             vain: 0,
             short_sleeps: 0,
             retry_sleeps: RETRY_SLEEPS,
-            found: 0,
-            looks: 0,
+            has_slept: false,
+            awaited: 0,
             woken: false,
         })
     }
@@ -80,19 +80,17 @@ impl Sleeper {
     /// A turn received `packets`.
     pub fn received(&mut self, packets: usize) {
         if packets != 0 {
-            self.found = packets;
+            let is_awaited = packets == 1 && self.has_slept;
+            self.awaited = if is_awaited { self.awaited.saturating_add(1) } else { 0 };
+            self.has_slept = false;
         }
     }
 
-    /// Whether to sleep without having looked for packets first: there is no polling now, and packets
-    /// come one by one. Whoever sleeps learns of one that is there already, too, so the look would be a
-    /// system call for nothing.
-    fn sleeps_first(&mut self) -> bool {
-        let sleeps = self.found <= 1 && (self.vain >= 4 || self.busy_poll.is_zero());
-        sleeps && self.looks == 0 || {
-            self.looks = self.looks.saturating_sub(u32::from(sleeps));
-            false
-        }
+    /// Whether to sleep without having looked for packets first: there is no polling now, packets come
+    /// one by one, and none was there before the engine slept. Whoever sleeps learns of one that is there
+    /// already, too, so the look would be a system call for nothing.
+    fn sleeps_first(&self) -> bool {
+        self.awaited >= AWAITED && (self.vain >= 4 || self.busy_poll.is_zero())
     }
 
     /// Whether to look again instead of sleeping. Polling that was in vain is given half the time next,
@@ -112,6 +110,7 @@ impl Sleeper {
     /// A sleep of this length is over.
     fn slept(&mut self, polled: bool, length: Duration) {
         self.idle_since = None;
+        self.has_slept |= length >= NO_SLEEP;
         if polled {
             self.vain += 1;
             self.short_sleeps = 0;
@@ -146,11 +145,13 @@ impl Engine {
     }
 
     /// What a turn would answer that finds nothing to do, when it is better to sleep than to take one:
-    /// sleep with it, then take a turn.
+    /// sleep with it, then take a turn. Sends what is ready before.
     pub(crate) fn sleeps_before_turn(&mut self) -> Option<Turn> {
         if !self.sleeper.sleeps_first() {
             return None;
         }
+        // What a write has sent already still stands in the list.
+        self.flush_if_due();
         let due = !self.tcp.dirty.is_empty()
             || !self.admission.is_idle()
             || self.out.links.iter().any(|slot| !slot.queue.is_empty());
@@ -207,9 +208,6 @@ impl Engine {
             let woke = self.refresh_time();
             let length = woke.saturating_duration_since(now);
             self.sleeper.slept(polled, length);
-            if length < NO_SLEEP {
-                self.sleeper.looks = LOOKS;
-            }
             let stats = &mut self.out.stats;
             stats.batches.sleep_us.add(length.as_micros() as usize);
             stats.stages.mark(Stage::Sleep, 1);
@@ -278,20 +276,26 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_comes_first_for_single_packets_without_polling_only() {
-        let mut sleeper = Sleeper::new(Duration::ZERO).unwrap();
-        sleeper.received(1);
-        sleeper.received(0);
+    fn sleeping_comes_first_for_single_packets_that_were_waited_for_without_polling() {
+        let ask = |busy_poll, slept, packets| {
+            let mut sleeper = Sleeper::new(busy_poll).unwrap();
+            for _ in 0..AWAITED {
+                assert!(!sleeper.sleeps_first());
+                sleeper.slept(false, slept);
+                sleeper.received(0);
+                sleeper.received(packets);
+            }
+            sleeper
+        };
+        let (none, long) = (Duration::ZERO, Duration::from_micros(20));
+        assert!(!ask(WINDOW, long, 1).sleeps_first());
+        assert!(!ask(none, long, 2).sleeps_first());
+        assert!(!ask(none, Duration::from_micros(1), 1).sleeps_first());
+        let mut sleeper = ask(none, long, 1);
         assert!(sleeper.sleeps_first());
-        sleeper.received(2);
-        assert!(!sleeper.sleeps_first());
+        // It was there at once.
+        sleeper.slept(false, Duration::from_micros(1));
         sleeper.received(1);
-        // It was no sleep: the engine looks itself for a while.
-        sleeper.looks = LOOKS;
-        let looked = (0..2 * LOOKS).take_while(|_| !sleeper.sleeps_first()).count();
-        assert_eq!(looked, LOOKS as usize);
-        let mut polling = Sleeper::new(WINDOW).unwrap();
-        polling.received(1);
-        assert!(!polling.sleeps_first());
+        assert!(!sleeper.sleeps_first());
     }
 }
