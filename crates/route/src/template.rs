@@ -307,6 +307,7 @@ impl HeaderTemplate {
     }
 
     /// Writes what differs into a copy of the IP header.
+    #[inline]
     fn stamp_ip(&self, ip: &mut [u8], length: u16, stamp: Stamp) {
         let length = length.to_be_bytes();
         let ecn = stamp.ecn & 3;

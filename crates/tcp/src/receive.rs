@@ -133,7 +133,8 @@ impl Connection {
                 true => size as u32,
                 false => self.rcv.mss_estimate,
             };
-        let parts = len.div_ceil(size.max(1)) as u64;
+        // mostly one: not worth a division
+        let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
         self.counters.segments_in += parts;
         self.counters.data_segments_in += parts;
     }

@@ -138,6 +138,12 @@ impl RttEstimator {
         (self.min_rtt_ns != u64::MAX).then(|| Duration::from_nanos(self.min_rtt_ns))
     }
 
+    /// Least round trip of the last minutes in nanoseconds; none before the first sample.
+    #[inline]
+    pub(crate) fn min_rtt_ns(&self) -> Option<u64> {
+        (self.min_rtt_ns != u64::MAX).then_some(self.min_rtt_ns)
+    }
+
     /// The last sample; zero before the first.
     pub fn latest(&self) -> Duration {
         Duration::from_nanos(self.latest_ns)

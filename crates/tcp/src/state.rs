@@ -98,6 +98,7 @@ pub struct Events {
 
 impl Events {
     /// Nothing happened.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         *self == Events::default()
     }

@@ -221,8 +221,8 @@ impl Connection {
 
     /// Most memory that tuning gives a buffer, `most` being what was configured.
     fn tuned_at_most(&self, most: usize) -> usize {
-        let Some(least) = self.rtt.min_rtt() else { return most };
-        most.min(TUNE_BASE_BYTES.saturating_add(carried_bytes(least)))
+        let Some(least_ns) = self.rtt.min_rtt_ns() else { return most };
+        most.min(TUNE_BASE_BYTES.saturating_add(carried_bytes(least_ns)))
     }
 
     /// The application has everything, and the window is used up: while its update travels, nothing more can come.
@@ -246,8 +246,8 @@ impl Connection {
     /// allowance for scheduling, shared with the other busy connections of the host. More in flight only waits, in
     /// memory that has left the cache.
     fn used_at_most(&self) -> usize {
-        let Some(least) = self.rtt.min_rtt() else { return self.rcv.limit_bytes };
-        let carried = carried_bytes(least);
+        let Some(least_ns) = self.rtt.min_rtt_ns() else { return self.rcv.limit_bytes };
+        let carried = carried_bytes(least_ns);
         let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
         let together = WINDOWS_BASE_BYTES.saturating_add(carried);
         let share = together >> self.rcv.sharers_log2;
@@ -293,7 +293,7 @@ impl Connection {
 
 /// What a path as fast as tuning looks ahead for carries in a round trip.
 #[inline]
-fn carried_bytes(rtt: Duration) -> usize {
+fn carried_bytes(rtt_ns: u64) -> usize {
     const BYTES_PER_MS: u64 = TUNE_RATE_BYTES_PER_S / 1000;
-    (BYTES_PER_MS.saturating_mul(rtt.as_nanos() as u64) / 1_000_000) as usize
+    (BYTES_PER_MS.saturating_mul(rtt_ns) / 1_000_000) as usize
 }

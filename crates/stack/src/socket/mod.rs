@@ -67,6 +67,7 @@ pub struct Readiness {
 
 impl Readiness {
     /// Nothing happened.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
