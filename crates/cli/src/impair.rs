@@ -50,8 +50,8 @@ pub struct Impair {
     /// Bits per second that pass, link headers included
     #[arg(long, value_name = "RATE", value_parser = |v: &str| Change::parse("rate", v))]
     pub rate: Option<Change>,
-    /// Memory of the packets that wait for the rate; what comes then is dropped [default: 1MiB]
-    #[arg(long, value_name = "SIZE", value_parser = |v: &str| Change::parse("queue", v))]
+    /// Memory or number of the packets that wait for the rate; what comes then is dropped [default: 1MiB]
+    #[arg(long, value_name = "SIZE|PACKETS", value_parser = |v: &str| Change::parse("queue", v))]
     pub queue: Option<Change>,
     /// Faults from A to B that differ, for example delay=5ms,loss=2%
     #[arg(long, value_name = "FAULT=VALUE,..", value_delimiter = ',', value_parser = Change::parse_pair)]
@@ -99,7 +99,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Examples, for `impair --help`.
 pub const HELP: &str = "\
-Times are written 20ms, 1.5s, 50us; shares 1%, 0.01%; rates 1gbit, 100mbit; sizes 256KB, 1MiB.
+Times are written 20ms, 1.5s, 50us; shares 1%, 0.01%; rates 1gbit, 100mbit; sizes 256KB, 1MiB; packets 100packets.
 Faults hold in both directions unless --a-to-b or --b-to-a says otherwise. The devices are made when the
 command starts and are gone when it ends, in whatever way.
 

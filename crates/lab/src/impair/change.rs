@@ -46,6 +46,8 @@ pub enum Change {
     Rate(u64),
     /// Memory of the packets that wait for the rate, in bytes.
     Queue(usize),
+    /// How many packets wait for the rate, whatever their memory.
+    QueuePackets(usize),
 }
 
 impl Change {
@@ -69,7 +71,10 @@ impl Change {
             "duplicate" => Self::Duplicate(units::percentage(text)?),
             "corrupt" => Self::Corrupt(units::percentage(text)?),
             "rate" => Self::Rate(units::rate(text)?),
-            "queue" => Self::Queue(units::size(text)?),
+            "queue" => match units::packets(text) {
+                Some(packets) => Self::QueuePackets(packets),
+                None => Self::Queue(units::size(text).map_err(|e| format!("{e}, or 100packets"))?),
+            },
             _ => return Err(format!("no fault '{key}'; allowed: {}", KEYS.join(", "))),
         })
     }
@@ -106,7 +111,12 @@ impl Change {
             Self::Duplicate(chance) => faults.duplicate = chance,
             Self::Corrupt(chance) => faults.corrupt = chance,
             Self::Rate(rate) => faults.rate_bits_per_s = Some(rate),
-            Self::Queue(bytes) => faults.queue_bytes = bytes,
+            Self::Queue(bytes) => {
+                (faults.queue_bytes, faults.queue_packets) = (bytes, usize::MAX);
+            }
+            Self::QueuePackets(packets) => {
+                (faults.queue_bytes, faults.queue_packets) = (usize::MAX, packets);
+            }
         }
     }
 }
@@ -199,6 +209,22 @@ mod tests {
             Change::parse_pair(text).unwrap().apply(&mut other);
         }
         assert_eq!(one, other);
+    }
+
+    #[test]
+    fn a_queue_has_a_size_or_a_number_of_packets() {
+        let mut faults = Faults { rate_bits_per_s: Some(1_000_000), ..Faults::default() };
+        Change::parse_pair("queue=100packets").unwrap().apply(&mut faults);
+        assert_eq!((faults.queue_bytes, faults.queue_packets), (usize::MAX, 100));
+        assert_eq!(describe(&faults), "rate 1 Mb/s, queue 100 packets");
+        // the last word counts
+        Change::parse_pair("queue=8KB").unwrap().apply(&mut faults);
+        assert_eq!((faults.queue_bytes, faults.queue_packets), (8000, usize::MAX));
+        assert_eq!(Change::parse("queue", "1 packet"), Ok(Change::QueuePackets(1)));
+        for wrong in ["100", "0packets", "1.5packets", "packets", "100 pockets"] {
+            let error = Change::parse("queue", wrong).unwrap_err();
+            assert!(error.contains("256KB") && error.contains("100packets"), "{error}");
+        }
     }
 
     #[test]

@@ -70,6 +70,13 @@ pub fn size(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("'{text}' is not a size; write 256KB, 1MB, 512KiB"))
 }
 
+/// A number of packets, at least one: `100packets`, `1packet`. None: it is written as something else.
+pub fn packets(text: &str) -> Option<usize> {
+    scaled(text, &[("packet", 1.0), ("packets", 1.0)])
+        .filter(|packets| packets.fract() == 0.0 && (1.0..=1e9).contains(packets))
+        .map(|packets| packets as usize)
+}
+
 /// An address with its prefix length: `10.0.0.1/24`, `fd00::1/64`.
 pub fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let parsed = text.split_once('/').and_then(|(address, len)| {
