@@ -104,7 +104,7 @@ fn into_a_device_with_and_without_ethernet_headers_and_round_again() {
             more,
         ]
         .concat();
-        let output = run(&host.path(), &arguments);
+        let output = run(host.path(), &arguments);
         assert!(output.status.success(), "{}", text(&output));
         assert!(text(&output).contains(": 6 packets, "), "{}", text(&output));
         assert_eq!(heard(&socket, 6), [&payloads[..], &payloads[..]].concat());
@@ -118,7 +118,7 @@ fn out_of_an_interface_as_fast_as_it_goes() {
     }
     let place = Place::new("replay-interface");
     let [near, far] = ["ms-rep-near", "ms-rep-far"].map(|name| Namespace::create(name).unwrap());
-    let there = netdev::Namespace::open(&far.path()).unwrap();
+    let there = netdev::Namespace::open(far.path()).unwrap();
     near.run(move || {
         netdev::add_veth("ms0", "ms1", Some(&there), 1).unwrap();
         netdev::set_up("ms0").unwrap();
@@ -136,7 +136,7 @@ fn out_of_an_interface_as_fast_as_it_goes() {
     std::fs::write(&file, capture(1, &frames)).unwrap();
     let arguments =
         [file.to_str().unwrap(), "--interface", "ms0", "--fast", "--to-mac", &mac.to_string()];
-    let output = run(&near.path(), &arguments);
+    let output = run(near.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(heard(&socket, 100), payloads);
 }
