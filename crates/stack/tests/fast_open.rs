@@ -70,9 +70,8 @@ fn the_second_connection_brings_its_data_with_the_syn() {
     }
 }
 
-#[test]
-fn beyond_the_limit_the_handshake_comes_first() {
-    let addr = SERVERS[0];
+/// Two hosts, a listener at `addr` that has one connection open early at most, and its cookie known.
+fn with_room_for_one(addr: &str) -> (Engine, Engine, SocketId) {
     let pool = pool();
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let limits = Limits { fast_open_pending: 1, ..Limits::default() };
@@ -80,6 +79,13 @@ fn beyond_the_limit_the_handshake_comes_first() {
     let mut far = engine(EngineConfig { limits, ..config(&pool, 2) }, far, &common::FAR);
     let listener = listen(&mut far, addr);
     learn(&mut near, &mut far, listener, addr);
+    (near, far, listener)
+}
+
+#[test]
+fn beyond_the_limit_the_handshake_comes_first() {
+    let addr = SERVERS[0];
+    let (mut near, mut far, listener) = with_room_for_one(addr);
     let clients: Vec<_> = (0..3).map(|_| connect(&mut near, addr)).collect();
     for &client in &clients {
         assert_eq!(near.tcp_write(client, b"question"), Ok(8));
@@ -103,13 +109,7 @@ fn beyond_the_limit_the_handshake_comes_first() {
 #[test]
 fn a_connection_that_is_reset_early_keeps_its_place() {
     let addr = SERVERS[1];
-    let pool = pool();
-    let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let limits = Limits { fast_open_pending: 1, ..Limits::default() };
-    let mut near = engine(config(&pool, 1), near, &common::NEAR);
-    let mut far = engine(EngineConfig { limits, ..config(&pool, 2) }, far, &common::FAR);
-    let listener = listen(&mut far, addr);
-    learn(&mut near, &mut far, listener, addr);
+    let (mut near, mut far, listener) = with_room_for_one(addr);
     let client = connect(&mut near, addr);
     assert_eq!(near.tcp_write(client, b"question"), Ok(8));
     near.flush();

@@ -6,23 +6,37 @@ use super::frames;
 use super::net::Net;
 use super::{Guess, beside, rate};
 
+/// What changes a forged segment; the bytes of payload that it gets.
+type Change = fn(&mut Guess, &mut TcpHeader) -> usize;
+
+/// Sends a segment whose numbers are guesses, but for `seq` if given, to a host, as if from its peer.
+fn forge(
+    net: &mut Net,
+    guess: &mut Guess,
+    (to_far, ends): (bool, frames::Ends),
+    seq: Option<SeqNumber>,
+    change: Change,
+) {
+    let mut header = TcpHeader {
+        seq: seq.unwrap_or_else(|| SeqNumber(guess.next())),
+        ack: SeqNumber(guess.next()),
+        flags: TcpFlags::ACK,
+        window: guess.next() as u16,
+        ..TcpHeader::default()
+    };
+    let len = change(guess, &mut header);
+    net.inject(to_far, &frames::segment(ends, header, &[0xbb; 1400][..len]));
+}
+
 /// Sends segments at both ends of both transfers, as if from their peers.
-fn spoof(change: fn(&mut Guess, &mut TcpHeader) -> usize) -> Box<dyn FnMut(&mut Net)> {
+fn spoof(change: Change) -> Box<dyn FnMut(&mut Net)> {
     let mut guess = Guess(2);
     Box::new(move |net| {
         for index in 0..net.transfers.len() {
             let ends = net.transfers[index].ends;
             for (to_far, ends) in [(true, ends), (false, ends.back())] {
                 for _ in 0..rate() {
-                    let mut header = TcpHeader {
-                        seq: SeqNumber(guess.next()),
-                        ack: SeqNumber(guess.next()),
-                        flags: TcpFlags::ACK,
-                        window: guess.next() as u16,
-                        ..TcpHeader::default()
-                    };
-                    let len = change(&mut guess, &mut header);
-                    net.inject(to_far, &frames::segment(ends, header, &[0xbb; 1400][..len]));
+                    forge(net, &mut guess, (to_far, ends), None, change);
                 }
             }
         }
@@ -31,22 +45,15 @@ fn spoof(change: fn(&mut Guess, &mut TcpHeader) -> usize) -> Box<dyn FnMut(&mut 
 
 /// The same with numbers that lie in the receiver's window, as one guess in some 50,000 does; not the very next,
 /// which one in 2^32 is, and which an RST needs.
-fn spoof_in_window(change: fn(&mut Guess, &mut TcpHeader) -> usize) -> Box<dyn FnMut(&mut Net)> {
+fn spoof_in_window(change: Change) -> Box<dyn FnMut(&mut Net)> {
     let mut guess = Guess(3);
     Box::new(move |net| {
         for index in 0..net.transfers.len() {
             let ends = net.transfers[index].ends;
             for (to_far, ends) in [(true, ends), (false, ends.back())] {
                 let Some(next) = expected(net, index, to_far) else { continue };
-                let mut header = TcpHeader {
-                    seq: next + 4000 + (guess.next() % 30_000) as usize,
-                    ack: SeqNumber(guess.next()),
-                    flags: TcpFlags::ACK,
-                    window: guess.next() as u16,
-                    ..TcpHeader::default()
-                };
-                let len = change(&mut guess, &mut header);
-                net.inject(to_far, &frames::segment(ends, header, &[0xbb; 1400][..len]));
+                let seq = next + 4000 + (guess.next() % 30_000) as usize;
+                forge(net, &mut guess, (to_far, ends), Some(seq), change);
             }
         }
     })

@@ -1,14 +1,12 @@
 use core::time::Duration;
 
 use super::*;
+use crate::CongestionKind;
 use crate::congestion::Congestion;
 use crate::tests::harness::{Net, Path};
-use crate::{Config, CongestionKind};
 
 fn net(path: Path, seed: u64) -> Net {
-    let mut net = Net::new(path, seed);
-    net.configs[0] = Config { congestion: CongestionKind::Bbr, ..Config::default() };
-    net
+    Net::under(CongestionKind::Bbr, path, seed)
 }
 
 fn bbr(net: &mut Net) -> &mut Bbr {
@@ -18,18 +16,9 @@ fn bbr(net: &mut Net) -> &mut Bbr {
     }
 }
 
-fn path(rate_bits_per_s: u64, rtt_ms: u64, queue_bytes: u64) -> Path {
-    Path {
-        rate_bits_per_s,
-        queue_bytes,
-        delay: Duration::from_millis(rtt_ms) / 2,
-        ..Path::default()
-    }
-}
-
 #[test]
 fn finds_the_rate_and_the_round_trip_and_keeps_the_queue_short() {
-    let mut net = net(path(50_000_000, 20, 400_000), 21);
+    let mut net = net(Path::bottleneck(50_000_000, 20, 400_000), 21);
     net.sides[0].to_write = 1 << 40;
     net.connect(0);
     net.run_until(Duration::from_secs(3), |_| false);
@@ -54,7 +43,7 @@ fn finds_the_rate_and_the_round_trip_and_keeps_the_queue_short() {
 #[test]
 fn a_few_random_losses_do_not_slow_it() {
     let rates = [22, 23, 24].map(|seed| {
-        let mut net = net(Path { loss: 0.01, ..path(50_000_000, 40, 400_000) }, seed);
+        let mut net = net(Path { loss: 0.01, ..Path::bottleneck(50_000_000, 40, 400_000) }, seed);
         let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
         f64::from(40u32 << 20) * 8.0 / took.as_secs_f64()
     });
@@ -63,7 +52,7 @@ fn a_few_random_losses_do_not_slow_it() {
 
 #[test]
 fn a_queue_shorter_than_the_path_bounds_what_is_in_flight() {
-    let mut net = net(path(50_000_000, 20, 20_000), 23);
+    let mut net = net(Path::bottleneck(50_000_000, 20, 20_000), 23);
     let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
     let rate = f64::from(40u32 << 20) * 8.0 / took.as_secs_f64();
     let resent = net.side(0).info().bytes_retransmitted as f64 / f64::from(40u32 << 20);
@@ -74,7 +63,7 @@ fn a_queue_shorter_than_the_path_bounds_what_is_in_flight() {
 
 #[test]
 fn after_five_seconds_it_looks_for_the_round_trip() {
-    let mut net = net(path(20_000_000, 20, 200_000), 24);
+    let mut net = net(Path::bottleneck(20_000_000, 20, 200_000), 24);
     net.sides[0].to_write = 1 << 40;
     net.connect(0);
     let seen = net.run_until(Duration::from_secs(8), |net| {
@@ -95,7 +84,7 @@ fn after_five_seconds_it_looks_for_the_round_trip() {
 
 #[test]
 fn an_application_that_pauses_does_not_lower_the_estimate() {
-    let mut net = net(path(50_000_000, 20, 400_000), 25);
+    let mut net = net(Path::bottleneck(50_000_000, 20, 400_000), 25);
     net.sides[0].to_write = 8 << 20;
     net.connect(0);
     // never finished, so that the stream stays open

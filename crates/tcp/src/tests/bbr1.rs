@@ -1,14 +1,12 @@
 use core::time::Duration;
 
 use super::*;
+use crate::CongestionKind;
 use crate::congestion::Congestion;
 use crate::tests::harness::{Net, Path};
-use crate::{Config, CongestionKind};
 
 fn net(path: Path, seed: u64) -> Net {
-    let mut net = Net::new(path, seed);
-    net.configs[0] = Config { congestion: CongestionKind::Bbr1, ..Config::default() };
-    net
+    Net::under(CongestionKind::Bbr1, path, seed)
 }
 
 fn model(net: &mut Net) -> &mut Bbr1 {
@@ -18,18 +16,9 @@ fn model(net: &mut Net) -> &mut Bbr1 {
     }
 }
 
-fn path(rate_bits_per_s: u64, rtt_ms: u64, queue_bytes: u64) -> Path {
-    Path {
-        rate_bits_per_s,
-        queue_bytes,
-        delay: Duration::from_millis(rtt_ms) / 2,
-        ..Path::default()
-    }
-}
-
 #[test]
 fn finds_the_rate_and_the_round_trip() {
-    let mut net = net(path(50_000_000, 20, 400_000), 21);
+    let mut net = net(Path::bottleneck(50_000_000, 20, 400_000), 21);
     net.sides[0].to_write = 1 << 40;
     net.connect(0);
     net.run_until(Duration::from_secs(3), |_| false);
@@ -48,7 +37,7 @@ fn finds_the_rate_and_the_round_trip() {
 #[test]
 fn three_percent_of_loss_do_not_slow_it() {
     for (rtt_ms, least) in [(10, 42e6), (80, 38e6)] {
-        let mut net = net(Path { loss: 0.03, ..path(50_000_000, rtt_ms, 400_000) }, 22);
+        let mut net = net(Path { loss: 0.03, ..Path::bottleneck(50_000_000, rtt_ms, 400_000) }, 22);
         let took = net.transfer([40 << 20, 0], Duration::from_secs(60));
         let rate = f64::from(40u32 << 20) * 8.0 / took.as_secs_f64();
         let info = net.side(0).info();
@@ -58,7 +47,7 @@ fn three_percent_of_loss_do_not_slow_it() {
 
 #[test]
 fn after_ten_seconds_it_looks_for_the_round_trip() {
-    let mut net = net(path(20_000_000, 20, 200_000), 24);
+    let mut net = net(Path::bottleneck(20_000_000, 20, 200_000), 24);
     net.sides[0].to_write = 1 << 40;
     net.connect(0);
     let probing = |net: &Net| {
@@ -92,7 +81,8 @@ fn a_time_out_keeps_the_model_and_the_window_comes_back() {
 fn late_wake_ups_do_not_slow_it() {
     let rate = |late_us| {
         let wake_late = Duration::from_micros(late_us);
-        let mut net = net(Path { loss: 0.03, wake_late, ..path(50_000_000, 10, 100_000) }, 25);
+        let mut net =
+            net(Path { loss: 0.03, wake_late, ..Path::bottleneck(50_000_000, 10, 100_000) }, 25);
         net.sides[0].to_write = 1 << 40;
         net.connect(0);
         net.run_until(Duration::from_secs(4), |_| false);

@@ -5,11 +5,8 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
-use super::harness::{pool, tuple};
+use super::harness::{LIMITS, pool, tuple};
 use crate::*;
-
-const LIMITS: TransmitLimits =
-    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
 
 /// A connection opened by us, the peer's window wide open, and its clock.
 fn established(pool: &Pool, config: Config) -> (Connection, Instant) {

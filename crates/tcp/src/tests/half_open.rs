@@ -1,20 +1,8 @@
-use millstream_packet::{Pool, PoolConfig};
+use millstream_packet::Pool;
 
 use super::*;
-use crate::tests::harness::tuple;
-use crate::{EcnMode, PayloadMode, State, TransmitLimits};
-
-const LIMITS: TransmitLimits =
-    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
-
-fn pool() -> Pool {
-    let config = PoolConfig { initial_frames: 512, limit_frames: 2048, ..PoolConfig::default() };
-    Pool::new(config).expect("pool")
-}
-
-fn at(millis: u64) -> Instant {
-    Instant::ZERO + Duration::from_millis(millis)
-}
+use crate::tests::harness::{LIMITS, at, pool, tuple};
+use crate::{EcnMode, State};
 
 fn syn_of(config: &Config, v6: bool, pool: &Pool) -> (Connection, TcpHeader) {
     let mut opener =

@@ -1,18 +1,10 @@
 use core::time::Duration;
 
-use millstream_packet::{Packet, Pool, PoolConfig};
+use millstream_packet::Packet;
 
 use super::*;
-use crate::tests::harness::{Random, tuple};
-use crate::{EcnMode, PayloadMode, State, TransmitLimits};
-
-const LIMITS: TransmitLimits =
-    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
-
-fn pool() -> Pool {
-    let config = PoolConfig { initial_frames: 512, limit_frames: 2048, ..PoolConfig::default() };
-    Pool::new(config).expect("pool")
-}
+use crate::tests::harness::{LIMITS, Random, pool, tuple};
+use crate::{EcnMode, State};
 
 fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)

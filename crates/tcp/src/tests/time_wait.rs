@@ -1,20 +1,8 @@
-use millstream_packet::{Pool, PoolConfig};
+use millstream_packet::Pool;
 
 use super::*;
-use crate::tests::harness::{Random, tuple};
-use crate::{Config, PayloadMode, TransmitLimits};
-
-const LIMITS: TransmitLimits =
-    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
-
-fn pool() -> Pool {
-    let config = PoolConfig { initial_frames: 512, limit_frames: 2048, ..PoolConfig::default() };
-    Pool::new(config).expect("pool")
-}
-
-fn at(millis: u64) -> Instant {
-    Instant::ZERO + Duration::from_millis(millis)
-}
+use crate::Config;
+use crate::tests::harness::{LIMITS, Random, at, pool, tuple};
 
 /// Segments of `from` to `to`, if `to` has anything to do with them.
 fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
