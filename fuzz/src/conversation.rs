@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, Pool, PoolConfig};
 use millstream_tcp::{
-    Config, CongestionKind, Connection, FourTuple, Keepalive, PayloadMode, State, SynCookies,
-    TransmitLimits, reset_for,
+    Config, CongestionKind, Connection, FourTuple, HalfOpen, Keepalive, PayloadMode, State,
+    SynCookies, TransmitLimits, reset_for,
 };
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{
+    FastOpenCookie, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+};
 
 use crate::{Input, pattern, pattern_bytes};
 
@@ -52,7 +54,12 @@ pub fn run(bytes: &[u8]) -> Visits {
         let mut input = Input(bytes);
         let choice = input.byte();
         let pool = &pools[usize::from(choice & 15 == 15)];
-        let mut peer = Peer::new(&mut input, pool);
+        let way = match choice >> 4 {
+            13 => Way::Queue,
+            14 => Way::Early,
+            _ => Way::Plain,
+        };
+        let mut peer = Peer::new(&mut input, pool, way);
         for _ in 0..300 {
             if input.is_empty() {
                 break;
@@ -65,6 +72,16 @@ pub fn run(bytes: &[u8]) -> Visits {
         assert_eq!(pool.stats().used_frames, 0, "frames were lost");
         visits
     })
+}
+
+/// How a connection comes about, beside its handshake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Plain,
+    /// Passive: from an entry of the SYN queue. Active: a Fast Open cookie is asked for.
+    Queue,
+    /// Passive: open early, with data from the SYN. Active: data goes with the SYN.
+    Early,
 }
 
 struct Peer<'a> {
@@ -88,7 +105,7 @@ struct Peer<'a> {
 }
 
 impl<'a> Peer<'a> {
-    fn new(input: &mut Input<'_>, pool: &'a Pool) -> Self {
+    fn new(input: &mut Input<'_>, pool: &'a Pool, way: Way) -> Self {
         let (flags, size, more) = (input.byte(), input.byte(), input.byte());
         let config = Config {
             mss: if size & 1 == 0 { 1460 } else { 100 + u16::from(size) * 30 },
@@ -133,6 +150,7 @@ impl<'a> Peer<'a> {
         };
         let connection = match active {
             true => Connection::connect(config, tuple, ISN, 77, now),
+            false if way == Way::Queue => from_queue(config, tuple, &syn, now, input),
             false => Connection::accept(config, tuple, ISN, 77, &syn, now),
         };
         let (rcv_nxt, snd_nxt) = (PEER_ISN + 1, ISN + 1);
@@ -154,6 +172,7 @@ impl<'a> Peer<'a> {
             buffers_bytes,
             visits,
         };
+        peer.open_fast(way, active, input);
         peer.transmit();
         if flags & 128 == 0 {
             // Most runs are past the handshake at once.
@@ -161,12 +180,36 @@ impl<'a> Peer<'a> {
                 let flags = TcpFlags::SYN_ACK;
                 peer.segment(TcpHeader { flags, ack: ISN + 1, ..syn }, &[]);
             } else {
-                let ack = TcpHeader { seq: PEER_ISN + 1, ack: ISN + 1, ..syn };
+                let ack = TcpHeader { seq: peer.rcv_nxt, ack: ISN + 1, ..syn };
                 peer.segment(TcpHeader { flags: TcpFlags::ACK, ..ack }, &[]);
             }
         }
         peer.lead(begin, &syn);
         peer
+    }
+
+    /// Fast Open, where `way` says so: right after the connection was made.
+    fn open_fast(&mut self, way: Way, active: bool, input: &mut Input<'_>) {
+        match (way, active) {
+            (Way::Queue, true) => self.connection.offer_fast_open(self.now, None),
+            (Way::Early, true) => {
+                let known = FastOpenCookie::new(&[1; 8]).map(|cookie| (cookie, input.short()));
+                self.connection.offer_fast_open(self.now, known);
+                self.write(input);
+            }
+            (Way::Early, false) => {
+                if input.byte() & 1 == 0
+                    && let Some(cookie) = FastOpenCookie::new(&[2; 8])
+                {
+                    self.connection.give_cookie(cookie);
+                }
+                let data = pattern_bytes(0, input.length(1400));
+                let packet = (!data.is_empty()).then(|| Packet::from_slice(self.pool, 0, &data));
+                let packet = packet.and_then(Result::ok);
+                self.connection.open_early(self.now, packet, self.pool);
+            }
+            _ => {}
+        }
     }
 
     /// Leads an open connection to another state: 1 FIN-WAIT-1, 2 FIN-WAIT-2, 3 CLOSE-WAIT, 4 CLOSING, 5 LAST-ACK,
@@ -357,7 +400,8 @@ impl<'a> Peer<'a> {
                 assert!(len > 0 && segment.segment_size > 0);
                 let limit = self.limits.super_segment_bytes.max(u32::from(segment.segment_size));
                 assert!(len <= limit as usize, "{len} bytes in one segment");
-                let offset = header.seq.distance_from(ISN + 1);
+                let first = header.seq + usize::from(flags.syn());
+                let offset = first.distance_from(ISN + 1);
                 assert!(offset as usize + len <= self.written as usize, "beyond what was written");
                 for (offset, byte) in (offset..).zip(packet.slices().flatten()) {
                     assert_eq!(*byte, pattern(offset), "byte {offset} of what was sent");
@@ -376,6 +420,30 @@ impl<'a> Peer<'a> {
         }
         panic!("{:?}: segments without end", self.connection.state());
     }
+}
+
+/// A connection from an entry of the SYN queue, whose SYN-ACK was sent some times.
+fn from_queue(
+    config: Config,
+    tuple: FourTuple,
+    syn: &TcpHeader,
+    now: Instant,
+    input: &mut Input<'_>,
+) -> Connection {
+    let config = Arc::new(config);
+    let mut entry = HalfOpen::new(syn, ISN, now);
+    let choice = input.byte();
+    for _ in 0..choice & 3 {
+        assert!(entry.deadline() > now);
+        let _ = entry.on_timer(&config);
+    }
+    if choice & 4 != 0 {
+        let flags = TcpFlags::SYN;
+        assert!(entry.is_same_syn(&TcpHeader { flags, ..*syn }), "the SYN again");
+    }
+    let answer = entry.syn_ack(&config, tuple, 77, now);
+    assert!(answer.flags.syn() && answer.flags.ack() && answer.ack == PEER_ISN + 1);
+    entry.connection(config, tuple, 77, now)
 }
 
 /// A listener hears segments until a SYN comes that it takes; when none does, `syn`.

@@ -125,9 +125,12 @@ impl Connection {
             self.reset_due = Some((header.ack, None));
             return false;
         }
+        let window = u64::from(header.window) << self.negotiated.snd_shift;
         self.snd.una = 1;
-        self.snd.max_wnd = u64::from(header.window) << self.negotiated.snd_shift;
-        self.snd.edge = 1 + self.snd.max_wnd;
+        // what was sent early went into the window of the SYN, which may have been larger
+        let early = if self.snd.nxt > 1 { self.snd.max_wnd } else { 0 };
+        self.snd.max_wnd = window.max(early);
+        self.snd.edge = 1 + window;
         self.snd.wl1 = start.max(0) as u64;
         self.snd.wl2 = 1;
         self.establish(now, header);
