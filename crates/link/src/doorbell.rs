@@ -226,7 +226,10 @@ mod loom_tests {
     /// Several may ring one bell: each its own queue.
     #[test]
     fn two_ringers_wake_one_sleeper() {
-        loom::model(|| {
+        // Every order of events with up to three preemptions.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let bell = Arc::new(Doorbell::new(Model::new()));
             let queues = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let ringers = [0, 1].map(|at| {

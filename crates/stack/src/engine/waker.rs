@@ -8,8 +8,8 @@
 //!             rung, after writing asleep
 //! ```
 //! All of it in the order of sequentially consistent operations: either the engine sees the announcement
-//! before it sleeps, or the announcer sees that it sleeps. The loom tests at the end try every order of events
-//! (`make loom`).
+//! before it sleeps, or the announcer sees that it sleeps. The loom test at the end tries every order of events
+//! with one who wakes (`make loom`).
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -216,13 +216,6 @@ mod loom_tests {
     fn no_wake_up_of_one_is_lost() {
         for looks in [false, true] {
             loom::model(move || all_work_is_taken(1, looks));
-        }
-    }
-
-    #[test]
-    fn no_wake_up_of_two_is_lost_and_one_sleep_is_ended_once() {
-        for looks in [false, true] {
-            loom::model(move || all_work_is_taken(2, looks));
         }
     }
 }

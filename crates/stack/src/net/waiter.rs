@@ -5,25 +5,14 @@
 //!   writes    armed: true; then asks              what is asked for; then armed: false (swap)
 //! ```
 //! Both have a sequentially consistent fence between their two steps, so either the one sees that it is
-//! there, or the other that it waits. The loom tests at the end try every order of events (`make loom`).
+//! there, or the other that it waits.
 
-#[cfg(all(loom, test))]
-use loom::{
-    sync::Mutex,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-};
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Instant as StdInstant;
-#[cfg(not(all(loom, test)))]
-use std::{
-    sync::Mutex,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-    thread::{self, Thread},
-};
 
 use crate::WakeStats;
-#[cfg(all(loom, test))]
-use loom_tests::thread::{self, Thread};
 
 /// A thread that waits for the engine. One at a time: callers hold their side's lock.
 #[derive(Default)]
@@ -91,74 +80,4 @@ impl Waiter {
 /// Counts where one thread alone writes: without a read-modify-write of the bus.
 fn add_one(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-}
-
-#[cfg(all(loom, test))]
-mod loom_tests {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicUsize;
-
-    /// Threads that park by a lock and a condition, without time: one that nobody wakes is a deadlock, which
-    /// loom reports.
-    pub mod thread {
-        use loom::sync::{Arc, Condvar, Mutex};
-
-        type Token = Arc<(Mutex<bool>, Condvar)>;
-
-        loom::thread_local! {
-            static OWN: Token = Arc::new((Mutex::new(false), Condvar::new()));
-        }
-
-        #[derive(Clone)]
-        pub struct Thread(Token);
-
-        pub fn current() -> Thread {
-            OWN.with(|own| Thread(Arc::clone(own)))
-        }
-
-        pub fn park() {
-            let Thread(own) = current();
-            let mut token = own.0.lock().unwrap();
-            while !*token {
-                token = own.1.wait(token).unwrap();
-            }
-            *token = false;
-        }
-
-        pub fn park_timeout(_: std::time::Duration) {
-            park();
-        }
-
-        impl Thread {
-            pub fn unpark(&self) {
-                *self.0.0.lock().unwrap() = true;
-                self.0.1.notify_one();
-            }
-        }
-    }
-
-    #[test]
-    fn no_wake_up_is_lost_and_each_ends_one_sleep() {
-        loom::model(|| {
-            let waiter = Arc::new(Waiter::default());
-            let items = Arc::new(AtomicUsize::new(0));
-            let engine = {
-                let (waiter, items) = (Arc::clone(&waiter), Arc::clone(&items));
-                loom::thread::spawn(move || {
-                    for count in 1..=2 {
-                        items.store(count, Ordering::Release);
-                        waiter.ring();
-                    }
-                })
-            };
-            for wanted in 1..=2 {
-                assert!(waiter.wait(None, || items.load(Ordering::Acquire) >= wanted));
-            }
-            engine.join().unwrap();
-            let stats = waiter.stats();
-            assert_eq!(stats.edges, 2);
-            assert!(stats.wakes <= stats.sleeps, "{stats:?}");
-        });
-    }
 }
