@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!             engine                              others
-//!   writes    asleep: true before it sleeps,      rung: true; then asleep: false (swap), by who
-//!             false after; rung: false            wakes it
+//!   writes    asleep: true before it sleeps,      rung: true; then asleep: false, by the one
+//!             false after; rung: false            who wakes it (compare and exchange)
 //!   reads     whatever others announce, and       asleep, after announcing
 //!             rung, after writing asleep
 //! ```
 //! All of it in the order of sequentially consistent operations: either the engine sees the announcement
-//! before it sleeps, or the announcer sees that it sleeps. The loom test at the end tries every order of events
-//! with one who wakes (`make loom`).
+//! before it sleeps, or the announcer sees that it sleeps. The loom tests at the end try every order of events
+//! with one who wakes, and those of up to five preemptions with two (`make loom`).
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,10 +85,15 @@ impl<E: Event> Bell<E> {
             self.rung.store(true, Ordering::SeqCst);
         }
         in_one_order();
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+        if self.asleep.load(Ordering::SeqCst) && self.ends_sleep() {
             self.wakes.fetch_add(1, Ordering::Relaxed);
             self.event.signal();
         }
+    }
+
+    /// Whether it sleeps and nobody else wakes it. Who comes too late writes nothing.
+    fn ends_sleep(&self) -> bool {
+        self.asleep.compare_exchange(true, false, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// The engine is about to sleep; false: somebody has rung, it must not. It looks for announcements after
@@ -216,6 +221,15 @@ mod loom_tests {
     fn no_wake_up_of_one_is_lost() {
         for looks in [false, true] {
             loom::model(move || all_work_is_taken(1, looks));
+        }
+    }
+
+    #[test]
+    fn no_wake_up_of_two_is_lost() {
+        for looks in [false, true] {
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(5);
+            model.check(move || all_work_is_taken(2, looks));
         }
     }
 }
