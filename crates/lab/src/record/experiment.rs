@@ -65,9 +65,11 @@ pub struct Difference {
 }
 
 impl ExperimentRecord {
-    /// A record with name, seed, a fresh id and the format filled in.
+    /// A record with name, seed, a fresh id (of name, second, seed and process) and the format filled in.
     pub fn new(name: &str, seed: u64, started_at: Timestamp) -> Self {
-        let tail = (seed ^ (seed >> 16) ^ (seed >> 32) ^ (seed >> 48)) as u16;
+        let folded = (seed ^ (seed >> 16) ^ (seed >> 32) ^ (seed >> 48)) as u16;
+        // Slices of one design are started with one seed in one second.
+        let tail = folded ^ std::process::id() as u16;
         Self {
             format: FORMAT_VERSION,
             id: format!("{name}-{}-{tail:04x}", started_at.compact()),

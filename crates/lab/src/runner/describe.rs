@@ -65,7 +65,7 @@ fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
         ]),
     };
     let link = if tap {
-        "a TAP device with virtio-net headers, in the far namespace"
+        "a TAP device in the far namespace, with virtio-net headers unless offload=off"
     } else {
         "in memory, between two threads"
     };
