@@ -30,6 +30,7 @@ def arguments():
     parser.add_argument("--no-build", action="store_true", help="use what is built")
     parser.add_argument("--build-only", action="store_true", help="build and end")
     parser.add_argument("--table", nargs="+", metavar="JSON", help="print the table of earlier runs, put together")
+    parser.add_argument("--markdown", action="store_true", help="with --table: as Markdown")
     parser.add_argument("--list", action="store_true", help="name workloads and contenders and end")
     return parser.parse_args()
 
@@ -89,7 +90,8 @@ def earlier(paths):
 def main():
     options = arguments()
     if options.table:
-        table.print_all(table.rows(earlier(options.table)), sys.stdout)
+        write = table.print_markdown if options.markdown else table.print_all
+        write(table.rows(earlier(options.table)), sys.stdout)
         return 0
     if options.list:
         for case in cases.all_cases():

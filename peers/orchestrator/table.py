@@ -60,28 +60,55 @@ def print_all(all_rows, out):
     print(file=out)
 
 
+def print_markdown(all_rows, out):
+    """The same as one Markdown table: the first two results, and Millstream's medians divided by the contender's."""
+    print("| workload | contender | main result | cost or tail | n | Millstream ÷ it (95 %) | and its cost or tail |", file=out)
+    print("|---|---|---|---|---|---|---|", file=out)
+    last = None
+    for row in all_rows:
+        workload = f"`{row['workload']}`" if row["workload"] != last else ""
+        last = row["workload"]
+        found = list(row["metrics"].items())[:2]
+        values = [f"{_spread(metric, METRICS[key][1])} {METRICS[key][0]}" for key, metric in found]
+        ratios = [_ratio(metric) for _, metric in found]
+        number = found[0][1]["n"] if found else 0
+        cells = [workload, row["contender"], *_two(values), str(number), *_two(ratios)]
+        print(f"| {' | '.join(cells)} |", file=out)
+
+
+def _two(cells):
+    return (cells + ["–", "–"])[:2]
+
+
 def _heading(workload, block, out):
     keys = next((list(one["metrics"]) for one in block if one["metrics"]), [])
     print(f"\n{workload} {REMARKS.get(workload, '')}".rstrip(), file=out)
     cells = "".join(f"{METRICS[key][0] + ' (min–max)':>28}" for key in keys)
-    ratios = "".join(f"{'÷ ' + METRICS[key][0] + ' (95 %)':>24}" for key in keys[:2])
+    ratios = "".join(f"{'÷ ' + METRICS[key][0] + ' (95 %)':>28}" for key in keys[:2])
     print(f"  {'':28}{cells}    n{ratios}", file=out)
 
 
 def _line(row, out):
     cells, ratios, number = "", "", 0
     for at, (key, metric) in enumerate(row["metrics"].items()):
-        digits = METRICS[key][1]
-        spread = f"({_short(metric['min'], digits)}–{_short(metric['max'], digits)})"
-        cells += f"{_short(metric['median'], digits) + ' ' + spread:>28}"
+        cells += f"{_spread(metric, METRICS[key][1]):>28}"
         number = metric["n"]
-        other = metric.get("millstream")
-        if at < 2 and other:
-            text = f"{other['ratio']:.2f} ({other['low']:.2f}–{other['high']:.2f})"
-            ratios += f"{text:>24}"
+        if at < 2:
+            ratios += f"{_ratio(metric):>28}"
     print(f"  {row['contender']:28}{cells}{number:>5}{ratios}".rstrip(), file=out)
     for note in row["notes"]:
         print(f"      {note}", file=out)
+
+
+def _spread(metric, digits):
+    """`median (least–most)`."""
+    return f"{_short(metric['median'], digits)} ({_short(metric['min'], digits)}–{_short(metric['max'], digits)})"
+
+
+def _ratio(metric):
+    """`ratio (low–high)`, or nothing for Millstream itself."""
+    other = metric.get("millstream")
+    return f"{other['ratio']:.2f} ({other['low']:.2f}–{other['high']:.2f})" if other else ""
 
 
 def _short(value, digits):

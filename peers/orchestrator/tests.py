@@ -37,6 +37,10 @@ class Table(unittest.TestCase):
         table.print_all([ours, theirs], out)
         self.assertIn("350 (300–400)", out.getvalue())
         self.assertIn("0.50 (0.43–0.57)", out.getvalue())
+        out = io.StringIO()
+        table.print_markdown([ours, theirs], out)
+        self.assertIn("| `memory-rr` | millstream | 350 (300–400) ns each | – | 2 |  | – |", out.getvalue())
+        self.assertIn("|  | smoltcp | 700 (700–700) ns each | – | 1 | 0.50 (0.43–0.57) | – |", out.getvalue())
 
 
 class Cases(unittest.TestCase):

@@ -301,7 +301,7 @@ impl Run<'_> {
         self.connect(&mut near, address, ports)?;
         match far.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Connected => {}
-            other => return Err(unexpected(&far, &other)),
+            other => return Err(far.out_of_turn(&other)),
         }
         let measured = self.measure(&mut [&mut near, &mut far])?;
         let after = hosts.counters()?;
@@ -365,7 +365,7 @@ impl Run<'_> {
                 }
                 Ok(())
             }
-            other => Err(unexpected(worker, &other)),
+            other => Err(worker.out_of_turn(&other)),
         }
     }
 
@@ -373,7 +373,7 @@ impl Run<'_> {
         worker.tell(&Command::Listen { address })?;
         match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Listening { ports } => Ok(ports),
-            other => Err(unexpected(worker, &other)),
+            other => Err(worker.out_of_turn(&other)),
         }
     }
 
@@ -386,7 +386,7 @@ impl Run<'_> {
         worker.tell(&Command::Connect { address, ports })?;
         match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Connected => Ok(()),
-            other => Err(unexpected(worker, &other)),
+            other => Err(worker.out_of_turn(&other)),
         }
     }
 
@@ -409,7 +409,7 @@ impl Run<'_> {
         for (at, worker) in workers.iter_mut().enumerate() {
             let report = match worker.hear(limits::FINISH_TIMEOUT_MS, self.interrupt())? {
                 Reply::Done(report) => *report,
-                other => return Err(unexpected(worker, &other)),
+                other => return Err(worker.out_of_turn(&other)),
             };
             match at {
                 0 => measured.near_cpu_s = report.cpu_s,
@@ -466,8 +466,4 @@ impl Run<'_> {
             record.validity.reject(format!("the window lasted {got:.2} s instead of {asked} s"));
         }
     }
-}
-
-fn unexpected(worker: &WorkerProcess, reply: &Reply) -> Error {
-    worker.failed(&format!("answers out of turn: {reply:?}"))
 }

@@ -31,6 +31,8 @@ pub struct WorkerProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     replies: Receiver<Result<Reply, String>>,
+    /// An answer that came while nobody waited for it.
+    early: Option<Reply>,
     last_words: Arc<Mutex<Vec<u8>>>,
     /// The thread that keeps them.
     listener: Option<thread::JoinHandle<()>>,
@@ -80,7 +82,7 @@ impl WorkerProcess {
             let kept = last_words.clone();
             thread::spawn(move || keep_last(stderr, &kept))
         });
-        Ok(Self { role, child, stdin, replies, last_words, listener })
+        Ok(Self { role, child, stdin, replies, early: None, last_words, listener })
     }
 
     /// Its process number.
@@ -99,6 +101,9 @@ impl WorkerProcess {
 
     /// Waits for its next answer, at most this long, looking out for interrupts.
     pub fn hear(&mut self, timeout_ms: u64, interrupt: &Interrupt) -> Result<Reply, Error> {
+        if let Some(reply) = self.early.take() {
+            return Ok(reply);
+        }
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         loop {
             interrupt.check()?;
@@ -118,15 +123,29 @@ impl WorkerProcess {
         }
     }
 
-    /// An error when the worker has died, given up, or spoken out of turn. Does not wait.
+    /// An error when the worker has died or given up. Does not wait. An answer is kept for
+    /// [`hear`](Self::hear): on a busy machine a workload is over before the runner looks at its clock.
     pub fn still_at_work(&mut self) -> Result<(), Error> {
+        if self.early.is_some() {
+            return Ok(());
+        }
         match self.replies.try_recv() {
             Err(TryRecvError::Empty) => Ok(()),
             Err(TryRecvError::Disconnected) => Err(self.died()),
             Ok(Ok(Reply::Failed { why })) => Err(self.failed(&why)),
-            Ok(Ok(reply)) => Err(self.failed(&format!("answers out of turn: {reply:?}"))),
+            Ok(Ok(reply)) => {
+                self.early = Some(reply);
+                Ok(())
+            }
             Ok(Err(garbage)) => Err(self.failed(&format!("answers oddly: {garbage}"))),
         }
+    }
+
+    /// The error for an answer that is not the one asked for.
+    pub fn out_of_turn(&self, reply: &Reply) -> Error {
+        let told = format!("{reply:?}");
+        let name = told.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        self.failed(&format!("answers out of turn: {name}"))
     }
 
     /// The error for a worker whose answers have ended: how it ended, and its last words.
@@ -188,5 +207,38 @@ fn keep_last(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
             let over = kept.len().saturating_sub(limits::STDERR_KEPT_BYTES);
             kept.drain(..over);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shell that says `reply` at once and then stays.
+    fn saying(reply: &Reply) -> WorkerProcess {
+        let line = serde_json::to_string(reply).unwrap();
+        let arguments = ["-c".to_owned(), format!("echo '{line}'; read rest")];
+        let program = WorkerProgram { path: "/bin/sh".into(), arguments: arguments.to_vec() };
+        WorkerProcess::start("near", &program, None).unwrap()
+    }
+
+    #[test]
+    fn an_answer_before_it_is_waited_for_is_not_lost() {
+        let mut worker = saying(&Reply::Connected);
+        while worker.early.is_none() {
+            worker.still_at_work().unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+        worker.still_at_work().unwrap();
+        let reply = worker.hear(10_000, &Interrupt::default()).unwrap();
+        assert!(matches!(reply, Reply::Connected));
+    }
+
+    #[test]
+    fn an_answer_out_of_turn_is_named_in_short() {
+        let worker = saying(&Reply::Connected);
+        let reply = Reply::Prepared { notes: vec!["long".into()], namespace_inode: 1 };
+        let error = worker.out_of_turn(&reply).to_string();
+        assert!(error.ends_with("the near worker: answers out of turn: Prepared"), "{error}");
     }
 }

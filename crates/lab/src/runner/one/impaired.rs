@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream::link::{Burst, Faults, Reorder};
 
-use super::{Measured, Run, unexpected};
+use super::{Measured, Run};
 use crate::error::Error;
 use crate::experiment::Configuration;
 use crate::hosts::{Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
@@ -150,7 +150,7 @@ impl Run<'_> {
             self.connect(near, Path::Impaired.address(self.v6(), peer.number), ports)?;
             match far.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
                 Reply::Connected => {}
-                other => return Err(unexpected(far, &other)),
+                other => return Err(far.out_of_turn(&other)),
             }
         }
         let measured = self.measure(&mut workers.iter_mut().collect::<Vec<_>>())?;
