@@ -15,6 +15,8 @@
 //!
 //! Offsets count bytes from the initial sequence number, in 64 bits: nothing here wraps.
 
+mod delivery;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -23,6 +25,9 @@ use millstream_packet::Instant;
 use crate::limits::{SCOREBOARD_RANGES, SCOREBOARD_RANGES_MIN};
 use crate::ordered::OrderedMap;
 use crate::ranges::RangeSet;
+#[cfg(test)]
+pub(crate) use delivery::Transmission;
+pub(crate) use delivery::{Delivery, Judged};
 
 /// One transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,64 +42,6 @@ struct Sent {
 struct Resent {
     end: u64,
     at: Instant,
-}
-
-/// What one ACK delivered.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Delivery {
-    /// Bytes delivered that were not before, cumulatively or selectively.
-    pub(crate) bytes: u64,
-    /// Of these, selectively.
-    pub(crate) sacked_bytes: u64,
-    /// The last transmission among those delivered: its time and end, and whether it was sent again.
-    pub(crate) newest: Option<Transmission>,
-    /// Time of the last transmission delivered that was sent only once (Karn).
-    pub(crate) sent_once_at: Option<Instant>,
-    /// The lowest offset delivered that was sent once, although something above it had been delivered before.
-    pub(crate) reordered: Option<u64>,
-    /// How far that lay below the highest delivered before, the most of it.
-    pub(crate) reordered_by: u64,
-    /// Bytes delivered that had been judged lost and were not sent again yet.
-    pub(crate) spurious_bytes: u64,
-    /// Something delivered had been sent again: what comes with it may have arrived long before.
-    pub(crate) any_resent: bool,
-}
-
-/// What loss detection found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Judged {
-    /// Bytes newly judged lost.
-    pub(crate) bytes: u64,
-    /// When the last of what was looked at was sent.
-    pub(crate) sent_at: Option<Instant>,
-    /// When to look again.
-    pub(crate) again: Option<Instant>,
-}
-
-/// When and what was sent, for RACK's order (RFC 8985 6.2: time, then end).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transmission {
-    pub(crate) at: Instant,
-    pub(crate) end: u64,
-    pub(crate) resent: bool,
-}
-
-impl Delivery {
-    /// When the last of what was sent only once left, if the ACK comes straight from its arrival. An ACK that fills a
-    /// gap also delivers what arrived while the gap was open, where the report of that was lost (Karn; as Linux).
-    pub(crate) fn timed(&self) -> Option<Instant> {
-        self.sent_once_at.filter(|_| !self.any_resent)
-    }
-
-    fn note(&mut self, at: Instant, end: u64, resent: bool) {
-        self.any_resent |= resent;
-        if self.newest.is_none_or(|n| (n.at, n.end) < (at, end)) {
-            self.newest = Some(Transmission { at, end, resent });
-        }
-        if !resent && self.sent_once_at.is_none_or(|seen| seen < at) {
-            self.sent_once_at = Some(at);
-        }
-    }
 }
 
 /// Records and ranges for which memory is kept while nothing is outstanding.
