@@ -176,8 +176,13 @@ impl Reassembly {
         self.recent[0] = from;
     }
 
-    /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`.
-    pub(crate) fn take_ready(&mut self, nxt: u64) -> Option<ByteQueue> {
+    /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`: that came twice, and the
+    /// first such piece is put into `duplicate`.
+    pub(crate) fn take_ready(
+        &mut self,
+        nxt: u64,
+        duplicate: &mut Option<(u64, u64)>,
+    ) -> Option<ByteQueue> {
         loop {
             let (start, queue) = self.ranges.first()?;
             if start > nxt {
@@ -189,6 +194,9 @@ impl Reassembly {
             self.bytes -= queue.len() as u64;
             let known = (nxt - start).min(queue.len() as u64);
             queue.discard(known as usize);
+            if known > 0 {
+                duplicate.get_or_insert((start, start + known));
+            }
             if !queue.is_empty() {
                 return Some(queue);
             }

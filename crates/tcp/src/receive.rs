@@ -389,11 +389,17 @@ impl Connection {
 
     fn join_reassembled(&mut self) {
         let Some(reassembly) = self.rcv.reassembly.as_mut() else { return };
-        while let Some(mut queue) = reassembly.take_ready(self.rcv.nxt) {
+        let mut duplicate = None;
+        while let Some(mut queue) = reassembly.take_ready(self.rcv.nxt, &mut duplicate) {
             let len = queue.len() as u64;
             self.rcv.queue.concat(&mut queue);
             self.rcv.nxt += len;
             self.counters.bytes_received += len;
+        }
+        if let Some(twice) = duplicate.filter(|_| self.negotiated.sack && !self.rcv.dsack.is_some())
+        {
+            // RFC 2883 section 4: what filled the gap reached into data held beyond it
+            self.rcv.dsack.set(twice);
         }
         // RFC 5681 4.2: a segment that fills a gap is acknowledged at once
         self.rcv.ack.now = true;
