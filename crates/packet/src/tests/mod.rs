@@ -1,6 +1,7 @@
 //! Packets and pools as their users see them.
 
 mod chains;
+mod places;
 mod queues;
 mod statistics;
 

@@ -1,0 +1,147 @@
+//! Queues by example: what is told at their edges, and the places and frames that they remember.
+
+use super::same;
+use crate::*;
+
+#[test]
+fn edges_are_told_once() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let limits = QueueLimits { low_bytes: FRAME_HELD_BYTES, high_bytes: 3 * FRAME_HELD_BYTES };
+    let mut queue = ByteQueue::new(limits);
+    let packet = || Packet::from_slice(&pool, 0, &[1; 2048]).unwrap();
+    let edge = |was_empty, crossed_high| Appended { was_empty, crossed_high };
+    assert_eq!(queue.append(packet()).unwrap(), edge(true, false));
+    assert_eq!(queue.append(packet()).unwrap(), edge(false, false));
+    assert_eq!(queue.append(packet()).unwrap(), edge(false, true));
+    assert_eq!(queue.append(packet()).unwrap_err().0.len(), 2048);
+    assert_eq!(queue.refused(), 1);
+    queue.discard(2048);
+    assert!(!queue.take_drained());
+    queue.discard(2048);
+    assert!(queue.take_drained() && !queue.take_drained());
+    queue.discard(2048);
+    assert!(!queue.take_drained());
+    assert_eq!(queue.high_water(), 3 * FRAME_HELD_BYTES);
+}
+
+#[test]
+fn a_witness_holds_until_something_else_is_put_in() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = PacketQueue::new(QueueLimits::new(2 * FRAME_HELD_BYTES));
+    let packet = || Packet::from_slice(&pool, 0, &[1]).unwrap();
+    queue.push_back(packet()).unwrap();
+    let (first, second) = (queue.room(FRAME_HELD_BYTES), queue.room(FRAME_HELD_BYTES));
+    assert!(queue.push_back_with(first.unwrap(), packet()).is_ok());
+    assert!(queue.push_back_with(second.unwrap(), packet()).is_err());
+    assert!(queue.room(FRAME_HELD_BYTES).is_none());
+}
+
+#[test]
+fn writes_fill_the_tail_while_its_front_is_in_flight() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut views = Vec::new();
+    for n in 0..1000 {
+        assert_eq!(queue.write(&pool, &[n as u8]).bytes, 1);
+        if views.len() == 16 {
+            views.clear();
+        }
+        views.push(queue.view(&pool, n, 1).unwrap());
+    }
+    assert_eq!(queue.held_bytes(), FRAME_HELD_BYTES);
+    assert!(views.iter().all(|view| view.len() == 1));
+}
+
+#[test]
+fn places_are_forgotten_with_the_frames_they_are_in() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    for by_take in [false, true] {
+        let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+        queue.write(&pool, &[1; 5000]);
+        drop(queue.view(&pool, 0, 100).unwrap());
+        drop(queue.view(&pool, 2500, 100).unwrap());
+        if by_take {
+            drop(queue.take(4096, &pool));
+        } else {
+            queue.discard(4096);
+        }
+        // The frames of the places come back in another order.
+        let other = [2; 2048 * 3];
+        queue.put_back(Packet::from_slice(&pool, 0, &other).unwrap());
+        let mut expected = other.to_vec();
+        expected.extend([1; 904]);
+        for offset in [0, 2500, 4096, 6000, 7000] {
+            let view = queue.view(&pool, offset, 48).unwrap();
+            assert!(same(view.slices(), &expected[offset..offset + 48]), "at {offset}");
+        }
+    }
+}
+
+#[test]
+fn several_places_are_found_at_once() {
+    let pool = Pool::new(PoolConfig::fixed(600)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    queue.write(&pool, &vec![0; 1 << 20]);
+    let mut places = [1000, 200_000, 700_000];
+    for _ in 0..100 {
+        for place in &mut places {
+            drop(queue.view(&pool, *place, 1448).unwrap());
+            *place += 1448;
+        }
+        assert!(places.iter().all(|&place| queue.steps_to(place) <= 1));
+    }
+}
+
+#[test]
+fn frames_without_data_go_with_the_last_byte() {
+    let pool = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    for how in 0..3 {
+        let mut packet = Packet::from_slice(&pool, 0, &[1; 600]).unwrap();
+        packet.concat(pool.alloc(0).unwrap());
+        queue.append(packet).unwrap();
+        match how {
+            0 => assert_eq!(queue.read(&mut [0; 600]), 600),
+            1 => assert_eq!(queue.discard(600), 600),
+            _ => drop(queue.take(600, &pool)),
+        }
+        assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+    }
+}
+
+/// Frames that were written as segments are sent as they are, and stay until they are discarded.
+#[test]
+fn framed_bytes_leave_in_their_own_frames() {
+    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let bytes: Vec<u8> = (0..5500u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    queue.write_framed(&pool, &bytes[..2501], 100, 1000);
+    queue.write_framed(&pool, &bytes[2501..], 100, 1000);
+    assert_eq!(pool.stats().used_frames, 6);
+    let mut sent: Vec<Packet> = Vec::new();
+    for at in (0..5500).step_by(1000) {
+        let len = 1000.min(5500 - at);
+        let frame = queue.hand_out(&pool, 100, at, len).expect("a frame of its own");
+        assert!(same(frame.slices(), &bytes[at..at + len]));
+        let sum = u32::from(frame.meta().payload_sum.expect("a sum"));
+        assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes[at..at + len])));
+        assert!(queue.hand_out(&pool, 100, at, len).is_none(), "once");
+        sent.push(frame);
+    }
+    assert_eq!(pool.stats().used_frames, 6);
+    // The last frame is out: more does not go into it, wherever it is by now.
+    sent.pop();
+    queue.write_framed(&pool, &bytes[..300], 100, 1000);
+    assert_eq!(pool.stats().used_frames, 7);
+    let all: Vec<u8> = bytes.iter().chain(&bytes[..300]).copied().collect();
+    assert!(same(queue.slices(), &all));
+    // What is acknowledged goes, a part of a segment too; what is sent again is copied.
+    assert_eq!(queue.discard(2400), 2400);
+    assert!(queue.hand_out(&pool, 100, 0, 600).is_none());
+    let again = queue.copy_packet(&pool, 100, 0, 600).unwrap();
+    assert!(same(again.slices(), &bytes[2400..3000]));
+    assert!(queue.hand_out(&pool, 100, 3100, 300).is_some(), "after all that");
+    drop((sent, again));
+    queue.discard(usize::MAX);
+    assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+}
