@@ -28,6 +28,7 @@ pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
         add(&mut whole, part);
     }
     if more > 0 {
+        whole.factors.values_mut().for_each(|levels| in_order(levels));
         whole.id = format!("{}-and-{more}-more", whole.id);
     }
     Some((whole, runs))
@@ -57,6 +58,17 @@ fn add(whole: &mut ExperimentRecord, part: ExperimentRecord) {
     whole.repeats += part.repeats;
     whole.planned_runs += part.planned_runs;
     whole.finished_at = whole.finished_at.zip(part.finished_at).map(|(one, other)| one.max(other));
+}
+
+/// Numbers by size, whatever slice had them first; words stay in the order of the parts.
+fn in_order(levels: &mut [String]) {
+    let numbers: Option<Vec<f64>> = levels.iter().map(|level| level.parse().ok()).collect();
+    if numbers.is_some() {
+        levels.sort_by(|a, b| {
+            let number = |level: &str| level.parse().unwrap_or(f64::NAN);
+            number(a).total_cmp(&number(b))
+        });
+    }
 }
 
 /// Appends what is not there yet.
@@ -91,7 +103,7 @@ mod tests {
 
     #[test]
     fn slices_become_one_experiment_and_lose_no_run() {
-        let (whole, runs) = join([part(1, "1", "6.1"), part(2, "3", "6.1")]).unwrap();
+        let (whole, runs) = join([part(1, "3", "6.1"), part(2, "1", "6.1")]).unwrap();
         assert_eq!(whole.factors["loss_percent"], ["0", "1", "3"]);
         assert_eq!((whole.repeats, whole.planned_runs, whole.stacks.len()), (4, 8, 2));
         assert_eq!(whole.finished_at, Some(Timestamp::from_unix_ms(2_002)));
