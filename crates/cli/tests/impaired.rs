@@ -73,8 +73,10 @@ fn a_rival_shares_the_path_and_both_are_seen() {
     for run in &runs {
         let label = format!("{} {}", run.stack, run.configuration());
         let of = |key: &str| run.result(key).unwrap();
+        // What the applications read in the measured second may have crossed the path before it: bytes that waited
+        // behind a hole, or in a receive buffer. A path that does not limit carries a hundred times as much.
         let together = of(keys::THROUGHPUT) + of("rival_throughput_bits_per_s");
-        assert!(together < 20e6, "{label}: more than the path carries, {together}");
+        assert!(together < 2.0 * 20e6, "{label}: more than the path carries, {together}");
         assert!(of("rival_throughput_bits_per_s") > 0.0, "{label}");
         assert!((0.5..=1.0).contains(&of(keys::JAIN)), "{label}");
     }
