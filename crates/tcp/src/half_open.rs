@@ -8,8 +8,9 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamp
 
 use crate::CongestionKind;
 use crate::config::{Config, FourTuple};
-use crate::connection::{Connection, ticks};
+use crate::connection::Connection;
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, MAX_WINDOW_SCALE};
+use crate::ticks::ticks;
 use crate::timers::Deadline;
 
 /// The SYN carried no window shift.

@@ -4,10 +4,11 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
 use crate::config::MtuProbing;
-use crate::connection::{Connection, Negotiated, seconds};
+use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
 use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
 use crate::state::State;
+use crate::ticks::seconds;
 use crate::timers::Deadline;
 
 impl Connection {

@@ -4,11 +4,12 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
-use crate::connection::{Connection, since_tick};
+use crate::connection::Connection;
 use crate::fast_open::{FastOpen, FastOpenStatus};
 use crate::limits::R1_TIMEOUTS;
 use crate::recovery::Phase;
 use crate::state::State;
+use crate::ticks::since_tick;
 
 /// Counters that only grow.
 #[derive(Clone, Debug, Default)]

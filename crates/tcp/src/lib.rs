@@ -51,6 +51,7 @@ mod socket;
 mod state;
 mod stream;
 mod syn_cookie;
+mod ticks;
 mod time_wait;
 mod timers;
 mod transmit;

@@ -8,10 +8,11 @@ use millstream_packet::{Instant, Packet};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::congestion::{AckSample, Controller};
-use crate::connection::{Connection, NO_FIN, seconds, ticks};
+use crate::connection::{Connection, NO_FIN};
 use crate::recovery::Phase;
 use crate::scoreboard::Delivery;
 use crate::state::State;
+use crate::ticks::{seconds, ticks};
 
 #[cfg(test)]
 thread_local! {

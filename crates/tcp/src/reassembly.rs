@@ -3,9 +3,9 @@
 use millstream_packet::{ByteQueue, Packet, Pool};
 use millstream_wire::tcp::SackBlocks;
 
-use crate::connection::queue_limits;
 use crate::limits::REASSEMBLY_RANGES;
 use crate::ordered::OrderedMap;
+use crate::stream::queue_limits;
 
 /// What became of a segment that was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::TcpHeader;
 
-use crate::connection::{Connection, NO_FIN, seconds, ticks};
+use crate::connection::{Connection, NO_FIN};
 use crate::error::ConnError;
 use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
 use crate::reassembly::Reassembly;
 use crate::state::State;
+use crate::ticks::{seconds, ticks};
 
 /// What lies within two windows of what is expected is near, and within twice this at least.
 const NEAR_BYTES: i64 = 65_535;

@@ -1,5 +1,7 @@
 //! Loss recovery: when something is lost (RACK, RFC 8985; duplicate ACKs, RFC 6582), how much is sent while
-//! recovering (PRR, RFC 6937), and taking it back when nothing was lost (RFC 3522, RFC 4015, RFC 3708).
+//! recovering (PRR, RFC 6937). Taking it back when nothing was lost is in `spurious`.
+
+mod spurious;
 
 use core::time::Duration;
 
@@ -9,6 +11,7 @@ use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
 use crate::connection::Connection;
 use crate::limits::DUPLICATE_THRESHOLD;
 use crate::scoreboard::Delivery;
+use spurious::{Frto, Undo};
 
 /// Where the sender stands. Recovery and loss last until `Recovery::recover` is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,17 +22,6 @@ pub(crate) enum Phase {
     Recovery,
     /// After a time-out.
     Loss,
-}
-
-/// What to restore when a congestion event turns out to be none.
-#[derive(Clone, Copy, Debug)]
-struct Undo {
-    cwnd_bytes: u64,
-    ssthresh_bytes: u64,
-    /// Offset and timestamp of the first retransmission.
-    first_resend: Option<(u64, u32)>,
-    /// Bytes sent again and not reported as duplicates yet.
-    resent_bytes: u64,
 }
 
 /// What exists from the first loss on: most connections never have it.
@@ -77,15 +69,6 @@ pub(crate) struct Recovery {
     pub(crate) force_resend: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Frto {
-    Off,
-    /// The first retransmission is on its way; the next ACK decides what comes.
-    First,
-    /// New data was sent; an ACK for anything not sent again proves the time-out spurious.
-    Second,
-}
-
 /// An ACK as recovery sees it.
 pub(crate) struct Acked {
     pub(crate) delivery: Delivery,
@@ -129,14 +112,6 @@ impl Recovery {
         self.episode.get_or_insert_default()
     }
 
-    fn undo(&self) -> Option<Undo> {
-        self.episode.as_ref()?.undo
-    }
-
-    fn undo_mut(&mut self) -> Option<&mut Undo> {
-        self.episode.as_mut()?.undo.as_mut()
-    }
-
     /// Gives back what only a recovery needs.
     pub(crate) fn release(&mut self) {
         if self.phase == Phase::Open {
@@ -162,8 +137,7 @@ impl Recovery {
             self.episode().short_bytes += short;
         }
         if let Some(undo) = self.undo_mut() {
-            undo.resent_bytes += bytes;
-            undo.first_resend.get_or_insert((start, ts));
+            undo.on_resend(start, bytes, ts);
         }
     }
 
@@ -172,30 +146,9 @@ impl Recovery {
         self.episode.as_ref().map_or(0, |episode| episode.short_bytes)
     }
 
-    /// The window was reduced for another reason; what went before is not returned to.
-    pub(crate) fn forget_undo(&mut self) {
-        if let Some(episode) = self.episode.as_mut() {
-            episode.undo = None;
-        }
-    }
-
     fn settle_short(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.short_bytes = 0;
-        }
-    }
-
-    /// There was no new data to send: F-RTO cannot tell (RFC 5682 2.1 step 2b).
-    pub(crate) fn give_up_frto(&mut self) {
-        self.frto = Frto::Off;
-    }
-
-    /// New data to be sent as F-RTO asks, instead of what is marked lost (RFC 5682 2.1 step 2b): bytes left of two
-    /// segments.
-    pub(crate) fn new_data_for_frto(&self, mss: u64) -> Option<u64> {
-        match (self.frto, &self.episode) {
-            (Frto::Second, Some(episode)) => Some((2 * mss).saturating_sub(episode.frto_sent)),
-            _ => None,
         }
     }
 }
@@ -324,15 +277,6 @@ impl Connection {
         0
     }
 
-    fn save_undo(&mut self) {
-        self.recovery.episode().undo = Some(Undo {
-            cwnd_bytes: self.window.cwnd_bytes,
-            ssthresh_bytes: self.window.ssthresh_bytes,
-            first_resend: None,
-            resent_bytes: 0,
-        });
-    }
-
     /// Begins fast recovery (RFC 6675 section 5 step 4).
     pub(crate) fn enter_recovery(&mut self, now: Instant) {
         self.end_mtu_probe(now, false);
@@ -417,61 +361,6 @@ impl Connection {
         self.board.forget_duplicates();
     }
 
-    /// RFC 3522: the ACK of the first segment sent again echoes a time before that. Only the ACK that moves on from
-    /// that very segment tells: another may answer what an earlier recovery sent again.
-    fn was_spurious(&self, ack: &Acked) -> bool {
-        let Some(undo) = self.recovery.undo() else { return false };
-        if undo.first_resend.is_none() {
-            // all that seemed lost arrived before it could be sent again (as Linux)
-            return ack.acked > 0 && self.board.lost_bytes() == 0;
-        }
-        let (Some((start, ts)), Some(echo)) = (undo.first_resend, ack.echo) else { return false };
-        let before = self.snd.una - ack.acked;
-        ack.acked > 0 && start == before && (echo.wrapping_sub(ts) as i32) < 0
-    }
-
-    /// Takes the last congestion event back (RFC 4015 section 3.2).
-    fn undo(&mut self) {
-        let undo = self.recovery.episode.as_mut().and_then(|episode| episode.undo.take());
-        let Some(undo) = undo else { return };
-        self.window.cwnd_bytes = self.window.cwnd_bytes.max(undo.cwnd_bytes);
-        self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
-        self.congestion.on_undo();
-        self.counters.rare().spurious_recoveries += 1;
-    }
-
-    pub(crate) fn count_dsack(&mut self, bytes: u64) {
-        if bytes > 0 {
-            let rare = self.counters.rare();
-            rare.dsacks_in += 1;
-            rare.spurious_bytes += bytes;
-        }
-    }
-
-    /// RFC 2883 and RFC 3708: what was sent again arrived twice.
-    fn note_dsack(&mut self, ack: &Acked) {
-        if ack.dsack_bytes == 0 {
-            return;
-        }
-        self.count_dsack(ack.dsack_bytes);
-        // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
-        let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
-        if !of_probe && self.snd.una >= self.recovery.dsack_round {
-            self.recovery.dsack_round = self.snd.nxt;
-            self.recovery.reo_wnd_mult = self.recovery.reo_wnd_mult.saturating_add(1).min(16);
-            self.recovery.reo_wnd_persist = 16;
-        }
-        if let Some(undo) = self.recovery.undo_mut()
-            && undo.resent_bytes > 0
-        {
-            undo.resent_bytes = undo.resent_bytes.saturating_sub(ack.dsack_bytes);
-            if undo.resent_bytes == 0 {
-                self.undo();
-                self.open();
-            }
-        }
-    }
-
     fn note_reordering(&mut self, ack: &Acked) {
         if ack.delivery.reordered.is_some() {
             self.recovery.reordering_seen = true;
@@ -513,36 +402,6 @@ impl Connection {
         recovery.reo_wnd_persist = recovery.reo_wnd_persist.saturating_sub(1);
         if recovery.reo_wnd_persist == 0 {
             recovery.reo_wnd_mult = 1;
-        }
-    }
-
-    /// RFC 5682 section 2.1 (and 3.1 with SACK): was the time-out spurious?
-    fn judge_timeout(&mut self, ack: &Acked) {
-        if self.recovery.phase != Phase::Loss {
-            return;
-        }
-        match self.recovery.frto {
-            Frto::Off => {}
-            _ if ack.acked == 0
-                && (ack.duplicate || ack.delivery.bytes > 0)
-                && ack.delivery.spurious_bytes == 0 =>
-            {
-                // step 2a, 3a: a duplicate ACK; recover as usual
-                self.recovery.frto = Frto::Off;
-            }
-            Frto::First if ack.acked > 0 && self.snd.una < self.recovery.recover => {
-                // step 2b: send new data instead of sending more again
-                self.recovery.frto = Frto::Second;
-                self.recovery.episode().frto_sent = 0;
-            }
-            Frto::Second if ack.delivery.spurious_bytes > 0 => {
-                // step 3b: something arrived that was not sent again
-                self.recovery.frto = Frto::Off;
-                self.undo();
-                self.open();
-                self.board.forget_lost();
-            }
-            _ => {}
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A byte queue that exists only while it is needed.
 
-use millstream_packet::{Appended, ByteQueue, Exhausted, Full, Packet, Pool, QueueStats};
-
-use crate::connection::queue_limits;
+use millstream_packet::{
+    Appended, ByteQueue, Exhausted, Full, Packet, Pool, QueueLimits, QueueStats,
+};
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
 /// [`release`](Self::release): an idle connection holds a pointer and a limit.
@@ -179,4 +179,9 @@ impl StreamQueue {
     ) -> Result<Packet, Exhausted> {
         self.made().copy_packet(pool, headroom, offset, len)
     }
+}
+
+/// Limits of a queue that becomes writable again at half.
+pub(crate) fn queue_limits(high_bytes: usize) -> QueueLimits {
+    QueueLimits { low_bytes: high_bytes / 2, high_bytes }
 }

@@ -18,14 +18,19 @@
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! ```
 
+mod look;
+mod notation;
+mod setup;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use millstream_packet::{Instant, Packet, Pool};
-use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpFlags, TcpHeader, Timestamps};
+use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader, Timestamps};
 
 use super::harness::{pool, tuple};
 use crate::*;
+use notation::{codepoint, cookie, number};
 
 const OURS: u32 = 0xffff_fc00;
 const THEIRS: u32 = 0x7fff_ff00;
@@ -48,30 +53,6 @@ pub struct Script {
     ts_offset: u32,
     /// Timestamp of the last segment out, echoed where a script names none.
     last_ts: u32,
-}
-
-fn number<T: std::str::FromStr>(word: &str) -> T {
-    word.parse().unwrap_or_else(|_| panic!("not a number: {word:?}"))
-}
-
-/// A Fast Open option as written: hexadecimal digits, or that it asks.
-fn cookie(word: &str) -> FastOpenCookie {
-    if word == "req" {
-        return FastOpenCookie::REQUEST;
-    }
-    let digits = |at| u8::from_str_radix(&word[at..at + 2], 16).expect("two digits");
-    let bytes: Vec<u8> = (0..word.len()).step_by(2).map(digits).collect();
-    FastOpenCookie::new(&bytes).expect("a cookie")
-}
-
-/// The ECN field by its name.
-fn codepoint(word: &str) -> u8 {
-    match word {
-        "ect0" => 2,
-        "ect1" => 1,
-        "ce" => 3,
-        _ => 0,
-    }
 }
 
 impl Script {
@@ -135,65 +116,6 @@ impl Script {
             self.conn().on_timer(now);
         }
         self.now = end;
-    }
-
-    /// Reads `FLAGS seq(len) field...` into a header; `given` says which fields were named.
-    fn segment(&self, words: &[&str], ours: bool) -> (TcpHeader, u32, Vec<String>) {
-        let (own, other) = if ours { (OURS, THEIRS) } else { (THEIRS, OURS) };
-        let mut header = TcpHeader::default();
-        let mut given = Vec::new();
-        let ends = tuple(0, self.v6);
-        let (from, to) = if ours { (ends.local, ends.remote) } else { (ends.remote, ends.local) };
-        (header.src_port, header.dst_port) = (from.port(), to.port());
-        for letter in words[0].chars() {
-            header.flags |= match letter {
-                'S' => TcpFlags::SYN,
-                'A' | '.' => TcpFlags::ACK,
-                'F' => TcpFlags::FIN,
-                'R' => TcpFlags::RST,
-                'P' => TcpFlags::PSH,
-                'U' => TcpFlags::URG,
-                'E' => TcpFlags::ECE,
-                'C' => TcpFlags::CWR,
-                _ => self.fail(format!("flag {letter}")),
-            };
-        }
-        let (seq, len) = words[1].trim_end_matches(')').split_once('(').unwrap_or((words[1], "0"));
-        header.seq =
-            SeqNumber(own.wrapping_add(if seq == "*" { 0 } else { number::<i64>(seq) as u32 }));
-        header.window = 65_535;
-        let mut words = words[2..].iter();
-        while let Some(field) = words.next() {
-            given.push(field.to_string());
-            let mut value = || *words.next().unwrap_or(&"");
-            match *field {
-                "ack" => header.ack = SeqNumber(other.wrapping_add(number::<i64>(value()) as u32)),
-                "win" => header.window = number(value()),
-                "mss" => header.options.mss = Some(number(value())),
-                "ws" => header.options.window_scale = Some(number(value())),
-                "sackok" => header.options.sack_permitted = true,
-                "fo" => header.options.fast_open = Some(cookie(value())),
-                "nofo" => {}
-                "urg" => header.urgent = number(value()),
-                "size" | "ip" => {
-                    value();
-                }
-                "ts" => {
-                    let (v, e) = value().split_once('/').unwrap_or(("0", "0"));
-                    header.options.timestamps =
-                        Some(Timestamps { value: number(v), echo: number(e) });
-                }
-                "sack" => {
-                    for block in value().split(',').filter(|b| *b != "none") {
-                        let (a, b) = block.split_once('-').expect("a-b");
-                        let at = |n: &str| SeqNumber(other.wrapping_add(number::<i64>(n) as u32));
-                        header.options.sack.push(at(a), at(b)).expect("room for a block");
-                    }
-                }
-                other => self.fail(format!("field {other}")),
-            }
-        }
-        (header, if len == "*" { u32::MAX } else { number(len) }, given)
     }
 
     fn input(&mut self, words: &[&str]) {
@@ -277,87 +199,6 @@ impl Script {
         if !same {
             let relative = (got.seq - SeqNumber(OURS), got.ack - SeqNumber(THEIRS));
             self.fail(format!("wanted {words:?}, got at {at} ms {relative:?}({got_len}) {got:?}"));
-        }
-    }
-
-    fn established(&mut self, words: &[&str]) {
-        let has = |w: &str| words.contains(&w);
-        let window: u16 = words.iter().find_map(|w| w.strip_prefix("win=")).map_or(65_535, number);
-        self.timestamps = !has("nots");
-        let mut options = String::from("mss 1460");
-        if !has("nosack") {
-            options += " sackok";
-        }
-        if !has("noscale") {
-            options += " ws 0";
-        }
-        if !has("nots") {
-            options += " ts 5000/0";
-        }
-        // RFC 3168 6.1.1: an ECN-setup SYN and SYN-ACK
-        let (syn, answer) = if has("ecn") { ("SEC", "SAE") } else { ("S", "SA") };
-        if has("active") {
-            self.run_line("connect");
-            self.run_line(&format!("> {syn} 0 mss 1460 sackok"));
-            self.run_line("+10");
-            self.run_line(&format!("< {answer} 0 ack 1 win {window} {options}"));
-            self.run_line("> A 1 ack 1");
-        } else {
-            self.run_line("accept");
-            self.run_line(&format!("< {syn} 0 win {window} {options}"));
-            self.run_line(&format!("> {answer} 0 ack 1"));
-            self.run_line("+10");
-            self.run_line(&format!("< A 1 ack 1 win {window}"));
-        }
-        self.run_line("state ESTAB");
-        self.run_line("none");
-    }
-
-    fn configure(&mut self, words: &[&str]) {
-        for word in words {
-            let (key, value) = word.split_once('=').expect("key=value");
-            match key {
-                "delayed_ack_ms" => self.config.delayed_ack_ms = number(value),
-                "recv" => {
-                    self.config.recv_buffer_bytes = number(value);
-                    self.config.auto_tune = false;
-                }
-                "mss" => self.config.mss = number(value),
-                "ecn" => {
-                    self.config.ecn = match value {
-                        "off" => EcnMode::Off,
-                        "request" => EcnMode::Request,
-                        _ => EcnMode::Accept,
-                    };
-                }
-                "nagle" => self.config.nagle = value == "on",
-                "iw" => self.config.initial_window_segments = number(value),
-                "retries" => self.config.retries = number(value),
-                "syn_retries" => self.config.syn_retries = number(value),
-                "syn_ack_retries" => self.config.syn_ack_retries = number(value),
-                "user_timeout_ms" => self.config.user_timeout_ms = Some(number(value)),
-                "sack" => self.config.sack = value == "on",
-                "timestamps" => self.config.timestamps = value == "on",
-                "window_scale" => self.config.window_scale = value == "on",
-                "super" => self.super_segment_bytes = number(value),
-                "time_wait_ms" => self.config.time_wait_ms = number(value),
-                "fin_wait_2_ms" => self.config.fin_wait_2_ms = number(value),
-                "reno" => self.config.congestion = CongestionKind::NewReno,
-                "bbr" => self.config.congestion = CongestionKind::Bbr,
-                "probing" => {
-                    self.config.mtu_probing = match value {
-                        "off" => MtuProbing::Off,
-                        "always" => MtuProbing::Always,
-                        _ => MtuProbing::AfterBlackHole,
-                    };
-                }
-                "bbr1" => self.config.congestion = CongestionKind::Bbr1,
-                "keepalive" => {
-                    self.config.keepalive =
-                        Some(Keepalive { idle_s: number(value), interval_s: 10, probes: 3 });
-                }
-                _ => self.fail(format!("config {key}")),
-            }
         }
     }
 
@@ -452,43 +293,6 @@ impl Script {
                 }
             }
             _ => self.run_check(first, &words),
-        }
-    }
-
-    fn run_check(&mut self, first: &str, words: &[&str]) {
-        match first {
-            "state" => {
-                if self.conn().state().name() != words[1] {
-                    self.fail(format!("wanted {}", words[1]));
-                }
-            }
-            "readable" => {
-                let got = self.conn().readable_bytes();
-                if got != number::<usize>(words[1]) {
-                    self.fail(format!("{got} bytes readable"));
-                }
-            }
-            "error" => {
-                let got = self.conn().error().map_or("none", |e| e.name());
-                if got != words[1..].join(" ") {
-                    self.fail(format!("error {got}"));
-                }
-            }
-            "learnt" => {
-                let got = format!("{:?}", self.conn().take_fast_open_outcome());
-                if !words[1..].iter().all(|word| got.contains(word)) {
-                    self.fail(got);
-                }
-            }
-            "info" => {
-                let text = format!("{:?}", self.conn().info());
-                let wanted = format!("{}: {},", words[1], words[2..].join(" "));
-                if !text.contains(&wanted) {
-                    self.fail(format!("no {wanted}"));
-                }
-            }
-            _ if first.starts_with('+') => self.pass(number(&first[1..])),
-            _ => self.fail(format!("unknown: {first}")),
         }
     }
 }
