@@ -14,16 +14,18 @@
 //!
 //! So an extent given to an AF_XDP socket as its memory, with a chunk size of 2,048 bytes, has
 //! each frame at a multiple of that from its start. A chunk of views is header and descriptors
-//! only.
+//! only. In a chunk of blocks header and descriptors stand where the first block would, descriptor
+//! *i* at 64·*i* and block *i* at 65,536·*i*.
 //!
 //! Who keeps an arena alive: every pool handle and every thread's cache has a strong count; when
 //! neither is left but packets are still out, the arena holds one on itself, given up when the
 //! last descriptor has come home.
 
 use crate::depot::Depot;
-use crate::desc::{Entry, KIND_MASK};
+use crate::desc::{Entry, IN_BLOCK, KIND_MASK};
 use crate::limits::{
-    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES, MAGAZINE_LIMIT, MAGAZINE_SHARE,
+    BLOCK_HALF_LIMIT, CHUNK_BLOCKS, CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_SIZE_BYTES,
+    MAGAZINE_LIMIT, MAGAZINE_SHARE,
 };
 use crate::magazine::Cache;
 use crate::mapping::Mapping;
@@ -40,8 +42,18 @@ pub(crate) struct ChunkHeader {
     pub(crate) arena: *const Arena,
 }
 
+/// What a stock is of; its bit of [`Arena::growth_wanted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum What {
+    Frame = 1,
+    View = 2,
+    Block = 4,
+}
+
 /// Free descriptors of one kind, and counts about them.
 pub(crate) struct Stock {
+    pub(crate) what: What,
     pub(crate) depot: Depot<Entry>,
     /// Carved so far.
     pub(crate) total: AtomicUsize,
@@ -50,8 +62,7 @@ pub(crate) struct Stock {
     /// Fewest in the depot, and most out of it, after somebody took some.
     low: AtomicUsize,
     high_out: AtomicUsize,
-    /// The bit of `Arena::growth_wanted`, and below how many in the depot it is set.
-    wish: u32,
+    /// More are wanted when fewer are in the depot.
     wish_below: usize,
     pub(crate) limit: usize,
     /// Everything is out of the depot for a moment, to see what can be given back.
@@ -60,21 +71,25 @@ pub(crate) struct Stock {
     pub(crate) slots: Range<usize>,
 }
 
-/// Bits of [`Arena::growth_wanted`].
-pub(crate) const FRAMES_WANTED: u32 = 1;
-pub(crate) const VIEWS_WANTED: u32 = 2;
-
 impl Stock {
-    fn new(limit: usize, step: usize, wish: u32, slots: Range<usize>) -> Self {
-        let half = (limit / MAGAZINE_SHARE).clamp(1, MAGAZINE_LIMIT / 2);
+    fn new(what: What, limit: usize, step: usize) -> Self {
+        let (most, slots) = match what {
+            What::Frame => {
+                let all = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES;
+                (MAGAZINE_LIMIT / 2, all - CHUNK_FRAMES..all)
+            }
+            What::View => (MAGAZINE_LIMIT / 2, 1..1 + CHUNK_VIEWS),
+            What::Block => (BLOCK_HALF_LIMIT, 1..1 + CHUNK_BLOCKS),
+        };
+        let half = (limit / MAGAZINE_SHARE).clamp(1, most);
         Self {
+            what,
             depot: Depot::new(limit, half),
             total: AtomicUsize::new(0),
             exhausted: AtomicU64::new(0),
             low: AtomicUsize::new(usize::MAX),
             high_out: AtomicUsize::new(0),
-            wish,
-            wish_below: step / 4,
+            wish_below: (step / 4).max(1),
             limit,
             shrinking: AtomicBool::new(false),
             slots,
@@ -94,8 +109,7 @@ impl Stock {
 /// A mapping and what it is used for.
 pub(crate) struct ExtentBook {
     pub(crate) mapping: Mapping,
-    /// Frames, or views.
-    pub(crate) are_frames: bool,
+    pub(crate) what: What,
     /// How many of them there are now.
     pub(crate) carved: usize,
     /// Chunks that hold nothing: not used yet, or given back. The next to be used is last.
@@ -126,6 +140,7 @@ pub(crate) struct Arena {
     pub(crate) tag: u32,
     pub(crate) frames: Stock,
     pub(crate) views: Stock,
+    pub(crate) blocks: Stock,
     pub(crate) config: PoolConfig,
     /// Which stocks have run low and may grow.
     pub(crate) growth_wanted: AtomicU32,
@@ -148,15 +163,13 @@ fn next_tag() -> Result<u32, PoolError> {
 }
 
 impl Arena {
-    /// An arena with its initial frames and views, and one handle counted.
+    /// An arena with its initial frames, views and blocks, and one handle counted.
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
-        let frames = CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES;
-        let frames = frames - CHUNK_FRAMES..frames;
-        let views = 1..1 + CHUNK_VIEWS;
         let arena = Arc::new(Self {
             tag: next_tag()?,
-            frames: Stock::new(config.limit_frames, config.extent_frames, FRAMES_WANTED, frames),
-            views: Stock::new(config.limit_views, config.views, VIEWS_WANTED, views),
+            frames: Stock::new(What::Frame, config.limit_frames, config.extent_frames),
+            views: Stock::new(What::View, config.limit_views, config.views),
+            blocks: Stock::new(What::Block, config.limit_blocks, CHUNK_BLOCKS),
             growth_wanted: AtomicU32::new(0),
             handles: AtomicUsize::new(1),
             closed: AtomicBool::new(false),
@@ -238,9 +251,9 @@ impl Arena {
         }
         if left < stock.wish_below
             && total < stock.limit
-            && self.growth_wanted.load(Ordering::Relaxed) & stock.wish == 0
+            && self.growth_wanted.load(Ordering::Relaxed) & stock.what as u32 == 0
         {
-            self.growth_wanted.fetch_or(stock.wish, Ordering::Relaxed);
+            self.growth_wanted.fetch_or(stock.what as u32, Ordering::Relaxed);
         }
     }
 
@@ -301,30 +314,40 @@ impl Arena {
     }
 
     fn all_home(&self) -> bool {
-        self.frames.all_home() && self.views.all_home()
+        self.frames.all_home() && self.views.all_home() && self.blocks.all_home()
+    }
+
+    /// The tag of a stock's descriptors when they are free.
+    pub(crate) fn tag_of(&self, what: What) -> u32 {
+        if what == What::Block { self.tag | IN_BLOCK } else { self.tag }
     }
 
     /// Reads every gauge.
     pub(crate) fn stats(&self) -> PoolStats {
-        let Self { frames, views, .. } = self;
+        let Self { frames, views, blocks, .. } = self;
         let control = self.control();
         let caches: Vec<_> = control
             .caches
             .iter()
             .map(|(cache, thread)| {
                 // SAFETY: on the list, so not freed; only atomic counts are read.
-                let (frames, views) = unsafe { (&(**cache).frames, &(**cache).views) };
+                let (frames, views, blocks) =
+                    unsafe { (&(**cache).frames, &(**cache).views, &(**cache).blocks) };
                 CacheStats {
                     thread: thread.clone(),
                     frames: frames.count(),
                     views: views.count(),
-                    exchanges: frames.exchanges() + views.exchanges(),
+                    blocks: blocks.count(),
+                    exchanges: frames.exchanges() + views.exchanges() + blocks.exchanges(),
                 }
             })
             .collect();
         let (total, depot) = (frames.total.load(Ordering::Relaxed), frames.depot.len());
         let cached: usize = caches.iter().map(|cache| cache.frames).sum();
         let cached_views: usize = caches.iter().map(|cache| cache.views).sum();
+        let cached_blocks: usize = caches.iter().map(|cache| cache.blocks).sum();
+        let (total_blocks, free_blocks) =
+            (blocks.total.load(Ordering::Relaxed), blocks.depot.len() + cached_blocks);
         PoolStats {
             frames: total,
             limit_frames: frames.limit,
@@ -336,6 +359,12 @@ impl Arena {
             views: views.total.load(Ordering::Relaxed),
             limit_views: views.limit,
             free_views: views.depot.len() + cached_views,
+            blocks: total_blocks,
+            limit_blocks: blocks.limit,
+            free_blocks,
+            used_blocks: total_blocks.saturating_sub(free_blocks),
+            used_blocks_high: blocks.high_out.load(Ordering::Relaxed),
+            blocks_exhausted: blocks.exhausted.load(Ordering::Relaxed),
             frames_exhausted: frames.exhausted.load(Ordering::Relaxed),
             views_exhausted: views.exhausted.load(Ordering::Relaxed),
             mapped_bytes: control.extents.iter().map(|extent| extent.mapping.len()).sum(),
@@ -354,7 +383,7 @@ impl Arena {
     pub(crate) fn hand_out_extents(&self, mut f: impl FnMut(NonNull<u8>, usize, usize)) {
         let mut control = self.control();
         control.pinned = true;
-        for extent in control.extents.iter().filter(|extent| extent.are_frames) {
+        for extent in control.extents.iter().filter(|extent| extent.what == What::Frame) {
             f(extent.mapping.base(), extent.mapping.len(), extent.carved);
         }
     }

@@ -7,7 +7,8 @@ use crate::desc::{Entry, Kind};
 use crate::framed::Framed;
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
 use crate::limits::{
-    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, PACKET_LIMIT_BYTES,
+    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+    PACKET_LIMIT_BYTES,
 };
 use crate::magazine;
 use crate::meta::Meta;
@@ -152,7 +153,8 @@ impl ByteQueue {
             return Ok(Appended { was_empty: false, crossed_high: false });
         }
         self.framed.end();
-        if (len <= COALESCE_LIMIT_BYTES || !fits) && self.coalesce(&packet) {
+        let small = len <= COALESCE_LIMIT_BYTES || !fits && len <= FRAME_SIZE_BYTES;
+        if small && self.coalesce(&packet) {
             return Ok(Appended { was_empty, crossed_high: self.gauge.add(0) });
         }
         if !fits {

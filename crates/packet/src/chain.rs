@@ -1,9 +1,7 @@
 //! Chains: trim, split, join, view, pull up. None of them copies payload.
 
 use crate::desc::{Entry, FRAME_UNITS, Kind, VIEW_UNITS};
-use crate::limits::{
-    FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES, PULL_UP_LIMIT_BYTES,
-};
+use crate::limits::{PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES, PULL_UP_LIMIT_BYTES};
 use crate::magazine;
 use crate::meta::Meta;
 use crate::packet::Packet;
@@ -243,8 +241,9 @@ impl Packet {
         let (first, total) = (self.first(), self.len());
         if first.is_unique() {
             let have = first.len();
-            if first.offset() + n > FRAME_SIZE_BYTES {
-                first.slide(FRAME_SIZE_BYTES - n);
+            let size = first.size();
+            if first.offset() + n > size {
+                first.slide(size - n);
             }
             // The bytes that are to follow leave the frames behind.
             let last = self.last();

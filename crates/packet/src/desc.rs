@@ -24,8 +24,14 @@
 //!
 //! Descriptor number *i* of a chunk belongs to the frame number *i*: the address of one follows
 //! from that of the other by arithmetic, without a load.
+//!
+//! A block is a frame of another size, in chunks of its own; which of the two it is stands in the tag of its
+//! descriptor and of every view of it. What is said here of frames holds for blocks too.
 
-use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
+use crate::limits::{
+    BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES,
+    FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+};
 use crate::meta::Meta;
 use crate::refs::Refs;
 use std::mem::ManuallyDrop;
@@ -63,19 +69,26 @@ const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR_SIZE_BYTES);
 const _: () = assert!(std::mem::offset_of!(Descriptor, meta) == 32);
 const _: () = assert!(FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES == 32);
 const _: () = assert!(FRAME_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
+const _: () = assert!(BLOCK_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
+const _: () = assert!(BLOCK_ROOM_BYTES <= u16::MAX as usize);
+
+/// A frame's place in its chunk is its descriptor's, shifted by so many bits; and a block's.
+const FRAME_SHIFT: u32 = (FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES).trailing_zeros();
+const BLOCK_SHIFT: u32 = (BLOCK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES).trailing_zeros();
 
 /// Held memory is counted in descriptors' sizes.
 pub(crate) const FRAME_UNITS: u32 = (FRAME_HELD_BYTES / DESCRIPTOR_SIZE_BYTES) as u32;
+pub(crate) const BLOCK_UNITS: u32 = (BLOCK_HELD_BYTES / DESCRIPTOR_SIZE_BYTES) as u32;
 pub(crate) const VIEW_UNITS: u32 = 1;
 
 /// Marks the end of a packet in a queue; no packet holds so many units.
-const QUEUED: u32 = 1 << 31;
+pub(crate) const QUEUED: u32 = 1 << 31;
 
-/// What a descriptor stands for; the low bits of its tag, the pool's number being the rest.
+/// What a descriptor stands for; the low bits of its tag, with [`IN_BLOCK`], the pool's number being the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    /// A frame of its own.
+    /// A frame (or block) of its own.
     Frame = 0,
     /// A reference to bytes of a frame that another packet is charged for.
     View = 1,
@@ -83,7 +96,13 @@ pub(crate) enum Kind {
     Part = 2,
 }
 
-pub(crate) const KIND_MASK: u32 = 3;
+/// The bit of a tag that says that the bytes are in a block.
+pub(crate) const IN_BLOCK: u32 = 4;
+
+/// The bits of a tag that say whose the memory is: none of them with a frame or a block of its own.
+const VIEW_MASK: u32 = 3;
+
+pub(crate) const KIND_MASK: u32 = VIEW_MASK | IN_BLOCK;
 
 /// A descriptor in the hands of its owner (a packet, a queue, a magazine).
 ///
@@ -130,14 +149,26 @@ impl Entry {
     /// Makes a frame an empty packet of its own.
     #[inline]
     pub(crate) fn reset_frame(self, headroom: usize) {
+        self.reset(headroom.min(FRAME_SIZE_BYTES), FRAME_UNITS);
+    }
+
+    /// The same with a block.
+    #[inline]
+    pub(crate) fn reset_block(self, headroom: usize) {
+        self.reset(headroom.min(BLOCK_ROOM_BYTES), BLOCK_UNITS);
+    }
+
+    #[inline]
+    fn reset(self, headroom: usize, units: u32) {
+        debug_assert!(self.is_owner() && units == self.units());
         let at = self.as_ptr();
         // SAFETY: owned; field by field, since a reference to the whole would claim `refs` too.
         unsafe {
             (*at).next = at;
-            (*at).offset = headroom.min(FRAME_SIZE_BYTES) as u16;
+            (*at).offset = headroom as u16;
             (*at).len = 0;
             (*at).total_len = 0;
-            (*at).held_units = FRAME_UNITS;
+            (*at).held_units = units;
             (*at).meta = Meta::default();
         }
     }
@@ -145,15 +176,16 @@ impl Entry {
     /// Makes a view descriptor refer to `len` bytes from `offset` of `frame`, and counts it there.
     /// `of` is the entry that the bytes are taken from.
     pub(crate) fn reset_view(self, kind: Kind, of: Entry, offset: usize, len: usize) {
-        debug_assert!(kind != Kind::Frame && offset + len <= FRAME_SIZE_BYTES);
+        debug_assert!(kind != Kind::Frame && offset + len <= of.size());
         of.share(offset, len);
         let at = self.as_ptr();
         let owner = of.frame();
+        let kind = kind as u32 | of.tag() & IN_BLOCK;
         // SAFETY: owned; field by field as above.
         unsafe {
             (*at).next = at;
             (*at).link = Link { owner: owner.as_ptr() };
-            (*at).tag = ((*at).tag & !KIND_MASK) | kind as u32;
+            (*at).tag = ((*at).tag & !KIND_MASK) | kind;
             (*at).offset = offset as u16;
             (*at).len = len as u16;
         }
@@ -177,25 +209,46 @@ impl Entry {
         unsafe { (*self.as_ptr()).tag }
     }
 
+    /// A frame of its own: no view, and no block.
     #[inline]
     pub(crate) fn is_frame(self) -> bool {
         self.tag() & KIND_MASK == Kind::Frame as u32
     }
 
+    /// A frame or a block of its own: no view.
+    #[inline]
+    pub(crate) fn is_owner(self) -> bool {
+        self.tag() & VIEW_MASK == Kind::Frame as u32
+    }
+
+    /// Its bytes are in a block, its own or another's.
+    #[inline]
+    pub(crate) fn is_in_block(self) -> bool {
+        self.tag() & IN_BLOCK != 0
+    }
+
+    /// Bytes of the frame or block.
+    #[inline]
+    pub(crate) fn size(self) -> usize {
+        if self.is_in_block() { BLOCK_ROOM_BYTES } else { FRAME_SIZE_BYTES }
+    }
+
     /// What this entry counts in a packet's memory held.
     #[inline]
     pub(crate) fn units(self) -> u32 {
-        match self.tag() & KIND_MASK {
-            0 => FRAME_UNITS,
+        let tag = self.tag();
+        let whole = if tag & IN_BLOCK == 0 { FRAME_UNITS } else { BLOCK_UNITS };
+        match tag & VIEW_MASK {
+            0 => whole,
             1 => VIEW_UNITS,
-            _ => FRAME_UNITS + VIEW_UNITS,
+            _ => whole + VIEW_UNITS,
         }
     }
 
     /// The descriptor of the frame that the bytes are in: itself, or a view's owner.
     #[inline]
     pub(crate) fn frame(self) -> Entry {
-        if self.is_frame() {
+        if self.is_owner() {
             self
         } else {
             // SAFETY: owned, and a view: its owner is counted, so it is not free.
@@ -206,7 +259,7 @@ impl Entry {
     /// The count of references to a frame; `self` is a frame's descriptor.
     #[inline]
     pub(crate) fn refs<'a>(self) -> &'a Refs {
-        debug_assert!(self.is_frame());
+        debug_assert!(self.is_owner());
         // SAFETY: a frame's descriptor holds a count for as long as the pool exists, and nobody
         // reaches it but through this.
         unsafe { &*(&raw const (*self.as_ptr()).link.frame).cast::<Refs>() }
@@ -221,7 +274,7 @@ impl Entry {
     /// Counts one more reference to the frame, for bytes of this entry.
     fn share(self, offset: usize, len: usize) {
         let first = self.frame().refs().share();
-        if self.is_frame() {
+        if self.is_owner() {
             let (from, to) = (offset as u16, (offset + len) as u16);
             // SAFETY: the owner of the frame's descriptor is the only one to touch its range.
             unsafe {
@@ -246,7 +299,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn set_range(self, offset: usize, len: usize) {
-        debug_assert!(offset + len <= FRAME_SIZE_BYTES);
+        debug_assert!(offset + len <= self.size());
         // SAFETY: owned.
         unsafe {
             (*self.as_ptr()).offset = offset as u16;
@@ -257,10 +310,10 @@ impl Entry {
     /// The first byte of the frame.
     #[inline]
     fn base(self) -> *mut u8 {
-        let factor = FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES;
+        let shift = if self.is_in_block() { BLOCK_SHIFT } else { FRAME_SHIFT };
         self.frame().as_ptr().cast::<u8>().map_addr(|at| {
             let inside = at & (CHUNK_SIZE_BYTES - 1);
-            at - inside + inside * factor
+            at - inside + (inside << shift)
         })
     }
 
@@ -296,14 +349,14 @@ impl Entry {
     /// The caller may write them: the entry is unique, or they are its room. It bounds `'a`.
     #[inline]
     pub(crate) unsafe fn frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
-        debug_assert!(from + len <= FRAME_SIZE_BYTES);
+        debug_assert!(from + len <= self.size());
         // SAFETY: inside the frame; exclusive by the caller's promise.
         unsafe { slice::from_raw_parts_mut(self.base().add(from), len) }
     }
 
     /// Moves this entry's bytes within their frame. The entry must be unique.
     pub(crate) fn slide(self, to: usize) {
-        debug_assert!(self.is_unique() && to + self.len() <= FRAME_SIZE_BYTES);
+        debug_assert!(self.is_unique() && to + self.len() <= self.size());
         // SAFETY: unique, and both ranges are inside the frame.
         unsafe { ptr::copy(self.base().add(self.offset()), self.base().add(to), self.len()) };
         self.set_range(to, self.len());
@@ -313,15 +366,15 @@ impl Entry {
     #[inline]
     pub(crate) fn headroom(self) -> usize {
         let offset = self.offset();
-        if self.is_unique() || (self.is_frame() && offset <= self.shared().0) { offset } else { 0 }
+        if self.is_unique() || (self.is_owner() && offset <= self.shared().0) { offset } else { 0 }
     }
 
     /// Free bytes after the data that may be written.
     #[inline]
     pub(crate) fn tailroom(self) -> usize {
         let end = self.offset() + self.len();
-        if self.is_unique() || (self.is_frame() && end >= self.shared().1) {
-            FRAME_SIZE_BYTES - end
+        if self.is_unique() || (self.is_owner() && end >= self.shared().1) {
+            self.size() - end
         } else {
             0
         }

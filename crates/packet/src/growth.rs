@@ -9,9 +9,9 @@
 //! step takes a fraction of a millisecond. What is given back are whole chunks, descriptors and all, so that huge pages stay whole, and
 //! what is left takes no page faults later: a chunk comes back as growth does, before it is used.
 
-use crate::arena::{Arena, ChunkHeader, Control, ExtentBook, FRAMES_WANTED, Stock, VIEWS_WANTED};
+use crate::arena::{Arena, ChunkHeader, Control, ExtentBook, Stock, What};
 use crate::desc::{Descriptor, Entry};
-use crate::limits::{CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS};
+use crate::limits::{CHUNK_BLOCKS, CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS};
 use crate::mapping::Mapping;
 use crate::pool::PoolError;
 use std::ptr::NonNull;
@@ -22,9 +22,11 @@ impl Arena {
     /// What the pool starts with, all provided.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), PoolError> {
         let mut control = self.control();
-        for (stock, count) in
-            [(&self.frames, self.config.initial_frames), (&self.views, self.config.views)]
-        {
+        for (stock, count) in [
+            (&self.frames, self.config.initial_frames),
+            (&self.views, self.config.views),
+            (&self.blocks, self.config.initial_blocks),
+        ] {
             if count != 0 {
                 self.map(&mut control, stock, count, true)?;
                 self.carve_spare(&mut control, stock, count, false);
@@ -38,11 +40,14 @@ impl Arena {
         let mut control = self.control();
         let wanted = self.growth_wanted.swap(0, Ordering::Relaxed);
         let mut frames = 0;
-        if wanted & FRAMES_WANTED != 0 || wanted == 0 {
+        if wanted & What::Frame as u32 != 0 || wanted == 0 {
             frames = self.add(&mut control, &self.frames, self.config.extent_frames)?;
         }
-        if wanted & VIEWS_WANTED != 0 {
+        if wanted & What::View as u32 != 0 {
             self.add(&mut control, &self.views, self.config.views)?;
+        }
+        if wanted & What::Block as u32 != 0 {
+            self.add(&mut control, &self.blocks, CHUNK_BLOCKS)?;
         }
         control.growths += 1;
         Ok(frames)
@@ -82,9 +87,8 @@ impl Arena {
         let prefault = prefault && large && self.config.prefault;
         let mapping =
             Mapping::new(chunks * CHUNK_SIZE_BYTES, huge, prefault).map_err(PoolError::Map)?;
-        let are_frames = std::ptr::eq(stock, &self.frames);
         let spare = (0..chunks).rev().collect();
-        control.extents.push(ExtentBook { mapping, are_frames, carved: 0, spare });
+        control.extents.push(ExtentBook { mapping, what: stock.what, carved: 0, spare });
         Ok(())
     }
 
@@ -96,11 +100,11 @@ impl Arena {
         count: usize,
         provide: bool,
     ) -> usize {
-        let (each, are_frames) = (stock.slots.len(), std::ptr::eq(stock, &self.frames));
+        let each = stock.slots.len();
         let mut added = 0;
         for extent in &mut control.extents {
             while added < count
-                && let Some(chunk) = extent.take_spare(are_frames, provide)
+                && let Some(chunk) = extent.take_spare(stock.what, provide)
             {
                 let here = each.min(count - added);
                 self.carve(chunk, stock, here);
@@ -127,7 +131,7 @@ impl Arena {
                 let entry = unsafe {
                     Entry::from_raw(chunk.add(slot * DESCRIPTOR_SIZE_BYTES).cast::<Descriptor>())
                 };
-                entry.carve(self.tag);
+                entry.carve(self.tag_of(stock.what));
                 Some(entry)
             })
             .collect();
@@ -142,13 +146,14 @@ impl Arena {
             return 0;
         }
         let released = self.shrink(&mut control, &self.frames, self.config.initial_frames)
-            + self.shrink(&mut control, &self.views, self.config.views);
+            + self.shrink(&mut control, &self.views, self.config.views)
+            + self.shrink(&mut control, &self.blocks, self.config.initial_blocks);
         control.released_bytes += released as u64;
         released
     }
 
     fn shrink(&self, control: &mut Control, stock: &Stock, keep: usize) -> usize {
-        let (each, are_frames) = (stock.slots.len(), std::ptr::eq(stock, &self.frames));
+        let each = stock.slots.len();
         // What is in hand here is nobody else's, descriptors included.
         stock.shrinking.store(true, Ordering::Relaxed);
         let mut free = Vec::with_capacity(stock.depot.len());
@@ -167,7 +172,7 @@ impl Arena {
             let whole = chunk.len() == each && stock.total.load(Ordering::Acquire) >= keep + each;
             let start = chunk[0].chunk().addr();
             let extent = control.extents.iter_mut();
-            match extent.filter(|_| whole).find_map(|e| e.give_back(start, are_frames).then_some(e))
+            match extent.filter(|_| whole).find_map(|e| e.give_back(start, stock.what).then_some(e))
             {
                 Some(extent) => {
                     extent.carved -= each;
@@ -192,8 +197,8 @@ impl ExtentBook {
     }
 
     /// A chunk that was given back, to be used again; its memory provided if so wished.
-    fn take_spare(&mut self, are_frames: bool, provide: bool) -> Option<NonNull<u8>> {
-        let number = if self.are_frames == are_frames { self.spare.pop() } else { None }?;
+    fn take_spare(&mut self, what: What, provide: bool) -> Option<NonNull<u8>> {
+        let number = if self.what == what { self.spare.pop() } else { None }?;
         if provide {
             self.mapping.provide(number * CHUNK_SIZE_BYTES, CHUNK_SIZE_BYTES);
         }
@@ -201,9 +206,9 @@ impl ExtentBook {
     }
 
     /// Gives the memory of the chunk at `start` back, if it is one of these; true if it went.
-    fn give_back(&mut self, start: usize, are_frames: bool) -> bool {
+    fn give_back(&mut self, start: usize, what: What) -> bool {
         let inside = start.wrapping_sub(self.mapping.base().addr().get());
-        let mine = self.are_frames == are_frames && inside < self.mapping.len();
+        let mine = self.what == what && inside < self.mapping.len();
         let gone = mine && self.mapping.release(inside, CHUNK_SIZE_BYTES);
         if gone {
             self.spare.push(inside / CHUNK_SIZE_BYTES);

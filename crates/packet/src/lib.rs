@@ -1,7 +1,7 @@
 //! Frames, pools, packets and bounded queues: what every floor of the stack hands to the next.
 //!
-//! - [`Pool`]: frames of one size in mapped extents, with a stock in each thread. Exhaustion is an
-//!   ordinary result.
+//! - [`Pool`]: frames of 2 KiB in mapped extents, and blocks of 64 KiB for bulk, with a stock in each thread.
+//!   Exhaustion is an ordinary result.
 //! - [`Packet`]: an owned chain of frames, with headroom, and [`Meta`] beside the bytes.
 //! - [`ByteQueue`], [`PacketQueue`]: bounded in bytes of memory held; append, put back and
 //!   concatenate in constant time.
@@ -105,9 +105,10 @@ pub use byte_queue::{ByteQueue, Written};
 pub use chain::PullUp;
 pub use limit::{Appended, Full, QueueLimits, Room};
 pub use limits::{
-    BATCH_LIMIT, CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, COALESCE_LIMIT_BYTES,
-    DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES, MAGAZINE_LIMIT,
-    PACKET_LIMIT_BYTES, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, PULL_UP_LIMIT_BYTES,
+    BATCH_LIMIT, BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, CHUNK_BLOCKS, CHUNK_FRAMES,
+    CHUNK_SIZE_BYTES, CHUNK_VIEWS, COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES,
+    FRAME_SIZE_BYTES, FRAMED_COPY_BYTES, MAGAZINE_LIMIT, PACKET_LIMIT_BYTES, POOL_BLOCKS_LIMIT,
+    POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, PULL_UP_LIMIT_BYTES,
 };
 pub use meta::{Checksum, Meta, Segmentation, SegmentationKind};
 pub use packet::Packet;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Bytes of one frame. Every buffer has this size; what is larger is a chain.
+/// Bytes of one frame: the size of every buffer but [blocks](BLOCK_SIZE_BYTES); what is larger is a chain.
 pub const FRAME_SIZE_BYTES: usize = 2048;
 
 /// Bytes of one descriptor: one cache line per frame, and one per view.
@@ -10,6 +10,15 @@ pub const DESCRIPTOR_SIZE_BYTES: usize = 64;
 
 /// Bytes of memory that a packet of one frame holds: the frame and its descriptor.
 pub const FRAME_HELD_BYTES: usize = FRAME_SIZE_BYTES + DESCRIPTOR_SIZE_BYTES;
+
+/// Bytes of memory of one block, and its alignment: a large buffer for bulk, beside the frames.
+pub const BLOCK_SIZE_BYTES: usize = if cfg!(miri) { 1 << 13 } else { 1 << 16 };
+
+/// Bytes of a block that can be used: lengths are of 16 bits.
+pub const BLOCK_ROOM_BYTES: usize = BLOCK_SIZE_BYTES - 1;
+
+/// Bytes of memory that a packet of one block holds, however few are used: the block and its descriptor.
+pub const BLOCK_HELD_BYTES: usize = BLOCK_SIZE_BYTES + DESCRIPTOR_SIZE_BYTES;
 
 /// Packets in one [`PacketBatch`](crate::PacketBatch).
 pub const BATCH_LIMIT: usize = 64;
@@ -30,6 +39,9 @@ pub const FRAMED_COPY_BYTES: usize = 128;
 /// Most descriptors in one thread's magazine; half of them move at once.
 pub const MAGAZINE_LIMIT: usize = 512;
 
+/// Most blocks in half of one thread's magazine: what a thread may keep to itself is a megabyte or two.
+pub(crate) const BLOCK_HALF_LIMIT: usize = 16;
+
 /// Least share of the pool that one exchange may move: small pools have small magazines, so that
 /// idle threads cannot hold most of the frames.
 pub(crate) const MAGAZINE_SHARE: usize = 32;
@@ -44,6 +56,9 @@ pub(crate) const DRY_STEP_CHUNKS: usize = 4;
 pub const CHUNK_FRAMES: usize =
     CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES - CHUNK_SIZE_BYTES / FRAME_SIZE_BYTES / 32;
 
+/// Blocks in one chunk: header and descriptors take the place of the first.
+pub const CHUNK_BLOCKS: usize = CHUNK_SIZE_BYTES / BLOCK_SIZE_BYTES - 1;
+
 /// Views in one chunk that holds nothing else.
 pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
 
@@ -53,8 +68,14 @@ pub(crate) const INITIAL_FRAMES_DEFAULT: usize = 16 << 10;
 /// Frames that a pool may grow to when not told otherwise: by the machine's memory, within these.
 pub(crate) const LIMIT_FRAMES_DEFAULT: RangeInclusive<usize> = 64 << 10..=1 << 20;
 
+/// Blocks that a pool may grow to when not told otherwise: by the machine's memory, within these.
+pub(crate) const LIMIT_BLOCKS_DEFAULT: RangeInclusive<usize> = 512..=8 << 10;
+
 /// Most frames that one pool may be configured to hold: 32 GiB.
 pub const POOL_FRAMES_LIMIT: usize = 1 << 24;
+
+/// Most blocks that one pool may be configured to hold: 32 GiB.
+pub const POOL_BLOCKS_LIMIT: usize = 1 << 19;
 
 /// Most views that one pool may be configured to hold.
 pub const POOL_VIEWS_LIMIT: usize = 1 << 24;

@@ -15,7 +15,7 @@
 //! no destructor, so that looking in it is a plain load. A thread's end empties the magazines into
 //! their depots.
 
-use crate::arena::{Arena, Stock};
+use crate::arena::{Arena, Stock, What};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -125,6 +125,7 @@ impl Magazine {
 pub(crate) struct Cache {
     pub(crate) frames: Magazine,
     pub(crate) views: Magazine,
+    pub(crate) blocks: Magazine,
     arena: Arc<Arena>,
 }
 
@@ -132,6 +133,7 @@ impl Cache {
     fn give_all(&self) {
         self.frames.give_all(&self.arena.frames);
         self.views.give_all(&self.arena.views);
+        self.blocks.give_all(&self.arena.blocks);
     }
 }
 
@@ -240,6 +242,7 @@ fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
     let cache = Box::into_raw(Box::new(Cache {
         frames: Magazine::new(arena.frames.depot.half()),
         views: Magazine::new(arena.views.depot.half()),
+        blocks: Magazine::new(arena.blocks.depot.half()),
         arena: Arc::clone(arena),
     }));
     if !arena.cache_joined(cache) {
@@ -264,19 +267,13 @@ pub(crate) fn leave(arena: &Arena) {
     }
 }
 
-/// The two kinds of descriptors, as they are taken.
-#[derive(Clone, Copy)]
-enum What {
-    Frame,
-    View,
-}
-
 impl What {
     #[inline]
     fn of(self, cache: &Cache) -> &Magazine {
         match self {
             What::Frame => &cache.frames,
             What::View => &cache.views,
+            What::Block => &cache.blocks,
         }
     }
 
@@ -284,6 +281,7 @@ impl What {
         match self {
             What::Frame => &arena.frames,
             What::View => &arena.views,
+            What::Block => &arena.blocks,
         }
     }
 }
@@ -326,13 +324,20 @@ pub(crate) fn take_view(arena: &Arc<Arena>) -> Option<Entry> {
     take(arena, What::View)
 }
 
+/// A free block of the pool, as `take_frame`.
+#[inline]
+pub(crate) fn take_block(arena: &Arc<Arena>) -> Option<Entry> {
+    // Without any, asking is no exhaustion.
+    if arena.blocks.limit == 0 { None } else { take(arena, What::Block) }
+}
+
 /// Gives up an owned descriptor: the frame goes home when nobody else refers to it.
 #[inline]
 pub(crate) fn release(entry: Entry) {
     if entry.is_frame() {
         release_frame(entry);
     } else {
-        release_view(entry);
+        release_other(entry);
     }
 }
 
@@ -340,7 +345,7 @@ pub(crate) fn release(entry: Entry) {
 /// otherwise false, and nothing is done.
 #[inline]
 pub(crate) fn release_sole_frame(entry: Entry) -> bool {
-    // The table has no tag of a view, so this tells frames too.
+    // The table has no tag of a view or block, so this tells frames too.
     let Some(cache) = cached(entry.tag()) else { return false };
     // With one owner there is nobody to race with: no atomic exchange.
     entry.refs().is_sole() && cache.frames.push(entry)
@@ -356,14 +361,17 @@ fn release_frame(frame: Entry) {
     }
 }
 
+/// Gives up a view or a block.
 #[inline(never)]
-fn release_view(view: Entry) {
-    let tag = view.tag() & !KIND_MASK;
-    let frame = view.frame();
-    if frame.refs().release() {
-        give(frame, frame.tag(), What::Frame);
+fn release_other(entry: Entry) {
+    let owner = entry.frame();
+    if owner.refs().release() {
+        let what = if owner.is_in_block() { What::Block } else { What::Frame };
+        give(owner, owner.tag() & !KIND_MASK, what);
     }
-    give(view, tag, What::View);
+    if owner != entry {
+        give(entry, entry.tag() & !KIND_MASK, What::View);
+    }
 }
 
 #[inline]

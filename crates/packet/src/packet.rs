@@ -1,14 +1,16 @@
 //! A packet: an owned chain of frames.
 
 use crate::desc::{Entry, FRAME_UNITS};
-use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES};
+use crate::limits::{
+    DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES,
+};
 use crate::magazine;
 use crate::meta::Meta;
 use crate::pool::{Exhausted, Pool};
 use crate::slices::Slices;
 use std::fmt;
 
-/// An owned chain of at least one frame (or view of a frame), with its bytes and its [`Meta`].
+/// An owned chain of at least one frame, block, or view of one, with its bytes and its [`Meta`].
 ///
 /// Eight bytes large. Dropping it gives the frames to the running thread's magazine, whichever
 /// thread allocated them. Payload is never linearised: readers get slices.
@@ -97,10 +99,10 @@ impl Packet {
 
     /// Bytes of memory that this packet is charged for.
     ///
-    /// A frame of its own counts 2,048 + 64. A [`view`](Self::view) counts 64: the packet that it
+    /// A frame of its own counts 2,048 + 64, a block 65,536 + 64. A [`view`](Self::view) counts 64: the packet that it
     /// was taken from is charged for the frame. A part that [`split_off`](Self::split_off) cuts
     /// out of the middle of a frame may outlive the rest, so it counts as if it held the frame
-    /// alone: 2,048 + 2 × 64 at most for each cut.
+    /// alone: 2,048 (65,536) + 2 × 64 at most for each cut.
     #[inline]
     pub fn held_bytes(&self) -> usize {
         self.0.held_units() as usize * DESCRIPTOR_SIZE_BYTES
@@ -136,7 +138,8 @@ impl Packet {
         first.is_unique().then(|| unsafe { first.frame_mut(first.offset(), first.len()) })
     }
 
-    /// The bytes in the first frame, to be written; copies just that frame if others refer to it.
+    /// The bytes in the first frame, to be written; copies just that frame if others refer to it. Of more than a
+    /// frame's bytes, in a block, it copies as many as a frame has room for, which are the first frame then.
     ///
     /// # Errors
     /// When the copy finds no free frame.
@@ -146,18 +149,23 @@ impl Packet {
         Ok(unsafe { first.frame_mut(first.offset(), first.len()) })
     }
 
-    /// Makes the entry after `before` (or the first) unique, copying its bytes if it is shared.
+    /// Makes the entry after `before` (or the first) unique, copying its bytes if it is shared: the first of them
+    /// alone where they do not fit a frame.
     fn own(&mut self, pool: &Pool, before: Option<Entry>) -> Result<Entry, Exhausted> {
         let before = before.unwrap_or(self.0);
         let shared = before.next();
         if shared.is_unique() {
             return Ok(shared);
         }
+        if shared.len() > FRAME_SIZE_BYTES {
+            return self.own_front(pool, before);
+        }
         let copy = pool.take_frame().ok_or(Exhausted)?;
-        copy.reset_frame(shared.offset());
-        copy.set_range(shared.offset(), shared.len());
+        let offset = shared.offset().min(FRAME_SIZE_BYTES - shared.len());
+        copy.reset_frame(offset);
+        copy.set_range(offset, shared.len());
         // SAFETY: the copy is fresh; the shared bytes are held by this packet until released.
-        unsafe { copy.frame_mut(shared.offset(), shared.len()).copy_from_slice(shared.bytes()) };
+        unsafe { copy.frame_mut(offset, shared.len()).copy_from_slice(shared.bytes()) };
         let units = self.0.held_units() - shared.units() + FRAME_UNITS;
         let total = self.len();
         if shared == self.0 {
@@ -170,6 +178,22 @@ impl Packet {
             self.0.set_totals(total, units);
         }
         magazine::release(shared);
+        Ok(copy)
+    }
+
+    /// Copies the front of the entry after `before`, which has more than a frame's bytes, into a frame before it.
+    fn own_front(&mut self, pool: &Pool, before: Entry) -> Result<Entry, Exhausted> {
+        let (copy, shared) = (pool.take_frame().ok_or(Exhausted)?, before.next());
+        let offset = shared.offset().min(PULL_UP_HEADROOM_BYTES);
+        let len = FRAME_SIZE_BYTES - offset;
+        copy.reset_frame(offset);
+        copy.set_range(offset, len);
+        // SAFETY: the copy is fresh; the shared bytes are held by this packet.
+        unsafe { copy.frame_mut(offset, len).copy_from_slice(&shared.bytes()[..len]) };
+        shared.set_range(shared.offset() + len, shared.len() - len);
+        copy.set_next(shared);
+        before.set_next(copy);
+        self.0.set_totals(self.len(), self.0.held_units() + FRAME_UNITS);
         Ok(copy)
     }
 
@@ -196,7 +220,12 @@ impl Packet {
                 continue;
             }
             let entry = self.own(pool, Some(before))?;
-            let n = bytes.len().min(len - skip);
+            // Of a block there may be less than was asked for.
+            let n = bytes.len().min(entry.len().saturating_sub(skip));
+            if n == 0 {
+                (before, skip) = (entry, skip - entry.len());
+                continue;
+            }
             // SAFETY: unique; inside its data.
             let to = unsafe { entry.frame_mut(entry.offset() + skip, n) };
             to.copy_from_slice(&bytes[..n]);
@@ -335,7 +364,7 @@ impl Packet {
         let first = self.first();
         for entry in self.entries() {
             let start = match entry.is_unique() {
-                true if entry == first => headroom.min(FRAME_SIZE_BYTES),
+                true if entry == first => headroom.min(first.size()),
                 true => 0,
                 false => entry.offset(),
             };

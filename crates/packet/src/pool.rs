@@ -3,16 +3,17 @@
 use crate::arena::Arena;
 use crate::batch::PacketBatch;
 use crate::chain::RingBuilder;
-use crate::desc::{Entry, FRAME_UNITS};
+use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, QUEUED, VIEW_UNITS};
 use crate::limits::{
-    CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
-    INITIAL_FRAMES_DEFAULT, LIMIT_FRAMES_DEFAULT, PACKET_LIMIT_BYTES, POOL_FRAMES_LIMIT,
-    POOL_VIEWS_LIMIT,
+    BLOCK_HELD_BYTES, CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_HELD_BYTES,
+    FRAME_SIZE_BYTES, INITIAL_FRAMES_DEFAULT, LIMIT_BLOCKS_DEFAULT, LIMIT_FRAMES_DEFAULT,
+    PACKET_LIMIT_BYTES, POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT,
 };
 use crate::magazine;
 use crate::mapping;
 use crate::packet::Packet;
 use crate::stats::{Holder, PoolStats};
+use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,11 @@ pub struct PoolConfig {
     pub views: usize,
     /// Views that it may grow to; at least `views`.
     pub limit_views: usize,
+    /// Blocks of 64 KiB mapped and ready at the start, and the least that stay when idle.
+    pub initial_blocks: usize,
+    /// Blocks that it may grow to, by 31 at a time, beside the frames; 0 for none. Nobody depends on them: who finds
+    /// none takes frames.
+    pub limit_blocks: usize,
     /// Which pages carry the frames. Small pools, of under half a huge page, take ordinary ones.
     pub huge_pages: HugePages,
     /// Have the system provide the memory at once, so that the data path takes no page faults.
@@ -51,17 +57,23 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// 16 Ki frames (33 MiB) that may become, in steps of 16 Ki, what an eighth of the machine's
-    /// memory carries: at least 64 Ki (132 MiB), at most 1 Mi (2.1 GiB). As many views at most.
+    /// 16 Ki frames (33 MiB) that may become, in steps of 16 Ki, what three quarters of an eighth of the machine's
+    /// memory carry: at least 64 Ki (132 MiB), at most 1 Mi (2.1 GiB). As many views at most. No blocks, which may
+    /// become what the last quarter carries: at least 512 (32 MiB), at most 8 Ki (512 MiB).
     fn default() -> Self {
-        let (least, most) = (*LIMIT_FRAMES_DEFAULT.start(), *LIMIT_FRAMES_DEFAULT.end());
-        let limit_frames = (mapping::machine_bytes() / 8 / FRAME_HELD_BYTES).clamp(least, most);
+        let within =
+            |n: usize, limits: RangeInclusive<usize>| n.clamp(*limits.start(), *limits.end());
+        let share = mapping::machine_bytes() / 8;
+        let limit_frames = within(share / 4 * 3 / FRAME_HELD_BYTES, LIMIT_FRAMES_DEFAULT);
+        let limit_blocks = within(share / 4 / BLOCK_HELD_BYTES, LIMIT_BLOCKS_DEFAULT);
         Self {
             initial_frames: INITIAL_FRAMES_DEFAULT,
             limit_frames,
             extent_frames: INITIAL_FRAMES_DEFAULT,
             views: CHUNK_VIEWS,
             limit_views: limit_frames,
+            initial_blocks: 0,
+            limit_blocks,
             huge_pages: HugePages::Transparent,
             prefault: true,
         }
@@ -69,7 +81,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// A pool of exactly `frames` frames and as many views, that does not grow.
+    /// A pool of exactly `frames` frames and as many views, without blocks, that does not grow.
     pub fn fixed(frames: usize) -> Self {
         Self {
             initial_frames: frames,
@@ -77,6 +89,7 @@ impl PoolConfig {
             extent_frames: frames,
             views: frames,
             limit_views: frames,
+            limit_blocks: 0,
             ..Self::default()
         }
     }
@@ -95,7 +108,21 @@ impl PoolConfig {
         if self.limit_views > POOL_VIEWS_LIMIT {
             return refuse("limit_views");
         }
+        if self.limit_blocks > POOL_BLOCKS_LIMIT {
+            return refuse("limit_blocks");
+        }
+        if self.initial_blocks > self.limit_blocks {
+            return refuse("initial_blocks");
+        }
         self.limit_views = self.limit_views.max(self.views);
+        // A packet counts in 31 bits what it holds, though all there is were in it.
+        let part = if self.limit_blocks == 0 { FRAME_UNITS } else { BLOCK_UNITS } + VIEW_UNITS;
+        let units = self.limit_frames * FRAME_UNITS as usize
+            + self.limit_blocks * BLOCK_UNITS as usize
+            + self.limit_views * part as usize;
+        if units >= QUEUED as usize {
+            return refuse("limit_views");
+        }
         self.extent_frames = self.extent_frames.clamp(1, POOL_FRAMES_LIMIT);
         Ok(self)
     }
@@ -189,6 +216,16 @@ impl Pool {
         Some(Packet::from_ring(entry))
     }
 
+    /// One empty block of [`BLOCK_ROOM_BYTES`](crate::BLOCK_ROOM_BYTES), its data starting after `headroom` of them:
+    /// for bulk, since it is charged for whole ([`BLOCK_HELD_BYTES`]) however little it holds. `None` is ordinary: the
+    /// pool has no blocks, or has to grow first. The caller takes frames then.
+    #[inline]
+    pub fn alloc_block(&self, headroom: usize) -> Option<Packet> {
+        let entry = magazine::take_block(&self.arena)?;
+        entry.reset_block(headroom);
+        Some(Packet::from_ring(entry))
+    }
+
     /// An empty packet with spare room for at least `capacity` bytes, over as many frames as that
     /// takes, `headroom` bytes free before the first. All or nothing.
     pub fn alloc_chain(&self, headroom: usize, capacity: usize) -> Option<Packet> {
@@ -232,7 +269,7 @@ impl Pool {
         magazine::take_view(&self.arena)
     }
 
-    /// True once the pool has run low of frames or views and could grow. One relaxed load.
+    /// True once the pool has run low of frames, views or blocks and could grow. One relaxed load.
     #[inline]
     pub fn growth_wanted(&self) -> bool {
         self.arena.growth_wanted.load(Ordering::Relaxed) != 0

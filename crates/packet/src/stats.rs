@@ -1,6 +1,7 @@
 //! What pools and queues tell about themselves, and who holds a pool's frames.
 
 use crate::limit::{Gauge, QueueLimits};
+use crate::limits::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES};
 use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -31,6 +32,18 @@ pub struct PoolStats {
     pub limit_views: usize,
     /// Views that are free, in the depot or in magazines.
     pub free_views: usize,
+    /// Blocks that exist.
+    pub blocks: usize,
+    /// Blocks that may come to exist.
+    pub limit_blocks: usize,
+    /// Blocks that are free, in the depot or in magazines.
+    pub free_blocks: usize,
+    /// Blocks in packets, or kept by views.
+    pub used_blocks: usize,
+    /// Most blocks that were out of the depot at once, as `used_frames_high`.
+    pub used_blocks_high: usize,
+    /// Times that a thread found no block, and took frames.
+    pub blocks_exhausted: u64,
     /// Times that a thread found no frame.
     pub frames_exhausted: u64,
     /// Times that a thread found no view.
@@ -56,7 +69,8 @@ impl PoolStats {
     /// twice.
     pub fn unclaimed_bytes(&self) -> usize {
         let claimed: usize = self.holders.iter().map(|holder| holder.queues.held_bytes).sum();
-        (self.used_frames * crate::FRAME_HELD_BYTES).saturating_sub(claimed)
+        let out = self.used_frames * FRAME_HELD_BYTES + self.used_blocks * BLOCK_HELD_BYTES;
+        out.saturating_sub(claimed)
     }
 }
 
@@ -86,13 +100,26 @@ impl fmt::Display for PoolStats {
         )?;
         writeln!(
             f,
+            "blocks  {} of at most {}: {} used (at most {}), {} free; found none: {}",
+            self.blocks,
+            self.limit_blocks,
+            self.used_blocks,
+            self.used_blocks_high,
+            self.free_blocks,
+            self.blocks_exhausted,
+        )?;
+        writeln!(
+            f,
             "memory  {} KiB mapped, {} times grown, {} KiB given back",
             kib(self.mapped_bytes),
             self.growths,
             self.released_bytes / 1024,
         )?;
-        for CacheStats { thread, frames, views, exchanges } in &self.caches {
-            writeln!(f, "cached  {thread}: {frames} frames, {views} views, {exchanges} exchanges")?;
+        for CacheStats { thread, frames, views, blocks, exchanges } in &self.caches {
+            writeln!(
+                f,
+                "cached  {thread}: {frames} frames, {views} views, {blocks} blocks, {exchanges} exchanges"
+            )?;
         }
         for HolderStats { name, busy, queues, high_water_bytes } in &self.holders {
             let QueueStats {
@@ -134,6 +161,8 @@ pub struct CacheStats {
     pub frames: usize,
     /// Free views in its magazine.
     pub views: usize,
+    /// Free blocks in its magazine.
+    pub blocks: usize,
     /// Times that its magazines went to the depot.
     pub exchanges: u64,
 }

@@ -136,7 +136,7 @@ impl ByteQueue {
                 let start = offset + len - (skip + here);
                 return Ok(Some(Walked { used, entry, at: self.front.wrapping_add(start as u64) }));
             }
-            if left == len && skip > NEAR_BYTES {
+            if left == len && skip > entry.len() + NEAR_BYTES {
                 // Far from where it started: another reader's place, which it shall keep.
                 used = None;
             }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Op {
     New { headroom: usize, len: usize },
+    Block { headroom: usize, len: usize },
     Concat { a: usize, b: usize },
     Split { a: usize, at: usize },
     Trim { a: usize, n: usize },
@@ -23,15 +24,20 @@ enum Op {
     Drop { a: usize },
 }
 
-/// Lengths around the edges of frames, and small ones.
+/// Lengths around the edges of frames and blocks, and small ones.
 fn len() -> impl Strategy<Value = usize> {
-    prop_oneof![0..80usize, 2030..2070usize, 0..7000usize]
+    let block = BLOCK_ROOM_BYTES - 30..BLOCK_ROOM_BYTES + 30;
+    prop_oneof![4 => 0..80usize, 4 => 2030..2070usize, 4 => 0..7000usize, 1 => block]
 }
+
+/// Bytes at hand for each step.
+const FRESH: usize = 7000;
 
 fn op() -> impl Strategy<Value = Op> {
     let a = || any::<usize>();
     prop_oneof![
         4 => (0..=FRAME_SIZE_BYTES, len()).prop_map(|(headroom, len)| Op::New { headroom, len }),
+        2 => (0..200usize, len()).prop_map(|(headroom, len)| Op::Block { headroom, len }),
         2 => (a(), a()).prop_map(|(a, b)| Op::Concat { a, b }),
         2 => (a(), len()).prop_map(|(a, at)| Op::Split { a, at }),
         1 => (a(), len()).prop_map(|(a, n)| Op::Trim { a, n }),
@@ -77,19 +83,31 @@ impl World {
         }
     }
 
+    fn add_block(&mut self, headroom: usize, len: usize) {
+        let Some(mut packet) = self.pool.alloc_block(headroom) else { return };
+        assert_eq!(packet.headroom(), headroom);
+        let bytes = self.stamps(len.min(packet.tailroom()));
+        packet.append(bytes.len()).expect("room").copy_from_slice(&bytes);
+        self.add(Some(packet), bytes);
+    }
+
     fn apply(&mut self, op: Op) {
         let Some(index) = self.pick(&op) else {
-            if let Op::New { headroom, len } = op {
-                let bytes = self.stamps(len);
-                self.add(Packet::from_slice(&self.pool, headroom, &bytes).ok(), bytes);
+            match op {
+                Op::New { headroom, len } => {
+                    let bytes = self.stamps(len);
+                    self.add(Packet::from_slice(&self.pool, headroom, &bytes).ok(), bytes);
+                }
+                Op::Block { headroom, len } => self.add_block(headroom, len),
+                _ => {}
             }
             return;
         };
-        let fresh = self.stamps(7000);
+        let fresh = self.stamps(FRESH);
         let (mut packet, mut bytes) = self.packets.swap_remove(index);
         let pool = self.pool.clone();
         match op {
-            Op::New { .. } => unreachable!("handled above"),
+            Op::New { .. } | Op::Block { .. } => unreachable!("handled above"),
             Op::Drop { .. } => return,
             Op::Concat { b, .. } => {
                 if !self.packets.is_empty() {
@@ -119,7 +137,7 @@ impl World {
             }
             Op::Prepend { n, .. } => {
                 let room = packet.headroom();
-                let n = n.min(room + 1);
+                let n = n.min(room + 1).min(FRESH);
                 match packet.prepend(n) {
                     None => assert!(n > room),
                     Some(to) => {
@@ -130,7 +148,7 @@ impl World {
             }
             Op::Append { n, .. } => {
                 let room = packet.tailroom();
-                let n = n.min(room + 1);
+                let n = n.min(room + 1).min(FRESH);
                 match packet.append(n) {
                     None => assert!(n > room),
                     Some(to) => {
@@ -140,13 +158,14 @@ impl World {
                 }
             }
             Op::Extend { n, .. } => {
+                let n = n.min(FRESH);
                 if packet.extend_from_slice(&pool, &fresh[..n]).is_ok() {
                     bytes.extend_from_slice(&fresh[..n]);
                 }
             }
             Op::Write { offset, n, .. } => {
                 let from = offset.min(bytes.len());
-                let to = (offset + n).min(bytes.len());
+                let to = (offset + n.min(FRESH)).min(bytes.len());
                 if packet.write_at(&pool, from, &fresh[..to - from]).is_ok() {
                     bytes[from..to].copy_from_slice(&fresh[..to - from]);
                 } else {
@@ -156,8 +175,8 @@ impl World {
             }
             Op::Head { .. } => {
                 if let Ok(head) = packet.make_head_mut(&pool) {
-                    let n = head.len();
-                    head.copy_from_slice(&fresh[..n]);
+                    let n = head.len().min(FRESH);
+                    head[..n].copy_from_slice(&fresh[..n]);
                     bytes[..n].copy_from_slice(&fresh[..n]);
                 }
             }
@@ -169,7 +188,7 @@ impl World {
             },
             Op::Commit { n, .. } => {
                 let room: usize = packet.spare_slices().map(|room| room.len()).sum();
-                let n = n.min(room);
+                let n = n.min(room).min(FRESH);
                 let mut rest = &fresh[..n];
                 for room in packet.spare_slices() {
                     let step = room.len().min(rest.len());
@@ -197,7 +216,7 @@ impl World {
 
     fn pick(&self, op: &Op) -> Option<usize> {
         let a = match *op {
-            Op::New { .. } => return None,
+            Op::New { .. } | Op::Block { .. } => return None,
             Op::Concat { a, .. } | Op::Split { a, .. } | Op::Trim { a, .. } => a,
             Op::Truncate { a, .. } | Op::View { a, .. } | Op::Prepend { a, .. } => a,
             Op::Append { a, .. } | Op::Extend { a, .. } | Op::Write { a, .. } => a,
@@ -231,9 +250,12 @@ proptest! {
     #[test]
     fn chains_behave_like_vectors(
         frames in prop_oneof![Just(8usize), Just(200)],
+        blocks in 0..5usize,
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 15 } else { 60 }),
     ) {
-        let pool = Pool::new(PoolConfig { views: 50, ..PoolConfig::fixed(frames) }).unwrap();
+        let config = PoolConfig { views: 50, ..PoolConfig::fixed(frames) };
+        let config = PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..config };
+        let pool = Pool::new(config).unwrap();
         let mut world = World { pool, packets: Vec::new(), stamp: 0 };
         for op in ops {
             world.apply(op);
@@ -241,6 +263,7 @@ proptest! {
         }
         world.packets.clear();
         let stats = world.pool.stats();
-        prop_assert_eq!((stats.used_frames, stats.free_views), (0, stats.views));
+        let used = (stats.used_frames, stats.used_blocks, stats.free_views);
+        prop_assert_eq!(used, (0, 0, stats.views));
     }
 }

@@ -1,6 +1,8 @@
 //! Packets and pools as their users see them.
 
+mod blocks;
 mod chains;
+mod packet_queues;
 mod places;
 mod queues;
 mod statistics;

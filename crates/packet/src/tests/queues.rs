@@ -11,6 +11,10 @@ enum Op {
         headroom: usize,
         len: usize,
     },
+    AppendBlock {
+        headroom: usize,
+        len: usize,
+    },
     AppendWith {
         len: usize,
     },
@@ -93,29 +97,41 @@ impl ByteQueue {
 }
 
 fn len() -> impl Strategy<Value = usize> {
-    prop_oneof![2 => 0..4usize, 1 => 500..530usize, 1 => 2040..2056usize, 2 => 0..6000usize]
+    let edges = prop_oneof![2 => 0..4usize, 1 => 500..530usize, 1 => 2040..2056usize];
+    prop_oneof![4 => edges, 2 => 0..6000usize]
+}
+
+/// Also as much as blocks hold.
+fn long() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => len(), 1 => 0..2 * BLOCK_ROOM_BYTES]
 }
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => (0..200usize, len()).prop_map(|(headroom, len)| Op::Append { headroom, len }),
+        1 => (0..200usize, 0..BLOCK_ROOM_BYTES)
+            .prop_map(|(headroom, len)| Op::AppendBlock { headroom, len }),
         1 => len().prop_map(|len| Op::AppendWith { len }),
-        3 => len().prop_map(|len| Op::Write { len }),
-        2 => (len(), any::<bool>()).prop_map(|(n, put_back)| Op::Take { n, put_back }),
-        1 => len().prop_map(|n| Op::Keep { n }),
+        3 => long().prop_map(|len| Op::Write { len }),
+        2 => (long(), any::<bool>()).prop_map(|(n, put_back)| Op::Take { n, put_back }),
+        1 => long().prop_map(|n| Op::Keep { n }),
         1 => len().prop_map(|len| Op::PutFront { len }),
-        2 => len().prop_map(|n| Op::Discard { n }),
-        2 => len().prop_map(|n| Op::Read { n }),
-        1 => (len(), len()).prop_map(|(offset, n)| Op::Peek { offset, n }),
-        4 => (0..20_000usize, len(), any::<bool>())
+        2 => long().prop_map(|n| Op::Discard { n }),
+        2 => long().prop_map(|n| Op::Read { n }),
+        1 => (long(), long()).prop_map(|(offset, n)| Op::Peek { offset, n }),
+        4 => (place(), long(), any::<bool>())
             .prop_map(|(offset, len, keep)| Op::View { offset, len, keep }),
-        2 => (0..20_000usize, len()).prop_map(|(offset, len)| Op::Copy { offset, len }),
+        2 => (place(), long()).prop_map(|(offset, len)| Op::Copy { offset, len }),
         4 => (size(), len()).prop_map(|(size, len)| Op::WriteFramed { headroom: 40, size, len }),
         5 => (prop::option::weighted(0.2, 0..4000usize), size(), 1..5usize, any::<bool>())
             .prop_map(|(from, size, count, keep)| Op::HandOut { from, size, count, keep }),
         1 => Just(Op::Concat),
-        1 => (0..60_000usize).prop_map(|high| Op::Limits { high }),
+        1 => prop_oneof![0..60_000usize, 0..10 * BLOCK_HELD_BYTES].prop_map(|high| Op::Limits { high }),
     ]
+}
+
+fn place() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => 0..20_000usize, 1 => 0..4 * BLOCK_ROOM_BYTES]
 }
 
 fn size() -> impl Strategy<Value = usize> {
@@ -189,6 +205,13 @@ impl World {
                     {
                         packet.concat(spare);
                     }
+                    self.append(None, packet, bytes);
+                }
+            }
+            Op::AppendBlock { headroom, len } => {
+                let bytes = self.stamps(len.min(BLOCK_ROOM_BYTES - headroom));
+                if let Some(mut packet) = pool.alloc_block(headroom) {
+                    packet.append(bytes.len()).expect("room").copy_from_slice(&bytes);
                     self.append(None, packet, bytes);
                 }
             }
@@ -333,8 +356,8 @@ impl World {
         assert_eq!(queue.held_bytes() == 0, queue.is_empty());
         assert_eq!(queue.held_bytes(), queue.held_by_walking());
         let high = queue.limits().high_bytes;
-        // An empty queue takes one packet of any size: 6,000 bytes here, in up to 4 frames.
-        let bound = self.bound.max(high).max(4 * FRAME_HELD_BYTES);
+        // An empty queue takes one packet of any size: a block, or 6,000 bytes here in up to 4 frames.
+        let bound = self.bound.max(high).max(4 * FRAME_HELD_BYTES).max(BLOCK_HELD_BYTES);
         assert!(queue.held_bytes() <= bound, "over the limit");
         if queue.held_bytes() <= high {
             self.bound = high;
@@ -345,7 +368,7 @@ impl World {
     }
 }
 
-fn config(cases: u32) -> ProptestConfig {
+pub(super) fn config(cases: u32) -> ProptestConfig {
     let cases = if cfg!(miri) { 6 } else { cases };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -356,12 +379,16 @@ proptest! {
     fn byte_queues_behave_like_deques(
         frames in prop_oneof![Just(10usize), Just(300)],
         views in prop_oneof![Just(4usize), Just(300)],
+        blocks in prop_oneof![Just(0usize), Just(1), Just(20)],
+        high in prop_oneof![Just(40_000usize), Just(8 * BLOCK_HELD_BYTES)],
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 20 } else { 100 }),
     ) {
-        let pool = Pool::new(PoolConfig { views, ..PoolConfig::fixed(frames) }).unwrap();
-        let queue = ByteQueue::new(QueueLimits::new(40_000));
+        let config = PoolConfig { views, ..PoolConfig::fixed(frames) };
+        let config = PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..config };
+        let pool = Pool::new(config).unwrap();
+        let queue = ByteQueue::new(QueueLimits::new(high));
         let mut world = World {
-            pool, queue, model: VecDeque::new(), kept: Vec::new(), stamp: 1, bound: 40_000,
+            pool, queue, model: VecDeque::new(), kept: Vec::new(), stamp: 1, bound: high,
             handed: 0, left: 0,
         };
         for op in ops {
@@ -373,7 +400,8 @@ proptest! {
         world.queue.discard(usize::MAX);
         prop_assert_eq!(world.queue.held_bytes(), 0);
         let stats = world.pool.stats();
-        prop_assert_eq!((stats.used_frames, stats.free_views), (0, stats.views));
+        let used = (stats.used_frames, stats.used_blocks, stats.free_views);
+        prop_assert_eq!(used, (0, 0, stats.views));
     }
 }
 
@@ -413,62 +441,5 @@ proptest! {
         if sizes.iter().all(|size| *size <= COALESCE_LIMIT_BYTES) && refused != 0 {
             prop_assert!(queue.len() + 4096 >= queue.held_bytes() / 2);
         }
-    }
-}
-
-proptest! {
-    #![proptest_config(config(100))]
-    #[test]
-    fn packet_queues_keep_boundaries(
-        ops in prop::collection::vec((0..4u8, prop_oneof![0..3usize, 0..5000usize]), 1..if cfg!(miri) { 20 } else { 80 }),
-        high in 0..30_000usize,
-    ) {
-        let pool = Pool::new(PoolConfig::fixed(300)).unwrap();
-        let mut queue = PacketQueue::new(QueueLimits::new(high));
-        let mut model = VecDeque::<(Vec<u8>, usize)>::new();
-        for (i, (op, len)) in ops.into_iter().enumerate() {
-            let bytes = vec![i as u8; len];
-            let held: usize = model.iter().map(|(_, held)| held).sum();
-            match op {
-                0 | 1 => {
-                    let mut packet = Packet::from_slice(&pool, 0, &bytes).unwrap();
-                    packet.meta_mut().flow_hash = i as u32;
-                    let cost = packet.held_bytes();
-                    match queue.push_back(packet) {
-                        Ok(done) => {
-                            prop_assert!(held == 0 || held + cost <= high);
-                            prop_assert_eq!(done.was_empty, model.is_empty());
-                            model.push_back((bytes, cost));
-                        }
-                        Err(Full(back)) => {
-                            prop_assert!(held + cost > high);
-                            prop_assert_eq!(back.len(), len);
-                        }
-                    }
-                }
-                2 => {
-                    if let Some(packet) = queue.pop() {
-                        let (front, cost) = model.pop_front().unwrap();
-                        prop_assert!(same(packet.slices(), &front));
-                        prop_assert_eq!(packet.held_bytes(), cost);
-                        if len % 2 == 0 {
-                            queue.push_front(packet);
-                            model.push_front((front, cost));
-                        }
-                    } else {
-                        prop_assert!(model.is_empty());
-                    }
-                }
-                _ => {
-                    let front = model.front().map(|(bytes, _)| bytes.len());
-                    prop_assert_eq!(queue.front_len(), front);
-                }
-            }
-            prop_assert_eq!(queue.len(), model.len());
-            prop_assert_eq!(queue.bytes(), model.iter().map(|(b, _)| b.len()).sum::<usize>());
-            prop_assert_eq!(queue.held_bytes(), model.iter().map(|(_, h)| h).sum::<usize>());
-        }
-        drop(queue);
-        prop_assert_eq!(pool.stats().used_frames, 0);
     }
 }

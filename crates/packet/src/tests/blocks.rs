@@ -1,0 +1,172 @@
+//! Blocks: where they lie, what they are charged, and that they come home.
+
+use super::{all, bytes};
+use crate::*;
+
+fn pool(frames: usize, blocks: usize) -> Pool {
+    let config = PoolConfig::fixed(frames);
+    Pool::new(PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..config }).unwrap()
+}
+
+/// A packet of one block with these bytes.
+fn block(pool: &Pool, headroom: usize, bytes: &[u8]) -> Packet {
+    let mut packet = pool.alloc_block(headroom).expect("a block");
+    packet.append(bytes.len()).expect("room").copy_from_slice(bytes);
+    packet
+}
+
+#[test]
+fn blocks_lie_apart_and_run_out() {
+    let pool = pool(40, CHUNK_BLOCKS + 2);
+    let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc_block(0)).collect();
+    assert_eq!(held.len(), CHUNK_BLOCKS + 2);
+    for (i, packet) in held.iter_mut().enumerate() {
+        assert_eq!((packet.tailroom(), packet.held_bytes()), (BLOCK_ROOM_BYTES, BLOCK_HELD_BYTES));
+        let room = packet.append(BLOCK_ROOM_BYTES).unwrap();
+        assert_eq!(room.as_ptr().addr() % BLOCK_SIZE_BYTES, 0);
+        room.fill(i as u8);
+    }
+    for (i, packet) in held.iter().enumerate() {
+        assert!(packet.head().iter().all(|&byte| byte == i as u8));
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.used_blocks, stats.free_blocks), (CHUNK_BLOCKS + 2, 0));
+    assert_ne!(stats.blocks_exhausted, 0);
+    assert_eq!(stats.unclaimed_bytes(), held.len() * BLOCK_HELD_BYTES);
+    // Devices are told of frames alone, and frames are no fewer for it.
+    assert_eq!(pool.extents().iter().map(|extent| extent.frames).sum::<usize>(), 40);
+    assert_eq!(std::iter::from_fn(|| pool.alloc(0)).collect::<Vec<_>>().len(), 40);
+    drop(held);
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}
+
+#[test]
+fn a_pool_without_blocks_has_none_to_miss() {
+    let pool = pool(4, 0);
+    assert!(pool.alloc_block(0).is_none() && !pool.growth_wanted());
+    assert_eq!(pool.stats().blocks_exhausted, 0);
+}
+
+#[test]
+fn blocks_come_when_they_were_asked_for_and_go_when_idle() {
+    let config = PoolConfig { initial_frames: 40, ..PoolConfig::default() };
+    let pool = Pool::new(PoolConfig { limit_blocks: CHUNK_BLOCKS + 1, ..config }).unwrap();
+    for blocks in [0, CHUNK_BLOCKS, CHUNK_BLOCKS + 1] {
+        let held: Vec<_> = std::iter::from_fn(|| pool.alloc_block(0)).collect();
+        assert_eq!(held.len(), blocks);
+        assert_eq!(pool.growth_wanted(), blocks <= CHUNK_BLOCKS);
+        if pool.growth_wanted() {
+            assert_eq!(pool.grow().unwrap(), 0, "frames were not asked for");
+        }
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.blocks, stats.limit_blocks), (CHUNK_BLOCKS + 1, CHUNK_BLOCKS + 1));
+    // The chunk of which all there may be is carved goes; the one begun stays.
+    assert_eq!((pool.release_idle(), pool.stats().blocks), (CHUNK_SIZE_BYTES, 1));
+}
+
+/// Frames and blocks in one chain, filled as a read that scatters fills it.
+#[test]
+fn a_frame_and_a_block_are_filled_one_after_the_other() {
+    let pool = pool(8, 2);
+    let data = bytes(5000);
+    for n in [0, 700, 1948, 1949, 5000] {
+        let mut packet = pool.alloc(100).unwrap();
+        packet.concat(pool.alloc_block(0).unwrap());
+        let mut rest = &data[..n];
+        for room in packet.spare_slices() {
+            let step = room.len().min(rest.len());
+            room[..step].copy_from_slice(&rest[..step]);
+            rest = &rest[step..];
+        }
+        let spare = packet.commit(n);
+        assert_eq!(all(&packet), data[..n]);
+        let held = if n <= 1948 { 0 } else { BLOCK_HELD_BYTES };
+        assert_eq!(packet.held_bytes(), FRAME_HELD_BYTES + held);
+        let spare = spare.map_or(0, |mut spare| {
+            spare.clear(7);
+            assert_eq!((spare.headroom(), spare.tailroom()), (7, BLOCK_ROOM_BYTES - 7));
+            spare.held_bytes()
+        });
+        assert_eq!(spare, BLOCK_HELD_BYTES - held);
+    }
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}
+
+#[test]
+fn a_block_stays_until_the_last_who_refers_to_it() {
+    let pool = pool(8, 1);
+    let data = bytes(6000);
+    let mut packet = block(&pool, 0, &data);
+    let view = packet.view(&pool, 10, 4000).unwrap();
+    assert_eq!((view.held_bytes(), view.head()), (DESCRIPTOR_SIZE_BYTES, &data[10..4010]));
+    let rest = packet.split_off(5000, &pool).unwrap();
+    // A part may be the last one: it is charged for all.
+    assert_eq!(rest.held_bytes(), BLOCK_HELD_BYTES + DESCRIPTOR_SIZE_BYTES);
+    let again = rest.view(&pool, 500, 500).unwrap();
+    drop(packet);
+    drop(rest);
+    assert_eq!(again.head(), &data[5500..]);
+    assert_eq!(pool.stats().used_blocks, 1);
+    std::thread::spawn(move || drop(view)).join().unwrap();
+    assert_eq!(pool.stats().used_blocks, 1);
+    drop(again);
+    let stats = pool.stats();
+    assert_eq!((stats.used_blocks, stats.free_views), (0, stats.views));
+}
+
+/// To write a few bytes of a block that is shared no more than a frame's worth is copied at a time.
+#[test]
+fn shared_blocks_are_copied_in_pieces() {
+    let pool = pool(8, 1);
+    let data = bytes(8000);
+    let mut packet = block(&pool, 66, &data);
+    let view = packet.view(&pool, 0, 8000).unwrap();
+    let head = packet.make_head_mut(&pool).unwrap();
+    assert_eq!(head, &data[..2048 - 66]);
+    head[0] = !data[0];
+    assert_eq!((packet.headroom(), packet.frame_count()), (66, 2));
+    assert_eq!(packet.held_bytes(), FRAME_HELD_BYTES + BLOCK_HELD_BYTES);
+    let mut expected = data.clone();
+    expected[0] = !data[0];
+    packet.write_at(&pool, 4090, b"written").unwrap();
+    expected[4090..4097].copy_from_slice(b"written");
+    assert_eq!(all(&packet), expected);
+    assert_eq!(all(&view), data);
+    // The end of it fits a frame: the block is let go of.
+    packet.write_at(&pool, 7999, b"!").unwrap();
+    expected[7999] = b'!';
+    assert_eq!((all(&packet), all(&view)), (expected, data));
+    assert!(!view.is_shared());
+    drop((packet, view));
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}
+
+#[test]
+fn headers_are_pulled_up_within_a_block() {
+    let pool = pool(8, 2);
+    let data = bytes(300);
+    let mut packet = block(&pool, BLOCK_ROOM_BYTES - 20, &data[..20]);
+    packet.concat(block(&pool, 0, &data[20..]));
+    assert_eq!(packet.pull_up(60).unwrap(), &data[..60]);
+    assert_eq!(all(&packet), data);
+    assert_eq!(packet.held_bytes(), 2 * BLOCK_HELD_BYTES);
+}
+
+#[test]
+fn packets_keep_the_memory_of_blocks_alive() {
+    let pool = pool(4, 3);
+    let watch = pool.watch();
+    let first = block(&pool, 0, &bytes(3000));
+    let view = first.view(&pool, 1000, 1000).unwrap();
+    let second = block(&pool, 0, &bytes(100));
+    std::thread::spawn(move || drop((pool, first))).join().unwrap();
+    assert_eq!(view.head(), &bytes(3000)[1000..2000]);
+    drop(view);
+    assert!(watch.upgrade().is_some());
+    drop(second);
+    // What this thread's magazine holds goes when it uses another pool.
+    let other = super::pool(1);
+    drop(other.alloc(0));
+    assert!(watch.upgrade().is_none());
+}
