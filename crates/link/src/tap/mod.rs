@@ -43,6 +43,9 @@ use send::{Sender, Takes};
 /// Packets read at once that are a flow of bulk.
 const BULK_PACKETS: usize = 16;
 
+/// Bytes written at once that are a flow of bulk.
+const BULK_BYTES: u64 = 16 << 10;
+
 /// Which of the two device types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TapKind {
@@ -271,13 +274,13 @@ impl Tap {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
-        let super_segment = Some(limits::SUPER_SEGMENT_BYTES);
         device.takes = Takes { checksums: whole, tcp: whole, udp: whole && device.udp_offload };
-        // What the device does not take, the sender cuts and sums while it copies: cheaper than by
-        // anybody before it.
+        // What the device does not take, the sender cuts and sums while it copies, unless it need not copy.
+        let cuts = !device.takes.wants_segments(mtu + medium.header_len());
+        let super_segment = cuts.then_some(limits::SUPER_SEGMENT_BYTES);
         let capabilities = Capabilities {
             rx_checksum: device.offload,
-            tx_checksum: TransmitChecksum { v4: true, v6: true },
+            tx_checksum: TransmitChecksum { v4: cuts, v6: cuts },
             tso_bytes: super_segment,
             uso_bytes: super_segment,
             rx_merge: device.offload,
@@ -408,10 +411,10 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let (before, cut) = (batch.len(), self.stats.tx_software_segmented);
+        let (before, sent) = (batch.len(), self.stats.tx_bytes);
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
-        self.follow(self.stats.tx_software_segmented != cut);
+        self.follow(self.stats.tx_bytes - sent >= BULK_BYTES);
         Ok(before - batch.len())
     }
 

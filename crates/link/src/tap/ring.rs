@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   memory  [ frame 0 | frame 1 | … ]    registered; each slot one frame, virtio-net header first
-//!   ring    [ write 0 , write 1 , … ]    filled by `stage`, carried out and emptied by `submit`
+//!   held    [ packet, packet, … ]        written from where they lie
+//!   ring    [ write 0 , write 1 , … ]    filled by `stage` and `stage_packet`, carried out by `submit`
 //! ```
 //!
 //! A TAP never blocks a write, and reads are told not to wait, so the kernel carries each out, in order,
@@ -11,7 +12,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use millstream_packet::{Packet, Pool};
 
 use crate::limits::{RECEIVE_HEADROOM_BYTES, RING_READS, RING_WRITES};
@@ -24,6 +25,8 @@ pub(super) struct WriteRing {
     memory: Box<[u8]>,
     slot_bytes: usize,
     staged: usize,
+    /// Packets that are written from where they lie, until they are.
+    held: Vec<Packet>,
 }
 
 impl WriteRing {
@@ -39,7 +42,8 @@ impl WriteRing {
         // SAFETY: the memory lives as long as the ring, and does not move.
         unsafe { ring.submitter().register_buffers(&[whole])? };
         ring.submitter().register_files(&[fd])?;
-        Ok(Self { ring, memory, slot_bytes, staged: 0 })
+        let held = Vec::with_capacity(RING_WRITES);
+        Ok(Self { ring, memory, slot_bytes, staged: 0, held })
     }
 
     pub fn is_full(&self) -> bool {
@@ -60,14 +64,32 @@ impl WriteRing {
     pub fn stage(&mut self, len: usize) {
         let len = len.min(self.slot_bytes);
         let from = self.slot().as_ptr();
-        let write = opcode::WriteFixed::new(types::Fixed(0), from, len as u32, 0)
-            .build()
-            .user_data(len as u64);
+        let write = opcode::WriteFixed::new(types::Fixed(0), from, len as u32, 0);
         // SAFETY: the slot is registered memory that lives as long as the ring, and nobody writes to
         // it before `submit` has seen the write completed.
+        self.staged += usize::from(unsafe { self.push(&write.build(), len) });
+    }
+
+    /// Takes a packet that is one slice, headers of the device included, as a frame to write.
+    pub fn stage_packet(&mut self, packet: Packet) {
+        let bytes = packet.head();
+        let write = opcode::Write::new(types::Fixed(0), bytes.as_ptr(), bytes.len() as u32).build();
+        // SAFETY: the packet is held until `submit` has seen the write completed; its memory does not
+        // move, and is not written to as long as somebody holds it.
+        self.staged += usize::from(unsafe { self.push(&write, bytes.len()) });
+        self.held.push(packet);
+    }
+
+    /// Puts a write of `len` bytes into the ring.
+    ///
+    /// # Safety
+    /// The bytes can be read until the write is completed.
+    unsafe fn push(&mut self, write: &squeue::Entry, len: usize) -> bool {
+        let write = write.clone().user_data(len as u64);
+        // SAFETY: as the caller says.
         let pushed = unsafe { self.ring.submission().push(&write) };
         debug_assert!(pushed.is_ok(), "as many entries as slots");
-        self.staged += usize::from(pushed.is_ok());
+        pushed.is_ok()
     }
 
     /// Has all staged frames written and counts them; `header_len` bytes of each are not of its
@@ -90,11 +112,14 @@ impl WriteRing {
             match result {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
                     (0..self.staged).for_each(|_| stats.count_drop(DropCause::Refused));
+                    // Nobody knows whether the kernel still reads from them.
+                    self.held.drain(..).for_each(std::mem::forget);
                     return Err(error);
                 }
                 _ => {}
             }
         }
+        self.held.clear();
         Ok(())
     }
 }

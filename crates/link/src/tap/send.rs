@@ -1,15 +1,15 @@
 //! The way into the device.
 //!
 //! What the device takes whole (super-segments, partial checksums) goes in as it is. Everything else
-//! leaves as one contiguous frame by one plain `write`: importing a list of slices costs a call more
-//! than copying a frame into memory that stays in the first-level cache. Super-segments that the
-//! device does not take are cut straight into that memory, so cutting costs no frame and no pass over
-//! the bytes beside the copy.
+//! leaves as one contiguous frame by one plain `write`, from where it lies if it lies in one piece.
+//! Otherwise it is copied: importing a list of slices costs a call more than copying a frame into
+//! memory that stays in the first-level cache. Super-segments that the device does not take are cut
+//! straight into that memory, so cutting costs no frame and no pass over the bytes beside the copy.
 
 use std::io;
 use std::os::fd::RawFd;
 
-use millstream_packet::{Checksum, Packet, PacketBatch, Pool, SegmentationKind};
+use millstream_packet::{Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, SegmentationKind};
 
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
@@ -18,6 +18,10 @@ use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
 
 /// Frames more than one that make a ring cheaper than a call each.
 const RING_WORTH: usize = 3;
+
+/// A segment of this many bytes, link header included, leaves room in its frame for what comes before
+/// it.
+const SEGMENT_FRAME_BYTES: usize = FRAME_SIZE_BYTES - 256;
 
 /// What the device completes itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +32,15 @@ pub(super) struct Takes {
     pub tcp: bool,
     /// Super-segments of UDP.
     pub udp: bool,
+}
+
+impl Takes {
+    /// Whether packets of at most `longest` bytes should come cut and summed: the device does neither,
+    /// and who fills a frame with a segment sums it meanwhile, so that nothing need be copied here.
+    /// Segments that do not fit a frame are better cut, copied and summed here at once.
+    pub fn wants_segments(self, longest: usize) -> bool {
+        !self.tcp && !self.checksums && longest <= SEGMENT_FRAME_BYTES
+    }
 }
 
 /// Sends packets into one queue of a device.
@@ -96,9 +109,9 @@ impl Sender {
                 return false;
             };
             let Some(packet) = self.prepare(packet, pool, stats) else { continue };
-            if (batch.len() >= RING_WORTH || self.is_staged()) && self.stage(&packet, stats) {
-                continue;
-            }
+            let is_worth = batch.len() >= RING_WORTH || self.is_staged();
+            let staged = if is_worth { self.stage(packet, stats) } else { Err(packet) };
+            let Err(packet) = staged else { continue };
             if let Err(packet) = self.write(fd, packet, pool, stats) {
                 // The place it came from is free.
                 let _ = batch.push_front(packet);
@@ -149,21 +162,33 @@ impl Sender {
         Some(packet)
     }
 
-    /// Takes a packet that fits a slot of the ring, if there is one. What does not fit must not
-    /// overtake what is staged, which leaves now.
-    fn stage(&mut self, packet: &Packet, stats: &mut LinkStats) -> bool {
+    /// Takes a packet, if there is a ring: as it lies where it is one slice, otherwise copied into a slot.
+    /// What does not fit that must not overtake what is staged, which leaves now, and is given back.
+    fn stage(&mut self, mut packet: Packet, stats: &mut LinkStats) -> Result<(), Packet> {
         let header_len = self.header_len;
-        let Some(ring) = self.ring_with_room(stats) else { return false };
+        let Some(ring) = self.ring_with_room(stats) else { return Err(packet) };
+        let header = vnet::encode(packet.meta());
+        let header = &header[..header_len];
+        if packet.head().len() == packet.len() {
+            if header_len == 0 {
+                ring.stage_packet(packet);
+                return Ok(());
+            }
+            if let Some(room) = packet.prepend(header_len) {
+                room.copy_from_slice(header);
+                ring.stage_packet(packet);
+                return Ok(());
+            }
+        }
         let len = header_len + packet.len();
         let Some(slot) = ring.slot().get_mut(..len) else {
             self.submit(stats);
-            return false;
+            return Err(packet);
         };
-        let header = vnet::encode(packet.meta());
-        slot[..header_len].copy_from_slice(&header[..header_len]);
+        slot[..header_len].copy_from_slice(header);
         packet.copy_to(0, &mut slot[header_len..]);
         ring.stage(len);
-        true
+        Ok(())
     }
 
     fn is_staged(&self) -> bool {

@@ -109,3 +109,18 @@ fn what_the_frames_cannot_hold_is_counted_as_truncated() {
         assert_eq!((stats.dropped(DropCause::Truncated), stats.dropped_total()), (1, 1));
     }
 }
+
+#[test]
+fn segments_come_summed_where_the_device_does_nothing_and_they_fit_a_frame() {
+    for (offload, mtu, summed) in [(false, 1500, true), (false, 9000, false), (true, 1500, false)] {
+        let config = TapConfig { vnet_hdr: offload, mtu, ..TapConfig::default() };
+        let Some(bench) = Bench::open(config) else { return };
+        if offload && !bench.tap.notes().is_empty() {
+            return println!("skipped: {:?}", bench.tap.notes());
+        }
+        let capabilities = bench.tap.capabilities();
+        assert_eq!(capabilities.tso_bytes.is_none(), summed);
+        let sums = TransmitChecksum { v4: !summed, v6: !summed };
+        assert_eq!(capabilities.tx_checksum, sums);
+    }
+}
