@@ -91,7 +91,7 @@ impl Connection {
         self.counters.bytes_sent += len;
         self.recovery.force_resend = false;
         self.recovery.override_sws = false;
-        self.board.on_send(start, end, now);
+        self.board.on_send(start, end, 1, now);
         self.snd.nxt = end;
         if start == self.snd.una {
             self.begin_rate(now);

@@ -16,6 +16,7 @@
 //! Offsets count bytes from the initial sequence number, in 64 bits: nothing here wraps.
 
 mod delivery;
+mod exceptions;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use crate::ranges::RangeSet;
 #[cfg(test)]
 pub(crate) use delivery::Transmission;
 pub(crate) use delivery::{Delivery, Judged};
+use exceptions::{Exceptions, Resent};
 
 /// One transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,31 +39,24 @@ struct Sent {
     at: Instant,
 }
 
-/// A range in flight again.
-#[derive(Clone, Copy)]
-struct Resent {
+/// First transmissions of one moment.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    start: u64,
     end: u64,
     at: Instant,
+    /// Segments that it was sent in.
+    segments: u32,
 }
 
 /// Records and ranges for which memory is kept while nothing is outstanding.
 const SPARE_LIMIT: usize = 256;
 
-struct Exceptions {
-    sacked: RangeSet,
-    lost: RangeSet,
-    resent: OrderedMap<Resent>,
-    /// Retransmissions in order of time; entries whose range was delivered or lost since are skipped.
-    resent_order: VecDeque<Sent>,
-    /// First transmissions below this offset were judged by RACK already.
-    judged: u64,
-    /// Ranges being worked on; kept so that nothing is allocated each time.
-    scratch: Vec<Sent>,
-}
-
 /// See the module.
 pub(crate) struct Scoreboard {
-    sent: VecDeque<Sent>,
+    sent: VecDeque<Flight>,
+    /// Segments in `sent`.
+    segments: u32,
     exceptions: Option<Box<Exceptions>>,
     /// The same, empty, kept for the next time: a path that reorders needs it again and again.
     spare: Option<Box<Exceptions>>,
@@ -70,89 +65,12 @@ pub(crate) struct Scoreboard {
     seed: u32,
 }
 
-impl Exceptions {
-    /// Ranges that there is memory for.
-    fn capacity(&self) -> usize {
-        let Self { sacked, lost, resent, resent_order, judged: _, scratch } = self;
-        let sets = sacked.capacity() + lost.capacity() + resent.capacity();
-        sets + resent_order.capacity() + scratch.capacity()
-    }
-
-    fn take_resent(&mut self, start: u64, end: u64, mut f: impl FnMut(u64, u64, Instant)) {
-        if self.resent.is_empty() {
-            return;
-        }
-        let mut at = start;
-        while at < end {
-            let inside = self.resent.floor(at).filter(|(_, r)| r.end > at).map(|(s, r)| (s, *r));
-            let found = inside.or_else(|| self.resent.ceiling(at).map(|(s, r)| (s, *r)));
-            let Some((from, range)) = found.filter(|(from, _)| *from < end) else { return };
-            self.resent.remove(from);
-            if from < start {
-                self.resent.insert(from, Resent { end: start, at: range.at });
-            }
-            if range.end > end {
-                self.resent.insert(end, range);
-            }
-            f(from.max(start), range.end.min(end), range.at);
-            at = range.end;
-        }
-    }
-
-    fn take_scratch(&mut self) -> Vec<Sent> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        scratch
-    }
-
-    /// The first transmission of `[start, end)` is lost; what was sent again since is in flight still.
-    fn mark_original_lost(&mut self, start: u64, end: u64) -> u64 {
-        let mut again = self.take_scratch();
-        self.take_resent(start, end, |start, end, at| again.push(Sent { start, end, at }));
-        let mut newly = self.mark_lost(start, end);
-        for part in &again {
-            self.lost.remove(part.start, part.end, |from, to| newly -= to - from);
-            self.resent.insert(part.start, Resent { end: part.end, at: part.at });
-        }
-        self.scratch = again;
-        newly
-    }
-
-    /// The retransmission `record` is lost, where nothing was sent after it or arrived.
-    fn mark_resent_lost(&mut self, record: Sent) -> u64 {
-        let mut parts = self.take_scratch();
-        self.take_resent(record.start, record.end, |start, end, at| {
-            parts.push(Sent { start, end, at })
-        });
-        let mut newly = 0;
-        for part in &parts {
-            if part.at == record.at {
-                newly += self.mark_lost(part.start, part.end);
-            } else {
-                self.resent.insert(part.start, Resent { end: part.end, at: part.at });
-            }
-        }
-        self.scratch = parts;
-        newly
-    }
-
-    fn mark_lost(&mut self, start: u64, end: u64) -> u64 {
-        let mut gaps = std::mem::replace(&mut self.sacked, RangeSet::new(1, 0));
-        let mut newly = 0;
-        gaps.gaps(start, end, |from, to| {
-            self.lost.insert(from, to, |a, b| newly += b - a);
-            self.take_resent(from, to, |_, _, _| ());
-        });
-        std::mem::swap(&mut self.sacked, &mut gaps);
-        newly
-    }
-}
-
 impl Scoreboard {
     /// Nothing sent yet.
     pub(crate) fn new(seed: u32) -> Self {
         Scoreboard {
             sent: VecDeque::new(),
+            segments: 0,
             exceptions: None,
             spare: None,
             duplicate_bytes: 0,
@@ -179,17 +97,19 @@ impl Scoreboard {
         })
     }
 
-    /// `[start, end)` is sent for the first time.
+    /// `[start, end)` is sent for the first time, in so many segments.
     #[inline]
-    pub(crate) fn on_send(&mut self, start: u64, end: u64, now: Instant) {
+    pub(crate) fn on_send(&mut self, start: u64, end: u64, segments: u32, now: Instant) {
+        self.segments += segments;
         if let Some(last) = self.sent.back_mut()
             && last.at == now
         {
             debug_assert_eq!(last.end, start);
             last.end = end;
+            last.segments += segments;
             return;
         }
-        self.sent.push_back(Sent { start, end, at: now });
+        self.sent.push_back(Flight { start, end, at: now, segments });
     }
 
     /// `[start, end)`, lost, is sent again.
@@ -277,9 +197,9 @@ impl Scoreboard {
         self.duplicate_bytes = 0;
     }
 
-    fn sent_at(&self, offset: u64) -> Option<Sent> {
+    fn sent_at(&self, offset: u64) -> Option<Instant> {
         let index = self.sent.partition_point(|record| record.end <= offset);
-        self.sent.get(index).copied()
+        self.sent.get(index).map(|record| record.at)
     }
 
     /// Everything below `ack` has arrived; `una` is where that stood before.
@@ -292,20 +212,21 @@ impl Scoreboard {
         let mut last = None;
         while let Some(front) = self.sent.front_mut() {
             if front.end <= ack {
-                last = Some(*front);
+                last = Some(front.at);
+                self.segments -= front.segments;
                 self.sent.pop_front();
                 continue;
             }
             if front.start < ack {
                 front.start = ack;
-                last = Some(*front);
+                last = Some(front.at);
             }
             break;
         }
-        if let Some(last) = last
+        if let Some(at) = last
             && self.exceptions.is_none()
         {
-            delivery.note(last.at, ack, false);
+            delivery.note(at, ack, false);
         }
         if let Some(board) = &self.exceptions
             && board.sacked.is_empty()
@@ -334,12 +255,12 @@ impl Scoreboard {
         self.deliver(parts, fack, delivery);
     }
 
-    /// At most as many ranges are kept as selective acknowledgements of what is outstanding, in segments of `mss`,
-    /// can name: for each segment one, and as many again where they have become smaller since. What single bytes would
-    /// make beyond that is treated as not reported.
+    /// At most as many ranges are kept as selective acknowledgements of what is outstanding can name: for each segment
+    /// one, and as many again where they have become smaller since, to `mss`. What single bytes would make beyond that
+    /// is treated as not reported.
     pub(crate) fn limit_ranges(&mut self, outstanding: u64, mss: u32) {
-        let segments = 2 * (outstanding / u64::from(mss.max(1))) as usize;
-        let most = (segments + self.sent.len() + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
+        let segments = (self.segments as usize).max((outstanding / u64::from(mss.max(1))) as usize);
+        let most = (2 * segments + SCOREBOARD_RANGES_MIN).min(SCOREBOARD_RANGES);
         self.exceptions().sacked.set_limit(most);
     }
 
@@ -373,8 +294,8 @@ impl Scoreboard {
             if !once {
                 continue;
             }
-            if let Some(record) = self.sent_at(end - 1) {
-                delivery.note(record.at, end, false);
+            if let Some(at) = self.sent_at(end - 1) {
+                delivery.note(at, end, false);
             }
             if end <= fack {
                 let lowest = delivery.reordered.map_or(start, |seen| seen.min(start));

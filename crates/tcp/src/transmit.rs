@@ -293,7 +293,7 @@ impl Connection {
             self.counters.bytes_retransmitted += chosen.len;
         } else {
             debug_assert_eq!(chosen.start, self.snd.nxt);
-            self.board.on_send(chosen.start, end, now);
+            self.board.on_send(chosen.start, end, parts as u32, now);
             self.snd.nxt = end;
             if chosen.start == self.snd.una {
                 self.begin_rate(now);

@@ -228,8 +228,7 @@ impl Net {
         let mut batch = PacketBatch::new();
         let mut packets = Vec::new();
         while host.wire.receive(self.now, &self.pool, &mut batch).expect("the pair is whole") > 0 {
-            packets
-                .extend(batch.drain().map(|p| p.slices().flatten().copied().collect::<Vec<u8>>()));
+            packets.extend(batch.drain().map(|p| p.slices().collect::<Vec<_>>().concat()));
         }
         for packet in packets {
             self.sent += 1;

@@ -11,7 +11,7 @@ fn at(ms: u64) -> Instant {
 fn ten() -> Scoreboard {
     let mut board = Scoreboard::new(1);
     for i in 0..10 {
-        board.on_send(1 + i * 100, 101 + i * 100, at(i));
+        board.on_send(1 + i * 100, 101 + i * 100, 1, at(i));
     }
     board
 }
@@ -47,11 +47,33 @@ fn no_more_ranges_are_kept_than_segments_may_name() {
     for byte in 0..490 {
         board.on_sack(1, 2 + 2 * byte, 3 + 2 * byte, &mut delivery);
     }
-    // twice ten segments, the ten records of when they were sent, and eight
-    assert_eq!((board.sacked_ranges(), delivery.bytes), (38, 38));
+    // twice ten segments, and eight
+    assert_eq!((board.sacked_ranges(), delivery.bytes), (28, 28));
     // what joins is taken all the same
     board.on_sack(1, 3, 1001, &mut delivery);
     assert_eq!((board.sacked_ranges(), board.sacked_bytes()), (1, 999));
+}
+
+#[test]
+fn small_segments_of_one_moment_may_be_named_one_by_one() {
+    let mut board = Scoreboard::new(1);
+    for i in 0..300 {
+        board.on_send(1 + i * 10, 11 + i * 10, 1, at(0));
+    }
+    let mut delivery = Delivery::default();
+    for i in (1..300).step_by(2) {
+        board.limit_ranges(3000, 1000);
+        board.on_sack(1, 1 + i * 10, 11 + i * 10, &mut delivery);
+    }
+    assert_eq!((board.sacked_ranges(), delivery.bytes), (150, 1500));
+    // and what has arrived is counted no more
+    board.on_cumulative(1, 3001, &mut delivery);
+    board.on_send(3001, 4001, 1, at(1));
+    for byte in 0..400 {
+        board.limit_ranges(1000, 1000);
+        board.on_sack(3001, 3002 + 2 * byte, 3003 + 2 * byte, &mut delivery);
+    }
+    assert_eq!(board.sacked_ranges(), 10);
 }
 
 #[test]
@@ -96,7 +118,7 @@ proptest! {
             let mut delivery = Delivery::default();
             match op {
                 0 => {
-                    board.on_send(nxt, nxt + len * 7, at(clock));
+                    board.on_send(nxt, nxt + len * 7, 1, at(clock));
                     nxt += len * 7;
                 }
                 1 if from < to => {
@@ -142,7 +164,7 @@ fn what_reordering_needs_is_kept_until_released() {
     for round in 0..50u64 {
         let una = 1 + round * 300;
         for i in 0..3 {
-            board.on_send(una + i * 100, una + 100 + i * 100, at(round * 10 + i));
+            board.on_send(una + i * 100, una + 100 + i * 100, 1, at(round * 10 + i));
         }
         let mut delivery = Delivery::default();
         board.on_sack(una, una + 100, una + 200, &mut delivery);

@@ -16,7 +16,11 @@
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
 //! urgent N | mark N|none | event NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
+//! v4 LINE | v6 LINE                the line for one family alone
 //! ```
+//!
+//! Each is played with the ends of both families, over a link that takes segments as they are made and one that wants
+//! them cut, and with the short ways of `predicted` and `plain` and without.
 
 mod look;
 mod notation;
@@ -24,8 +28,9 @@ mod setup;
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpHeader, Timestamps};
 
 use super::harness::{pool, tuple};
@@ -48,6 +53,8 @@ pub struct Script {
     out: VecDeque<(u64, TcpHeader, u32, u8)>,
     super_segment_bytes: u32,
     v6: bool,
+    /// Segments are asked for as parts, one at a time.
+    parts: bool,
     timestamps: bool,
     line: usize,
     ts_offset: u32,
@@ -56,19 +63,20 @@ pub struct Script {
 }
 
 impl Script {
-    fn new(name: &str, v6: bool) -> Script {
+    fn new(name: &str, pool: &Pool, v6: bool, parts: bool) -> Script {
         Script {
             name: name.to_string(),
             connection: None,
-            config: Config { keepalive: None, ..Config::default() },
+            config: Config::default(),
             accept_next: false,
             early: false,
             give: None,
             now: Instant::ZERO + Duration::from_secs(1000),
-            pool: pool(),
+            pool: pool.clone(),
             out: VecDeque::new(),
             super_segment_bytes: 0,
             v6,
+            parts,
             timestamps: false,
             line: 0,
             ts_offset: 0u32.wrapping_sub(1_000_000),
@@ -78,7 +86,13 @@ impl Script {
 
     fn fail(&self, what: impl std::fmt::Display) -> ! {
         let state = self.connection.as_ref().map(|c| c.info());
-        panic!("{} line {}: {what}\nwaiting: {:?}\n{state:?}", self.name, self.line, self.out);
+        let Script { v6, parts, .. } = self;
+        let long = crate::predicted::LONG_WAY.get();
+        let variant = format!("v6 {v6}, parts {parts}, long way {long}");
+        panic!(
+            "{} line {} ({variant}): {what}\nwaiting: {:?}\n{state:?}",
+            self.name, self.line, self.out
+        );
     }
 
     fn conn(&mut self) -> &mut Connection {
@@ -89,19 +103,30 @@ impl Script {
         self.now.as_nanos() / 1_000_000 - 1_000_000
     }
 
+    fn next_segment(&mut self) -> Option<Segment> {
+        let (now, limits) = (self.now, self.super_segment_bytes);
+        let connection = self.connection.as_mut()?;
+        // parts are not waited for: what would be one large segment leaves earlier
+        if self.parts && limits == 0 {
+            let mut parts = PacketBatch::new();
+            let segment = connection.poll_parts(now, &self.pool, 64, 1, &mut parts)?;
+            let bytes: usize = parts.drain().map(|part| part.len()).sum();
+            let whole = segment.payload.as_ref().map_or(bytes, Packet::len);
+            assert_eq!(whole, segment.payload_len as usize, "{} line {}", self.name, self.line);
+            return Some(segment);
+        }
+        let payload = PayloadMode::CopyAndSum { headroom: 0 };
+        let limits = TransmitLimits { super_segment_bytes: limits, payload };
+        connection.poll_transmit(now, &self.pool, &limits)
+    }
+
     fn collect(&mut self) {
-        let limits = TransmitLimits {
-            super_segment_bytes: self.super_segment_bytes,
-            payload: PayloadMode::CopyAndSum { headroom: 0 },
-        };
-        let (now, pool, ms) = (self.now, self.pool.clone(), self.ms());
-        if let Some(connection) = self.connection.as_mut() {
-            while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
-                if let Some(timestamps) = segment.header.options.timestamps {
-                    self.last_ts = timestamps.value;
-                }
-                self.out.push_back((ms, segment.header, segment.payload_len, segment.ecn));
+        let ms = self.ms();
+        while let Some(segment) = self.next_segment() {
+            if let Some(timestamps) = segment.header.options.timestamps {
+                self.last_ts = timestamps.value;
             }
+            self.out.push_back((ms, segment.header, segment.payload_len, segment.ecn));
         }
     }
 
@@ -208,6 +233,11 @@ impl Script {
         let (pool, now) = (self.pool.clone(), self.now);
         let argument = || number::<usize>(words[1]);
         match first {
+            "v4" | "v6" => {
+                if self.v6 == (first == "v6") {
+                    self.run_line(&words[1..].join(" "));
+                }
+            }
             "config" => self.configure(&words[1..]),
             "connect" => {
                 let (config, isn) = (self.config.clone(), SeqNumber(OURS));
@@ -297,10 +327,12 @@ impl Script {
     }
 }
 
-/// Runs one conversation with IPv4 and IPv6 ends.
-pub fn run(name: &str, text: &str) {
-    for v6 in [false, true] {
-        let mut script = Script::new(name, v6);
+/// Runs one conversation in all its variants.
+fn run(name: &str, text: &str, pool: &Pool) {
+    for variant in 0..8 {
+        let [v6, parts, long] = [1, 2, 4].map(|bit| variant & bit > 0);
+        crate::predicted::LONG_WAY.set(long);
+        let mut script = Script::new(name, pool, v6, parts);
         for (index, line) in text.lines().enumerate() {
             script.line = index + 1;
             script.run_line(line);
@@ -316,7 +348,7 @@ pub fn run(name: &str, text: &str) {
 #[test]
 fn conversations() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts");
-    let (mut count, mut failed) = (0, Vec::new());
+    let (pool, mut count, mut failed) = (pool(), 0, Vec::new());
     let mut files: Vec<_> =
         std::fs::read_dir(folder).expect("scripts").map(|f| f.expect("entry").path()).collect();
     files.sort();
@@ -325,7 +357,7 @@ fn conversations() {
         for part in text.split("\n== ").skip(1) {
             let (name, body) = part.split_once('\n').unwrap_or((part, ""));
             count += 1;
-            if std::panic::catch_unwind(|| run(name, body)).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| run(name, body, &pool))).is_err() {
                 failed.push(name.to_string());
             }
         }
