@@ -52,7 +52,7 @@ impl Connection {
             self.rcv.ts_recent_at = seconds(now);
         }
         let ack = self.snd.una + acked;
-        // RFC 9293 3.10.7.4: nothing newer can have brought a window before it
+        // RFC 9293 3.10.7.4: nothing newer has brought a window before it
         let window = u64::from(header.window) << self.negotiated.snd_shift;
         self.snd.wl1 = self.rcv.nxt;
         self.snd.wl2 = ack;
@@ -102,6 +102,7 @@ impl Connection {
             && board.is_plain()
             && recovery.phase == Phase::Open
             && recovery.probe_end == 0
+            && snd.wl1 <= rcv.nxt
             && !self.congestion.governs();
         let common = *state == State::Established && !self.orphaned && short_ways();
         (plain && timely && fits && receiving && open && sending && common)
