@@ -355,6 +355,8 @@ pub struct TcpInfo {
     /// is no search).
     pub path_mtu_bytes: u32,
     pub mtu_search_bytes: u32,
+    /// Routers may cut IPv4 packets: one asked for smaller ones than are made.
+    pub may_be_fragmented: bool,
     /// Probes of larger segments, and those that got lost.
     pub mtu_probes: u32,
     pub mtu_probes_lost: u32,
@@ -467,6 +469,7 @@ impl Connection {
             black_holes: rare.black_holes,
             path_mtu_bytes: self.mtu_of(self.config.mss.min(snd.peer_mss)),
             mtu_search_bytes: rare.path_search.map_or(0, |search| self.mtu_of(search.high())),
+            may_be_fragmented: rare.fragmentable,
             mtu_probes: rare.mtu_probes,
             mtu_probes_lost: rare.mtu_probes_lost,
             fast_open: rare.fast_open_status,

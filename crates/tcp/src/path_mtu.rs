@@ -29,6 +29,8 @@ pub(crate) struct PathClaim {
     /// Offset of the segment's first byte.
     at: u64,
     mss: u16,
+    /// It asked for IPv4 packets smaller than we make.
+    fragmentable: bool,
 }
 
 impl Connection {
@@ -37,7 +39,8 @@ impl Connection {
     /// segments shrink and what is outstanding is sent again. Once a path may have carried full segments, which it
     /// may as soon as the bytes of one have arrived, the message waits until the segment is found missing, and is
     /// dropped when that is acknowledged (RFC 5927 7.2). IPv4 packets do not become smaller than 552 bytes, IPv6
-    /// packets not smaller than 1,280.
+    /// packets not smaller than 1,280; who asks for smaller IPv4 packets, and is believed, may fragment those of the
+    /// next ten minutes.
     pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
         self.set_clock(now);
         if !self.is_outstanding(seq) {
@@ -48,22 +51,22 @@ impl Connection {
             true => (60, MIN_PATH_MTU_V6_BYTES),
             false => (40, MIN_PATH_MTU_V4_BYTES),
         };
-        if mtu_bytes < least && self.tuple.remote.is_ipv4() {
-            self.counters.rare().fragmentable = true;
-        }
+        let fragmentable = mtu_bytes < least && self.tuple.remote.is_ipv4();
         let mss = mtu_bytes.max(least) - headers;
         self.mtu_probe_refused(now, seq, mss);
-        if mss >= self.config.mss.min(self.snd.peer_mss) {
-            return;
-        }
-        // less than a full segment has arrived since segments have had this size: none of it was full
-        if self.snd.una < self.counters.mss_since() + u64::from(self.snd.mss) {
-            self.take_path_mtu(now, mss);
+        let asks_to_fragment = fragmentable && !self.may_be_fragmented();
+        if mss >= self.config.mss.min(self.snd.peer_mss) && !asks_to_fragment {
             return;
         }
         let at = self.snd.una + u64::from(seq.distance_from(self.snd_seq(self.snd.una)));
+        let claim = PathClaim { at, mss, fragmentable };
+        // less than a full segment has arrived since segments have had this size: none of it was full
+        if self.snd.una < self.counters.mss_since() + u64::from(self.snd.mss) {
+            self.take_path_mtu(now, claim);
+            return;
+        }
         let known = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
-        self.counters.rare().path_claim = known.or(Some(PathClaim { at, mss }));
+        self.counters.rare().path_claim = known.or(Some(claim));
     }
 
     /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
@@ -72,13 +75,20 @@ impl Connection {
         self.counters.fragmentable()
     }
 
-    fn take_path_mtu(&mut self, now: Instant, mss: u16) {
-        self.limit_mss(now, mss);
+    /// The claim is believed: what is outstanding is sent again, as it says.
+    fn take_path_mtu(&mut self, now: Instant, claim: PathClaim) {
+        self.obey(now, claim);
         if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
             let (una, nxt) = (self.snd.una, self.snd.nxt);
             self.board.mark_lost(una, nxt);
             self.recovery.force_resend = true;
         }
+    }
+
+    /// For what is sent from now on, until [`raise_mss`](Self::raise_mss).
+    fn obey(&mut self, now: Instant, claim: PathClaim) {
+        self.counters.rare().fragmentable |= claim.fragmentable;
+        self.limit_mss(now, claim.mss.min(self.config.mss));
     }
 
     fn is_missing(&self, claim: &PathClaim) -> bool {
@@ -89,7 +99,7 @@ impl Connection {
     pub(crate) fn believe_path_claim(&mut self, now: Instant) -> bool {
         let claim = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
         if let Some(claim) = claim {
-            self.take_path_mtu(now, claim.mss);
+            self.take_path_mtu(now, claim);
         }
         claim.is_some()
     }
@@ -100,7 +110,7 @@ impl Connection {
         let Some((start, end)) = self.board.next_lost() else { return };
         let claim = self.counters.take_path_claim();
         match claim.filter(|claim| (start..end).contains(&claim.at)) {
-            Some(claim) => self.limit_mss(now, claim.mss),
+            Some(claim) => self.obey(now, claim),
             None if claim.is_some() => self.counters.rare().path_claim = claim,
             None => {}
         }
@@ -158,7 +168,7 @@ impl Connection {
         if now >= limit.raise_at && self.recovery.phase == Phase::Open {
             let una = self.snd.una;
             let rare = self.counters.rare();
-            (rare.path_limit, rare.mss_since) = (None, una);
+            (rare.path_limit, rare.mss_since, rare.fragmentable) = (None, una, false);
             Arc::make_mut(&mut self.config).mss = limit.mss;
             self.set_mss();
         }

@@ -6,6 +6,7 @@ use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::connection::{Connection, NO_FIN};
 use crate::state::State;
+use crate::ticks::ticks;
 
 /// Payload of a segment that is partly in the application's memory.
 pub struct PlacedData {
@@ -68,6 +69,8 @@ impl Connection {
         self.count_data_in(len, segment_size);
         self.remember_timestamp(now, header, self.rcv.nxt as i64);
         self.process_ack(now, header, self.rcv.nxt, true);
+        self.rcv.ack_at = ticks(now);
+        self.rcv.data_at = self.rcv.ack_at;
         self.touch_keepalive(now);
         self.ecn_take_data(header, ecn);
         self.time_data(now, header, len);

@@ -24,6 +24,8 @@ pub(crate) struct Path {
 struct Known {
     way: Way,
     generations: Generations,
+    /// The headers say that no router is to fragment.
+    dont_fragment: bool,
     /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
     template: Option<HeaderTemplate>,
 }
@@ -58,6 +60,12 @@ impl Path {
     pub fn way(&self, generations: Generations) -> Option<Way> {
         let known = self.known.as_ref()?;
         (known.generations == generations && known.template.is_some()).then_some(known.way)
+    }
+
+    /// Whether headers built ahead say what they should of fragmentation: that changes with what routers say.
+    #[inline]
+    pub fn agrees_with(&self, conn: &Connection) -> bool {
+        self.known.as_ref().is_none_or(|known| known.dont_fragment != conn.may_be_fragmented())
     }
 
     /// Gives the memory back; the way is looked up anew when something is sent.
@@ -108,7 +116,12 @@ impl Output {
         let template =
             ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
         self.stats.templates_built += u64::from(template.is_some());
-        path.known = Some(Box::new(Known { way, generations, template }));
+        path.known = Some(Box::new(Known {
+            way,
+            generations,
+            dont_fragment: marks.dont_fragment,
+            template,
+        }));
         Some(way)
     }
 

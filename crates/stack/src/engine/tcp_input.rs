@@ -227,12 +227,7 @@ impl Engine {
         match error {
             Icmp::PacketTooBig { mtu } => {
                 let mtu = u16::try_from(*mtu).unwrap_or(u16::MAX);
-                let before = socket.conn.may_be_fragmented();
                 socket.conn.set_path_mtu(now, seq, mtu);
-                if socket.conn.may_be_fragmented() != before {
-                    // the headers built ahead say that nobody is to fragment them
-                    socket.path.forget();
-                }
             }
             Icmp::Unreachable(_) => socket.conn.on_icmp_error(now, seq, is_hard(error)),
             _ => {}

@@ -177,8 +177,8 @@ fn serve(
     let mut any = false;
     let served = loop {
         let way = match socket.path.way(out.generations()) {
-            Some(way) => Some(way),
-            None => {
+            Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
+            _ => {
                 let marks = Marks::of(&socket.conn);
                 out.find_path(now, socket.conn.ends(), socket.scope, marks, &mut socket.path)
             }

@@ -89,6 +89,7 @@ fn too_big_about_something() {
                 let client = net.transfers[index].client;
                 let info = net.near.engine.tcp_info(client).expect("open");
                 assert!(info.snd_mss_bytes > 1300, "segments of {}: {info:?}", info.snd_mss_bytes);
+                assert!(!info.may_be_fragmented, "nor may routers cut its packets");
             }
         },
     );

@@ -77,6 +77,20 @@ fn a_larger_receive_buffer_is_filled() {
 }
 
 #[test]
+fn what_is_placed_in_the_readers_memory_is_data_received() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let later = now + Duration::from_secs(2);
+    let segment = header(1, 1, TcpFlags::ACK);
+    assert!(connection.takes_placed(&segment, 1000));
+    let data = PlacedData { bytes: 1000, rest: None, segment_size: None, ecn: 0 };
+    connection.on_placed(later, &segment, data, &pool);
+    let info = connection.info();
+    assert_eq!((info.bytes_received, info.data_segments_in), (1000, 1));
+    assert_eq!((info.last_data_received_us, info.last_ack_received_us), (0, 0));
+}
+
+#[test]
 fn a_compacted_connection_goes_on() {
     let pool = pool();
     let (mut connection, mut now) = established(&pool, Config::default());
@@ -204,6 +218,13 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
         connection.set_path_mtu(now, SeqNumber(0), 100);
         assert_eq!(connection.info().path_mtu_bytes, least);
         assert_eq!(connection.may_be_fragmented(), !v6);
+        // Nor does one word do so for ever.
+        connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, &pool);
+        let later = now + Duration::from_secs(601);
+        connection.write(&pool, &[1]).expect("room");
+        drain(&mut connection, later, &pool);
+        connection.on_segment(later, &header(1, 2, TcpFlags::ACK), None, 0, &pool);
+        assert!(!connection.may_be_fragmented(), "asked again, if the path is still small");
     }
 }
 
