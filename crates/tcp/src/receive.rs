@@ -5,7 +5,9 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::connection::{Connection, NO_FIN};
 use crate::error::ConnError;
-use crate::limits::{CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S};
+use crate::limits::{
+    CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES, TIMESTAMP_AGE_LIMIT_S,
+};
 use crate::reassembly::Reassembly;
 use crate::state::State;
 use crate::ticks::{seconds, ticks};
@@ -129,11 +131,12 @@ impl Connection {
             Some(size) if size > 0 => usize::from(size),
             _ => len.min(usize::from(self.config.mss)),
         };
-        self.rcv.mss_estimate =
-            match len >= self.rcv.mss_estimate as usize || size > self.rcv.mss_estimate as usize {
-                true => size as u32,
-                false => self.rcv.mss_estimate,
-            };
+        // Small segments, merged or not, do not say that the peer cannot send larger ones.
+        let estimate = self.rcv.mss_estimate as usize;
+        let tells = len >= estimate && size >= RECEIVED_MSS_START_BYTES as usize;
+        if size >= estimate || tells {
+            self.rcv.mss_estimate = size as u32;
+        }
         // mostly one: not worth a division
         let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
         self.counters.segments_in += parts;

@@ -53,8 +53,10 @@ impl<'a> Headers<'a> {
     fn next(&mut self, len: usize, payload_sum: u32, flags: TcpFlags) -> Option<&[u8]> {
         let Self { template, bytes, l4, len: headers_len, sum, seq, stamp, .. } = self;
         let l4 = *l4;
-        let pseudo = template.stamp(&mut bytes[..l4], *headers_len - l4 + len, *stamp).ok()?;
         let number = seq.to_be_bytes();
+        // Those behind one that is not sent keep their place in the stream.
+        *seq = seq.wrapping_add(len as u32);
+        let pseudo = template.stamp(&mut bytes[..l4], *headers_len - l4 + len, *stamp).ok()?;
         bytes[l4 + SEQ_AT..l4 + SEQ_AT + 4].copy_from_slice(&number);
         bytes[l4 + FLAGS_AT] = flags.0;
         let changed = [
@@ -66,7 +68,6 @@ impl<'a> Headers<'a> {
         bytes[l4 + CHECKSUM_OFFSET..l4 + CHECKSUM_OFFSET + 2]
             .copy_from_slice(&checksum::finish(all));
         stamp.identification = stamp.identification.wrapping_add(1);
-        *seq = seq.wrapping_add(len as u32);
         Some(&bytes[..*headers_len])
     }
 }

@@ -151,8 +151,11 @@ impl Engine {
             return None;
         }
         // What a write has sent already still stands in the list.
+        let told = self.events.len();
         self.flush_if_due();
-        let due = !self.tcp.dirty.is_empty()
+        // Who waited for room may have it now.
+        let due = self.events.len() > told
+            || !self.tcp.dirty.is_empty()
             || !self.admission.is_idle()
             || self.out.links.iter().any(|slot| !slot.queue.is_empty());
         let next_deadline = self.next_deadline();

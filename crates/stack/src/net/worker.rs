@@ -112,7 +112,10 @@ impl Worker {
         }
         let turn = self.engine.turn(self.engine.now());
         busy |= self.deliver();
-        if self.engine.flush_if_due() || busy || turn.progress {
+        busy |= self.engine.flush_if_due();
+        // What was sent has made room.
+        busy |= self.deliver();
+        if busy || turn.progress {
             self.engine.worked();
         } else if !rested {
             self.engine.idle_unless(turn, max_sleep, || door.is_busy())?;

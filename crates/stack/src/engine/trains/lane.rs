@@ -1,7 +1,7 @@
 //! One flow's headers as they came last, and the train that its next segment may join.
 
 use millstream_link::Medium;
-use millstream_packet::{Checksum, Packet};
+use millstream_packet::{COALESCE_LIMIT_BYTES, Checksum, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
@@ -145,6 +145,8 @@ struct Train {
     next_seq: u32,
     /// Payload that it can still take.
     room: usize,
+    /// Bytes of each of its segments: none is longer, and a shorter one is the last.
+    part: u16,
     ack: u32,
     window: u16,
     timestamps: Option<Timestamps>,
@@ -174,6 +176,7 @@ impl Lane {
                 at: 0,
                 next_seq: 0,
                 room: 0,
+                part: 0,
                 ack: 0,
                 window: 0,
                 timestamps: None,
@@ -247,11 +250,13 @@ impl Lane {
         (self.tuple, self.socket) = (segment.tuple, socket);
     }
 
-    /// A train begins with this segment, the one at `at` in the list, if others may join it.
+    /// A train begins with this segment, the one at `at` in the list, if others may join it. None joins a small one:
+    /// its receive queue copies those together, where joined they would hold a frame each.
     #[inline]
     pub fn begin(&mut self, batch: u64, at: usize, segment: &Incoming) {
-        let len = segment.payload.as_ref().map_or(0, Packet::len);
-        if len == 0 || segment.header.flags.contains(TcpFlags::PSH) || self.len == 0 {
+        let (len, part) = segment.payload.as_ref().map_or((0, 0), size_and_part);
+        let is_whole = len >= COALESCE_LIMIT_BYTES && is_multiple(len, part);
+        if !is_whole || segment.header.flags.contains(TcpFlags::PSH) || self.len == 0 {
             return self.close();
         }
         let header = &segment.header;
@@ -260,6 +265,7 @@ impl Lane {
             at,
             next_seq: header.seq.0.wrapping_add(len as u32),
             room: TRAIN_BYTES.saturating_sub(len),
+            part,
             ack: header.ack.0,
             window: header.window,
             timestamps: header.options.timestamps,
@@ -352,10 +358,12 @@ impl Lane {
 
     /// Whether the segment continues the train of this batch.
     #[inline]
-    pub fn continues(&self, batch: u64, said: &Said) -> bool {
+    pub fn continues(&self, batch: u64, packet: &Packet, said: &Said) -> bool {
         let train = &self.train;
         let len = said.end - self.len;
+        let part = packet.meta().segmentation.map_or(len, |one| usize::from(one.size));
         train.batch == batch
+            && part <= usize::from(train.part)
             && train.next_seq == said.seq
             && train.ack == said.ack
             && train.window == said.window
@@ -370,17 +378,15 @@ impl Lane {
         let Some(train) = list.get_mut(self.train.at) else { return self.close() };
         // Ethernet's padding would end up inside the payload.
         packet.crop(self.len, said.end);
-        let part = match packet.meta().segmentation {
-            Some(segmentation) => segmentation.size,
-            None => packet.len().min(usize::from(u16::MAX)) as u16,
-        };
-        self.train.next_seq = said.seq.wrapping_add(packet.len() as u32);
-        self.train.room -= packet.len().min(self.train.room);
-        train.take_in(packet, part, self.is_v6);
+        let (len, part) = size_and_part(&packet);
+        self.train.next_seq = said.seq.wrapping_add(len as u32);
+        self.train.room -= len.min(self.train.room);
+        let is_last = part < self.train.part || !is_multiple(len, part);
+        train.take_in(packet, self.train.part, self.is_v6);
         if said.has_psh {
             train.header.flags |= TcpFlags::PSH;
         }
-        if said.has_psh || self.train.room == 0 {
+        if is_last || said.has_psh || self.train.room == 0 {
             self.close();
         }
     }
@@ -404,6 +410,21 @@ impl Lane {
         let payload = (!packet.is_empty()).then_some(packet);
         Incoming { tuple, header, payload, ecn, link, socket: Some(socket) }
     }
+}
+
+/// Bytes of a payload, and of each segment that it was merged from.
+#[inline]
+fn size_and_part(payload: &Packet) -> (usize, u16) {
+    let len = payload.len();
+    let whole = len.min(usize::from(u16::MAX)) as u16;
+    (len, payload.meta().segmentation.map_or(whole, |segmentation| segmentation.size))
+}
+
+/// Whether all of `len` bytes are in parts of the same size. Mostly it is one: not worth a division.
+#[inline]
+fn is_multiple(len: usize, part: u16) -> bool {
+    let part = usize::from(part);
+    len == part || part != 0 && len.is_multiple_of(part)
 }
 
 #[inline]

@@ -7,7 +7,8 @@
 //! header checksum; sequence and acknowledgement number, window, checksum and timestamps of TCP; PSH.
 //!
 //! Where it is also the next of the one before it in the same batch, with the same acknowledgement, window and
-//! timestamps, its payload is put behind that. PSH ends such a train.
+//! timestamps, and not longer, its payload is put behind that. PSH ends such a train, and a shorter segment does: so
+//! the segments in it can be counted. Small segments begin none.
 //!
 //! Whatever does not join ends its flow's train before it is looked at: within a flow nothing overtakes anything, and
 //! nothing waits for the next batch.
@@ -73,7 +74,7 @@ impl Trains {
             self.candidate = Some(Candidate::new(head, place));
             return Err(packet);
         };
-        if lane.continues(self.batch, &said) {
+        if lane.continues(self.batch, &packet, &said) {
             lane.couple(&mut self.list, packet, &said);
             return Ok(true);
         }
@@ -116,26 +117,16 @@ impl Trains {
 }
 
 impl Incoming {
-    /// Takes in what follows, made of parts of `part` bytes.
+    /// Takes in what follows; all of it is in parts of `part` bytes, but for the last.
     #[inline]
     fn take_in(&mut self, next: Packet, part: u16, is_v6: bool) {
         let Some(payload) = &mut self.payload else { return };
-        match payload.meta().segmentation {
-            // Mostly so: nothing is written.
-            Some(segmentation) if segmentation.size >= part => {}
-            _ => note_parts(payload, part, is_v6),
+        // Mostly so: nothing is written.
+        if payload.meta().segmentation.is_none() {
+            let kind = if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 };
+            payload.meta_mut().segmentation =
+                Some(Segmentation { kind, ecn: false, size: part, header_len: 0 });
         }
         payload.concat(next);
     }
-}
-
-fn note_parts(payload: &mut Packet, part: u16, is_v6: bool) {
-    let first = payload.len().min(usize::from(u16::MAX)) as u16;
-    let segmentation = payload.meta_mut().segmentation.get_or_insert(Segmentation {
-        kind: if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 },
-        ecn: false,
-        size: first,
-        header_len: 0,
-    });
-    segmentation.size = segmentation.size.max(part);
 }

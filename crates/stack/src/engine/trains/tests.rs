@@ -1,6 +1,6 @@
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::{Pool, PoolConfig};
+use millstream_packet::{COALESCE_LIMIT_BYTES, Pool, PoolConfig};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
@@ -198,6 +198,23 @@ fn what_comes_behind_ip_options_is_not_overtaken() {
 }
 
 #[test]
+fn a_shorter_segment_is_the_last_and_small_ones_begin_no_train() {
+    let runs = |sizes: &[usize]| {
+        let mut seq = 0;
+        let shapes = sizes.iter().map(|&len| {
+            let shape = Shape::data(seq, len);
+            seq += len as u32;
+            shape
+        });
+        lengths(&shapes.collect::<Vec<_>>())
+    };
+    assert_eq!(runs(&[1000, 1000, 600, 1000, 1000]), [2600, 2000]);
+    assert_eq!(runs(&[600, 1000, 1000]), [600, 2000], "a longer one does not join");
+    assert_eq!(runs(&[9; 5]), [9; 5], "the receive queue copies them together");
+    assert_eq!(runs(&[1000, 9, 9]), [1009, 9]);
+}
+
+#[test]
 fn a_bare_ack_ends_the_train() {
     let shapes = [Shape::data(0, 1000), Shape::data(1000, 0), Shape::data(1000, 1000)];
     assert_eq!(lengths(&shapes), [1000, 0, 1000]);
@@ -346,6 +363,8 @@ proptest! {
                     prop_assert!(next.flags == TcpFlags::ACK || next.flags == TcpFlags::ACK | TcpFlags::PSH);
                     let rest = |s: &Shape| (s.ack, s.window, s.echo, s.hop_limit, s.has_ip_options);
                     prop_assert_eq!(rest(first), rest(next));
+                    prop_assert_eq!(last.len, first.len, "only the last is shorter");
+                    prop_assert!(next.len <= first.len && first.len >= COALESCE_LIMIT_BYTES);
                     bytes.extend(next.payload());
                     last = next;
                 }
