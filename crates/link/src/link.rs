@@ -122,6 +122,12 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
+    /// Whether the last [`receive`](Self::receive) ended because its batch was full, in packets or in bytes, while
+    /// there probably was more. False also from links that do not know.
+    fn has_more(&self) -> bool {
+        false
+    }
+
     /// Whether [`receive_into`](Self::receive_into) can be used.
     fn places(&self) -> bool {
         false
@@ -206,6 +212,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         (**self).receive(now, pool, batch)
+    }
+
+    fn has_more(&self) -> bool {
+        (**self).has_more()
     }
 
     fn places(&self) -> bool {

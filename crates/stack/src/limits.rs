@@ -58,6 +58,10 @@ pub struct Limits {
     /// Room that the buffer of a read that waits must have for a link to put received payload straight there,
     /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
     pub direct_read_bytes: usize,
+    /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
+    pub held_ack_bytes: usize,
+    /// Turns that such an ACK waits at most.
+    pub held_ack_turns: u32,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -87,6 +91,8 @@ impl Default for Limits {
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 512 * 1024,
             direct_read_bytes: 8 * 1024,
+            held_ack_bytes: 128 * 1024,
+            held_ack_turns: 4,
             transmit_connections: 64,
             timers: 256,
         }

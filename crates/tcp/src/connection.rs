@@ -250,6 +250,7 @@ impl Connection {
         self.snd.syn_due = false;
         self.snd.probe = Probe::None;
         self.rcv.ack.now = false;
+        self.rcv.ack.due = false;
         self.rcv.reassembly = None;
         self.snd.queue = StreamQueue::new(limits::BUFFER_MIN_BYTES);
         self.snd.queue_base = self.snd.nxt.max(1);

@@ -71,6 +71,7 @@ impl Connection {
             self.restart_retransmit(now);
         }
         self.rcv.ack.now = false;
+        self.rcv.ack.due = false;
         self.rcv.acked = self.rcv.nxt;
         self.counters.segments_out += 1;
         self.counters.data_segments_out += u64::from(payload_len > 0);
@@ -106,6 +107,7 @@ impl Connection {
         let (urg, urgent) = self.put_urgent(seq);
         let window = self.select_window();
         self.rcv.ack.now = false;
+        self.rcv.ack.due = false;
         self.rcv.ack.pending_bytes = 0;
         self.rcv.acked = self.rcv.nxt;
         self.timers.delayed_ack = Deadline::NONE;

@@ -48,8 +48,9 @@ pub struct Segment {
 }
 
 impl Connection {
-    /// False when [`poll_transmit`](Self::poll_transmit) would make nothing: to be asked before, where the answer is
-    /// often that. True may be in vain.
+    /// False when [`poll_transmit`](Self::poll_transmit) would make nothing, or nothing but an ACK that may wait
+    /// ([`owed_ack_bytes`](Self::owed_ack_bytes)): to be asked before, where the answer is often that. True may be in
+    /// vain.
     #[inline]
     pub fn has_output(&self) -> bool {
         let Self { state, snd, rcv, recovery, board, congestion, reset_due, .. } = self;
@@ -63,6 +64,15 @@ impl Connection {
             // which is told that there was nothing to send
             && !congestion.governs();
         !is_plain || rcv.ack.now || snd.nxt != self.data_end()
+    }
+
+    /// Data in order of which an ACK is due that may be held for a moment, so that it goes for what comes next, too;
+    /// 0 when none is due. What has to be told at once (data out of order or twice, ECN's mark, FIN, a window that
+    /// opens, RFC 5681 4.2) is no such ACK: then there [is output](Self::has_output).
+    #[inline]
+    pub fn owed_ack_bytes(&self) -> u32 {
+        let ack = &self.rcv.ack;
+        if ack.due { ack.pending_bytes.max(1) } else { 0 }
     }
 
     /// The next segment to send at `now`, or none. When a frame is wanting nothing is made and nothing changes:
@@ -145,7 +155,7 @@ impl Connection {
             let seq = self.snd_seq(self.snd.una) - 1;
             return Some(self.bare(now, seq));
         }
-        if self.rcv.ack.now {
+        if self.rcv.ack.now || self.rcv.ack.due {
             let seq = self.snd_seq(self.snd.nxt);
             return Some(self.bare(now, seq));
         }

@@ -114,9 +114,10 @@ impl Connection {
         if ack.quick > 0 {
             ack.quick -= 1;
             ack.now = true;
-        } else if ack.pending_bytes >= 2 * self.rcv.mss_estimate || self.config.delayed_ack_ms == 0
-        {
+        } else if self.config.delayed_ack_ms == 0 {
             ack.now = true;
+        } else if ack.pending_bytes >= 2 * self.rcv.mss_estimate {
+            ack.due = true;
         } else if self.timers.delayed_ack.is_none() {
             self.timers.delayed_ack = Deadline::at(now + self.config.delayed_ack());
         }

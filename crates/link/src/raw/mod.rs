@@ -85,6 +85,8 @@ pub struct RawLink {
     sends: SendBatch,
     expected: Expectation,
     blocked: bool,
+    /// The last batch was full, and there was more.
+    more: bool,
     overruns: Cell<u64>,
     stats: LinkStats,
 }
@@ -181,6 +183,7 @@ impl RawLink {
             sends: SendBatch::new(),
             expected: Expectation::new(),
             blocked: false,
+            more: false,
             overruns: Cell::new(0),
             stats: LinkStats::default(),
         })
@@ -424,6 +427,7 @@ impl Link for RawLink {
         let expected = if has_ring { usize::MAX } else { self.expected.limit() };
         let limit = batch.room().min(expected);
         let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
+        self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         Ok(count)
     }
@@ -453,6 +457,10 @@ impl Link for RawLink {
 
     fn wait_fd(&self) -> Option<RawFd> {
         Some(self.fd.as_raw_fd())
+    }
+
+    fn has_more(&self) -> bool {
+        self.more
     }
 
     fn wants_write(&self) -> bool {

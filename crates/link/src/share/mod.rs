@@ -250,6 +250,10 @@ impl<L: Link> Link for Shared<L> {
         self.inner.transmit(now, pool, batch)
     }
 
+    fn has_more(&self) -> bool {
+        self.inner.has_more()
+    }
+
     fn wait_fd(&self) -> Option<RawFd> {
         Some(self.wait.as_raw_fd())
     }

@@ -174,6 +174,8 @@ pub struct Tap {
     polling: Option<Polling>,
     expected: Expectation,
     blocked: bool,
+    /// The last batch was full, and there was more.
+    more: bool,
     notes: Vec<String>,
     stats: LinkStats,
 }
@@ -336,6 +338,7 @@ impl Tap {
             polling: None,
             expected: Expectation::new(),
             blocked: false,
+            more: false,
             notes: device.notes.clone(),
             stats: LinkStats::default(),
         }
@@ -384,11 +387,16 @@ impl Link for Tap {
     ) -> Result<usize, LinkError> {
         let limit = batch.room().min(self.expected.limit());
         let (count, more) = self.read(now, pool, batch, limit)?;
+        self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
         }
         Ok(count)
+    }
+
+    fn has_more(&self) -> bool {
+        self.more
     }
 
     fn places(&self) -> bool {

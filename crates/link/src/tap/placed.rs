@@ -18,6 +18,7 @@ impl Tap {
         head_len: usize,
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
+        self.more = false;
         loop {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;

@@ -157,6 +157,10 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
         result
     }
 
+    fn has_more(&self) -> bool {
+        self.inner.has_more()
+    }
+
     fn wait_fd(&self) -> Option<RawFd> {
         self.inner.wait_fd()
     }

@@ -61,7 +61,8 @@ impl Engine {
     #[inline]
     fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
         let slot = &mut self.out.links[link.index()];
-        slot.more = self.received.is_full();
+        slot.more = slot.link.has_more();
+        self.held.begin_batch(slot.more);
         let stats = &mut self.out.stats;
         if count == 0 {
             stats.stages.mark(Stage::Poll, 0);

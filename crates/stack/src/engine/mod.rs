@@ -1,5 +1,6 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
+mod acks;
 mod addresses;
 mod admit;
 mod datagram;
@@ -122,6 +123,8 @@ pub struct Engine {
     parts: PacketBatch,
     /// The connection that bulk came for last.
     bulk: Option<direct::Bulk>,
+    /// ACKs that wait for what comes next.
+    held: acks::HeldAcks,
     /// Set while a link or the pool keeps connections from being served.
     blocked: bool,
     /// Set when it was the pool.
@@ -178,6 +181,7 @@ impl Engine {
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
             parts: PacketBatch::new(),
             bulk: None,
+            held: Default::default(),
             blocked: false,
             starved: false,
             push_left: 0,

@@ -22,7 +22,7 @@ pub(crate) struct LinkSlot {
     pub queue: PacketBatch,
     /// Set once the link said that it is broken; it is not used again.
     pub failed: Option<LinkError>,
-    /// Receive batches in a row that came full; decides how soon the link is asked again.
+    /// Its last batch was full, and there was more.
     pub more: bool,
 }
 

@@ -115,6 +115,7 @@ impl Engine {
         let Incoming { header, payload, ecn, .. } = segment;
         socket.conn.on_segment(now, header, payload.take(), *ecn, &self.out.pool);
         let told = socket.conn.has_events();
+        let owed = socket.conn.owed_ack_bytes();
         // What `touch` does.
         if !socket.dirty && socket.conn.has_output() {
             socket.dirty = true;
@@ -132,6 +133,9 @@ impl Engine {
                 // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
                 self.out.neighbors.confirm(now, way.link, way.next_hop);
             }
+        }
+        if owed > 0 {
+            self.hold_ack(slot, owed);
         }
     }
 

@@ -158,7 +158,7 @@ impl Engine {
 
     /// Whether connections are waiting to be served and nothing keeps them from it.
     pub(super) fn has_output(&self) -> bool {
-        !self.tcp.dirty.is_empty() && !self.blocked
+        !self.tcp.dirty.is_empty() && !self.blocked || !self.held.is_empty()
     }
 }
 

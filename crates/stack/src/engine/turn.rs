@@ -41,6 +41,7 @@ impl Engine {
         progress |= received != 0;
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
+        self.release_acks();
         progress |= self.transmit(now);
         progress |= self.grant_writes();
         progress |= self.out.flush(now);

@@ -33,6 +33,8 @@ pub(crate) struct TcpSocket {
     pub pending: Readiness,
     /// In the dirty list.
     pub dirty: bool,
+    /// Mark of the turn since when its ACK is held; 0 when none is.
+    pub ack_held: u8,
     /// In the flow table.
     pub in_flows: bool,
     /// The application has let go of it: it ends by itself.
@@ -161,6 +163,7 @@ impl TcpTable {
             scope,
             pending: Readiness::default(),
             dirty: false,
+            ack_held: 0,
             in_flows: true,
             detached: false,
             in_time_wait: false,
@@ -211,7 +214,7 @@ impl TcpTable {
         if socket.dirty {
             return;
         }
-        if socket.conn.has_output() {
+        if socket.conn.has_output() || socket.conn.owed_ack_bytes() > 0 {
             socket.dirty = true;
             return self.dirty.push_back(slot);
         }

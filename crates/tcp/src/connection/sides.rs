@@ -185,7 +185,7 @@ impl ReceiveSide {
             data_at: ticks(now),
             ack_at: ticks(now),
             acked: 0,
-            ack: AckState { now: false, pending_bytes: 0, quick: QUICK_ACK_SEGMENTS },
+            ack: AckState { now: false, due: false, pending_bytes: 0, quick: QUICK_ACK_SEGMENTS },
             dsack: Duplicate::default(),
             mss_estimate: mss_bytes,
             tune: AutoTune::new(now),
@@ -223,6 +223,8 @@ impl Duplicate {
 pub(crate) struct AckState {
     /// Send one at once.
     pub(crate) now: bool,
+    /// Enough data in order has come for one; the owner may hold it for a moment.
+    pub(crate) due: bool,
     /// Full-sized segments not acknowledged yet, in bytes.
     pub(crate) pending_bytes: u32,
     /// Segments still acknowledged at once (start of the connection, after loss).

@@ -265,3 +265,38 @@ fn a_window_on_a_short_path_grows_only_when_it_runs_empty() {
     assert!((256 << 10..1 << 20).contains(&kept), "what comes never uses it up: {kept}");
     assert!((1 << 20..3 << 20).contains(&grown), "used up at first: {grown}");
 }
+
+/// Data from `seq` on, `len` bytes.
+fn data(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) {
+    let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
+    connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(payload), 0, pool);
+}
+
+#[test]
+fn only_an_ack_of_data_in_order_may_wait() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let mut seq = 1;
+    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
+        data(&mut connection, now, &pool, seq, 1400);
+        seq += 1400;
+        assert!(connection.has_output(), "at first each is acknowledged at once");
+        assert_eq!(drain(&mut connection, now, &pool).len(), 1);
+    }
+    data(&mut connection, now, &pool, seq, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0), "half of two");
+    data(&mut connection, now, &pool, seq + 1400, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 2800));
+    data(&mut connection, now, &pool, seq + 2800, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 4200));
+    // a gap ends the waiting, and one ACK tells of all
+    data(&mut connection, now, &pool, seq + 9000, 1400);
+    assert!(connection.has_output());
+    let sent = drain(&mut connection, now, &pool);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].header.ack, SeqNumber(seq + 4200));
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0));
+    // what came twice is answered at once, too
+    data(&mut connection, now, &pool, seq, 1400);
+    assert!(connection.has_output());
+}

@@ -35,7 +35,7 @@ impl World<'_> {
         let (now, pool) = (self.now, &self.pool);
         let most = 1 + self.sides[from].segments as usize % 46;
         let connection = self.sides[from].connection.as_mut()?;
-        let may = connection.has_output();
+        let may = connection.has_output() || connection.owed_ack_bytes() > 0;
         let mut pieces = Vec::new();
         let mut segment = if parts {
             let mut batch = PacketBatch::new();

@@ -1,0 +1,235 @@
+//! ACKs that wait for the super-segments behind them: only while a link has more, and not for long.
+
+mod common;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{FAR, NEAR, config, engine, pool, settle};
+use millstream::link::{Capabilities, Link, LinkError, LinkStats, PairConfig, PairEnd, pair};
+use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream::{Engine, SocketId};
+
+/// A pair's end that says of itself what it is told to.
+struct Says {
+    end: PairEnd,
+    more: Arc<AtomicBool>,
+}
+
+impl Link for Says {
+    fn capabilities(&self) -> &Capabilities {
+        self.end.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.end.receive(now, pool, batch)
+    }
+
+    fn has_more(&self) -> bool {
+        self.more.load(Ordering::Relaxed)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.end.transmit(now, pool, batch)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.end.wait_fd()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.end.prepare_sleep()
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.end.stats()
+    }
+
+    fn name(&self) -> &str {
+        self.end.name()
+    }
+}
+
+/// A sender, a receiver behind a link that says whether it has more, and one connection in the middle of its life: the
+/// first segments of it, which are acknowledged one by one, are over.
+struct Hosts {
+    near: Engine,
+    far: Engine,
+    from: SocketId,
+    to: SocketId,
+    more: Arc<AtomicBool>,
+}
+
+/// Whole segments.
+const PART: usize = 28 * 1448;
+
+impl Hosts {
+    fn new() -> Self {
+        let pool = pool();
+        let more = Arc::new(AtomicBool::new(false));
+        let offload = PairConfig { offload: true, ..PairConfig::default() };
+        let (near, far) = pair(offload).expect("a pair");
+        let far = Says { end: far, more: more.clone() };
+        let mut near = engine(config(&pool, 1), near, &NEAR);
+        let mut far = engine(config(&pool, 2), far, &FAR);
+        let listener =
+            far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
+        let from = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
+        settle(&mut near, &mut far);
+        let (to, _) = far.tcp_accept(listener).expect("a connection");
+        let mut hosts = Self { near, far, from, to, more };
+        for _ in 0..40 {
+            // The congestion window grows to what the tests have under way.
+            assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 5 * PART]), Ok(5 * PART));
+            settle(&mut hosts.near, &mut hosts.far);
+            hosts.read();
+        }
+        // The last may be a small one, whose ACK is delayed.
+        while hosts.unacknowledged() != 0 {
+            settle(&mut hosts.near, &mut hosts.far);
+        }
+        hosts
+    }
+
+    /// Sends one super-segment.
+    fn send(&mut self) {
+        let segments = self.near.stats().tcp_tx_segments;
+        assert_eq!(self.near.tcp_write(self.from, &[7; PART]), Ok(PART));
+        self.near_turn();
+        assert_eq!(self.near.stats().tcp_tx_segments - segments, 1, "one super-segment");
+    }
+
+    fn read(&mut self) {
+        while let Ok(1..) = self.far.tcp_read(self.to, &mut [0; PART]) {}
+    }
+
+    /// The receiver's next turn: ACKs that it sent in it.
+    fn far_turn(&mut self) -> u64 {
+        let before = self.far.stats().tcp_tx_pure;
+        // No time passes: a pause of the machine would make the sender start slowly again.
+        let now = self.far.now();
+        self.far.turn(now);
+        self.far.stats().tcp_tx_pure - before
+    }
+
+    fn near_turn(&mut self) {
+        let now = self.near.now();
+        self.near.turn(now);
+    }
+
+    fn unacknowledged(&mut self) -> u64 {
+        self.near_turn();
+        let info = self.near.tcp_info(self.from).expect("open");
+        info.bytes_sent - info.bytes_acked
+    }
+
+    fn says(&self, more: bool) {
+        self.more.store(more, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nothing_is_held_when_the_link_has_no_more() {
+    let mut hosts = Hosts::new();
+    for _ in 0..10 {
+        hosts.send();
+        assert_eq!(hosts.far_turn(), 1);
+        assert_eq!(hosts.unacknowledged(), 0);
+        hosts.read();
+    }
+}
+
+#[test]
+fn super_segments_share_an_ack_while_the_link_has_more() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    let limit = hosts.far.limits().held_ack_bytes;
+    assert_eq!(limit / PART, 3, "more than three are beyond the limit");
+    let mut acks = Vec::new();
+    for _ in 0..12 {
+        hosts.send();
+        acks.push(hosts.far_turn());
+        hosts.read();
+    }
+    assert_eq!(acks, [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn an_ack_waits_for_a_few_turns_at_most() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    hosts.send();
+    let turns = hosts.far.limits().held_ack_turns;
+    for turn in 0..turns {
+        assert_eq!(hosts.far_turn(), 0, "turn {turn}");
+    }
+    assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn who_holds_an_ack_takes_its_next_turn_at_once() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0);
+    let now = hosts.far.now();
+    assert!(hosts.far.turn(now).progress, "it must not sleep");
+    hosts.says(false);
+    assert_eq!(hosts.far_turn(), 1, "the link ran dry");
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn an_answer_takes_the_held_ack_along() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0);
+    assert_eq!(hosts.far.tcp_write(hosts.to, b"answer"), Ok(6));
+    assert_eq!(hosts.far_turn(), 0, "no ACK without data");
+    assert_eq!(hosts.unacknowledged(), 0);
+    for _ in 0..10 {
+        assert_eq!(hosts.far_turn(), 0, "and none later");
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_is_acknowledged_at_once() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0);
+    hosts.near.tcp_shutdown_write(hosts.from).expect("open");
+    hosts.near_turn();
+    assert_eq!(hosts.far_turn(), 1);
+}
+
+#[test]
+fn a_new_connection_is_acknowledged_segment_by_segment() {
+    let mut hosts = Hosts::new();
+    hosts.says(true);
+    let address = "10.9.0.2:8".parse().expect("an address");
+    let listener = hosts.far.tcp_listen(address, 1).expect("listen");
+    let fresh = hosts.near.tcp_connect(address).expect("connect");
+    settle(&mut hosts.near, &mut hosts.far);
+    hosts.far.tcp_accept(listener).expect("a connection");
+    for _ in 0..8 {
+        assert_eq!(hosts.near.tcp_write(fresh, &[1; 3000]), Ok(3000));
+        hosts.near_turn();
+        assert_eq!(hosts.far_turn(), 1, "slow start wants its ACKs");
+        hosts.near_turn();
+    }
+}
