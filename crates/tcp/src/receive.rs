@@ -289,7 +289,9 @@ impl Connection {
             }
             packet.trim_front(known);
             start = nxt;
+            // as for one that is known as a whole: the peer sends again what arrived
             self.rcv.ack.now = true;
+            self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         }
         let start = start as u64;
         // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
