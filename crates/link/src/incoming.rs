@@ -17,7 +17,8 @@ pub(crate) trait Source {
 
 /// Moves at most `limit` packets, for which there is room, and not many more bytes than are still in the
 /// processor's cache when they are looked at, from `source` to `batch` and counts them. Also answers
-/// whether there may be more. An error comes when nothing was moved before it.
+/// whether there may be more. An error comes when nothing was moved before it; after packets it is left to
+/// the next call, whose read fails again.
 #[inline]
 pub(crate) fn receive(
     source: &mut impl Source,
@@ -28,7 +29,12 @@ pub(crate) fn receive(
 ) -> Result<(usize, bool), LinkError> {
     let (mut count, mut bytes) = (0, 0);
     while count < limit && bytes < RECEIVE_BATCH_BYTES {
-        let Some(mut packet) = source.next(pool)? else { return Ok((count, false)) };
+        let mut packet = match source.next(pool) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok((count, false)),
+            Err(_) if count != 0 => return Ok((count, true)),
+            Err(error) => return Err(error),
+        };
         packet.meta_mut().arrival = now;
         let (len, is_super) = (packet.len(), packet.meta().segmentation.is_some());
         source.counters().count_received(len, is_super);
@@ -58,4 +64,37 @@ pub(crate) fn take(
         return Err(DropCause::TooShort);
     }
     spares.take(len).ok_or(DropCause::PoolExhausted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pool;
+
+    /// So many packets, then it is broken.
+    struct Breaking(usize, LinkStats);
+
+    impl Source for Breaking {
+        fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+            self.0 = match self.0.checked_sub(1) {
+                Some(left) => left,
+                None => return Err(LinkError::Invalid("gone".into())),
+            };
+            Ok(Packet::from_slice(pool, 0, &[7; 60]).ok())
+        }
+
+        fn counters(&mut self) -> &mut LinkStats {
+            &mut self.1
+        }
+    }
+
+    #[test]
+    fn an_error_comes_after_what_came_before_it() {
+        let mut source = Breaking(3, LinkStats::default());
+        let mut batch = PacketBatch::new();
+        let mut call = || receive(&mut source, Instant::ZERO, &pool(), &mut batch, 64);
+        assert_eq!(call().unwrap(), (3, true));
+        assert!(call().is_err());
+        assert_eq!((batch.len(), source.1.rx_packets), (3, 3));
+    }
 }

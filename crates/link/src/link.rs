@@ -113,8 +113,8 @@ pub trait Link: Send {
     /// are dropped (counted) or left where they are.
     ///
     /// # Errors
-    /// When the link is broken for good. What was moved before stays in `batch` and the error comes
-    /// next time.
+    /// When the link is broken for good, and nothing was moved: after packets the error is left to the
+    /// next call.
     fn receive(
         &mut self,
         now: Instant,

@@ -38,7 +38,9 @@ const AND: u16 = 0x54;
 const SHIFT_LEFT: u16 = 0x64;
 const SHIFT_RIGHT: u16 = 0x74;
 const MULTIPLY: u16 = 0x24;
+const ADD_X: u16 = 0x0c;
 const XOR_X: u16 = 0xac;
+const FROM_X: u16 = 0x87;
 const TO_X: u16 = 0x07;
 const SET_X: u16 = 0x01;
 const RETURN: u16 = 0x06;
@@ -129,18 +131,19 @@ fn jump(code: u16, k: u32, yes: u8, no: u8) -> libc::sock_filter {
     libc::sock_filter { code, jt: yes, jf: no, k }
 }
 
-/// The program: M0 keeps the folded addresses, X is where the ports are.
+/// The program: X adds up the addresses, then M0 keeps that and X is where the ports are.
 fn program(spread: &Spread) -> Vec<libc::sock_filter> {
-    let mut v6 = fold(&[8, 12, 16, 20, 24, 28, 32, 36]);
+    let ports = ports(spread);
+    let mut v6 = add_up(spread, 8..40);
     v6.extend([
         statement(SET_X, 40),
         statement(LOAD_BYTE, NET + 6),
         // TCP or UDP: to the ports, else to the hash.
         jump(JUMP_EQUAL, 6, 2, 0),
         jump(JUMP_EQUAL, 17, 1, 0),
-        statement(JUMP, PORTS.len() as u32),
+        statement(JUMP, ports.len() as u32),
     ]);
-    let mut v4 = fold(&[12, 16]);
+    let mut v4 = add_up(spread, 12..20);
     v4.extend([
         statement(LOAD_BYTE, NET),
         statement(AND, 0x0f),
@@ -152,7 +155,7 @@ fn program(spread: &Spread) -> Vec<libc::sock_filter> {
         statement(LOAD_BYTE, NET + 9),
         jump(JUMP_EQUAL, 6, 2, 0),
         jump(JUMP_EQUAL, 17, 1, 0),
-        statement(JUMP, (1 + v6.len() + PORTS.len()) as u32),
+        statement(JUMP, (1 + v6.len() + ports.len()) as u32),
         statement(JUMP, v6.len() as u32),
     ]);
     let mut all = vec![
@@ -163,39 +166,125 @@ fn program(spread: &Spread) -> Vec<libc::sock_filter> {
     ];
     all.extend(v4);
     all.extend(v6);
-    all.extend(PORTS.map(|(code, k, yes, no)| jump(code, k, yes, no)));
+    all.extend(ports);
     all.extend([
         statement(LOAD_KEPT, 0),
-        statement(MULTIPLY, spread.key()),
         statement(SHIFT_RIGHT, 16),
+        statement(TO_X, 0),
+        statement(SHIFT_RIGHT, 8),
+        statement(XOR_X, 0),
         statement(RETURN_A, 0),
     ]);
     all
 }
 
 /// Our port itself if it has one owner; else both ports are added to what M0 keeps.
-const PORTS: [(u16, u32, u8, u8); 10] = [
-    (LOAD_HALF_AT_X, NET + 2, 0, 0),
-    (JUMP_ABOVE_OR_EQUAL, SHARED_PORTS_FIRST as u32, 0, 1),
-    (RETURN_A, 0, 0, 0),
-    (KEEP, 1, 0, 0),
-    (LOAD_HALF_AT_X, NET, 0, 0),
-    (LOAD_X_KEPT, 1, 0, 0),
-    (XOR_X, 0, 0, 0),
-    (LOAD_X_KEPT, 0, 0, 0),
-    (XOR_X, 0, 0, 0),
-    (KEEP, 0, 0, 0),
-];
+fn ports(spread: &Spread) -> [libc::sock_filter; 12] {
+    [
+        statement(LOAD_HALF_AT_X, NET + 2),
+        jump(JUMP_ABOVE_OR_EQUAL, SHARED_PORTS_FIRST.into(), 0, 1),
+        statement(RETURN_A, 0),
+        statement(MULTIPLY, spread.our_port_key),
+        statement(KEEP, 1),
+        statement(LOAD_HALF_AT_X, NET),
+        statement(MULTIPLY, spread.their_port_key),
+        statement(LOAD_X_KEPT, 1),
+        statement(ADD_X, 0),
+        statement(LOAD_X_KEPT, 0),
+        statement(ADD_X, 0),
+        statement(KEEP, 0),
+    ]
+}
 
-/// The words at these places of the network header, folded into M0.
-fn fold(places: &[u32]) -> Vec<libc::sock_filter> {
-    let mut code = Vec::new();
-    for (i, place) in places.iter().enumerate() {
-        code.push(statement(LOAD_WORD, NET + place));
-        if i > 0 {
-            code.extend([statement(LOAD_X_KEPT, 0), statement(XOR_X, 0)]);
-        }
-        code.push(statement(KEEP, 0));
+/// The half words of the network header at these places, each times its key, added up into M0.
+fn add_up(spread: &Spread, places: std::ops::Range<u32>) -> Vec<libc::sock_filter> {
+    let mut code = vec![statement(SET_X, spread.start)];
+    for (place, key) in places.step_by(2).zip(spread.address_keys) {
+        code.extend([
+            statement(LOAD_HALF, NET + place),
+            statement(MULTIPLY, key),
+            statement(ADD_X, 0),
+            statement(TO_X, 0),
+        ]);
     }
+    code.extend([statement(FROM_X, 0), statement(KEEP, 0)]);
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Medium;
+    use crate::share::Place;
+    use crate::testing::{Shape, bytes, pool};
+    use proptest::prelude::*;
+
+    /// What the kernel makes of the program for an Ethernet frame: a load beyond its end returns 0.
+    fn run(program: &[libc::sock_filter], frame: &[u8]) -> u32 {
+        let load = |at: u32, len: usize| {
+            let at = if at == PROTOCOL { 12 } else { 14 + (at - NET) as usize };
+            let bytes = frame.get(at..at + len)?;
+            Some(bytes.iter().fold(0, |all, byte| all << 8 | u32::from(*byte)))
+        };
+        let (mut a, mut x, mut kept, mut at) = (0_u32, 0_u32, [0_u32; 2], 0);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = program[at];
+            at += 1;
+            let branch = |holds: bool| usize::from(if holds { jt } else { jf });
+            let loaded = match code {
+                LOAD_WORD => load(k, 2),
+                LOAD_HALF => load(k, 2),
+                LOAD_BYTE => load(k, 1),
+                LOAD_HALF_AT_X => load(k + x, 2),
+                LOAD_KEPT => Some(kept[k as usize]),
+                MULTIPLY => Some(a.wrapping_mul(k)),
+                ADD_X => Some(a.wrapping_add(x)),
+                XOR_X => Some(a ^ x),
+                AND => Some(a & k),
+                SHIFT_LEFT => Some(a << k),
+                SHIFT_RIGHT => Some(a >> k),
+                FROM_X => Some(x),
+                _ => Some(a),
+            };
+            let Some(loaded) = loaded else { return 0 };
+            a = loaded;
+            match code {
+                TO_X => x = a,
+                SET_X => x = k,
+                LOAD_X_KEPT => x = kept[k as usize],
+                KEEP => kept[k as usize] = a,
+                JUMP => at += k as usize,
+                JUMP_EQUAL => at += branch(a == k),
+                JUMP_ABOVE_OR_EQUAL => at += branch(a >= k),
+                JUMP_SET => at += branch(a & k != 0),
+                RETURN => return k,
+                RETURN_A => return a,
+                _ => {}
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_program_and_we_agree_on_every_flow(
+            is_v6: bool,
+            is_tcp: bool,
+            is_fragment: bool,
+            addresses: [u8; 32],
+            ports: [u8; 4],
+            count in 1_usize..64,
+        ) {
+            let mut frame = bytes(&Shape::new(is_v6, is_tcp, vec![1; 10]).build(&pool()));
+            let (at, l4) = if is_v6 { (22..54, 54) } else { (26..34, 34) };
+            let len = at.len();
+            frame[at].copy_from_slice(&addresses[..len]);
+            frame[l4..l4 + 4].copy_from_slice(&ports);
+            if is_fragment && !is_v6 {
+                frame[20] |= 0x20;
+            }
+            let spread = Spread::new(count);
+            let number = run(&program(&spread), &frame) as usize;
+            prop_assert_eq!(spread.place(&frame, Medium::Ethernet), Place::One(number % count));
+        }
+    }
 }

@@ -49,7 +49,7 @@ pub struct ReplayConfig {
     /// Largest IP packet, in bytes. TCP packets beyond it are taken for super-segments.
     pub mtu: usize,
     /// How often the capture is replayed, each time at once after the one before; `None`: without
-    /// end. More than once only what can be read again ([`Replay::seekable`]).
+    /// end. A round that gave no packet is the last. More than once only what can be read again ([`Replay::seekable`]).
     pub rounds: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ pub struct Replay<R> {
     error: Option<String>,
     /// Goes back to the input's start, where that is possible.
     rewind: Option<Rewind<R>>,
-    /// Rounds begun, and whether the last has had a packet so far.
+    /// Rounds begun, and whether the last has given a packet so far.
     begun: u64,
     is_fruitful: bool,
     passed_over: u64,
@@ -204,7 +204,6 @@ impl<R: Read> Replay<R> {
             match self.reader.next() {
                 Ok(Some(record)) if self.is_wanted(&record, medium) => {
                     if self.reader.bytes().len() == record.original_len {
-                        self.is_fruitful = true;
                         break Some(record);
                     }
                     self.stats.count_drop(DropCause::Truncated);
@@ -280,9 +279,9 @@ impl<R: Read + Send> Link for Replay<R> {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let mut count = 0;
+        let (mut count, mut refused) = (0, 0);
         while let Some(record) = self.next.filter(|record| self.due(record) <= now) {
-            if batch.is_full() {
+            if batch.is_full() || refused == limits::REPLAY_REFUSED_PACKETS {
                 break;
             }
             match self.build(pool) {
@@ -291,6 +290,7 @@ impl<R: Read + Send> Link for Replay<R> {
                     self.stats.rx_packets += 1;
                     self.stats.rx_bytes += packet.len() as u64;
                     self.stats.rx_super_segments += u64::from(packet.meta().segmentation.is_some());
+                    self.is_fruitful = true;
                     count += 1;
                     // There is room.
                     let _ = batch.push(packet);
@@ -299,7 +299,10 @@ impl<R: Read + Send> Link for Replay<R> {
                     self.stats.rx_starved += 1;
                     break;
                 }
-                Err(cause) => self.stats.count_drop(cause),
+                Err(cause) => {
+                    refused += 1;
+                    self.stats.count_drop(cause);
+                }
             }
             self.origin.get_or_insert((now, record.nanos));
             self.advance();

@@ -215,6 +215,47 @@ fn again_and_again_each_round_with_its_timing() {
     assert!(Replay::new(Cursor::new(file), "pipe".into(), config).is_err());
 }
 
+/// A capture that may be read only so often.
+struct Patient(Cursor<Vec<u8>>, usize);
+
+impl Read for Patient {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.read(room)
+    }
+}
+
+impl Seek for Patient {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.1 = self.1.checked_sub(1).expect("read too often");
+        self.0.seek(to)
+    }
+}
+
+#[test]
+fn a_round_of_refused_packets_is_the_last_and_a_call_refuses_few() {
+    let (short, long): (&[u8], &[u8]) = (&[7; 5], &[1; 1600]);
+    let config = ReplayConfig { pace: Pace::Fast, rounds: None, ..ReplayConfig::default() };
+    for refused in [short, long] {
+        let file = Patient(Cursor::new(classic(false, 0xa1b2_c3d4, &[(1, 0, refused)])), 3);
+        let mut link = Replay::seekable(file, "test".into(), config).unwrap();
+        assert!(receive(&mut link, Instant::ZERO).is_empty());
+        assert!(link.is_finished());
+        assert_eq!(link.stats().dropped_total(), 1);
+    }
+    // A packet in a thousand: each call comes to an end, and in time to the packet.
+    let mut records = vec![(1, 0, short); 999];
+    records.push((1, 0, &[2; 60]));
+    let file = Patient(Cursor::new(classic(false, 0xa1b2_c3d4, &records)), 3);
+    let mut link = Replay::seekable(file, "test".into(), config).unwrap();
+    let mut got = 0;
+    for calls in 1..=32 {
+        assert_eq!(link.next_deadline(), Some(Instant::ZERO));
+        got += receive(&mut link, Instant::ZERO).len();
+        assert!(link.stats().dropped_total() <= calls * limits::REPLAY_REFUSED_PACKETS as u64);
+    }
+    assert_eq!(got, 2);
+}
+
 #[test]
 fn what_stands_before_an_ip_packet_is_taken_off() {
     let shape = Shape { medium: Medium::Ip, ..Shape::new(false, false, vec![7; 40]) };

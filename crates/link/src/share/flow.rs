@@ -88,24 +88,42 @@ pub(crate) enum Place {
     Each,
 }
 
+/// Half words of the longest pair of addresses.
+const ADDRESS_HALVES: usize = 16;
+
 /// How the flows of one device are spread: over how many engines, and by which secret.
+///
+/// The number of a flow is the upper half of `start + Σ keys[i] * half[i]`, modulo 2^32, over the half words
+/// of its addresses and ports. With random keys any two flows meet in one number with the probability of
+/// chance, 2^-16 (Thorup, High Speed Hashing for Integers and Strings, section 3.5): who does not know the
+/// keys cannot choose flows for one engine below [`SHARED_PORTS_FIRST`]. The number's upper byte goes into
+/// its lower one, so that ports in a row do not fall into step with the count of engines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     count: usize,
-    /// Odd. Who does not know it cannot choose flows for one engine below [`SHARED_PORTS_FIRST`].
-    key: u32,
+    pub start: u32,
+    /// One for each half word of the addresses, as they stand in a received header.
+    pub address_keys: [u32; ADDRESS_HALVES],
+    pub our_port_key: u32,
+    pub their_port_key: u32,
 }
 
 impl Spread {
     /// Over `count` engines, by a secret from the system.
     pub fn new(count: usize) -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        let random = std::hash::RandomState::new().build_hasher().finish();
-        Self { count, key: random as u32 | 1 }
+        use std::hash::BuildHasher;
+        let secret = std::hash::RandomState::new();
+        Self::keyed(count, |of| secret.hash_one(of) as u32)
     }
 
-    pub fn key(&self) -> u32 {
-        self.key
+    fn keyed(count: usize, key: impl Fn(usize) -> u32) -> Self {
+        Self {
+            count,
+            start: key(ADDRESS_HALVES + 2),
+            address_keys: std::array::from_fn(&key),
+            our_port_key: key(ADDRESS_HALVES),
+            their_port_key: key(ADDRESS_HALVES + 1),
+        }
     }
 
     /// Where a packet that starts with `head` belongs. What is no flow belongs to the first engine.
@@ -135,9 +153,10 @@ impl Spread {
         self.flow(head, &found)
     }
 
-    fn flow(&self, head: &[u8], header: &Header) -> Option<Found> {
-        let Header { fold, protocol, l4, is_fragment } = *header;
-        let plain = Some(Found::Number(self.mix(fold)));
+    fn flow(&self, head: &[u8], header: &Header<'_>) -> Option<Found> {
+        let Header { addresses, protocol, l4, is_fragment } = *header;
+        let sum = self.addresses(addresses, false);
+        let plain = Some(Found::Number(number(sum)));
         if is_fragment {
             return plain;
         }
@@ -147,7 +166,7 @@ impl Spread {
                 let (Some(from), Some(to)) = (word(head, l4), word(head, l4 + 2)) else {
                     return plain;
                 };
-                Some(Found::Number(self.ports(fold, to, from)))
+                Some(Found::Number(self.ports(sum, to, from)))
             }
             // The identifier of an answered echo is the asker's.
             (ICMP_V4, Some(0)) | (ICMP_V6, Some(129)) => {
@@ -155,6 +174,8 @@ impl Spread {
             }
             (ICMP_V4, Some(3 | 11 | 12)) => Some(self.quoted(head, Header::v4(head, l4 + 8))),
             (ICMP_V6, Some(1..=4)) => Some(self.quoted(head, Header::v6(head, l4 + 8))),
+            // Router and neighbour solicitations are answered by the first engine.
+            (ICMP_V6, Some(133 | 135)) => None,
             // Router and neighbour advertisements, redirects.
             (ICMP_V6, Some(134 | 136 | 137)) => Some(Found::Each),
             _ => plain,
@@ -162,27 +183,43 @@ impl Spread {
     }
 
     /// Where the packet that an error quotes came from.
-    fn quoted(&self, head: &[u8], header: Option<Header>) -> Found {
-        let number = header.and_then(|Header { fold, protocol, l4, is_fragment }| {
+    fn quoted(&self, head: &[u8], header: Option<Header<'_>>) -> Found {
+        let number = header.and_then(|Header { addresses, protocol, l4, is_fragment }| {
+            let sum = self.addresses(addresses, true);
             if !matches!(protocol, TCP | UDP) || is_fragment {
-                return Some(self.mix(fold));
+                return Some(number(sum));
             }
-            Some(self.ports(fold, word(head, l4)?, word(head, l4 + 2)?))
+            Some(self.ports(sum, word(head, l4)?, word(head, l4 + 2)?))
         });
         Found::Number(number.unwrap_or(0))
     }
 
     /// The number of a flow between our port and the peer's.
-    fn ports(&self, fold: u32, ours: u16, theirs: u16) -> u32 {
+    fn ports(&self, sum: u32, ours: u16, theirs: u16) -> u32 {
         if ours >= SHARED_PORTS_FIRST {
             return ours.into();
         }
-        self.mix(fold ^ u32::from(ours ^ theirs))
+        let ours = self.our_port_key.wrapping_mul(ours.into());
+        let theirs = self.their_port_key.wrapping_mul(theirs.into());
+        number(sum.wrapping_add(ours).wrapping_add(theirs))
     }
 
-    fn mix(&self, value: u32) -> u32 {
-        value.wrapping_mul(self.key) >> 16
+    /// What source and destination add up to; those of a packet that we sent the other way round.
+    fn addresses(&self, addresses: &[u8], is_sent: bool) -> u32 {
+        let (source, destination) = addresses.split_at(addresses.len() / 2);
+        let (first, second) = if is_sent { (destination, source) } else { (source, destination) };
+        let halves = first.chunks_exact(2).chain(second.chunks_exact(2));
+        halves.zip(&self.address_keys).fold(self.start, |sum, (half, key)| {
+            let half = u16::from_be_bytes([half[0], half[1]]);
+            sum.wrapping_add(key.wrapping_mul(half.into()))
+        })
     }
+}
+
+/// What a sum comes to.
+fn number(sum: u32) -> u32 {
+    let upper = sum >> 16;
+    upper ^ upper >> 8
 }
 
 enum Found {
@@ -190,19 +227,20 @@ enum Found {
     Each,
 }
 
-/// What matters of an IP header. The addresses are folded the same in both directions.
-struct Header {
-    fold: u32,
+/// What matters of an IP header.
+struct Header<'a> {
+    /// Source and destination.
+    addresses: &'a [u8],
     protocol: u8,
     l4: usize,
     is_fragment: bool,
 }
 
-impl Header {
-    fn v4(head: &[u8], at: usize) -> Option<Self> {
+impl<'a> Header<'a> {
+    fn v4(head: &'a [u8], at: usize) -> Option<Self> {
         let header = head.get(at..at + 20)?;
         Some(Self {
-            fold: fold(&header[12..20]),
+            addresses: &header[12..20],
             protocol: header[9],
             l4: at + usize::from(header[0] & 0x0f) * 4,
             is_fragment: word(header, 6)? & FRAGMENT_V4 != 0,
@@ -210,20 +248,15 @@ impl Header {
     }
 
     /// Extension headers are not followed: such packets are spread by their addresses.
-    fn v6(head: &[u8], at: usize) -> Option<Self> {
+    fn v6(head: &'a [u8], at: usize) -> Option<Self> {
         let header = head.get(at..at + 40)?;
         Some(Self {
-            fold: fold(&header[8..40]),
+            addresses: &header[8..40],
             protocol: header[6],
             l4: at + 40,
             is_fragment: false,
         })
     }
-}
-
-fn fold(bytes: &[u8]) -> u32 {
-    let words = bytes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
-    words.fold(0, |all, word| all ^ word)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
@@ -247,6 +280,11 @@ mod tests {
         frame
     }
 
+    /// By keys that are always the same.
+    fn fixed(count: usize) -> Spread {
+        Spread::keyed(count, |of| (of as u32 + 7).wrapping_mul(0x9e37_79b9).rotate_left(13))
+    }
+
     #[test]
     fn answers_come_to_the_owner_of_the_port() {
         let spread = Spread::new(3);
@@ -260,7 +298,7 @@ mod tests {
 
     #[test]
     fn flows_to_a_listener_are_spread_evenly_and_each_stays() {
-        let spread = Spread::new(4);
+        let spread = fixed(4);
         let mut counts = [0; 4];
         for from in 0..4000_u16 {
             let frame = with_ports(frame(from % 2 == 0, true), from % 2 == 0, 10_000 + from, 80);
@@ -309,10 +347,43 @@ mod tests {
         assert_eq!(spread.place(&arp, Medium::Ethernet), Place::Each);
         let mut advert = frame(true, false);
         advert[20] = ICMP_V6;
-        for (kind, is_for_each) in [(134, true), (135, false), (136, true), (128, false)] {
+        for (kind, place) in [
+            (133, Place::One(0)),
+            (134, Place::Each),
+            (135, Place::One(0)),
+            (136, Place::Each),
+            (137, Place::Each),
+        ] {
             advert[54] = kind;
-            assert_eq!(spread.place(&advert, Medium::Ethernet) == Place::Each, is_for_each);
+            // Whoever asks.
+            for host in 0..32 {
+                advert[37] = host;
+                assert_eq!(spread.place(&advert, Medium::Ethernet), place, "type {kind}");
+            }
         }
+        // Echo requests are spread by their addresses.
+        advert[54] = 128;
+        let one = spread.place(&advert, Medium::Ethernet);
+        assert!((0..64).any(|host| {
+            advert[37] = host;
+            spread.place(&advert, Medium::Ethernet) != one
+        }));
+    }
+
+    #[test]
+    fn flows_that_differ_in_words_that_cancel_out_are_spread() {
+        let spread = fixed(2);
+        let mut v4 = frame(false, true);
+        // Nothing of it is left in an exclusive or of all words.
+        let mut both = [0; 2];
+        for n in 0..200_u8 {
+            v4[26..30].copy_from_slice(&[10, n, n, 1]);
+            v4[30..34].copy_from_slice(&[10, n, n, 2]);
+            v4 = with_ports(v4, false, 20_000 ^ u16::from(n), 80 ^ u16::from(n));
+            let Place::One(index) = spread.place(&v4, Medium::Ethernet) else { panic!() };
+            both[index] += 1;
+        }
+        assert!(both.iter().all(|count| *count >= 60), "{both:?}");
     }
 
     #[test]

@@ -232,12 +232,16 @@ impl<L: Link> Link for Shared<L> {
         self.sleeper.wake(&self.bell);
         let before = batch.len();
         let taken = self.take_over(now, batch);
-        match self.inner.receive(now, pool, batch) {
-            Ok(0) => Ok(taken),
-            Ok(_) => Ok(taken + self.sort(before + taken, pool, batch)),
+        let result = self.inner.receive(now, pool, batch);
+        // Whatever the result: no other engine's packet may stay.
+        let own = match batch.len() - before - taken {
+            0 => 0,
+            _ => self.sort(before + taken, pool, batch),
+        };
+        match result {
             // It comes again next time.
-            Err(_) if taken > 0 => Ok(taken),
-            Err(error) => Err(error),
+            Err(error) if taken + own == 0 => Err(error),
+            _ => Ok(taken + own),
         }
     }
 

@@ -133,6 +133,64 @@ fn neither_the_queue_nor_the_others_crowd_each_other_out() {
     assert_eq!(got.iter().filter(|mark| **mark == 2).count(), 32);
 }
 
+/// A queue that breaks behind the packets that it has, and says so at once.
+#[derive(Debug)]
+struct Breaking(PairEnd);
+
+impl Link for Breaking {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.0.receive(now, pool, batch)?;
+        Err(LinkError::Invalid("gone".into()))
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.0.transmit(now, pool, batch)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.0.wait_fd()
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.0.stats()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+#[test]
+fn what_a_queue_gave_before_it_broke_is_sorted() {
+    let ends = (0..2).map(|_| pair(PairConfig::default()).unwrap());
+    let (near, mut device): (Vec<_>, Vec<_>) =
+        ends.map(|(near, far)| (Breaking(near), far)).unzip();
+    let mut queues = Shared::over(near).unwrap();
+    put(&mut device[0], vec![packet(1, 50_001), packet(2, 50_000), packet(3, 50_001)]);
+    let mut batch = PacketBatch::new();
+    assert_eq!(queues[0].receive(Instant::ZERO, &pool(), &mut batch).unwrap(), 1);
+    assert_eq!(batch.drain().map(|p| *bytes(&p).last().unwrap()).collect::<Vec<_>>(), [2]);
+    assert_eq!(queues[1].receive(Instant::ZERO, &pool(), &mut batch).unwrap(), 2);
+    batch.clear();
+    for queue in &mut queues {
+        assert!(queue.receive(Instant::ZERO, &pool(), &mut batch).is_err());
+    }
+}
+
 #[test]
 fn a_device_without_queues_is_refused() {
     assert!(Shared::<PairEnd>::over(Vec::new()).is_err());

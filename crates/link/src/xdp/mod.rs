@@ -37,9 +37,8 @@ mod tests;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use millstream_packet::{BATCH_LIMIT, FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Source};
@@ -50,7 +49,8 @@ use crate::{
 };
 use bpf::Attachment;
 use frames::KernelFrames;
-use open::{OneExtent, bind, filter};
+pub use open::BusyPoll;
+use open::{Bound, OneExtent, bind, check_ring, filter, pieces, ring_entries};
 pub use program::{FlowMatch, Steer};
 use send::submit;
 use socket::Socket;
@@ -68,32 +68,13 @@ pub struct XdpConfig {
     pub queue: u32,
     /// Which packets the socket gets.
     pub steer: Steer,
-    /// Entries in each ring, rounded up to a power of two; `None`: [`limits::XDP_RING`].
+    /// Entries in each ring, rounded up to a power of two; `None`: [`limits::XDP_RING`]. Where a packet
+    /// takes several, room for two of the longest at least.
     pub ring: Option<u32>,
     /// Do not try zero-copy.
     pub copy: bool,
     /// The kernel polls the device inside our system calls instead of by interrupts.
     pub busy_poll: Option<BusyPoll>,
-}
-
-/// How the kernel polls a device inside our calls (SO_PREFER_BUSY_POLL, SO_BUSY_POLL and
-/// SO_BUSY_POLL_BUDGET of socket(7)): a call that finds nothing received polls once. Interrupts stay
-/// off meanwhile only where the interface defers them (`napi_defer_hard_irqs`, `gro_flush_timeout`).
-///
-/// For an engine that looks for work all the time on a core of its own: a call for each vain look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BusyPoll {
-    /// How long a blocking call polls at most.
-    pub time: Duration,
-    /// Packets taken by one poll at most; beyond 64 for the privileged.
-    pub budget: u32,
-}
-
-impl Default for BusyPoll {
-    /// 20 µs, a batch of packets.
-    fn default() -> Self {
-        Self { time: Duration::from_micros(20), budget: BATCH_LIMIT as u32 }
-    }
 }
 
 /// The kernel's own counters of an AF_XDP socket.
@@ -149,8 +130,9 @@ impl Xdp {
     /// Opens a socket on one queue of the interface, with the frames of `pool` as its memory.
     ///
     /// # Errors
-    /// When there is no such interface or queue, the pool has more than one extent or may grow,
-    /// another program is attached, or for want of privilege ([`LinkError::is_not_permitted`]).
+    /// When there is no such interface or queue, the rings are too small for its MTU, the pool has more
+    /// than one extent or may grow, another program is attached, or for want of privilege
+    /// ([`LinkError::is_not_permitted`]).
     pub fn open(config: &XdpConfig, pool: &Pool) -> Result<Self, LinkError> {
         Self::open_queues(config, pool, 1)?
             .pop()
@@ -196,13 +178,14 @@ impl Xdp {
         let name = &config.interface;
         let index = netdev::index(name)?;
         let mtu = netdev::mtu(name)?;
+        check_ring(config, mtu)?;
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
         let has_fragments =
             mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES;
         let places = config.queue + queues;
         let attachment =
             Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
-        let ring = config.ring.unwrap_or(limits::XDP_RING).next_power_of_two();
+        let ring = ring_entries(config);
         let capabilities = Capabilities {
             rx_ring: ring as usize,
             tx_ring: ring as usize,
@@ -216,8 +199,9 @@ impl Xdp {
                 notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
             }
             let first = links.first().map(|link| link.socket.fd.as_raw_fd());
-            let (socket, mut more) = bind(config, index, queue, extent, first, has_fragments)?;
-            notes.append(&mut more);
+            let Bound { socket, polls, notes: more } =
+                bind(config, index, queue, extent, first, has_fragments)?;
+            notes.extend(more);
             let zero_copy = socket.is_zero_copy();
             let mut link = Self {
                 socket,
@@ -229,7 +213,7 @@ impl Xdp {
                 capabilities: capabilities.clone(),
                 notes,
                 zero_copy,
-                polls: config.busy_poll.is_some(),
+                polls,
                 filled: 0,
                 fill_target: share.clamp(1, ring as usize),
                 partial: None,
@@ -364,8 +348,7 @@ impl Xdp {
 
     /// Puts packets into the tx ring while there is room; true when nothing is left.
     fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) -> bool {
-        let longest = self.capabilities.mtu + limits::LINK_HEADER_BYTES;
-        let pieces = longest.div_ceil(FRAME_SIZE_BYTES) as u32;
+        let pieces = pieces(self.capabilities.mtu);
         let Self { socket, frames, cutting, capabilities, stats, .. } = self;
         let tx = &mut socket.tx;
         let mut outgoing = Outgoing { batch, cutting, capabilities, as_it_is: false, pool, stats };
@@ -441,7 +424,8 @@ impl Link for Xdp {
             if is_finished {
                 break;
             }
-            if self.socket.tx.room(1) == 0 || self.blocked {
+            let pieces = pieces(self.capabilities.mtu);
+            if self.socket.tx.room(pieces) < pieces || self.blocked {
                 self.blocked = true;
                 self.stats.tx_full += 1;
                 break;

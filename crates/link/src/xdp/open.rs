@@ -2,14 +2,35 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
-use millstream_packet::Extent;
+use millstream_packet::{BATCH_LIMIT, Extent, FRAME_SIZE_BYTES};
 
+use super::XdpConfig;
 use super::socket::{Memory, Socket};
-use super::{BusyPoll, XdpConfig};
 use crate::raw::socket::join;
 use crate::sys::check;
 use crate::{LinkError, limits};
+
+/// How the kernel polls a device inside our calls (SO_PREFER_BUSY_POLL, SO_BUSY_POLL and
+/// SO_BUSY_POLL_BUDGET of socket(7)): a call that finds nothing received polls once. Interrupts stay
+/// off meanwhile only where the interface defers them (`napi_defer_hard_irqs`, `gro_flush_timeout`).
+///
+/// For an engine that looks for work all the time on a core of its own: a call for each vain look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// How long a blocking call polls at most.
+    pub time: Duration,
+    /// Packets taken by one poll at most; beyond 64 for the privileged.
+    pub budget: u32,
+}
+
+impl Default for BusyPoll {
+    /// 20 µs, a batch of packets.
+    fn default() -> Self {
+        Self { time: Duration::from_micros(20), budget: BATCH_LIMIT as u32 }
+    }
+}
 
 /// The extent that all frames are in.
 #[derive(Clone, Copy)]
@@ -20,7 +41,16 @@ unsafe impl Send for OneExtent {}
 // SAFETY: as above.
 unsafe impl Sync for OneExtent {}
 
-/// A socket bound to `queue`, zero-copy if that can be had, and what is to be said about it.
+/// A socket that is bound.
+pub(super) struct Bound {
+    pub socket: Socket,
+    /// The kernel polls the device inside our calls.
+    pub polls: bool,
+    /// What is to be said about it.
+    pub notes: Vec<String>,
+}
+
+/// A socket bound to `queue`, zero-copy if that can be had.
 pub(super) fn bind(
     config: &XdpConfig,
     index: u32,
@@ -28,9 +58,9 @@ pub(super) fn bind(
     extent: OneExtent,
     first: Option<RawFd>,
     has_fragments: bool,
-) -> Result<(Socket, Vec<String>), LinkError> {
-    let XdpConfig { interface, ring, copy, busy_poll, .. } = config;
-    let size = ring.unwrap_or(limits::XDP_RING).next_power_of_two();
+) -> Result<Bound, LinkError> {
+    let XdpConfig { interface, copy, busy_poll, .. } = config;
+    let size = ring_entries(config);
     let memory = first.map_or(Memory::Own(extent.0), |_| Memory::Shared);
     let common = libc::XDP_USE_NEED_WAKEUP | if has_fragments { libc::XDP_USE_SG } else { 0 };
     let attempts: &[u16] = match (first, copy) {
@@ -42,15 +72,17 @@ pub(super) fn bind(
     let mut last = None;
     for mode in attempts {
         let socket = Socket::open(memory, size)?;
-        if let Some(BusyPoll { time, budget }) = *busy_poll
-            && let Err(error) = socket.set_busy_poll(time, budget)
-        {
-            notes.push(format!("{interface}: no busy polling: {error}"));
-        }
+        let polling = busy_poll.map(|BusyPoll { time, budget }| socket.set_busy_poll(time, budget));
         // The mode of shared memory is that of the first socket.
         let flags = if first.is_some() { *mode } else { mode | common };
         match socket.bind(index, queue, flags, first.unwrap_or(0)) {
-            Ok(()) => return Ok((socket, notes)),
+            Ok(()) => {
+                let polls = matches!(polling, Some(Ok(())));
+                if let Some(Err(error)) = polling {
+                    notes.push(format!("{interface}: no busy polling: {error}"));
+                }
+                return Ok(Bound { socket, polls, notes });
+            }
             Err(error) => {
                 if *mode == libc::XDP_ZEROCOPY {
                     notes.push(format!("{interface}: no zero-copy, frames are copied: {error}"));
@@ -62,6 +94,27 @@ pub(super) fn bind(
     let hint = last.as_ref().map_or("", |error| why(error, first.is_some(), has_fragments));
     let what = format!("bind an AF_XDP socket to queue {queue} of {interface}{hint}");
     Err(last.map_or_else(|| LinkError::last(&*what), |error| LinkError::from_io(&*what, error)))
+}
+
+/// Entries of each ring.
+pub(super) fn ring_entries(config: &XdpConfig) -> u32 {
+    config.ring.unwrap_or(limits::XDP_RING).next_power_of_two()
+}
+
+/// Ring entries that the longest packet at this MTU takes.
+pub(super) fn pieces(mtu: usize) -> u32 {
+    (mtu + limits::LINK_HEADER_BYTES).div_ceil(FRAME_SIZE_BYTES) as u32
+}
+
+/// Refuses rings that do not hold two of the longest packets: one would never find room, or the kernel
+/// (which says that there is room from half a ring on) would wake us in vain.
+pub(super) fn check_ring(config: &XdpConfig, mtu: usize) -> Result<(), LinkError> {
+    let (entries, pieces) = (ring_entries(config), pieces(mtu));
+    if pieces > 1 && entries < 2 * pieces {
+        let what = format!("{entries} ring entries are too few at MTU {mtu}: {}", 2 * pieces);
+        return Err(LinkError::Invalid(format!("{what} at least")));
+    }
+    Ok(())
 }
 
 /// What most likely stands behind a refusal: the kernel itself says no more than a number.

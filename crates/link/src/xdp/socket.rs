@@ -112,7 +112,8 @@ impl Socket {
         unsafe { libc::recvfrom(fd, none, 0, flags, std::ptr::null_mut(), std::ptr::null_mut()) };
     }
 
-    /// Has the kernel poll the device within our calls, for so long and so many packets.
+    /// Has the kernel poll the device within our calls, for so long and so many packets. Where that is
+    /// refused it does not poll at all.
     pub fn set_busy_poll(&self, time: Duration, packets: u32) -> io::Result<()> {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let options = [
@@ -120,8 +121,13 @@ impl Socket {
             (libc::SO_BUSY_POLL, micros),
             (SO_BUSY_POLL_BUDGET, packets),
         ];
-        options.iter().try_for_each(|(option, value)| {
-            set_at(self.fd.as_raw_fd(), libc::SOL_SOCKET, *option, value)
+        let fd = self.fd.as_raw_fd();
+        let set =
+            |(option, value): &(libc::c_int, u32)| set_at(fd, libc::SOL_SOCKET, *option, value);
+        options.iter().try_for_each(set).inspect_err(|_| {
+            for (option, _) in &options[..2] {
+                let _ = set(&(*option, 0));
+            }
         })
     }
 

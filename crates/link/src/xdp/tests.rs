@@ -283,6 +283,40 @@ fn large_frames_are_chains_both_ways() {
 }
 
 #[test]
+fn a_ring_holds_two_of_the_longest_packets_or_is_refused() {
+    let Some(bench) = bench(9000, 1) else { return };
+    let with = |ring| XdpConfig { ring: Some(ring), ..bench.config() };
+    let Some(mut link) = bench.open(&with(16)) else { return };
+    let host = socket(&bench.far, (IpAddr::from(HOST), OUR_PORT).into());
+    let shape = datagram(&bench, 8900);
+    send(&mut link, &bench.pool, (0..9).map(|_| shape.build(&bench.pool)).collect());
+    let mut buffer = vec![0; 10_000];
+    for _ in 0..9 {
+        let n = host.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..n], shape.payload);
+    }
+    drop(link);
+    for ring in [1, 4, 8] {
+        let error = Xdp::open(&with(ring), &bench.pool).unwrap_err();
+        assert!(error.to_string().contains("10 at least"), "{error}");
+    }
+}
+
+#[test]
+fn polling_that_is_refused_is_said_once_and_not_tried() {
+    let Some(bench) = bench(1500, 1) else { return };
+    // Beyond what the option holds.
+    let busy_poll = Some(BusyPoll { budget: 1 << 16, ..BusyPoll::default() });
+    let Some(mut link) = bench.open(&XdpConfig { busy_poll, ..bench.config() }) else { return };
+    let said = link.notes().iter().filter(|note| note.contains("no busy polling"));
+    assert_eq!(said.count(), 1, "{:?}", link.notes());
+    let calls = |link: &Xdp| link.stats().rx_syscalls;
+    let before = calls(&link);
+    link.receive(Instant::ZERO, &bench.pool, &mut PacketBatch::new()).unwrap();
+    assert_eq!(calls(&link), before, "a call for nothing");
+}
+
+#[test]
 fn what_the_rings_cannot_hold_is_counted_by_cause() {
     let Some(bench) = bench(1500, 1) else { return };
     let config = XdpConfig { ring: Some(64), ..bench.config() };
