@@ -12,6 +12,7 @@ use std::time::Duration;
 use frames::Ends;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::wire::Malformed;
 use millstream::wire::checksum;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{Engine, SocketId};
@@ -265,5 +266,40 @@ fn a_train_is_one_segment_and_acknowledged_as_many() {
         assert_eq!(host.engine.stats().tcp_rx_merged, 19);
         assert_eq!(host.got, bytes(0, 20 * MSS));
         assert_eq!(at_once[0].0, 20 * MSS as u32, "at once, not after a delay");
+    }
+}
+
+/// Segments that were dropped for their checksum.
+fn damaged(host: &Host) -> u64 {
+    host.engine.stats().malformed_by(Malformed::TcpChecksum)
+}
+
+/// A segment whose checksum is wrong never came (RFC 9293 3.1, MUST-3): not alone, and not between others that join.
+#[test]
+fn what_a_wrong_checksum_carries_is_neither_read_nor_acknowledged() {
+    for (v6, alone) in [(false, false), (false, true), (true, false), (true, true)] {
+        let pool = common::pool();
+        let mut host = Host::new(&pool, v6);
+        let mut packets: Vec<_> =
+            (0..3).map(|i| host.segment(i * MSS, TcpFlags::ACK, &bytes(i * MSS, MSS))).collect();
+        *packets[1].last_mut().expect("a byte") ^= 1;
+        let answers: Vec<Answer> = match alone {
+            true => packets
+                .iter()
+                .flat_map(|p| host.step(std::slice::from_ref(p), true).concat())
+                .collect(),
+            false => host.step(&packets, true).concat(),
+        };
+        let (first, third) = (MSS as u32, (2 * MSS as u32, 3 * MSS as u32));
+        let last = answers.last().expect("an answer");
+        assert_eq!((last.0, last.3.as_slice()), (first, [third].as_slice()), "{answers:?}");
+        assert_eq!(host.got, bytes(0, MSS));
+        assert_eq!(damaged(&host), 1);
+        // no checksum is no way round it
+        let mut none = host.segment(MSS, TcpFlags::ACK, &bytes(MSS, MSS));
+        let at = none.len() - MSS - 4;
+        none[at..at + 2].fill(0);
+        host.step(&[none], true);
+        assert_eq!((host.got.len(), damaged(&host)), (MSS, 2));
     }
 }

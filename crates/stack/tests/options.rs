@@ -40,7 +40,7 @@ fn every_option_is_read_back_as_it_was_set() {
     let wrong = [
         millstream::TcpSocketOptions { dscp: 64, ..options },
         millstream::TcpSocketOptions { hop_limit: 0, ..options },
-        millstream::TcpSocketOptions { delayed_ack: Duration::from_millis(501), ..options },
+        millstream::TcpSocketOptions { delayed_ack: Duration::from_millis(500), ..options },
         millstream::TcpSocketOptions { linger: Some(Duration::from_secs(65_536)), ..options },
         millstream::TcpSocketOptions { user_timeout: Some(Duration::MAX), ..options },
     ];

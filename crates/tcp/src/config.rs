@@ -181,6 +181,6 @@ impl Config {
     }
 
     pub(crate) fn delayed_ack(&self) -> Duration {
-        Duration::from_millis(u64::from(self.delayed_ack_ms.min(500)))
+        Duration::from_millis(u64::from(self.delayed_ack_ms.min(limits::MAX_DELAYED_ACK_MS)))
     }
 }

@@ -63,6 +63,8 @@ pub const RTO_AFTER_LOST_SYN_MS: u32 = 3_000;
 pub const MAX_RTO_MS: u32 = 120_000;
 /// Duplicate ACKs (or selectively acknowledged segments) that mean loss (RFC 5681 3.2).
 pub const DUPLICATE_THRESHOLD: u32 = 3;
+/// Longest time that an ACK may be held back: less than half a second (RFC 9293 3.8.6.3).
+pub const MAX_DELAYED_ACK_MS: u16 = 499;
 /// Segments acknowledged at once when a connection starts.
 pub const QUICK_ACK_SEGMENTS: u8 = 16;
 /// Challenge ACKs and answers to out-of-window segments, per connection and second (RFC 5961 section 7).

@@ -7,7 +7,7 @@ use millstream_packet::Instant;
 
 use crate::config::{Config, Keepalive};
 use crate::connection::Connection;
-use crate::limits::QUICK_ACK_SEGMENTS;
+use crate::limits::{self, QUICK_ACK_SEGMENTS};
 use crate::state::State;
 use crate::timers::Deadline;
 
@@ -46,9 +46,9 @@ impl Connection {
         Arc::make_mut(&mut self.config).linger_s = linger_s;
     }
 
-    /// Longest time that an ACK is held back, in milliseconds, 500 at most; 0 acknowledges every segment.
+    /// Longest time that an ACK is held back, in milliseconds, less than 500 (RFC 9293 3.8.6.3); 0 acknowledges every segment.
     pub fn set_delayed_ack(&mut self, delay_ms: u16) {
-        Arc::make_mut(&mut self.config).delayed_ack_ms = delay_ms.min(500);
+        Arc::make_mut(&mut self.config).delayed_ack_ms = delay_ms.min(limits::MAX_DELAYED_ACK_MS);
     }
 
     /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.

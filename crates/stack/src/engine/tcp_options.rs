@@ -21,7 +21,7 @@ pub struct TcpSocketOptions {
     /// How long a closed connection may go on sending what was written before it is reset; whole seconds, up to
     /// 65,535; zero resets when it is closed.
     pub linger: Option<Duration>,
-    /// Longest time that an ACK is held back; to the millisecond, 500 at most. Zero: every segment is acknowledged.
+    /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every segment is acknowledged.
     pub delayed_ack: Duration,
     /// Upper bound of the receive buffer in bytes of memory held. A change ends tuning of both buffers.
     pub recv_buffer_bytes: usize,
@@ -54,8 +54,8 @@ impl TcpSocketOptions {
         match self {
             _ if self.dscp > 63 => Err(Error::Invalid("a DiffServ code point above 63")),
             _ if self.hop_limit == 0 => Err(Error::Invalid("a hop limit of zero")),
-            _ if self.delayed_ack > Duration::from_millis(500) => {
-                Err(Error::Invalid("an ACK held back for more than 500 ms"))
+            _ if self.delayed_ack >= Duration::from_millis(500) => {
+                Err(Error::Invalid("an ACK held back for half a second or more"))
             }
             _ if !fits(self.linger, u64::from(u16::MAX)) => {
                 Err(Error::Invalid("too long a linger"))

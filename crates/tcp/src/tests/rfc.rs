@@ -24,21 +24,28 @@ fn marked(cell: &str, mark: char) -> Vec<&str> {
     cell.split(mark).skip(1).step_by(2).collect()
 }
 
-/// Whether some source defines `name`: a function, type, constant, module, field or variant.
-fn defined(all: &[(String, String)], name: &str) -> bool {
+/// Whether `text` defines `name`: a function, type, constant, module, field or variant.
+fn defines(text: &str, name: &str) -> bool {
     let ways = ["fn ", "struct ", "enum ", "trait ", "const ", "mod ", "type "];
-    let begins = |text: &str, way: &str| {
+    let begins = |way: &str| {
         text.match_indices(&format!("{way}{name}")).any(|(at, found)| {
             let next = text[at + found.len()..].chars().next();
             next.is_none_or(|c| !c.is_alphanumeric() && c != '_')
         })
     };
-    all.iter().any(|(_, text)| {
-        ways.iter().any(|way| begins(text, way))
-            || text.contains(&format!("pub {name}:"))
-            || text.contains(&format!("pub(crate) {name}:"))
-            || text.contains(&format!("    {name},"))
-    })
+    ways.iter().any(|way| begins(way))
+        || text.contains(&format!("pub {name}:"))
+        || text.contains(&format!("pub(crate) {name}:"))
+        || text.contains(&format!("    {name},"))
+}
+
+/// Whether what stands in the file belongs to `owner`: a module by that name, or a type that is written there.
+fn belongs((path, text): &(String, String), owner: &str) -> bool {
+    let module = path.ends_with(&format!("/{owner}.rs")) || path.contains(&format!("/{owner}/"));
+    let implements = ["impl ", " for "].iter().any(|way| {
+        text.contains(&format!("{way}{owner} ")) || text.contains(&format!("{way}{owner}<"))
+    });
+    owner == "*" || module || implements || defines(text, owner)
 }
 
 fn exists(all: &[(String, String)], name: &str) -> bool {
@@ -49,9 +56,16 @@ fn exists(all: &[(String, String)], name: &str) -> bool {
     if name.ends_with('/') {
         return all.iter().any(|(path, _)| path.contains(&format!("/{name}")));
     }
-    // a module is named by its path, whose last part may be a file
-    let last = name.rsplit("::").next().unwrap_or(name);
-    defined(all, last) || file(&format!("{last}.rs")) || file(&format!("{last}/mod.rs"))
+    // a module is named by its path, whose last part may be a file; the part before it says whose that is
+    let mut parts = name.rsplit("::");
+    let (last, owner) = (parts.next().unwrap_or(name), parts.next());
+    all.iter().any(|source| {
+        let (path, text) = source;
+        let here = defines(text, last)
+            || path.ends_with(&format!("/{last}.rs"))
+            || path.ends_with(&format!("/{last}/mod.rs"));
+        here && owner.is_none_or(|owner| belongs(source, owner))
+    })
 }
 
 fn conversation(all: &[(String, String)], title: &str) -> bool {
@@ -94,6 +108,7 @@ fn what_the_table_names_exists() {
             wrong.push(format!("no test in {line}"));
         }
     }
+    assert!(!exists(&all, "Connection::what_nobody_defines") && !exists(&all, "Nobody::write"));
     assert!(rows > 100, "only {rows} rows found");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -8,13 +8,14 @@
 //! connect fo req|HEX [MSS]         opens with Fast Open: asks for a cookie, or has one
 //! accept early | accept give HEX   takes the data of the SYN and is open at once; gives a cookie
 //! established [active] [ecn] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
-//! < FLAGS seq(len) [ack N] [win N] [ts V/E] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [urg N] [size N] [ip CODE]
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E|nots] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [urg N] [size N] [ip CODE]
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
-//! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ
+//! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ [soft]
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
 //! urgent N | mark N|none | event NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
+//! recv_buffer N                    from now on, in bytes of memory
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! v4 LINE | v6 LINE                the line for one family alone
 //! ```
@@ -149,7 +150,8 @@ impl Script {
             self.fail("unexpected output before this input");
         }
         let (mut header, len, given) = self.segment(words, false);
-        if header.options.timestamps.is_none() && self.timestamps && !header.flags.rst() {
+        let stamped = self.timestamps && !header.flags.rst() && !words.contains(&"nots");
+        if header.options.timestamps.is_none() && stamped {
             header.options.timestamps =
                 Some(Timestamps { value: self.ms() as u32 + 5000, echo: self.last_ts });
         }
@@ -315,7 +317,11 @@ impl Script {
             }
             "nodelay" => self.conn().set_nodelay(true),
             "mtu" => self.conn().set_path_mtu(now, SeqNumber(OURS) + argument(), number(words[2])),
-            "icmp" => self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), true),
+            "icmp" => {
+                let hard = words.get(2) != Some(&"soft");
+                self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), hard);
+            }
+            "recv_buffer" => self.conn().set_buffers(Some(argument()), None),
             "reuse" => {
                 let (header, _, _) = self.segment(&words[2..], false);
                 if self.conn().may_reuse(&header) != (words[1] == "yes") {

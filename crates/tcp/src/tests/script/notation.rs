@@ -66,7 +66,7 @@ impl Script {
                 "ws" => header.options.window_scale = Some(number(value())),
                 "sackok" => header.options.sack_permitted = true,
                 "fo" => header.options.fast_open = Some(cookie(value())),
-                "nofo" => {}
+                "nofo" | "nots" => {}
                 "urg" => header.urgent = number(value()),
                 "size" | "ip" => {
                     value();
