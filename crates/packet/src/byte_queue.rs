@@ -1,6 +1,9 @@
 //! A queue of bytes: a TCP stream's data, before it is sent or after it came.
 
+mod bulk;
 mod look;
+
+pub use bulk::Cuts;
 
 use crate::cursors::Cursors;
 use crate::desc::{Entry, Kind};
@@ -38,6 +41,8 @@ pub struct ByteQueue {
     pub(crate) front: u64,
     pub(crate) cursors: Cursors,
     pub(crate) framed: Framed,
+    /// Bytes of the largest segments, when blocks are to be filled with them.
+    whole: u16,
 }
 
 // SAFETY: owns its ring as a packet does; the cursors point into it.
@@ -63,6 +68,7 @@ impl ByteQueue {
             front: 0,
             cursors: Cursors::new(),
             framed: Framed::new(),
+            whole: 0,
         }
     }
 
@@ -203,11 +209,7 @@ impl ByteQueue {
             let room = self.last.map_or(0, Entry::tailroom);
             if let (Some(last), 1..) = (self.last, room) {
                 let (now, later) = rest.split_at(rest.len().min(room));
-                let end = last.offset() + last.len();
-                // SAFETY: tailroom may be written.
-                unsafe { last.frame_mut(end, now.len()) }.copy_from_slice(now);
-                last.set_range(last.offset(), last.len() + now.len());
-                self.len += now.len();
+                self.copy_behind(last, now);
                 rest = later;
                 continue;
             }
@@ -350,9 +352,15 @@ impl ByteQueue {
                 view.set_meta(Meta::default());
                 Packet::from_ring(view)
             }
-            // SAFETY: the entry is the queue's, and stays during the copy.
-            None => Packet::from_slice(pool, 0, unsafe { &first.bytes()[..n] }).ok()?,
+            None => {
+                // SAFETY: the entry is the queue's, and stays during the copy.
+                let bytes = unsafe { &first.bytes()[..n] };
+                let few = &bytes[..n.min(FRAME_SIZE_BYTES)];
+                let copy = Packet::from_slice(pool, 0, bytes);
+                copy.or_else(|_| Packet::from_slice(pool, 0, few)).ok()?
+            }
         };
+        let n = part.len();
         first.set_range(first.offset() + n, first.len() - n);
         self.cursors.trim(first, n);
         self.framed.trim(first);
@@ -474,7 +482,8 @@ impl Drop for ByteQueue {
 
 impl fmt::Debug for ByteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { last: _, len, gauge, coalesced, front: _, cursors: _, framed: _ } = self;
+        let Self { last: _, len, gauge, coalesced, front: _, cursors: _, framed: _, whole: _ } =
+            self;
         f.debug_struct("ByteQueue")
             .field("len", len)
             .field("coalesced", coalesced)

@@ -20,6 +20,9 @@ pub const BLOCK_ROOM_BYTES: usize = BLOCK_SIZE_BYTES - 1;
 /// Bytes of memory that a packet of one block holds, however few are used: the block and its descriptor.
 pub const BLOCK_HELD_BYTES: usize = BLOCK_SIZE_BYTES + DESCRIPTOR_SIZE_BYTES;
 
+/// Fewest bytes that begin a block: less is written into frames.
+pub const BULK_BYTES: usize = BLOCK_SIZE_BYTES / 4;
+
 /// Packets in one [`PacketBatch`](crate::PacketBatch).
 pub const BATCH_LIMIT: usize = 64;
 

@@ -1,6 +1,6 @@
 //! What the application may call.
 
-use millstream_packet::{Instant, Packet, Pool, QueueStats};
+use millstream_packet::{Cuts, Instant, Packet, Pool, QueueStats};
 use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
@@ -37,13 +37,16 @@ impl Connection {
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
     }
 
-    /// Copies into the send queue: as segments that are sent as they are, where the link takes those, and where there is
-    /// enough for one, or nothing it could share a frame with.
+    /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where it
+    /// does not, as segments that are sent as they are, where there is enough for one, or nothing it could share a frame with.
     #[inline]
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let unsent = self.unsent_bytes();
         let snd = &mut self.snd;
         let (headroom, size) = (snd.queue.framing(), snd.mss.max(1) as usize);
+        if snd.queue.is_bulk(bytes.len()) {
+            return snd.queue.write_bulk(pool, bytes, &Cuts { segment: size, unsent });
+        }
         if headroom == 0 || bytes.len() < size / 2 && !snd.queue.is_empty() {
             return snd.queue.write(pool, bytes);
         }

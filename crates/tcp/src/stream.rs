@@ -1,7 +1,7 @@
 //! A byte queue that exists only while it is needed.
 
 use millstream_packet::{
-    Appended, ByteQueue, Exhausted, Full, Packet, Pool, QueueLimits, QueueStats,
+    Appended, ByteQueue, Cuts, Exhausted, Full, Packet, Pool, QueueLimits, QueueStats,
 };
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
@@ -82,6 +82,37 @@ impl StreamQueue {
     #[inline]
     pub(crate) fn write(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         self.made().write(pool, bytes).bytes
+    }
+
+    /// Blocks are to carry segments of so many bytes; 0: the link takes none so large. Forgotten with the memory.
+    #[inline]
+    pub(crate) fn set_whole(&mut self, bytes: usize) {
+        if let Some(queue) = &mut self.queue {
+            queue.set_whole(bytes);
+        }
+    }
+
+    /// Whether a write of `len` bytes goes into blocks, or behind one.
+    #[inline]
+    pub(crate) fn is_bulk(&self, len: usize) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.is_bulk(len))
+    }
+
+    /// As [`write`](Self::write), into blocks of a segment each.
+    pub(crate) fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> usize {
+        self.made().write_bulk(pool, bytes, cuts).bytes
+    }
+
+    /// How many of `len` bytes to send from `offset`, so that the next segment is what a block holds: fewer where that
+    /// leaves half of them, or they are as many as a block is filled with. Whole multiples of `segment`.
+    #[inline]
+    pub(crate) fn up_to_block(&self, offset: usize, len: usize, segment: usize) -> usize {
+        let Some(queue) = self.queue.as_ref().filter(|queue| queue.whole() != 0) else {
+            return len;
+        };
+        let short = queue.up_to_block(offset, len);
+        let worth = 2 * short >= len || len == queue.whole();
+        if worth && short.is_multiple_of(segment) { short } else { len }
     }
 
     /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not. Forgotten with the memory.

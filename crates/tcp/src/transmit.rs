@@ -105,6 +105,7 @@ impl Connection {
         let limits = TransmitLimits { super_segment_bytes: SUPER_SEGMENT_BYTES, payload };
         let most = most.min(parts.room()).max(1) as u64;
         self.snd.queue.set_framing(headroom);
+        self.snd.queue.set_whole(0);
         if let Some(segment) = self.transmit_plain(now, pool, headroom, parts) {
             return Some(segment);
         }
@@ -171,6 +172,9 @@ impl Connection {
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
         let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
+        if limits.payload == PayloadMode::View {
+            self.snd.queue.set_whole((most / mss * mss) as usize);
+        }
         let most = parts.as_ref().map_or(most, |(count, _)| most.min(count * mss));
         let most = if self.is_urgent() { mss } else { most };
         let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
@@ -183,6 +187,7 @@ impl Connection {
             ProbeChoice::Wait => return None,
             ProbeChoice::No => (self.choose(now, mss, most, worth_waiting)?, mss),
         };
+        self.end_before_block(&mut chosen, limits, mss);
         // RFC 8985 7.3: a probe does not wait
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
@@ -233,6 +238,19 @@ impl Connection {
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
+    }
+
+    /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
+    #[inline]
+    fn end_before_block(&self, chosen: &mut Chosen, limits: &TransmitLimits, mss: u64) {
+        if limits.payload != PayloadMode::View || chosen.resend || chosen.len <= mss {
+            return;
+        }
+        let offset = (chosen.start - self.snd.queue_base) as usize;
+        let len = self.snd.queue.up_to_block(offset, chosen.len as usize, mss as usize) as u64;
+        if len < chosen.len {
+            (chosen.len, chosen.fin) = (len, false);
+        }
     }
 
     /// Puts what was chosen into `parts`, as far as there are frames; how many bytes that were.

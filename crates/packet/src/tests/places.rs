@@ -145,3 +145,60 @@ fn framed_bytes_leave_in_their_own_frames() {
     queue.discard(usize::MAX);
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
+
+/// What is written in bulk lies in blocks of a segment each, so that a view of one is one piece of memory, and again so
+/// after something was sent that was no whole block.
+#[test]
+fn bulk_lies_in_blocks_that_segments_end_with() {
+    let (blocks, segment) = (12, 1001);
+    let whole = BLOCK_ROOM_BYTES / segment * segment - segment;
+    let config =
+        PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..PoolConfig::fixed(64) };
+    let pool = Pool::new(config).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let bytes: Vec<u8> = (0..4 * whole as u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    assert!(!queue.is_bulk(bytes.len()), "nobody said how large segments are");
+    queue.set_whole(whole);
+    assert!(queue.is_bulk(BULK_BYTES) && !queue.is_bulk(BULK_BYTES - 1));
+    // A little first, then much: what is missing to a whole segment goes with the little.
+    queue.write(&pool, &bytes[..700]);
+    let cuts = |unsent| Cuts { segment, unsent };
+    let two = 700 + segment - 700 + 2 * whole + 300;
+    assert_eq!(queue.write_bulk(&pool, &bytes[700..two], &cuts(700)).bytes, two - 700);
+    let stats = pool.stats();
+    assert_eq!((stats.used_frames, stats.used_blocks), (1, 3));
+    assert_eq!(queue.up_to_block(0, whole), segment, "the first block begins there");
+    for at in [segment, segment + whole] {
+        assert_eq!(queue.up_to_block(at, whole), whole);
+        let view = queue.view(&pool, at, whole).unwrap();
+        assert_eq!((view.frame_count(), view.head()), (1, &bytes[at..at + whole]));
+        assert_eq!(view.head().as_ptr().addr() % BLOCK_SIZE_BYTES, 0);
+    }
+    // The 300 bytes behind are sent too. The block is filled up, and beyond to where segments end now.
+    queue.write_bulk(&pool, &bytes[two..], &cuts(0));
+    assert!(same(queue.slices(), &bytes));
+    let rest = whole - 300;
+    let seam = (segment - rest % segment) % segment;
+    assert_eq!(queue.up_to_block(two, whole), rest + seam);
+    assert_eq!(queue.view(&pool, two, rest + seam).unwrap().frame_count(), 1);
+    assert_eq!(queue.up_to_block(two + 10, 20), 20, "no block is cut");
+    queue.discard(usize::MAX);
+    let stats = pool.stats();
+    assert_eq!((queue.held_bytes(), stats.used_frames, stats.used_blocks), (0, 0, 0));
+}
+
+/// A queue with room for few of them, and a pool that has none, do without blocks.
+#[test]
+fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
+    let config = PoolConfig { initial_blocks: 1, limit_blocks: 1, ..PoolConfig::fixed(200) };
+    let pool = Pool::new(config).unwrap();
+    let bytes = vec![1; 2 * BLOCK_ROOM_BYTES];
+    let cuts = Cuts { segment: 1001, unsent: 0 };
+    for (high, used) in [(4 * BLOCK_HELD_BYTES - 1, 0), (4 * BLOCK_HELD_BYTES, 1)] {
+        let mut queue = ByteQueue::new(QueueLimits::new(high));
+        queue.set_whole(BLOCK_ROOM_BYTES);
+        assert_eq!(queue.write_bulk(&pool, &bytes, &cuts).bytes, bytes.len());
+        assert_eq!(pool.stats().used_blocks, used);
+        assert!(same(queue.slices(), &bytes));
+    }
+}

@@ -21,6 +21,11 @@ enum Op {
     Write {
         len: usize,
     },
+    WriteBulk {
+        len: usize,
+        whole: usize,
+        unsent: usize,
+    },
     Take {
         n: usize,
         put_back: bool,
@@ -113,6 +118,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(headroom, len)| Op::AppendBlock { headroom, len }),
         1 => len().prop_map(|len| Op::AppendWith { len }),
         3 => long().prop_map(|len| Op::Write { len }),
+        2 => (0..3 * BLOCK_ROOM_BYTES, BULK_BYTES..=BLOCK_ROOM_BYTES, 0..3000usize)
+            .prop_map(|(len, whole, unsent)| Op::WriteBulk { len, whole, unsent }),
         2 => (long(), any::<bool>()).prop_map(|(n, put_back)| Op::Take { n, put_back }),
         1 => long().prop_map(|n| Op::Keep { n }),
         1 => len().prop_map(|len| Op::PutFront { len }),
@@ -235,10 +242,24 @@ impl World {
                         || self.queue.held_bytes() + FRAME_HELD_BYTES > limit
                 );
             }
+            Op::WriteBulk { len, whole, unsent } => {
+                let bytes = self.stamps(len);
+                self.queue.set_whole(whole);
+                let cuts = Cuts { segment: 1001, unsent };
+                let written = self.queue.write_bulk(&pool, &bytes, &cuts);
+                assert_eq!(written.was_empty, self.model.is_empty() && written.bytes != 0);
+                self.model.extend(&bytes[..written.bytes]);
+                let limit = self.queue.limits().high_bytes;
+                let full = self.queue.held_bytes() + BLOCK_HELD_BYTES > limit;
+                assert!(written.bytes == len || pool.is_dry() || full);
+                let sent = self.queue.up_to_block(unsent, len);
+                assert!(sent <= len && (sent != 0 || len == 0));
+            }
             Op::Take { n, put_back } => {
                 let before = self.queue.len();
                 if let Some(packet) = self.queue.take(n, &pool) {
-                    assert!(packet.len() == n.min(before) || pool.is_dry());
+                    let copied = pool.stats().free_views == 0;
+                    assert!(packet.len() == n.min(before) || pool.is_dry() || copied);
                     assert!(!packet.is_empty());
                     assert!(same(packet.slices(), &self.range(0, packet.len())));
                     if put_back {

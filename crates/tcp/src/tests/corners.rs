@@ -300,3 +300,48 @@ fn only_an_ack_of_data_in_order_may_wait() {
     data(&mut connection, now, &pool, seq, 1400);
     assert!(connection.has_output());
 }
+
+/// A stream of large writes leaves as one piece of memory a super-segment, whatever was sent before and in whatever
+/// portions it is acknowledged; what is sent again is the same bytes.
+#[test]
+fn a_bulk_stream_leaves_a_block_at_a_time() {
+    let pool = pool();
+    let config = Config { send_buffer_bytes: 1 << 20, nagle: false, ..Config::default() };
+    let (mut connection, mut now) = established(&pool, config);
+    let limits = TransmitLimits { super_segment_bytes: 65_000, payload: PayloadMode::View };
+    let whole = 65_000 / 1448 * 1448;
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    let (mut written, mut sent, mut acked) = (0, 0, 0);
+    let (mut full, mut pieces) = (0, 0);
+    while sent < bytes.len() {
+        let end = (written + 300_000).min(bytes.len());
+        if let Ok(n) = connection.write(&pool, &bytes[written..end]) {
+            written += n;
+        }
+        while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
+            let Some(payload) = segment.payload else { continue };
+            let start = (segment.header.seq - SeqNumber(1)) as usize;
+            assert_eq!(start, sent, "nothing was lost");
+            let mut at = start;
+            for slice in payload.slices() {
+                assert_eq!(slice, &bytes[at..at + slice.len()]);
+                at += slice.len();
+            }
+            sent = at;
+            if payload.len() == whole {
+                full += 1;
+                pieces += payload.slices().count();
+            }
+        }
+        // a few segments are left to be acknowledged later, the cut being anywhere
+        now += Duration::from_millis(1);
+        acked = sent.saturating_sub(3 * 1448).max(acked);
+        let ack = header(1, acked as u32 + 1, TcpFlags::ACK);
+        connection.on_segment(now, &ack, None, 0, &pool);
+    }
+    assert!(full > 20, "{full} full super-segments");
+    assert!(pieces <= full + 2, "{pieces} pieces of memory in {full} super-segments");
+    assert!(pool.stats().used_blocks <= 2, "what was acknowledged is free");
+    drop(connection);
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}

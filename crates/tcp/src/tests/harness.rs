@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
+use millstream_packet::{CHUNK_BLOCKS, Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::*;
@@ -84,8 +84,8 @@ pub fn at(millis: u64) -> Instant {
 }
 
 pub fn pool() -> Pool {
-    Pool::new(PoolConfig { initial_frames: 4096, limit_frames: 65_536, ..PoolConfig::default() })
-        .expect("pool")
+    let frames = PoolConfig { initial_frames: 4096, limit_frames: 65_536, ..PoolConfig::default() };
+    Pool::new(PoolConfig { initial_blocks: CHUNK_BLOCKS, ..frames }).expect("pool")
 }
 
 impl Net {

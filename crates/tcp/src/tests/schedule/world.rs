@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 
-use millstream_packet::{Instant, Pool, PoolConfig};
+use millstream_packet::{CHUNK_BLOCKS, Instant, Pool, PoolConfig};
 use millstream_wire::tcp::SeqNumber;
 
 use super::check::Watch;
@@ -23,7 +23,13 @@ pub const PERIOD: usize = 65_521;
 const KEY: [u8; 16] = *b"of a schedule...";
 
 thread_local! {
-    static POOL: Pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::fixed(8192) }).expect("a pool");
+    static POOL: Pool = Pool::new(PoolConfig {
+        prefault: false,
+        initial_blocks: CHUNK_BLOCKS,
+        limit_blocks: CHUNK_BLOCKS,
+        ..PoolConfig::fixed(8192)
+    })
+    .expect("a pool");
 }
 
 /// What each end writes: two periods of random bytes.
@@ -112,12 +118,13 @@ pub struct World<'a> {
 /// Runs `plan`; panics where an invariant does not hold.
 pub fn run(plan: &Schedule) -> Reached {
     let pool = POOL.with(Pool::clone);
-    let used = pool.stats().used_frames;
+    let used = || (pool.stats().used_frames, pool.stats().used_blocks);
+    let before = used();
     let mut world = World::new(plan, pool.clone());
     world.run();
     let reached = world.reached;
     drop(world);
-    assert_eq!(pool.stats().used_frames, used, "frames were lost");
+    assert_eq!(used(), before, "frames were lost");
     reached
 }
 

@@ -1,0 +1,139 @@
+//! Writing in bulk: into blocks that carry one segment each, as large as the link takes them.
+//!
+//! ```text
+//!   │ block 0: `whole` bytes    │ block 1: `whole` bytes, and a few more │ block 2 …
+//!   └── one segment, one view ──┴── one, though it began in the middle ──┘
+//! ```
+//! A block begins where a segment may, a whole number of the link's packets behind what was sent; so the sender that
+//! cuts where blocks begin ([`ByteQueue::up_to_block`]) has one contiguous, aligned piece of memory in each.
+
+use super::{ByteQueue, Written};
+use crate::desc::Entry;
+use crate::limits::{BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BULK_BYTES, FRAME_HELD_BYTES};
+use crate::pool::Pool;
+
+/// How what is written is going to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Cuts {
+    /// Bytes of payload in one packet on the wire; not 0.
+    pub segment: usize,
+    /// Bytes at the end of the queue that were not sent yet: segments are cut from where they begin.
+    pub unsent: usize,
+}
+
+impl Cuts {
+    /// Bytes missing to a whole number of segments when `written` more are there.
+    fn seam(&self, written: usize) -> usize {
+        (self.segment - (self.unsent + written) % self.segment) % self.segment
+    }
+}
+
+impl ByteQueue {
+    /// Remembers, for whoever writes, how many bytes the largest segments have, which blocks are to be filled with;
+    /// 0 that the link takes none large enough.
+    #[inline]
+    pub fn set_whole(&mut self, bytes: usize) {
+        let fits = (BULK_BYTES..=BLOCK_ROOM_BYTES).contains(&bytes);
+        self.whole = if fits { bytes as u16 } else { 0 };
+    }
+
+    /// What [`set_whole`](Self::set_whole) has set.
+    #[inline]
+    pub fn whole(&self) -> usize {
+        usize::from(self.whole)
+    }
+
+    /// Whether a write of `len` bytes had better be one of [`write_bulk`](Self::write_bulk).
+    #[inline]
+    pub fn is_bulk(&self, len: usize) -> bool {
+        self.whole != 0 && (len >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block))
+    }
+
+    /// As [`write`](Self::write), into blocks of [`whole`](Self::whole) bytes each while there is enough for one
+    /// ([`BULK_BYTES`]), or the last one is full; into frames where the pool has no block, or the queue's limit is
+    /// below four of them. So of the memory that blocks hold after a write half is used at least.
+    pub fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> Written {
+        let was_empty = self.is_empty();
+        self.framed.end();
+        let mut rest = bytes;
+        let mut blocks = self.gauge.limits.high_bytes >= 4 * BLOCK_HELD_BYTES;
+        while !rest.is_empty() {
+            let seam = cuts.seam(bytes.len() - rest.len());
+            let follows = blocks && self.block_follows(rest.len());
+            if let Some(last) = self.last {
+                let room = self.room_in(last, seam, follows).min(rest.len());
+                if room != 0 {
+                    let (now, later) = rest.split_at(room);
+                    self.copy_behind(last, now);
+                    rest = later;
+                    continue;
+                }
+            }
+            if follows && seam == 0 {
+                if !self.has_room_for(BLOCK_HELD_BYTES) {
+                    break;
+                }
+                if let Some(block) = pool.alloc_block(0) {
+                    self.link_counted(block);
+                } else {
+                    blocks = false;
+                }
+                continue;
+            }
+            if !self.has_room_for(FRAME_HELD_BYTES) {
+                break;
+            }
+            let Some(frame) = pool.alloc(0) else { break };
+            self.link_counted(frame);
+        }
+        let bytes = bytes.len() - rest.len();
+        Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Whether `left` bytes are enough for a block, or go on where one ended.
+    fn block_follows(&self, left: usize) -> bool {
+        left >= BULK_BYTES || self.last.is_some_and(Entry::is_in_block)
+    }
+
+    /// Bytes that go into the room of `last`: up to where a segment ends, when a block `follows`.
+    fn room_in(&self, last: Entry, seam: usize, follows: bool) -> usize {
+        let (end, room) = (last.offset() + last.len(), last.tailroom());
+        match last.is_in_block() {
+            true if end < self.whole() => room.min(self.whole() - end),
+            false if !follows => room,
+            _ => room.min(seam),
+        }
+    }
+
+    /// Copies `bytes` behind the data of `last`, which has the room.
+    pub(super) fn copy_behind(&mut self, last: Entry, bytes: &[u8]) {
+        let end = last.offset() + last.len();
+        // SAFETY: tailroom may be written.
+        unsafe { last.frame_mut(end, bytes.len()) }.copy_from_slice(bytes);
+        last.set_range(last.offset(), last.len() + bytes.len());
+        self.grew(bytes.len());
+    }
+
+    /// Of `len` bytes from `offset`, how many there are before the block that would be cut at their end; `len` where
+    /// none is, or that block begins before. Linear in the frames, constant in blocks.
+    pub fn up_to_block(&self, offset: usize, len: usize) -> usize {
+        let Some(last) = self.last else { return len };
+        let (mut entry, mut start) = match self.cursors.nearest(self.front, offset) {
+            Some((_, entry, start)) => (entry, start),
+            None => (last.next(), 0),
+        };
+        let end = offset.saturating_add(len).min(self.len);
+        while start < end {
+            let next = start + entry.len();
+            if next > end {
+                let is_cut = entry.is_in_block() && start > offset;
+                return if is_cut { start - offset } else { len };
+            }
+            if entry == last {
+                break;
+            }
+            (entry, start) = (entry.next(), next);
+        }
+        len
+    }
+}
