@@ -395,7 +395,7 @@ pub(super) fn config(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config(150))]
     #[test]
     fn byte_queues_behave_like_deques(
         frames in prop_oneof![Just(10usize), Just(300)],
