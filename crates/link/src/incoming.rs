@@ -2,8 +2,8 @@
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
-use crate::iov::SpareFrames;
 use crate::limits::RECEIVE_BATCH_BYTES;
+use crate::spares::SpareFrames;
 use crate::{DropCause, LinkError, LinkStats};
 
 /// Where received packets come from, one by one.

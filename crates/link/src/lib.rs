@@ -27,6 +27,7 @@ pub mod pair;
 mod raw;
 mod replay;
 mod share;
+mod spares;
 mod stats;
 pub mod sys;
 mod tap;

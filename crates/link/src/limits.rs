@@ -35,6 +35,10 @@ pub const SEGMENT_HEADER_BYTES: usize = 256;
 /// headroom.
 pub const SPARE_FRAMES: usize = 36;
 
+/// What a received packet has beyond its first frame is left in a block from this many bytes on. The block
+/// counts whole against the receive window, so less is copied into frames.
+pub const BLOCK_WORTH_BYTES: usize = 16 * 1024;
+
 /// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted
 /// first.
 pub const WRITE_SLICES: usize = 128;

@@ -5,6 +5,7 @@ mod common;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool, settle};
 use millstream::link::{Capabilities, Link, LinkError, LinkStats, PairConfig, PairEnd, pair};
@@ -69,6 +70,9 @@ struct Hosts {
     from: SocketId,
     to: SocketId,
     more: Arc<AtomicBool>,
+    /// Of both engines; it stands still but in [`settle`](Self::settle): after a pause of the machine the sender would
+    /// start slowly again.
+    time: Instant,
 }
 
 /// Whole segments.
@@ -88,18 +92,29 @@ impl Hosts {
         let from = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
         settle(&mut near, &mut far);
         let (to, _) = far.tcp_accept(listener).expect("a connection");
-        let mut hosts = Self { near, far, from, to, more };
+        let time = near.now().max(far.now());
+        let mut hosts = Self { near, far, from, to, more, time };
         for _ in 0..40 {
             // The congestion window grows to what the tests have under way.
             assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 5 * PART]), Ok(5 * PART));
-            settle(&mut hosts.near, &mut hosts.far);
+            hosts.settle();
             hosts.read();
         }
         // The last may be a small one, whose ACK is delayed.
         while hosts.unacknowledged() != 0 {
-            settle(&mut hosts.near, &mut hosts.far);
+            hosts.settle();
         }
         hosts
+    }
+
+    /// Takes turns of both, a tenth of a millisecond each, until neither has anything to do, and one more.
+    fn settle(&mut self) {
+        let mut progress = true;
+        while progress {
+            self.time += Duration::from_micros(100);
+            let of = [&mut self.near, &mut self.far].map(|engine| engine.turn(self.time).progress);
+            progress = of.contains(&true);
+        }
     }
 
     /// Sends one super-segment.
@@ -117,15 +132,12 @@ impl Hosts {
     /// The receiver's next turn: ACKs that it sent in it.
     fn far_turn(&mut self) -> u64 {
         let before = self.far.stats().tcp_tx_pure;
-        // No time passes: a pause of the machine would make the sender start slowly again.
-        let now = self.far.now();
-        self.far.turn(now);
+        self.far.turn(self.time);
         self.far.stats().tcp_tx_pure - before
     }
 
     fn near_turn(&mut self) {
-        let now = self.near.now();
-        self.near.turn(now);
+        self.near.turn(self.time);
     }
 
     fn unacknowledged(&mut self) -> u64 {
@@ -185,8 +197,7 @@ fn who_holds_an_ack_takes_its_next_turn_at_once() {
     hosts.says(true);
     hosts.send();
     assert_eq!(hosts.far_turn(), 0);
-    let now = hosts.far.now();
-    assert!(hosts.far.turn(now).progress, "it must not sleep");
+    assert!(hosts.far.turn(hosts.time).progress, "it must not sleep");
     hosts.says(false);
     assert_eq!(hosts.far_turn(), 1, "the link ran dry");
     assert_eq!(hosts.unacknowledged(), 0);
@@ -224,7 +235,7 @@ fn a_new_connection_is_acknowledged_segment_by_segment() {
     let address = "10.9.0.2:8".parse().expect("an address");
     let listener = hosts.far.tcp_listen(address, 1).expect("listen");
     let fresh = hosts.near.tcp_connect(address).expect("connect");
-    settle(&mut hosts.near, &mut hosts.far);
+    hosts.settle();
     hosts.far.tcp_accept(listener).expect("a connection");
     for _ in 0..8 {
         assert_eq!(hosts.near.tcp_write(fresh, &[1; 3000]), Ok(3000));

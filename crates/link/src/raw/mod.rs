@@ -29,8 +29,9 @@ use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Source};
-use crate::iov::{Expectation, SpareFrames};
+use crate::iov::Expectation;
 use crate::share::Spread;
+use crate::spares::SpareFrames;
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
     limits, netdev, vnet,

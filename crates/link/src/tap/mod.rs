@@ -30,7 +30,8 @@ use std::time::Duration;
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::iov::{Expectation, FRAME_ROOM_BYTES, SpareFrames};
+use crate::iov::Expectation;
+use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, Link, LinkError, LinkStats, Medium, Placed, Share, Shared, TransmitChecksum,
     limits, netdev, sys,

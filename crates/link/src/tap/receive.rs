@@ -7,7 +7,7 @@ use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use super::Tap;
 use super::ring::Reads;
 use crate::incoming::{self, Source};
-use crate::iov::FRAME_ROOM_BYTES;
+use crate::spares::FRAME_ROOM_BYTES;
 use crate::{DropCause, LinkError, LinkStats, sys, vnet};
 
 /// Packets expected that make a ring cheaper than a call each.

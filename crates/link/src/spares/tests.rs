@@ -1,0 +1,220 @@
+//! What is read comes out as it was read, whichever list it was read into.
+
+use millstream_packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, PoolConfig};
+
+use super::*;
+
+fn fill_memory(slices: &[libc::iovec], bytes: &[u8]) {
+    let mut left = bytes;
+    for slice in slices {
+        let n = left.len().min(slice.iov_len);
+        // SAFETY: each entry is writable memory of that length, as for readv.
+        unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), slice.iov_base.cast(), n) };
+        left = &left[n..];
+    }
+    assert!(left.is_empty());
+}
+
+#[test]
+fn packets_of_every_size_come_out_as_read() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut spares = SpareFrames::new(65_553);
+    let mut kept = Vec::new();
+    for round in 0..400_usize {
+        let len = if round % 7 == 0 { 65_553 - round } else { round };
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + round) as u8).collect();
+        assert!(spares.fill(&pool));
+        fill_memory(spares.slices(&mut []), &bytes);
+        let packet = spares.take(len).unwrap();
+        assert_eq!(packet.len(), len);
+        assert_eq!(packet.headroom(), RECEIVE_HEADROOM_BYTES);
+        assert_eq!(packet.frame_count(), len.div_ceil(FRAME_ROOM_BYTES).max(1));
+        let mut copy = vec![0; len];
+        packet.copy_to(0, &mut copy);
+        assert_eq!(copy, bytes);
+        if round % 50 == 0 {
+            kept.push(packet);
+        }
+    }
+}
+
+#[test]
+fn memory_of_the_caller_lies_between_headers_and_what_it_does_not_hold() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut spares = SpareFrames::new(65_553);
+    let mut header = [0; 10];
+    for (len, room) in [(66, 2048), (40, 2048), (70, 2048), (2114, 2048), (2115, 2048)]
+        .into_iter()
+        .chain([(65_552, 65_536), (65_552, 131_072), (30_000, 8_192), (65_552, 2048)])
+    {
+        let bytes: Vec<u8> = (0..10 + len).map(|i| (i * 7 + room) as u8).collect();
+        let mut memory = vec![0; room];
+        assert!(spares.fill(&pool));
+        let slices = spares.slices_around(&mut header, 66, &mut memory).unwrap();
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        fill_memory(slices, &bytes);
+        let Placed { head, bytes: placed, rest } = spares.take_around(len, 66, room).unwrap();
+        let mut all = head.head().to_vec();
+        all.extend_from_slice(&memory[..placed]);
+        if let Some(rest) = rest {
+            rest.slices().for_each(|slice| all.extend_from_slice(slice));
+        }
+        assert_eq!(header, bytes[..10]);
+        assert_eq!(all, bytes[10..], "{len} bytes, room for {room}");
+        assert_eq!(head.len(), len.min(66));
+    }
+}
+
+#[test]
+fn after_small_packets_the_list_is_short_and_a_large_one_still_comes_whole() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut spares = SpareFrames::new(65_553);
+    let mut header = [0; 10];
+    let mut lists = Vec::new();
+    for round in 0..200_usize {
+        let len = if round % 50 == 49 { 65_553 - round } else { 60 + round };
+        let bytes: Vec<u8> = (0..len + 10).map(|i| (i * 7 + round) as u8).collect();
+        assert!(spares.fill(&pool));
+        let slices = spares.slices(&mut header);
+        lists.push(slices.len());
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        fill_memory(slices, &bytes);
+        let packet = spares.take(len).unwrap();
+        let mut copy = vec![0; len];
+        packet.copy_to(0, &mut copy);
+        assert!(packet.len() == len && header == bytes[..10] && copy == bytes[10..]);
+    }
+    for round in lists.chunks(50) {
+        assert!(round[..32].iter().all(|&slices| slices > 30), "{round:?}");
+        assert!(round[32..].iter().all(|&slices| slices == 3), "{round:?}");
+    }
+    // What a caller's memory does not hold is in the frames, however the list was before.
+    for _ in 0..=SMALL_RUN {
+        assert!(spares.fill(&pool));
+        spares.take(60).unwrap();
+    }
+    let mut memory = vec![0; 2048];
+    let bytes: Vec<u8> = (0..10_010_usize).map(|i| (i % 251) as u8).collect();
+    assert!(spares.fill(&pool));
+    fill_memory(spares.slices_around(&mut header, 66, &mut memory).unwrap(), &bytes);
+    let rest = spares.take_around(10_000, 66, 2048).unwrap().rest.unwrap();
+    let mut copy = vec![0; rest.len()];
+    rest.copy_to(0, &mut copy);
+    assert_eq!(copy, bytes[10 + 66 + 2048..]);
+}
+
+#[test]
+fn a_header_goes_before_the_frames() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut spares = SpareFrames::new(3000);
+    let mut header = [0; 10];
+    for _ in 0..200 {
+        assert!(spares.fill(&pool));
+        let slices = spares.slices(&mut header);
+        assert_eq!(slices.len(), 3);
+        assert_eq!(slices[0].iov_len, 10);
+        assert_eq!(slices[1].iov_len, FRAME_ROOM_BYTES);
+        spares.take(100).unwrap();
+    }
+}
+
+fn pool_with_blocks() -> Pool {
+    Pool::new(PoolConfig { initial_blocks: 31, ..PoolConfig::default() }).unwrap()
+}
+
+/// Reads a packet of `len` bytes; how many slices the list had.
+fn read(spares: &mut SpareFrames, pool: &Pool, len: usize, seed: usize) -> (usize, Packet) {
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + seed) as u8).collect();
+    assert!(spares.fill(pool));
+    let slices = spares.slices(&mut []);
+    let count = slices.len();
+    assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 65_553);
+    fill_memory(slices, &bytes);
+    let packet = spares.take(len).unwrap();
+    let mut copy = vec![0; len];
+    packet.copy_to(0, &mut copy);
+    assert_eq!(copy, bytes, "{len} bytes");
+    (count, packet)
+}
+
+#[test]
+fn a_super_segment_takes_a_block_and_what_is_too_small_for_one_leaves_it() {
+    let pool = pool_with_blocks();
+    let mut spares = SpareFrames::new(65_553);
+    // The first large one tells that blocks are worth it.
+    assert!(read(&mut spares, &pool, 60_000, 0).0 > 30);
+    for round in 1..200 {
+        let (slices, large) = read(&mut spares, &pool, 65_553 - round, round);
+        assert_eq!((slices, large.frame_count()), (2, 2));
+        assert_eq!(large.held_bytes(), FRAME_HELD_BYTES + BLOCK_HELD_BYTES);
+        let least = FRAME_ROOM_BYTES + BLOCK_WORTH_BYTES;
+        assert_eq!(read(&mut spares, &pool, least, round).1.frame_count(), 2);
+        let (slices, small) = read(&mut spares, &pool, 60 + round, round);
+        assert_eq!((slices, small.held_bytes()), (2, FRAME_HELD_BYTES));
+        let (slices, middle) = read(&mut spares, &pool, least - 1, round);
+        let frames = 1 + (BLOCK_WORTH_BYTES - 1).div_ceil(FRAME_ROOM_BYTES);
+        assert_eq!((slices, middle.held_bytes()), (2, frames * FRAME_HELD_BYTES));
+    }
+}
+
+#[test]
+fn where_nothing_is_worth_a_block_all_is_read_into_frames() {
+    let pool = pool_with_blocks();
+    let mut spares = SpareFrames::new(65_553);
+    read(&mut spares, &pool, 60_000, 0);
+    let lists: Vec<usize> =
+        (0..10).map(|round| read(&mut spares, &pool, 10_000, round).0).collect();
+    assert_eq!(lists[..4], [2; 4]);
+    assert!(lists[4..].iter().all(|&slices| slices > 30), "{lists:?}");
+    read(&mut spares, &pool, 60_000, 0);
+    assert_eq!(read(&mut spares, &pool, 60_000, 1).0, 2);
+}
+
+#[test]
+fn without_a_block_frames_do() {
+    let pool = pool_with_blocks();
+    let mut spares = SpareFrames::new(65_553);
+    read(&mut spares, &pool, 60_000, 0);
+    let blocks: Vec<Packet> = std::iter::from_fn(|| pool.alloc_block(0)).collect();
+    assert!(!blocks.is_empty());
+    let (slices, packet) = read(&mut spares, &pool, 60_000, 1);
+    assert!(slices > 30 && packet.frame_count() > 30);
+    drop(blocks);
+    assert_eq!(read(&mut spares, &pool, 60_000, 2).0, 2);
+    // A pool that has none at all.
+    let pool = Pool::new(PoolConfig::fixed(256)).unwrap();
+    let mut spares = SpareFrames::new(65_553);
+    for round in 0..20 {
+        assert!(read(&mut spares, &pool, 60_000, round).0 > 30);
+    }
+}
+
+#[test]
+fn what_the_callers_memory_does_not_hold_is_in_a_block() {
+    let pool = pool_with_blocks();
+    let mut spares = SpareFrames::new(65_553);
+    read(&mut spares, &pool, 60_000, 0);
+    let mut header = [0; 10];
+    for (len, room) in
+        [(66, 2048), (2115, 2048), (30_000, 8_192), (65_552, 2048), (65_552, 131_072)]
+    {
+        let bytes: Vec<u8> = (0..10 + len).map(|i| (i * 7 + room) as u8).collect();
+        let mut memory = vec![0; room];
+        assert!(spares.fill(&pool));
+        let slices = spares.slices_around(&mut header, 66, &mut memory).unwrap();
+        assert!(slices.len() <= 4);
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        fill_memory(slices, &bytes);
+        let Placed { head, bytes: placed, rest } = spares.take_around(len, 66, room).unwrap();
+        let mut all = head.head().to_vec();
+        all.extend_from_slice(&memory[..placed]);
+        if let Some(rest) = rest {
+            assert_eq!(
+                rest.frame_count() == 1,
+                rest.len() >= BLOCK_WORTH_BYTES || rest.len() <= FRAME_ROOM_BYTES
+            );
+            rest.slices().for_each(|slice| all.extend_from_slice(slice));
+        }
+        assert_eq!(all, bytes[10..], "{len} bytes, room for {room}");
+    }
+}

@@ -1,0 +1,211 @@
+//! How the rate of a device grows with engines: bulk between the kernel's sockets and N engines, each on its
+//! queue of one TAP device and in a thread of its own.
+//!
+//! ```text
+//! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
+//!     [--napi-us N]
+//! ```
+//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side is a thread for each stream, anywhere.
+//! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
+//! ([`millstream::link::Napi`]). Run it in a network namespace of its own (`unshare -n`).
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use millstream::link::sys::pin_current_thread;
+use millstream::link::{Link, Napi, NapiMode, Shared, Tap, TapConfig};
+use millstream::local::{Stack, TcpListener, TcpStream};
+use millstream::packet::Pool;
+use millstream::{Engine, EngineConfig, SocketId};
+
+/// Bytes of one call.
+const CALL_BYTES: usize = 128 * 1024;
+
+/// Calls on one connection before the next has its turn.
+const CALLS: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Options {
+    engines: usize,
+    streams: usize,
+    seconds: u64,
+    send: bool,
+    offload: bool,
+    napi: NapiMode,
+}
+
+/// What all threads share.
+struct Run {
+    options: Options,
+    /// All engines listen: a stream that came before would be refused, and go to another.
+    ready: Barrier,
+    over: AtomicBool,
+    moved: Vec<AtomicU64>,
+}
+
+fn main() {
+    let mut options = Options {
+        engines: 1,
+        streams: 8,
+        seconds: 2,
+        send: false,
+        offload: true,
+        napi: NapiMode::Auto,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || words.next().and_then(|text| text.parse().ok()).unwrap_or(1);
+        match word.as_str() {
+            "--engines" => options.engines = number(),
+            "--streams" => options.streams = number(),
+            "--seconds" => options.seconds = number() as u64,
+            "--send" => options.send = true,
+            "--napi-us" => {
+                let gro_flush = Duration::from_micros(number() as u64);
+                options.napi = NapiMode::On(Napi { threaded: true, gro_flush });
+            }
+            "--no-offload" => options.offload = false,
+            other => return eprintln!("error: unknown option {other}"),
+        }
+    }
+    if let Err(error) = measure(options) {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    }
+}
+
+fn measure(options: Options) -> io::Result<()> {
+    let config = TapConfig {
+        vnet_hdr: options.offload,
+        offload: options.offload,
+        napi: options.napi,
+        host_addresses: vec![([10, 0, 0, 1].into(), 24)],
+        ..TapConfig::default()
+    };
+    let queues = Tap::open_shared(&config, options.engines).map_err(io::Error::other)?;
+    let pool = Pool::new(Default::default()).map_err(io::Error::other)?;
+    let moved = (0..options.engines).map(|_| AtomicU64::new(0)).collect();
+    let ready = Barrier::new(options.engines + 1);
+    let run = Run { options, ready, over: AtomicBool::new(false), moved };
+    std::thread::scope(|scope| {
+        let engines: Vec<_> = queues
+            .into_iter()
+            .enumerate()
+            .map(|(at, queue)| {
+                let (run, pool) = (&run, pool.clone());
+                scope.spawn(move || serve(run, at, queue, pool))
+            })
+            .collect();
+        run.ready.wait();
+        for _ in 0..options.streams {
+            scope.spawn(|| {
+                if let Err(error) = kernel_side(&run) {
+                    eprintln!("error: the kernel's side: {error}");
+                }
+            });
+        }
+        // The windows grow first.
+        std::thread::sleep(Duration::from_millis(500));
+        let (before, start) = (counts(&run), Instant::now());
+        std::thread::sleep(Duration::from_secs(options.seconds));
+        let (after, seconds) = (counts(&run), start.elapsed().as_secs_f64());
+        run.over.store(true, Ordering::Relaxed);
+        let rates: Vec<f64> =
+            after.iter().zip(&before).map(|(b, a)| (b - a) as f64 * 8e-9 / seconds).collect();
+        let each: Vec<String> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
+        let (total, each) = (rates.iter().sum::<f64>(), each.join(" + "));
+        println!(
+            "engines {}, streams {}: {total:.1} Gb/s ({each})",
+            options.engines, options.streams
+        );
+        engines.into_iter().try_for_each(|engine| engine.join().expect("no panic"))
+    })
+}
+
+fn counts(run: &Run) -> Vec<u64> {
+    run.moved.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+}
+
+/// An engine on its queue, in this thread, and its listener.
+fn open(at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<(Stack, TcpListener)> {
+    let cpus = available_parallelism().map_or(1, usize::from);
+    pin_current_thread(at % cpus)?;
+    let mut engine = Engine::new(EngineConfig::new(pool))?;
+    let queue: Box<dyn Link> = Box::new(queue);
+    let link = engine.add_link(queue)?;
+    engine.add_address(link, "10.0.0.2/24".parse().map_err(io::Error::other)?)?;
+    let stack = Stack::new(engine);
+    let listener = TcpListener::bind(&stack, SocketAddr::from(([10, 0, 0, 2], 7)), 1024)?;
+    listener.set_nonblocking(true)?;
+    Ok((stack, listener))
+}
+
+/// One engine: accepts what the device's flows bring to it, and moves data until the run is over.
+fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()> {
+    let opened = open(at, queue, pool);
+    run.ready.wait();
+    let (stack, listener) = opened?;
+    let mut streams: HashMap<SocketId, TcpStream> = HashMap::new();
+    let (mut events, mut ready) = (Vec::new(), Vec::new());
+    let mut data = vec![5; CALL_BYTES];
+    while !run.over.load(Ordering::Relaxed) {
+        let patience = if ready.is_empty() { Duration::from_millis(50) } else { Duration::ZERO };
+        stack.wait(Some(patience), &mut events)?;
+        ready.extend(events.drain(..).map(|event| event.id));
+        while let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(true)?;
+            ready.push(stream.id());
+            streams.insert(stream.id(), stream);
+        }
+        ready.sort_unstable();
+        ready.dedup();
+        let mut total = 0;
+        ready.retain(|id| {
+            let Some(stream) = streams.get_mut(id) else { return false };
+            let (bytes, more) = exchange(stream, run.options.send, &mut data);
+            total += bytes;
+            more
+        });
+        run.moved[at].fetch_add(total, Ordering::Relaxed);
+    }
+    streams.into_values().for_each(TcpStream::abort);
+    stack.finish(Duration::from_secs(1)).map(drop)
+}
+
+/// A few calls; the bytes, and whether there may be more to do at once.
+fn exchange(stream: &mut TcpStream, send: bool, data: &mut [u8]) -> (u64, bool) {
+    let mut total = 0;
+    for _ in 0..CALLS {
+        match if send { stream.write(data) } else { stream.read(data) } {
+            Ok(0) | Err(_) => return (total, false),
+            Ok(len) => total += len as u64,
+        }
+    }
+    (total, true)
+}
+
+/// One connection of the kernel's.
+fn kernel_side(run: &Run) -> io::Result<()> {
+    let address = SocketAddr::from(([10, 0, 0, 2], 7));
+    let stream = std::net::TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+    let mut data = vec![0; CALL_BYTES];
+    while !run.over.load(Ordering::Relaxed) {
+        let moved = match run.options.send {
+            true => (&stream).read(&mut data),
+            false => (&stream).write(&data),
+        };
+        match moved {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
