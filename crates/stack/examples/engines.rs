@@ -5,7 +5,8 @@
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
 //!     [--napi-us N]
 //! ```
-//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side is a thread for each stream, anywhere.
+//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side is a thread for each stream, on the
+//! CPUs that are left, or anywhere if none is.
 //! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
 //! ([`millstream::link::Napi`]). Run it in a network namespace of its own (`unshare -n`).
 
@@ -102,9 +103,10 @@ fn measure(options: Options) -> io::Result<()> {
             })
             .collect();
         run.ready.wait();
-        for _ in 0..options.streams {
-            scope.spawn(|| {
-                if let Err(error) = kernel_side(&run) {
+        for at in 0..options.streams {
+            let run = &run;
+            scope.spawn(move || {
+                if let Err(error) = kernel_side(run, at) {
                     eprintln!("error: the kernel's side: {error}");
                 }
             });
@@ -189,8 +191,12 @@ fn exchange(stream: &mut TcpStream, send: bool, data: &mut [u8]) -> (u64, bool) 
     (total, true)
 }
 
-/// One connection of the kernel's.
-fn kernel_side(run: &Run) -> io::Result<()> {
+/// One connection of the kernel's, on a CPU that no engine has, if there is one.
+fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
+    let (engines, cpus) = (run.options.engines, available_parallelism().map_or(1, usize::from));
+    if engines < cpus {
+        pin_current_thread(engines + at % (cpus - engines))?;
+    }
     let address = SocketAddr::from(([10, 0, 0, 2], 7));
     let stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_millis(100)))?;
