@@ -127,7 +127,10 @@ impl Connection {
             if ack < self.snd.nxt { Deadline::at(now) } else { Deadline::NONE };
         self.sample_rtt(now, header, delivery);
         // RFC 6298 section 5: new data acknowledged ends the back-off
-        self.rtt.reset_backoff();
+        if self.rtt.backoff() > 0 {
+            self.counters.end_timed_out(now);
+            self.rtt.reset_backoff();
+        }
         if self.snd.starved && self.has_room() {
             self.snd.starved = false;
             self.events.writable = true;

@@ -159,6 +159,9 @@ impl Connection {
             // RFC 5681 3.1: lost SYNs make the first window one segment
             self.window.cwnd_bytes = u64::from(self.snd.mss);
         }
+        if self.snd.syn_retransmits > 0 {
+            self.counters.end_timed_out(now);
+        }
         self.rtt.reset_backoff();
         self.events.connected = true;
         self.events.writable = true;

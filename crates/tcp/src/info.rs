@@ -1,149 +1,18 @@
 //! Statistics of a connection, in the spirit and with the names of Linux's `tcp_info`, units added.
 
+mod counters;
+
 use core::time::Duration;
 
 use millstream_packet::Instant;
 
 use crate::connection::Connection;
-use crate::fast_open::{FastOpen, FastOpenStatus};
+use crate::fast_open::FastOpenStatus;
 use crate::limits::R1_TIMEOUTS;
 use crate::recovery::Phase;
 use crate::state::State;
 use crate::ticks::since_tick;
-
-/// Counters that only grow.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_retransmitted: u64,
-    pub(crate) bytes_acked: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) delivered_bytes: u64,
-    pub(crate) segments_out: u64,
-    pub(crate) segments_in: u64,
-    pub(crate) data_segments_out: u64,
-    pub(crate) data_segments_in: u64,
-    pub(crate) retransmits: u32,
-    pub(crate) delayed_acks: u32,
-    pub(crate) limited: Limited,
-    /// Exists while the connection is busy.
-    pub(crate) rate: Option<Box<RateMeter>>,
-    rare: Option<Box<Rare>>,
-}
-
-/// Counters of what does not happen on a good path; made when the first of it does.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rare {
-    pub(crate) timeouts: u32,
-    pub(crate) fast_recoveries: u32,
-    pub(crate) loss_probes: u32,
-    pub(crate) spurious_recoveries: u32,
-    pub(crate) window_probes: u32,
-    pub(crate) keepalives: u32,
-    pub(crate) duplicate_acks_in: u32,
-    pub(crate) dsacks_in: u32,
-    pub(crate) dsacks_out: u32,
-    pub(crate) out_of_order_segments: u32,
-    pub(crate) challenge_acks: u32,
-    /// The second of the clock in which the last were sent, and how many.
-    pub(crate) challenges: (u32, u8),
-    pub(crate) paws_rejected: u32,
-    pub(crate) out_of_window: u32,
-    pub(crate) memory_drops: u32,
-    pub(crate) reorderings: u32,
-    pub(crate) reordering_bytes: u64,
-    pub(crate) timeout_recoveries: u32,
-    pub(crate) delivered_ce_bytes: u64,
-    pub(crate) ce_segments_in: u32,
-    pub(crate) ecn_reductions: u32,
-    pub(crate) black_holes: u32,
-    /// No counter, but as rare: the path carries less than both ends would.
-    pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
-    /// Offset from which on segments have had their present size.
-    pub(crate) mss_since: u64,
-    pub(crate) path_claim: Option<crate::path_mtu::PathClaim>,
-    /// A router asked for packets smaller than we make: they may be fragmented.
-    pub(crate) fragmentable: bool,
-    pub(crate) path_search: Option<crate::path_search::PathSearch>,
-    /// Offsets after urgent data: the peer's, and ours.
-    pub(crate) urgent_in: u64,
-    pub(crate) urgent_out: u64,
-    /// Bytes that the peer says arrived twice.
-    pub(crate) spurious_bytes: u64,
-    pub(crate) mtu_probes: u32,
-    pub(crate) mtu_probes_lost: u32,
-    /// Made by those that open with it, given back when they are open.
-    pub(crate) fast_open: Option<Box<FastOpen>>,
-    pub(crate) fast_open_status: FastOpenStatus,
-}
-
-impl Counters {
-    pub(crate) fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    #[inline]
-    pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
-        self.rare.as_ref()?.path_limit
-    }
-
-    /// Of challenge ACKs, the second in which the last were sent, and how many.
-    pub(crate) fn challenges(&self) -> (u32, u8) {
-        self.rare.as_ref().map_or((0, 0), |rare| rare.challenges)
-    }
-
-    pub(crate) fn mss_since(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.mss_since)
-    }
-
-    #[inline]
-    pub(crate) fn take_path_claim(&mut self) -> Option<crate::path_mtu::PathClaim> {
-        self.rare.as_mut()?.path_claim.take()
-    }
-
-    #[inline]
-    pub(crate) fn fragmentable(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.fragmentable)
-    }
-
-    /// The size that a search may find at best; 0: there is none.
-    pub(crate) fn searched_mss(&self) -> u16 {
-        let search = self.rare.as_ref().and_then(|rare| rare.path_search);
-        search.map_or(0, |search| search.most())
-    }
-
-    #[inline]
-    pub(crate) fn path_search(&mut self) -> Option<&mut crate::path_search::PathSearch> {
-        self.rare.as_mut()?.path_search.as_mut()
-    }
-
-    /// No search for a larger segment is on, and nothing urgent was announced.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.rare.as_ref().is_none_or(|rare| rare.path_search.is_none() && rare.urgent_out == 0)
-    }
-
-    #[inline]
-    pub(crate) fn urgent_out(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.urgent_out)
-    }
-
-    pub(crate) fn urgent_in(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.urgent_in)
-    }
-
-    pub(crate) fn fast_open(&self) -> Option<&FastOpen> {
-        self.rare.as_ref()?.fast_open.as_deref()
-    }
-
-    pub(crate) fn fast_open_mut(&mut self) -> Option<&mut FastOpen> {
-        self.rare.as_mut()?.fast_open.as_deref_mut()
-    }
-
-    pub(crate) fn take_fast_open(&mut self) -> Option<Box<FastOpen>> {
-        self.rare.as_mut()?.fast_open.take()
-    }
-}
+pub(crate) use counters::{Counters, LimitedBy};
 
 /// How fast data arrives at the peer: over a flight at a time, from its first byte sent to its last acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,55 +52,6 @@ impl Connection {
             };
         }
         (meter.since, meter.delivered, meter.end) = (now, delivered, nxt);
-    }
-}
-
-/// Time spent with data to send, by what held it back. Nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Limited {
-    pub(crate) since_ns: u64,
-    pub(crate) by: LimitedBy,
-    pub(crate) busy_ns: u64,
-    pub(crate) rwnd_ns: u64,
-    pub(crate) sndbuf_ns: u64,
-}
-
-/// What holds the sender back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LimitedBy {
-    #[default]
-    Idle,
-    Busy,
-    PeerWindow,
-    SendBuffer,
-}
-
-impl Limited {
-    /// From `now_ns` on the sender is held back by `by`.
-    #[inline]
-    pub(crate) fn set(&mut self, by: LimitedBy, now_ns: u64) {
-        if self.by != by {
-            let passed = now_ns.saturating_sub(self.since_ns);
-            self.add(passed);
-            self.by = by;
-            self.since_ns = now_ns;
-        }
-    }
-
-    fn add(&mut self, passed: u64) {
-        match self.by {
-            LimitedBy::Idle => return,
-            LimitedBy::Busy => {}
-            LimitedBy::PeerWindow => self.rwnd_ns += passed,
-            LimitedBy::SendBuffer => self.sndbuf_ns += passed,
-        }
-        self.busy_ns += passed;
-    }
-
-    fn at(mut self, now_ns: u64) -> Limited {
-        let passed = now_ns.saturating_sub(self.since_ns);
-        self.add(passed);
-        self
     }
 }
 
@@ -323,6 +143,8 @@ pub struct TcpInfo {
     pub timeouts: u32,
     /// Recoveries that a time-out began; those that follow in a row are not counted.
     pub timeout_recoveries: u32,
+    /// Time from the first time-out in a row until something new was acknowledged, all told.
+    pub timed_out_us: u64,
     pub fast_recoveries: u32,
     pub loss_probes: u32,
     pub spurious_recoveries: u32,
@@ -461,6 +283,7 @@ impl Connection {
             out_of_window: rare.out_of_window,
             memory_drops: rare.memory_drops,
             timeout_recoveries: rare.timeout_recoveries,
+            timed_out_us: self.counters.timed_out_ns(self.clock) / 1000,
             reorderings: rare.reorderings,
             reordering_segments: rare.reordering_bytes.div_ceil(u64::from(snd.mss)),
             delivery_problem: rtt.backoff() >= R1_TIMEOUTS,

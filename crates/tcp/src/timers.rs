@@ -27,6 +27,12 @@ pub(crate) enum Expiry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline(Instant);
 
+impl Default for Deadline {
+    fn default() -> Self {
+        Deadline::NONE
+    }
+}
+
 impl Deadline {
     pub(crate) const NONE: Deadline = Deadline(Instant::from_nanos(u64::MAX));
 
@@ -195,6 +201,7 @@ impl Connection {
             self.events.delivery_problem = true;
         }
         self.counters.rare().timeouts += 1;
+        self.counters.begin_timed_out(now);
         if !self.state.is_synchronized() {
             self.snd.syn_due = true;
             self.snd.syn_retransmits = self.snd.syn_retransmits.saturating_add(1);

@@ -68,22 +68,31 @@ fn fields(info: &[u8]) -> BTreeMap<String, f64> {
         |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?) as f64);
     let u64_at =
         |at: usize| Some(u64::from_ne_bytes(info.get(at..at + 8)?.try_into().ok()?) as f64);
+    let u16_at =
+        |at: usize| Some(f64::from(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?)));
     let mss = u32_at(16).unwrap_or(0.0);
     let table = [
+        ("backoff", info.get(4).map(|&n| f64::from(n))),
         ("rto_us", u32_at(8)),
         ("mss_bytes", Some(mss)),
+        ("rcv_mss_bytes", u32_at(20)),
         ("unacked_segments", u32_at(24)),
+        ("sacked_segments", u32_at(28)),
         ("lost_segments", u32_at(32)),
+        ("retrans_segments", u32_at(36)),
         ("pmtu_bytes", u32_at(60)),
         ("srtt_us", u32_at(68)),
         ("rttvar_us", u32_at(72)),
         // The largest number stands for "none yet".
         ("ssthresh_bytes", u32_at(76).filter(|&n| n < 2_147_483_647.0).map(|n| n * mss)),
         ("cwnd_bytes", u32_at(80).map(|n| n * mss)),
+        ("adv_mss_bytes", u32_at(84)),
         ("reordering_segments", u32_at(88)),
         ("rcv_rtt_us", u32_at(92)),
         ("rcv_space_bytes", u32_at(96)),
         ("retransmits", u32_at(100)),
+        // The largest number stands for "not paced".
+        ("pacing_rate_bits_per_s", u64_at(104).filter(|&n| n < 1e18).map(|n| n * 8.0)),
         ("bytes_acked", u64_at(120)),
         ("bytes_received", u64_at(128)),
         ("segments_sent", u32_at(136)),
@@ -94,13 +103,20 @@ fn fields(info: &[u8]) -> BTreeMap<String, f64> {
         ("busy_s", u64_at(168).map(|n| n / 1e6)),
         ("rwnd_limited_s", u64_at(176).map(|n| n / 1e6)),
         ("sndbuf_limited_s", u64_at(184).map(|n| n / 1e6)),
+        ("data_segments_received", u32_at(152)),
         ("data_segments_sent", u32_at(156)),
+        ("delivered_segments", u32_at(192)),
+        ("delivered_ce_segments", u32_at(196)),
         ("bytes_sent", u64_at(200)),
         ("bytes_retransmitted", u64_at(208)),
         ("dsack_dups", u32_at(216)),
         ("reord_seen", u32_at(220)),
         ("out_of_order_packets", u32_at(224)),
         ("snd_wnd_bytes", u32_at(228)),
+        ("rcv_wnd_bytes", u32_at(232)),
+        ("total_rto", u16_at(240)),
+        ("total_rto_recoveries", u16_at(242)),
+        ("total_rto_time_s", u32_at(244).map(|n| n / 1e3)),
     ];
     table.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

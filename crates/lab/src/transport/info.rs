@@ -1,6 +1,5 @@
 //! Millstream's view of connections and links in the terms of the laboratory.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use millstream::EngineStats;
@@ -13,47 +12,88 @@ use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
-    let table = [
+    let segments = |bytes: u64| bytes.div_ceil(u64::from(info.snd_mss_bytes.max(1))) as f64;
+    let path = [
+        ("backoff", f64::from(info.backoff)),
         ("rto_us", info.rto_us as f64),
         ("srtt_us", info.srtt_us as f64),
         ("rttvar_us", info.rttvar_us as f64),
         ("min_rtt_us", info.min_rtt_us as f64),
+        ("rcv_rtt_us", info.rcv_rtt_us as f64),
         ("mss_bytes", f64::from(info.snd_mss_bytes)),
+        ("rcv_mss_bytes", f64::from(info.rcv_mss_bytes)),
+        ("adv_mss_bytes", f64::from(info.adv_mss_bytes)),
+        ("pmtu_bytes", f64::from(info.path_mtu_bytes)),
+        ("mtu_probes", f64::from(info.mtu_probes)),
+        ("mtu_probes_lost", f64::from(info.mtu_probes_lost)),
+        ("black_holes", f64::from(info.black_holes)),
+        ("delivery_rate_bits_per_s", info.delivery_rate_bytes_per_s as f64 * 8.0),
+    ];
+    let queues = [
         ("cwnd_bytes", info.cwnd_bytes as f64),
+        ("unacked_segments", segments(info.unacked_bytes)),
+        ("sacked_segments", segments(info.sacked_bytes)),
+        ("lost_segments", segments(info.lost_bytes)),
+        ("retrans_segments", segments(info.resent_bytes)),
         ("snd_wnd_bytes", info.snd_wnd_bytes as f64),
         ("rcv_wnd_bytes", info.rcv_wnd_bytes as f64),
+        ("rcv_wnd_limit_bytes", info.rcv_wnd_limit_bytes as f64),
+        ("rcv_space_bytes", info.rcv_space_bytes as f64),
         ("notsent_bytes", info.notsent_bytes as f64),
         ("send_queue_bytes", info.send_queue_bytes as f64),
         ("recv_queue_bytes", info.recv_queue_bytes as f64),
+        ("send_queue_high_water_bytes", info.send_queue_high_water_bytes as f64),
+        ("recv_queue_high_water_bytes", info.recv_queue_high_water_bytes as f64),
         ("send_limit_bytes", info.send_limit_bytes as f64),
         ("recv_limit_bytes", info.recv_limit_bytes as f64),
+        ("out_of_order_bytes", info.out_of_order_bytes as f64),
+        ("busy_s", info.busy_us as f64 / 1e6),
+        ("rwnd_limited_s", info.rwnd_limited_us as f64 / 1e6),
+        ("sndbuf_limited_s", info.sndbuf_limited_us as f64 / 1e6),
+    ];
+    let traffic = [
         ("bytes_sent", info.bytes_sent as f64),
         ("bytes_retransmitted", info.bytes_retransmitted as f64),
         ("bytes_acked", info.bytes_acked as f64),
         ("bytes_received", info.bytes_received as f64),
         ("segments_sent", info.segments_out as f64),
         ("segments_received", info.segments_in as f64),
-        ("retransmits", f64::from(info.retransmits)),
         ("data_segments_sent", info.data_segments_out as f64),
-        ("dsack_dups", f64::from(info.dsacks_in)),
-        ("spurious_recoveries", f64::from(info.spurious_recoveries)),
-        ("loss_probes", f64::from(info.loss_probes)),
-        ("reorderings", f64::from(info.reorderings)),
-        ("timeouts", f64::from(info.timeouts)),
-        ("fast_recoveries", f64::from(info.fast_recoveries)),
+        ("data_segments_received", info.data_segments_in as f64),
+        ("delivered_segments", segments(info.delivered_bytes)),
+        ("delivered_ce_segments", segments(info.delivered_ce_bytes)),
+        ("ce_segments_received", f64::from(info.ce_segments_in)),
         ("delayed_acks", f64::from(info.delayed_acks)),
         ("duplicate_acks", f64::from(info.duplicate_acks_in)),
-        ("out_of_order_packets", f64::from(info.out_of_order_segments)),
+        ("challenge_acks", f64::from(info.challenge_acks)),
+        ("window_probes", f64::from(info.window_probes)),
+        ("keepalives", f64::from(info.keepalives)),
+        ("paws_rejected", f64::from(info.paws_rejected)),
+        ("out_of_window", f64::from(info.out_of_window)),
         ("memory_drops", f64::from(info.memory_drops)),
-        ("busy_s", info.busy_us as f64 / 1e6),
-        ("rwnd_limited_s", info.rwnd_limited_us as f64 / 1e6),
-        ("sndbuf_limited_s", info.sndbuf_limited_us as f64 / 1e6),
     ];
-    let mut fields: BTreeMap<String, f64> =
-        table.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    if info.ssthresh_bytes != u64::MAX {
-        fields.insert("ssthresh_bytes".to_owned(), info.ssthresh_bytes as f64);
-    }
+    let loss = [
+        ("retransmits", f64::from(info.retransmits)),
+        ("fast_recoveries", f64::from(info.fast_recoveries)),
+        ("spurious_recoveries", f64::from(info.spurious_recoveries)),
+        ("ecn_reductions", f64::from(info.ecn_reductions)),
+        ("loss_probes", f64::from(info.loss_probes)),
+        ("total_rto", f64::from(info.timeouts)),
+        ("total_rto_recoveries", f64::from(info.timeout_recoveries)),
+        ("total_rto_time_s", info.timed_out_us as f64 / 1e6),
+        ("dsack_dups", f64::from(info.dsacks_in)),
+        ("reord_seen", f64::from(info.reorderings)),
+        ("reordering_segments", info.reordering_segments as f64),
+        ("out_of_order_packets", f64::from(info.out_of_order_segments)),
+    ];
+    // What has no value yet, or no limit, is absent.
+    let pacing = (info.pacing_rate_bytes_per_s > 0)
+        .then_some(("pacing_rate_bits_per_s", info.pacing_rate_bytes_per_s as f64 * 8.0));
+    let ssthresh =
+        (info.ssthresh_bytes != u64::MAX).then_some(("ssthresh_bytes", info.ssthresh_bytes as f64));
+    let all = path.into_iter().chain(queues).chain(traffic).chain(loss);
+    let fields = all.chain(pacing).chain(ssthresh);
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
     ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
 }
 
@@ -118,4 +158,34 @@ pub(super) fn with_congestion(config: &mut Config, name: &str) -> io::Result<()>
     let kind = [Cubic, NewReno, Bbr, Bbr1].into_iter().find(|kind| kind.name() == name);
     config.congestion = kind.ok_or(io::ErrorKind::Unsupported)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream::packet::Instant;
+    use millstream::tcp::{Connection, FourTuple};
+    use millstream::wire::tcp::SeqNumber;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    #[test]
+    fn what_the_kernel_says_of_a_connection_we_say_under_the_same_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = client.local_addr().unwrap().port();
+        let sockets = crate::netlink::tcp_sockets(false).unwrap();
+        let theirs = sockets.iter().find(|socket| socket.local_port == port).expect("the client");
+
+        let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let ends = FourTuple { local: end(1), remote: end(2) };
+        let config = Config { pacing: true, ..Config::default() };
+        let connection = Connection::connect(config, ends, SeqNumber(1), 0, Instant::ZERO);
+        let ours = conn_info(&connection.info()).fields;
+        // Neither has a value before anything was lost or paced.
+        let optional = ["ssthresh_bytes", "pacing_rate_bits_per_s"];
+        for name in theirs.fields.keys().filter(|name| !optional.contains(&name.as_str())) {
+            assert!(ours.contains_key(name), "{name} is the kernel's alone");
+        }
+        assert!(theirs.fields.len() > 25 && ours.len() >= 65, "{ours:?}");
+    }
 }

@@ -26,6 +26,9 @@ fn marked(cell: &str, mark: char) -> Vec<&str> {
 
 /// Whether `text` defines `name`: a function, type, constant, module, field or variant.
 fn defines(text: &str, name: &str) -> bool {
+    if !text.contains(name) {
+        return false;
+    }
     let ways = ["fn ", "struct ", "enum ", "trait ", "const ", "mod ", "type "];
     let begins = |way: &str| {
         text.match_indices(&format!("{way}{name}")).any(|(at, found)| {
