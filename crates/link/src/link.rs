@@ -136,7 +136,8 @@ pub trait Link: Send {
     /// As [`receive`](Self::receive), for one packet, which must be the next one: its first `head_len`
     /// bytes (128 at most) go into a frame, what follows into `memory` (2 KiB at least) as far as
     /// that reaches, the rest into frames.
-    /// For who expects that packet to have headers of that length, and wants its payload there.
+    /// For who expects that packet to have headers of that length, and wants its payload there. Of a
+    /// packet that is refused nothing stays in `memory`.
     ///
     /// # Errors
     /// When the link is broken for good.

@@ -481,7 +481,7 @@ fn our_side(
     }
     if let Some(s) = stats() {
         println!(
-            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} drops {:?}",
+            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} missed {} drops {:?}",
             s.turns,
             s.idle_turns,
             s.sleeps,
@@ -492,6 +492,7 @@ fn our_side(
             s.tcp_tx_pure,
             s.tcp_rx_merged,
             s.tcp_rx_direct_bytes,
+            s.tcp_rx_direct_missed,
             s.drops_by_name().collect::<Vec<_>>()
         );
         if o.stages != 0 {

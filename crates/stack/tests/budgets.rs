@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use common::placing::Placing;
 use common::{config, engine, pool, settle};
 use millstream::link::{PairConfig, pair};
+use millstream::local::{Stack, TcpListener};
 use millstream::packet::BATCH_LIMIT;
 use millstream::{Engine, Error, Limits, SocketId};
 
@@ -111,6 +114,54 @@ fn a_flooded_link_leaves_the_others_their_batch() {
         assert_eq!(from, [BATCH_LIMIT, 5], "a batch of the full link, all of the other");
         send(&mut others, 1, 5);
     }
+}
+
+#[test]
+fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
+    const BULK: usize = 17_000;
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(config(&pool, 1), near, &common::NEAR);
+    let far = Stack::new(engine(config(&pool, 2), Placing::new(far), &common::FAR));
+    let listener = TcpListener::bind(&far, addr("10.9.0.2:80"), 8).expect("listen");
+    near.refresh_time();
+    let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    settle(&mut near, &mut far.engine());
+    let (mut theirs, _) = listener.accept().expect("a connection");
+    near.tcp_set_nodelay(ours, true).expect("open");
+    let mut buffer = vec![0; 1 << 20];
+    for _ in 0..200 {
+        // Windows grow to what they carry here, and the last that comes is bulk.
+        near.tcp_write(ours, &[1; 64 * 1024]).expect("write");
+        settle(&mut near, &mut far.engine());
+        assert!(theirs.read(&mut buffer).expect("data") > 0);
+        settle(&mut near, &mut far.engine());
+    }
+    let mut send = |len: usize| {
+        assert_eq!(near.tcp_write(ours, &vec![2; len]), Ok(len));
+        let before = sent(&mut near, &[ours])[0];
+        for _ in 0..1_000_000 {
+            turn(&mut near);
+            if sent(&mut near, &[ours])[0] - before == len as u64 {
+                return;
+            }
+        }
+        panic!("{len} bytes do not leave: {:?}", near.tcp_info(ours));
+    };
+    // One in eight is bulk: the batch ends it.
+    for at in 0..BATCH_LIMIT + 8 {
+        send(if at % 8 == 0 { BULK } else { 100 });
+    }
+    let before = far.engine().stats().rx_packets;
+    let batch = BATCH_LIMIT / 8 * (BULK + 700);
+    assert_eq!(theirs.read(&mut buffer).expect("data"), batch);
+    assert_eq!(far.engine().stats().rx_packets - before, BATCH_LIMIT as u64);
+    assert_eq!(theirs.read(&mut buffer).expect("data"), BULK + 700);
+    // Bulk, and nothing but small ones behind it: the eighth ends it.
+    send(BULK);
+    (0..40).for_each(|_| send(100));
+    assert_eq!(theirs.read(&mut buffer).expect("data"), BULK + 800);
+    assert_eq!(theirs.read(&mut buffer).expect("data"), 3200);
 }
 
 #[test]

@@ -5,92 +5,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 
+use common::placing::Placing;
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::EngineConfig;
-use millstream::link::{
-    Capabilities, Link, LinkError, LinkStats, PairConfig, PairEnd, Placed, pair,
-};
+use millstream::link::{PairConfig, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
-use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-
-/// A pair's end that reads as a TAP device does: the next packet's bytes go where the caller says.
-struct Placing {
-    end: PairEnd,
-    waiting: PacketBatch,
-}
-
-impl Link for Placing {
-    fn capabilities(&self) -> &Capabilities {
-        self.end.capabilities()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        let mut count = 0;
-        while let Some(packet) = self.waiting.pop() {
-            batch.push(packet).expect("room for what one batch held");
-            count += 1;
-        }
-        Ok(count + self.end.receive(now, pool, batch)?)
-    }
-
-    fn places(&self) -> bool {
-        true
-    }
-
-    fn receive_into(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        head_len: usize,
-        memory: &mut [u8],
-    ) -> Result<Option<Placed>, LinkError> {
-        if self.waiting.is_empty() {
-            self.end.receive(now, pool, &mut self.waiting)?;
-        }
-        let Some(packet) = self.waiting.pop() else { return Ok(None) };
-        let mut bytes = vec![0; packet.len()];
-        packet.copy_to(0, &mut bytes);
-        let (first, after) = bytes.split_at(head_len.min(bytes.len()));
-        let (placed, rest) = after.split_at(after.len().min(memory.len()));
-        memory[..placed.len()].copy_from_slice(placed);
-        let mut head = Packet::from_slice(pool, 64, first).expect("a frame");
-        *head.meta_mut() = *packet.meta();
-        let rest = (!rest.is_empty()).then(|| Packet::from_slice(pool, 0, rest).expect("frames"));
-        Ok(Some(Placed { head, bytes: placed.len(), rest }))
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.end.transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.end.wait_fd()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.waiting.is_empty() && self.end.prepare_sleep()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.end.stats()
-    }
-
-    fn name(&self) -> &str {
-        self.end.name()
-    }
-}
+use millstream::{EngineConfig, EngineStats};
 
 /// Every byte tells its stream and its place in it.
 fn pattern(stream: usize, at: usize) -> u8 {
@@ -102,8 +22,15 @@ fn addr(port: u16) -> SocketAddr {
 }
 
 /// Sends `total` bytes on each of `streams` connections, writes taking turns, to a host that reads them one
-/// after the other, `chunk` bytes at most at once. Bytes that were put straight into its buffer.
-fn moved(link: PairConfig, streams: usize, total: usize, chunk: usize, direct: usize) -> u64 {
+/// after the other, `chunk` bytes at most at once, and finds nothing of another stream behind them. What its engine
+/// counted.
+fn moved(
+    link: PairConfig,
+    streams: usize,
+    total: usize,
+    chunk: usize,
+    direct: usize,
+) -> EngineStats {
     let pool = pool();
     let (near, far) = pair(link).expect("a pair");
     std::thread::scope(|scope| {
@@ -112,17 +39,19 @@ fn moved(link: PairConfig, streams: usize, total: usize, chunk: usize, direct: u
         let reader = scope.spawn(move || {
             let mut with: EngineConfig = config(&far_pool, 2);
             with.limits.direct_read_bytes = direct;
-            let link = Placing { end: far, waiting: PacketBatch::new() };
+            let link = Placing::new(far);
             let stack = Stack::new(engine(with, link, &FAR));
             let listener = TcpListener::bind(&stack, addr(7), 8).expect("listen");
             listening.send(()).expect("somebody waits");
             let mut all: Vec<TcpStream> =
                 (0..streams).map(|_| listener.accept().expect("a connection").0).collect();
-            let mut buffer = vec![0; chunk];
+            let (mut buffer, nothing) = (vec![0; chunk], vec![0; chunk]);
             let mut read = vec![0; streams];
             for step in 0.. {
                 let of = step % streams;
+                buffer.fill(0);
                 let len = all[of].read(&mut buffer).expect("data");
+                assert!(buffer[len..] == nothing[len..], "another's data, behind {len} bytes");
                 for (i, &byte) in buffer[..len].iter().enumerate() {
                     assert_eq!(byte, pattern(of, read[of] + i), "stream {of} at {}", read[of] + i);
                 }
@@ -143,7 +72,7 @@ fn moved(link: PairConfig, streams: usize, total: usize, chunk: usize, direct: u
                 *read += rest.len();
             });
             assert!(read.iter().all(|&read| read == total), "{read:?}");
-            stack.engine().stats().tcp_rx_direct_bytes
+            stack.engine().stats().clone()
         });
         let stack = Stack::new(engine(config(&pool, 1), near, &NEAR));
         is_listening.recv().expect("a listener");
@@ -167,22 +96,24 @@ fn a_stream_goes_into_the_buffer_of_the_read_that_waits() {
     for medium in [millstream::link::Medium::Ethernet, millstream::link::Medium::Ip] {
         let link = PairConfig { medium, ..PairConfig::default() };
         for chunk in [128 << 10, 20_000] {
-            let direct = moved(link.clone(), 1, 8 << 20, chunk, 8192);
-            assert!(direct > 0, "chunks of {chunk}: none");
+            let stats = moved(link.clone(), 1, 8 << 20, chunk, 8192);
+            assert!(stats.tcp_rx_direct_bytes > 0, "chunks of {chunk}: none");
         }
-        assert_eq!(moved(link, 1, 4 << 20, 128 << 10, usize::MAX), 0);
+        let stats = moved(link, 1, 4 << 20, 128 << 10, usize::MAX);
+        assert_eq!((stats.tcp_rx_direct_bytes, stats.tcp_rx_direct_missed), (0, 0));
     }
 }
 
 #[test]
 fn what_is_not_for_the_reader_takes_the_long_way() {
     for chunk in [128 << 10, 10_000] {
-        moved(PairConfig::default(), 3, 4 << 20, chunk, 8192);
+        let stats = moved(PairConfig::default(), 3, 4 << 20, chunk, 8192);
+        assert!(stats.tcp_rx_direct_missed > 0, "chunks of {chunk}: no wrong guess");
     }
 }
 
 #[test]
 fn small_segments_are_received_without_a_guess() {
     let link = PairConfig { offload: false, ..PairConfig::default() };
-    assert_eq!(moved(link, 1, 1 << 20, 128 << 10, 8192), 0);
+    assert_eq!(moved(link, 1, 1 << 20, 128 << 10, 8192).tcp_rx_direct_bytes, 0);
 }

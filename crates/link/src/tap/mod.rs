@@ -301,18 +301,24 @@ impl Tap {
         if !config.io_uring.unwrap_or(!self.sender.takes_super_segments()) {
             return;
         }
-        if let Err(error) = self.use_rings() {
-            self.notes.push(format!("{}: no io_uring, each frame is a call: {error}", self.name));
+        let fd = self.fd.as_raw_fd();
+        if let Err(error) = self.sender.write_by_ring(fd) {
+            self.note("no io_uring, each frame is a call", &error);
+            return;
+        }
+        // A read goes into one frame, without a header before it.
+        if !self.vnet && self.spares.room() <= FRAME_ROOM_BYTES {
+            match ReadRing::new(fd) {
+                Ok(reads) => self.reads = Some(reads),
+                Err(error) => self.note("no io_uring for reads, each is a call", &error),
+            }
         }
     }
 
-    /// Writes and reads by rings from now on. A read goes into one frame, without a header before it.
-    fn use_rings(&mut self) -> io::Result<()> {
-        self.sender.write_by_ring(self.fd.as_raw_fd())?;
-        if !self.vnet && self.spares.room() <= FRAME_ROOM_BYTES {
-            self.reads = Some(ReadRing::new(self.fd.as_raw_fd())?);
-        }
-        Ok(())
+    /// Says what is not had, and why.
+    #[cold]
+    fn note(&mut self, what: &str, error: &io::Error) {
+        self.notes.push(format!("{}: {what}: {error}", self.name));
     }
 
     fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
@@ -424,6 +430,9 @@ impl Link for Tap {
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
         self.follow(self.stats.tx_bytes - sent >= BULK_BYTES);
+        if let Some(error) = self.sender.take_ring_error() {
+            self.note("io_uring failed, each frame is a call from now on", &error);
+        }
         Ok(before - batch.len())
     }
 

@@ -48,7 +48,12 @@ impl Tap {
                     self.stats.count_received(n - header.len(), is_super);
                     return Ok(Some(placed));
                 }
-                Err(cause) => self.stats.count_drop(cause),
+                Err(cause) => {
+                    // It went past the header, the head and into there.
+                    let placed = n.saturating_sub(header.len() + head_len).min(memory.len());
+                    memory[..placed].fill(0);
+                    self.stats.count_drop(cause);
+                }
             }
         }
     }

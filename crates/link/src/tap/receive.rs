@@ -83,8 +83,9 @@ impl Tap {
                     stats.rx_starved += 1;
                     break;
                 }
-                Err(_) => {
+                Err(error) => {
                     self.reads = None;
+                    self.note("io_uring failed, each read is a call from now on", &error);
                     return (count != 0).then_some(count);
                 }
             }

@@ -6,13 +6,14 @@
 //!   ring    [ write 0 , write 1 , … ]    filled by `stage` and `stage_packet`, carried out by `submit`
 //! ```
 //!
-//! A TAP never blocks a write, and reads are told not to wait, so the kernel carries each out, in order,
-//! inside the call that submits them: between two calls none is under way, and no memory is touched.
+//! The device is open without waiting, and reads are told not to wait, so the kernel carries each out, in
+//! order, inside the call that submits them: between two calls none is under way, and no memory is touched.
+//! A write that finds no room (which a TAP has, but for a limit that an administrator set) is tried again.
 
 use std::io;
 use std::os::fd::RawFd;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, opcode, types};
 use millstream_packet::{Packet, Pool};
 
 use crate::limits::{RECEIVE_HEADROOM_BYTES, RING_READS, RING_WRITES};
@@ -24,9 +25,30 @@ pub(super) struct WriteRing {
     ring: IoUring,
     memory: Box<[u8]>,
     slot_bytes: usize,
-    staged: usize,
+    /// In order, until they are written.
+    staged: Vec<Staged>,
+    /// The device had no room for those that are staged: they are not in the ring any more.
+    is_waiting: bool,
     /// Packets that are written from where they lie, until they are.
     held: Vec<Packet>,
+    /// Has the kernel answer instead of waiting for room. Before Linux 5.14 it does so for a TAP without,
+    /// and knows no flag for it.
+    flags: libc::c_int,
+}
+
+/// A frame to write.
+#[derive(Clone, Copy)]
+struct Staged {
+    from: From,
+    len: usize,
+    /// It is yet to be written.
+    is_left: bool,
+}
+
+#[derive(Clone, Copy)]
+enum From {
+    Slot(usize),
+    Held(usize),
 }
 
 impl WriteRing {
@@ -42,85 +64,155 @@ impl WriteRing {
         // SAFETY: the memory lives as long as the ring, and does not move.
         unsafe { ring.submitter().register_buffers(&[whole])? };
         ring.submitter().register_files(&[fd])?;
-        let held = Vec::with_capacity(RING_WRITES);
-        Ok(Self { ring, memory, slot_bytes, staged: 0, held })
+        let (staged, held) = (Vec::with_capacity(RING_WRITES), Vec::with_capacity(RING_WRITES));
+        Ok(Self {
+            ring,
+            memory,
+            slot_bytes,
+            staged,
+            is_waiting: false,
+            held,
+            flags: libc::RWF_NOWAIT,
+        })
     }
 
     pub fn is_full(&self) -> bool {
-        self.staged == RING_WRITES
+        self.staged.len() == RING_WRITES
     }
 
     pub fn is_empty(&self) -> bool {
-        self.staged == 0
+        self.staged.is_empty()
     }
 
-    /// Memory for the next frame; the ring is not full.
+    /// The device had no room for what is staged: `submit` comes before anything else.
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Memory for the next frame; the ring is neither full nor waiting.
     pub fn slot(&mut self) -> &mut [u8] {
-        let at = self.staged * self.slot_bytes;
+        let at = self.staged.len() * self.slot_bytes;
         &mut self.memory[at..at + self.slot_bytes]
     }
 
     /// Takes the first `len` bytes of the slot as a frame to write.
     pub fn stage(&mut self, len: usize) {
-        let len = len.min(self.slot_bytes);
-        let from = self.slot().as_ptr();
-        let write = opcode::WriteFixed::new(types::Fixed(0), from, len as u32, 0);
-        // SAFETY: the slot is registered memory that lives as long as the ring, and nobody writes to
-        // it before `submit` has seen the write completed.
-        self.staged += usize::from(unsafe { self.push(&write.build(), len) });
+        self.push(From::Slot(self.staged.len()), len.min(self.slot_bytes));
     }
 
     /// Takes a packet that is one slice, headers of the device included, as a frame to write.
     pub fn stage_packet(&mut self, packet: Packet) {
-        let bytes = packet.head();
-        let write = opcode::Write::new(types::Fixed(0), bytes.as_ptr(), bytes.len() as u32).build();
-        // SAFETY: the packet is held until `submit` has seen the write completed; its memory does not
-        // move, and is not written to as long as somebody holds it.
-        self.staged += usize::from(unsafe { self.push(&write, bytes.len()) });
+        let len = packet.head().len();
         self.held.push(packet);
+        self.push(From::Held(self.held.len() - 1), len);
     }
 
-    /// Puts a write of `len` bytes into the ring.
-    ///
-    /// # Safety
-    /// The bytes can be read until the write is completed.
-    unsafe fn push(&mut self, write: &squeue::Entry, len: usize) -> bool {
-        let write = write.clone().user_data(len as u64);
-        // SAFETY: as the caller says.
-        let pushed = unsafe { self.ring.submission().push(&write) };
+    /// Stages a frame, and puts its write into the ring.
+    fn push(&mut self, from: From, len: usize) {
+        self.staged.push(Staged { from, len, is_left: true });
+        if !self.enter(self.staged.len() - 1) {
+            self.staged.pop();
+        }
+    }
+
+    /// Puts the write of a staged frame into the ring.
+    fn enter(&mut self, index: usize) -> bool {
+        let Staged { from, len, .. } = self.staged[index];
+        let (file, len) = (types::Fixed(0), len as u32);
+        let write = match from {
+            From::Slot(at) => {
+                let slot = self.memory[at * self.slot_bytes..].as_ptr();
+                opcode::WriteFixed::new(file, slot, len, 0).rw_flags(self.flags).build()
+            }
+            From::Held(at) => {
+                let head = self.held[at].head().as_ptr();
+                opcode::Write::new(file, head, len).rw_flags(self.flags).build()
+            }
+        };
+        // SAFETY: a slot is registered memory that lives as long as the ring, and a packet is held, and
+        // nobody writes to either, before `submit` has seen the write completed; neither moves.
+        let pushed = unsafe { self.ring.submission().push(&write.user_data(index as u64)) };
         debug_assert!(pushed.is_ok(), "as many entries as slots");
         pushed.is_ok()
     }
 
     /// Has all staged frames written and counts them; `header_len` bytes of each are not of its
-    /// packet. A frame that the device does not take is dropped and counted.
+    /// packet. A frame that the device refuses is dropped and counted. What it has no room for stays
+    /// staged, in its order, and is tried again by the next call; false then.
     ///
     /// # Errors
     /// When the kernel does not go on: what is still staged is dropped and counted, and the ring must
     /// not be used again.
-    pub fn submit(&mut self, header_len: usize, stats: &mut LinkStats) -> io::Result<()> {
-        while self.staged > 0 {
-            stats.tx_syscalls += 1;
-            let result = self.ring.submit_and_wait(self.staged);
-            for done in self.ring.completion() {
-                self.staged -= 1;
-                match done.result() {
-                    0.. => stats.count_sent(done.user_data() as usize - header_len, false),
-                    _ => stats.count_drop(DropCause::Refused),
-                }
+    pub fn submit(&mut self, header_len: usize, stats: &mut LinkStats) -> io::Result<bool> {
+        if std::mem::take(&mut self.is_waiting) {
+            for index in 0..self.staged.len() {
+                self.enter(index);
             }
+        }
+        let (mut left, flags) = (self.staged.len(), self.flags);
+        while left > 0 {
+            stats.tx_syscalls += 1;
+            let result = self.ring.submit_and_wait(left);
+            left -= self.collect(header_len, stats);
             match result {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
-                    (0..self.staged).for_each(|_| stats.count_drop(DropCause::Refused));
-                    // Nobody knows whether the kernel still reads from them.
-                    self.held.drain(..).for_each(std::mem::forget);
+                    self.give_up(left, header_len, stats);
                     return Err(error);
                 }
                 _ => {}
             }
         }
-        self.held.clear();
-        Ok(())
+        self.staged.retain(|frame| frame.is_left);
+        if self.staged.is_empty() {
+            self.held.clear();
+        }
+        self.is_waiting = !self.staged.is_empty();
+        if self.is_waiting && flags != self.flags {
+            return self.submit(header_len, stats);
+        }
+        Ok(!self.is_waiting)
+    }
+
+    /// Looks at the writes that are completed; how many.
+    fn collect(&mut self, header_len: usize, stats: &mut LinkStats) -> usize {
+        let (mut count, mut is_unknown) = (0, false);
+        for done in self.ring.completion() {
+            count += 1;
+            let Some(frame) = self.staged.get_mut(done.user_data() as usize) else { continue };
+            match done.result() {
+                error if error == -libc::EAGAIN => continue,
+                error if error == -libc::EOPNOTSUPP && self.flags != 0 => {
+                    is_unknown = true;
+                    continue;
+                }
+                0.. => stats.count_sent(frame.len - header_len, false),
+                _ => stats.count_drop(DropCause::Refused),
+            }
+            frame.is_left = false;
+        }
+        if is_unknown {
+            self.flags = 0;
+        }
+        count
+    }
+
+    /// After a failed call: waits for those of the `left` writes that the kernel has taken, and drops what
+    /// was not written.
+    #[cold]
+    fn give_up(&mut self, left: usize, header_len: usize, stats: &mut LinkStats) {
+        let taken = left - self.ring.submission().len().min(left);
+        if taken > 0 {
+            const GET_EVENTS: u32 = 1;
+            // SAFETY: no signal set is passed.
+            let _ = unsafe {
+                self.ring.submitter().enter::<libc::sigset_t>(0, taken as u32, GET_EVENTS, None)
+            };
+            self.collect(header_len, stats);
+        }
+        let lost = self.staged.drain(..).filter(|frame| frame.is_left).count();
+        (0..lost).for_each(|_| stats.count_drop(DropCause::Refused));
+        // Nobody knows whether the kernel still reads from them.
+        self.held.drain(..).for_each(std::mem::forget);
     }
 }
 
@@ -164,8 +256,8 @@ impl ReadRing {
     /// `found`, in order.
     ///
     /// # Errors
-    /// What a read, or the kernel's carrying it out, failed with. What came before it was given to
-    /// `found`; the ring must not be used again.
+    /// What a read, or the kernel's carrying it out, failed with. All that was read was given to `found`;
+    /// the ring must not be used again.
     pub fn read(
         &mut self,
         pool: &Pool,
@@ -176,22 +268,27 @@ impl ReadRing {
         if wanted == 0 {
             return Ok(Reads::Starved);
         }
-        let results = self.carry_out(wanted)?;
+        let (results, mut failed) = self.carry_out(wanted);
         let mut outcome = Reads::All;
-        for (slot, &result) in self.frames.iter_mut().zip(&results[..wanted]) {
-            match result {
-                0.. => {
+        for (slot, result) in self.frames.iter_mut().zip(&results[..wanted]) {
+            match *result {
+                Some(len @ 0..) => {
                     let Some(mut frame) = slot.take() else { continue };
                     // The kernel wrote no more than there is room for.
-                    if frame.append(result.cast_unsigned() as usize).is_some() {
+                    if frame.append(len.cast_unsigned() as usize).is_some() {
                         found(frame);
                     }
                 }
-                _ if -result == libc::EAGAIN => outcome = Reads::Ended,
-                _ => return Err(io::Error::from_raw_os_error(-result)),
+                Some(error) if -error == libc::EAGAIN => outcome = Reads::Ended,
+                // Those behind it may have brought something.
+                Some(error) => {
+                    failed.get_or_insert_with(|| io::Error::from_raw_os_error(-error));
+                }
+                // Nobody knows whether the kernel still writes to it.
+                None => std::mem::forget(slot.take()),
             }
         }
-        Ok(outcome)
+        failed.map_or(Ok(outcome), Err)
     }
 
     /// Puts up to `want` reads into the ring; how many.
@@ -218,26 +315,24 @@ impl ReadRing {
         want
     }
 
-    /// Has `staged` reads carried out; what each returned.
-    fn carry_out(&mut self, staged: usize) -> io::Result<[i32; RING_READS]> {
-        let mut results = [0; RING_READS];
+    /// Has `staged` reads carried out; what each returned, and what the kernel failed with.
+    fn carry_out(&mut self, staged: usize) -> ([Option<i32>; RING_READS], Option<io::Error>) {
+        let mut results = [None; RING_READS];
         let mut left = staged;
         while left > 0 {
             let called = self.ring.submit_and_wait(left);
             for done in self.ring.completion() {
-                results[done.user_data() as usize % RING_READS] = done.result();
+                results[done.user_data() as usize % RING_READS] = Some(done.result());
                 left -= 1;
             }
             match called {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
-                    // Nobody knows whether the kernel still writes to them.
-                    self.frames.iter_mut().for_each(|frame| std::mem::forget(frame.take()));
-                    return Err(error);
+                    return (results, Some(error));
                 }
                 _ => {}
             }
         }
-        Ok(results)
+        (results, None)
     }
 }
 

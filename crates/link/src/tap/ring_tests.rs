@@ -1,12 +1,92 @@
 //! Frames that go and come many with one call.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 
-use millstream_packet::{Instant, PacketBatch};
+use millstream_packet::{Instant, Packet, PacketBatch};
 
+use super::ring::WriteRing;
 use super::tests::{Bench, addresses, all, exchange, is_datagram, payload};
 use super::*;
-use crate::testing::OUR_PORT;
+use crate::testing::{OUR_PORT, bytes, pool};
+use crate::{DropCause, Medium};
+
+/// A ring, unless the kernel has none.
+fn permitted<R>(ring: io::Result<R>) -> Option<R> {
+    ring.map_err(|error| println!("skipped: no io_uring: {error}")).ok()
+}
+
+/// A device that has room for a few frames only: what it does not take now comes later, in order.
+#[test]
+fn frames_without_room_stay_staged_in_order() {
+    let (ours, far) = UnixDatagram::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    far.set_nonblocking(true).unwrap();
+    let few: libc::c_int = 4096;
+    let size = size_of_val(&few) as libc::socklen_t;
+    // SAFETY: the pointer is to a live int.
+    let set = unsafe {
+        let few = (&raw const few).cast();
+        libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, few, size)
+    };
+    assert_eq!(set, 0);
+    let Some(mut ring) = permitted(WriteRing::new(ours.as_raw_fd(), 100)) else { return };
+    let mut stats = LinkStats::default();
+    for i in 0..limits::RING_WRITES {
+        if i % 2 == 0 {
+            ring.stage_packet(Packet::from_slice(&pool(), 0, &[i as u8; 50]).unwrap());
+        } else {
+            ring.slot()[..60].fill(i as u8);
+            ring.stage(60);
+        }
+    }
+    let (mut heard, mut waits) = (Vec::new(), 0);
+    while !ring.submit(10, &mut stats).unwrap() {
+        assert!(ring.is_waiting() && !ring.is_empty());
+        waits += 1;
+        let mut buffer = [0; 100];
+        while let Ok(len) = far.recv(&mut buffer) {
+            assert_eq!(len, if buffer[0].is_multiple_of(2) { 50 } else { 60 });
+            heard.push(buffer[0]);
+        }
+    }
+    assert!(waits > 1 && ring.is_empty() && !ring.is_waiting());
+    let mut buffer = [0; 100];
+    while far.recv(&mut buffer).is_ok() {
+        heard.push(buffer[0]);
+    }
+    assert_eq!(heard, (0..limits::RING_WRITES as u8).collect::<Vec<_>>());
+    assert_eq!((stats.tx_packets, stats.dropped_total()), (limits::RING_WRITES as u64, 0));
+
+    // One that the device refuses for good is no reason to wait.
+    drop(far);
+    ring.slot()[..60].fill(1);
+    ring.stage(60);
+    assert!(ring.submit(10, &mut stats).unwrap());
+    assert_eq!(stats.dropped(DropCause::Refused), 1);
+}
+
+/// An error of one read is told when all that the others brought has been delivered.
+#[test]
+fn what_comes_behind_a_failed_read_is_delivered() {
+    let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = far.local_addr().unwrap();
+    ours.connect(to).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let Some(mut ring) = permitted(ReadRing::new(ours.as_raw_fd())) else { return };
+    drop(far);
+    // Nobody is there: the socket's next call fails.
+    ours.send(&[0]).unwrap();
+    let far = UdpSocket::bind(to).unwrap();
+    for i in 1..4 {
+        far.send_to(&[i; 20], ours.local_addr().unwrap()).unwrap();
+    }
+    let mut heard = Vec::new();
+    let result = ring.read(&pool(), 8, |packet| heard.push(bytes(&packet)));
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ECONNREFUSED));
+    assert_eq!(heard, [[1; 20], [2; 20], [3; 20]]);
+}
 
 #[test]
 fn writes_through_io_uring_keep_order_and_are_few() {

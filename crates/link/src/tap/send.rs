@@ -60,6 +60,8 @@ pub(super) struct Sender {
     waiting: usize,
     /// Frames leave by this, many with one call, instead of one by one.
     ring: Option<WriteRing>,
+    /// Why they do not any more.
+    ring_error: Option<io::Error>,
 }
 
 impl Sender {
@@ -76,6 +78,7 @@ impl Sender {
             room: vec![0; header_len + longest].into_boxed_slice(),
             waiting: 0,
             ring: None,
+            ring_error: None,
         }
     }
 
@@ -92,6 +95,11 @@ impl Sender {
         Ok(())
     }
 
+    /// What the ring failed with since this was last asked.
+    pub fn take_ring_error(&mut self) -> Option<io::Error> {
+        self.ring_error.take()
+    }
+
     /// Sends from the front of `batch`; true when the device has no room for what is left.
     pub fn send(
         &mut self,
@@ -100,19 +108,23 @@ impl Sender {
         batch: &mut PacketBatch,
         stats: &mut LinkStats,
     ) -> bool {
+        if self.is_waiting() && !self.submit(stats) {
+            return true;
+        }
         loop {
             if !self.send_segments(fd, stats) {
                 return true;
             }
-            let Some(packet) = batch.pop() else {
-                self.submit(stats);
-                return false;
-            };
+            let Some(packet) = batch.pop() else { return !self.submit(stats) };
             let Some(packet) = self.prepare(packet, pool, stats) else { continue };
             let is_worth = batch.len() >= RING_WORTH || self.is_staged();
             let staged = if is_worth { self.stage(packet, stats) } else { Err(packet) };
             let Err(packet) = staged else { continue };
-            if let Err(packet) = self.write(fd, packet, pool, stats) {
+            let written = match self.is_waiting() {
+                true => Err(packet),
+                false => self.write(fd, packet, pool, stats),
+            };
+            if let Err(packet) = written {
                 // The place it came from is free.
                 let _ = batch.push_front(packet);
                 return true;
@@ -195,20 +207,28 @@ impl Sender {
         self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
     }
 
-    /// The ring, if there is one, with room for a frame.
+    /// The device had no room for what the ring has.
+    fn is_waiting(&self) -> bool {
+        self.ring.as_ref().is_some_and(WriteRing::is_waiting)
+    }
+
+    /// The ring, if there is one, with room for a frame; not while it waits for the device.
     fn ring_with_room(&mut self, stats: &mut LinkStats) -> Option<&mut WriteRing> {
-        if self.ring.as_ref()?.is_full() {
-            self.submit(stats);
+        if self.ring.as_ref()?.is_full() && !self.submit(stats) {
+            return None;
         }
         self.ring.as_mut()
     }
 
-    /// Has the ring write what is staged, if there is one. One that fails is not used again.
-    fn submit(&mut self, stats: &mut LinkStats) {
-        let Some(ring) = &mut self.ring else { return };
-        if ring.submit(self.header_len, stats).is_err() {
+    /// Has the ring write what is staged, if there is one; false when the device has no room for all of
+    /// it. One that fails is not used again.
+    fn submit(&mut self, stats: &mut LinkStats) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
+        ring.submit(self.header_len, stats).unwrap_or_else(|error| {
             self.ring = None;
-        }
+            self.ring_error = Some(error);
+            true
+        })
     }
 
     /// Stages what a super-segment in cutting has left, if there is a ring.
@@ -239,6 +259,9 @@ impl Sender {
             self.stage_segments(stats);
         } else if self.cutting.is_some() {
             self.submit(stats);
+        }
+        if self.is_waiting() {
+            return false;
         }
         loop {
             if self.waiting == 0 {

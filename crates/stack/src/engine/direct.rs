@@ -4,10 +4,11 @@
 //! that connection, the link is asked to put what follows the expected headers there
 //! ([`millstream_link::Link::receive_into`]), and no frame has to be filled and copied. The headers are looked at
 //! as ever. Where they are not those of the connection's next data, the bytes are copied out of the buffer into
-//! frames and the packet takes the long way; those after it are received without a guess.
+//! frames, and out of the buffer: what is another's must not stay there. The packet takes the long way, and those
+//! after it are received without a guess.
 
 use millstream_link::{Medium, Placed};
-use millstream_packet::{Checksum, FRAME_SIZE_BYTES, Instant, Packet};
+use millstream_packet::{BATCH_LIMIT, Checksum, FRAME_SIZE_BYTES, Instant, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::PlacedData;
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
@@ -57,6 +58,13 @@ impl Bulk {
     }
 }
 
+/// What came of asking a link for a reader's data.
+pub(super) struct Asked {
+    pub link: LinkId,
+    /// Packets that the reader has.
+    pub packets: usize,
+}
+
 /// The segment that is expected.
 struct Expected {
     slot: u32,
@@ -71,16 +79,24 @@ struct Known {
 }
 
 impl Engine {
-    /// Receives into the buffer what is meant for it. Names the link that is not to be asked again in this turn;
-    /// a packet of its that took no direct way is in `received`.
+    /// Receives into the buffer what is meant for it: one batch at most, as from any link, and no more behind the
+    /// last of several small segments. Names the link that is not to be asked again in this turn; a packet of its
+    /// that took no direct way is in `received`.
     pub(super) fn receive_direct(
         &mut self,
         now: Instant,
         read: &mut DirectRead<'_>,
-    ) -> Option<LinkId> {
+    ) -> Option<Asked> {
         let Expected { slot, link, head_len } = self.expect(read.id)?;
         let room = self.limits.direct_read_bytes.max(FRAME_SIZE_BYTES);
-        while read.buffer.len() - read.filled >= room {
+        if read.buffer.len() < room {
+            return None;
+        }
+        let mut asked = Asked { link, packets: 0 };
+        while read.buffer.len() - read.filled >= room
+            && asked.packets < BATCH_LIMIT
+            && self.bulk.is_some()
+        {
             let memory = &mut read.buffer[read.filled..];
             let target = &mut self.out.links[link.index()];
             let result = target.link.receive_into(now, &self.out.pool, head_len, memory);
@@ -96,17 +112,18 @@ impl Engine {
             let bytes = placed.bytes;
             let Some(placed) = self.take_placed(now, slot, link, placed, head_len) else {
                 read.filled += bytes;
+                asked.packets += 1;
                 continue;
             };
             self.bulk = None;
+            self.out.stats.tcp_rx_direct_missed += 1;
             match whole(placed, memory, &self.out.pool) {
                 Some(packet) => drop(self.received.push(packet)),
                 None => self.out.stats.drop(DropReason::PoolExhausted),
             }
-            return Some(link);
+            break;
         }
-        // Not asked at all: the buffer is too small.
-        (read.buffer.len() >= room).then_some(link)
+        Some(asked)
     }
 
     /// What a read of the socket may expect, if that is worth a guess.
@@ -149,7 +166,6 @@ impl Engine {
         stats.rx_bytes += total as u64;
         stats.tcp_rx_segments += 1;
         stats.tcp_rx_direct_bytes += bytes as u64;
-        stats.batches.receive_packets.add(1);
         let connected = self.tcp.collect_events(slot, &mut self.events);
         if let (true, Some(way)) = (connected, way) {
             self.out.neighbors.confirm(now, way.link, way.next_hop);
@@ -217,12 +233,15 @@ impl Engine {
     }
 }
 
-/// The packet as it would have been received without memory to put it in. `None`: there are no frames for that.
+/// The packet as it would have been received without memory to put it in, where nothing of it stays. `None`: there
+/// are no frames for that.
 #[cold]
-fn whole(placed: Placed, memory: &[u8], pool: &millstream_packet::Pool) -> Option<Packet> {
+fn whole(placed: Placed, memory: &mut [u8], pool: &millstream_packet::Pool) -> Option<Packet> {
     let Placed { mut head, bytes, rest } = placed;
     if bytes > 0 {
-        head.concat(Packet::from_slice(pool, 0, &memory[..bytes]).ok()?);
+        let copy = Packet::from_slice(pool, 0, &memory[..bytes]);
+        memory[..bytes].fill(0);
+        head.concat(copy.ok()?);
     }
     if let Some(rest) = rest {
         head.concat(rest);

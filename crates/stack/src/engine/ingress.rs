@@ -10,6 +10,7 @@ use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::Destination;
+use super::direct::Asked;
 use super::{DirectRead, Engine};
 use crate::stages::Stage;
 use crate::stats::DropReason;
@@ -34,15 +35,17 @@ impl Engine {
         let mut asked = None;
         if let Some(read) = read {
             asked = self.receive_direct(now, read);
-            received += usize::from(read.filled() != 0);
         }
-        if let Some(link) = asked {
-            received += self.carry_up(now, link, self.received.len());
+        if let Some(Asked { link, packets }) = asked {
+            if packets != 0 {
+                self.out.stats.batches.receive_packets.add(packets);
+            }
+            received += packets + self.carry_up(now, link, self.received.len());
         }
         for index in 0..self.out.links.len() {
             let link = LinkId(index as u16);
             let slot = &mut self.out.links[index];
-            if slot.failed.is_some() || asked == Some(link) {
+            if slot.failed.is_some() || asked.as_ref().is_some_and(|asked| asked.link == link) {
                 continue;
             }
             let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
