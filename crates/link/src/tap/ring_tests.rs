@@ -9,7 +9,7 @@ use super::ring::WriteRing;
 use super::tests::{Bench, addresses, all, exchange, is_datagram, payload};
 use super::*;
 use crate::testing::{OUR_PORT, bytes, pool};
-use crate::{DropCause, Medium};
+use crate::DropCause;
 
 /// A ring, unless the kernel has none.
 fn permitted<R>(ring: io::Result<R>) -> Option<R> {
