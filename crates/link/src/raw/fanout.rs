@@ -3,7 +3,7 @@
 //! The kernel asks a classic BPF program for a number and gives the packet to the socket of that
 //! number, modulo their count, in the order in which they joined. The program does what
 //! [`Spread`] does, so that next to nothing has to be handed over: TCP and UDP by port or by a hash
-//! of addresses and ports, other IP by addresses, the rest to the first. Fragments of IPv4 are put
+//! of addresses and ports, other IP by addresses, solicitations and the rest to the first. Fragments of IPv4 are put
 //! together before.
 //!
 //! A socket of a group sees every packet while it is bound and has not joined yet, so it opens with
@@ -138,10 +138,16 @@ fn program(spread: &Spread) -> Vec<libc::sock_filter> {
     v6.extend([
         statement(SET_X, 40),
         statement(LOAD_BYTE, NET + 6),
-        // TCP or UDP: to the ports, else to the hash.
-        jump(JUMP_EQUAL, 6, 2, 0),
-        jump(JUMP_EQUAL, 17, 1, 0),
-        statement(JUMP, ports.len() as u32),
+        // TCP or UDP: to the ports.
+        jump(JUMP_EQUAL, 6, 7, 0),
+        jump(JUMP_EQUAL, 17, 6, 0),
+        // Router and neighbour solicitations: to the first. All others: to the hash.
+        jump(JUMP_EQUAL, 58, 0, 3),
+        statement(LOAD_BYTE, NET + 40),
+        jump(JUMP_EQUAL, 133, 2, 0),
+        jump(JUMP_EQUAL, 135, 1, 0),
+        statement(JUMP, 1 + ports.len() as u32),
+        statement(RETURN, 0),
     ]);
     let mut v4 = add_up(spread, 12..20);
     v4.extend([
@@ -262,6 +268,22 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn solicitations_are_for_the_first_by_the_program_too() {
+        let spread = Spread::new(64);
+        let program = program(&spread);
+        let mut frame = bytes(&Shape::new(true, true, vec![1; 10]).build(&pool()));
+        let mut numbers = std::collections::BTreeSet::new();
+        for (last, kind) in (0..=255).flat_map(|last| [(last, 128), (last, 133), (last, 135)]) {
+            (frame[20], frame[53], frame[54]) = (58, last, kind);
+            let number = run(&program, &frame) as usize % 64;
+            assert_eq!(spread.place(&frame, Medium::Ethernet), Place::One(number), "{kind}");
+            assert!(kind == 128 || number == 0, "{kind}: {number}");
+            numbers.insert(number);
+        }
+        assert!(numbers.len() > 16, "others by the hash: {numbers:?}");
     }
 
     proptest! {

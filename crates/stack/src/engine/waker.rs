@@ -84,7 +84,8 @@ impl<E: Event> Bell<E> {
 
     /// The others' part, after announcing what there is.
     fn ring(&self) {
-        self.edges.fetch_add(1, Ordering::Relaxed);
+        // In one order with all before and after (see there), not for the count's sake.
+        self.edges.fetch_add(1, Ordering::SeqCst);
         in_one_order();
         if !self.rung.load(Ordering::SeqCst) {
             self.rung.store(true, Ordering::SeqCst);
