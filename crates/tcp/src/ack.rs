@@ -5,6 +5,7 @@ use core::time::Duration;
 use millstream_packet::Instant;
 use millstream_wire::tcp::TcpHeader;
 
+use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::recovery::Acked;
 use crate::scoreboard::Delivery;
@@ -73,6 +74,8 @@ impl Connection {
         self.on_delivery(now, &event);
         if acked > 0 && self.state.is_synchronized() {
             self.after_advance(now);
+        } else if event.delivery.bytes > 0 && self.congestion.governs() {
+            self.tune_send_buffer();
         }
         true
     }
@@ -131,10 +134,7 @@ impl Connection {
             self.counters.end_timed_out(now);
             self.rtt.reset_backoff();
         }
-        if self.snd.starved && self.has_room() {
-            self.snd.starved = false;
-            self.events.writable = true;
-        }
+        self.wake_writer();
     }
 
     /// RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from the

@@ -93,7 +93,8 @@ impl Connection {
         Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
-    /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
+    /// A header that acknowledges all that was received; the ACK is thereby no longer owed, unless ranges are left to
+    /// be reported by another.
     #[inline]
     pub(crate) fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
         let mut options = TcpOptions::default();
@@ -101,12 +102,13 @@ impl Connection {
             options.timestamps =
                 Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
         }
+        let mut more = false;
         if self.negotiated.sack && (self.rcv.reassembly.is_some() || self.rcv.dsack.is_some()) {
-            self.put_sack(&mut options);
+            more = self.put_sack(&mut options);
         }
         let (urg, urgent) = self.put_urgent(seq);
         let window = self.select_window();
-        self.rcv.ack.now = false;
+        self.rcv.ack.now = more;
         self.rcv.ack.due = false;
         self.rcv.ack.pending_bytes = 0;
         self.rcv.acked = self.rcv.nxt;
@@ -123,19 +125,17 @@ impl Connection {
         }
     }
 
-    /// RFC 2018 section 3 and RFC 2883 section 4.
-    fn put_sack(&mut self, options: &mut TcpOptions) {
+    /// RFC 2018 section 3 and RFC 2883 section 4. True: there is more to tell than one header can.
+    fn put_sack(&mut self, options: &mut TcpOptions) -> bool {
         let limit = self.sack_blocks();
         if let Some((start, end)) = self.rcv.dsack.take() {
             let _ = options.sack.push(self.rcv_seq(start), self.rcv_seq(end));
             self.counters.rare().dsacks_out += 1;
         }
         let irs = self.rcv.irs.0;
-        if let Some(reassembly) = &self.rcv.reassembly {
-            reassembly.blocks(limit, &mut options.sack, |offset| {
-                SeqNumber(irs.wrapping_add(offset as u32))
-            });
-        }
+        let Some(reassembly) = &mut self.rcv.reassembly else { return false };
+        let wire = |offset: u64| SeqNumber(irs.wrapping_add(offset as u32));
+        reassembly.blocks(limit, &mut options.sack, wire)
     }
 
     /// Bytes of SACK option that the next header will carry.

@@ -21,6 +21,9 @@ pub(crate) struct Inserted {
 /// Ranges for which memory is kept while nothing is out of order.
 const SPARE_RANGES: usize = 64;
 
+/// Ranges remembered in the order in which they grew: as many as may grow before one of the ACKs for them leaves.
+const RECENT: usize = 16;
+
 /// Disjoint ranges of bytes with gaps between them, limited in number and in memory held.
 ///
 /// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears.
@@ -29,12 +32,15 @@ pub(crate) struct Reassembly {
     bytes: u64,
     held: usize,
     /// Offsets inside ranges, the most recently grown first (RFC 2018 section 4).
-    recent: [u64; 4],
+    recent: [u64; RECENT],
+    /// So many of them grew and were not reported since.
+    untold: usize,
 }
 
 impl Reassembly {
     pub(crate) fn new(seed: u32) -> Self {
-        Reassembly { ranges: OrderedMap::new(seed), bytes: 0, held: 0, recent: [0; 4] }
+        let ranges = OrderedMap::new(seed);
+        Reassembly { ranges, bytes: 0, held: 0, recent: [0; RECENT], untold: 0 }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -171,9 +177,11 @@ impl Reassembly {
             return;
         };
         let inside = |offset: u64| (from..to).contains(&offset);
-        let place = self.recent.iter().position(|&offset| inside(offset)).unwrap_or(3);
+        let place = self.recent.iter().position(|&offset| inside(offset));
+        let place = place.unwrap_or(RECENT - 1);
         self.recent.copy_within(0..place, 1);
         self.recent[0] = from;
+        self.untold += usize::from(place >= self.untold && self.untold < RECENT);
     }
 
     /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`: that came twice, and the
@@ -212,16 +220,23 @@ impl Reassembly {
     }
 
     /// SACK blocks, the range that grew last first (RFC 2018 section 4), after a duplicate to be reported first
-    /// (RFC 2883 section 4). `wire` turns an offset into a sequence number.
+    /// (RFC 2883 section 4). Where more grew since the last report than there is room for, those that grew first come
+    /// first, as in the ACK that was due then; true: another report is due for the others. `wire` turns an offset
+    /// into a sequence number.
     pub(crate) fn blocks(
-        &self,
+        &mut self,
         limit: usize,
         blocks: &mut SackBlocks,
         wire: impl Fn(u64) -> millstream_wire::tcp::SeqNumber,
-    ) {
+    ) -> bool {
+        let room = limit.saturating_sub(blocks.len());
+        if self.untold > room {
+            self.forget_merged();
+        }
+        let put_off = self.untold.saturating_sub(room);
         let mut seen = [0u64; 4];
         let mut count = 0;
-        for &offset in &self.recent {
+        for &offset in &self.recent[put_off..] {
             let Some((from, to)) = self.containing(offset) else { continue };
             if blocks.len() >= limit || seen[..count].contains(&from) {
                 continue;
@@ -230,5 +245,22 @@ impl Reassembly {
             count += 1;
             let _ = blocks.push(wire(from), wire(to));
         }
+        self.untold = put_off;
+        put_off > 0 && count > 0
+    }
+
+    /// Of what was not reported yet, what is no range of its own any more needs no report.
+    fn forget_merged(&mut self) {
+        let mut kept = 0;
+        for index in 0..self.untold {
+            if let Some((from, _)) = self.containing(self.recent[index])
+                && !self.recent[..kept].contains(&from)
+            {
+                self.recent[kept] = from;
+                kept += 1;
+            }
+        }
+        self.recent.copy_within(self.untold.., kept);
+        self.untold = kept;
     }
 }

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
+use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
     BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S, WINDOW_SHARE_MIN_BYTES,
@@ -269,25 +270,38 @@ impl Connection {
 
     /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
     /// part of the window only waits in a queue below: three times what the path carries is enough then, with an
-    /// allowance for scheduling.
+    /// allowance for scheduling. What the peer has selectively stays in the queue and is in flight no more: where the
+    /// controller keeps its rate while recovering, that has room of its own, or one segment that is lost again and
+    /// again would empty a long path.
     #[inline]
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.config.auto_tune {
             return;
         }
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
+        let early = if self.congestion.governs() { self.board.sacked_bytes() } else { 0 };
         let limit = self.snd.queue.limit();
-        if windows as usize <= limit {
+        if (windows + early) as usize <= limit {
             return;
         }
         let least_ns = self.rtt.min_rtt().unwrap_or_default().as_nanos() as u64;
         // in slow start the mean lags behind; after an idle time the last is too good
         let now_ns = self.rtt.srtt().max(self.rtt.latest()).as_nanos().max(1) as u64;
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
-        let wanted = windows.min(carried as u64 + TUNE_BASE_BYTES as u64) as usize;
+        let wanted = (windows.min(carried as u64 + TUNE_BASE_BYTES as u64) + early) as usize;
         let most = self.tuned_at_most(self.config.send_buffer_bytes);
         if wanted > limit && limit < most {
             self.snd.queue.set_limit(wanted.min(most));
+            self.wake_writer();
+        }
+    }
+
+    /// Tells a writer that waits for room that there is some.
+    #[inline]
+    pub(crate) fn wake_writer(&mut self) {
+        if self.snd.starved && self.has_room() {
+            self.snd.starved = false;
+            self.events.writable = true;
         }
     }
 }

@@ -93,6 +93,22 @@ fn late_wake_ups_do_not_slow_it() {
     assert!(late > 0.97 * exact && late > 45.0, "{late} of {exact} Mbit/s");
 }
 
+/// A segment lost twice keeps all that is behind it in the send queue for round trips, while the window goes on.
+#[test]
+fn the_send_buffer_does_not_empty_a_lossy_long_path() {
+    let late = Duration::from_millis(1);
+    let path =
+        Path { loss: 0.03, reorder: 0.05, late, ..Path::bottleneck(100_000_000, 100, 1_261_162) };
+    let mut net = net(path, 1000);
+    net.sides[0].to_write = 1 << 40;
+    net.connect(0);
+    net.run_until(Duration::from_millis(1500), |_| false);
+    let read = net.sides[1].read;
+    net.run_until(Duration::from_secs(5), |_| false);
+    let mbit_per_s = (net.sides[1].read - read) as f64 * 8.0 / 5e6;
+    assert!(mbit_per_s > 84.0, "{mbit_per_s}: {:#?}", net.side(0).info());
+}
+
 fn at(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(1000 + ms)
 }

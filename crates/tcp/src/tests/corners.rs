@@ -135,6 +135,37 @@ fn reordering_does_not_allocate_anew_each_time() {
     assert!(connection.compact() && connection.rcv.spare.is_none());
 }
 
+/// RFC 5681 4.2 has an ACK answer each segment beyond a gap; where several arrive before one can be sent, those ACKs
+/// together name every range, in the order of arrival (RFC 2018 section 4).
+#[test]
+fn ranges_that_arrive_together_are_all_reported() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let arrive = |connection: &mut Connection, starts: &[u32]| {
+        for &start in starts {
+            let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
+            connection.on_segment(now, &header(start, 1, TcpFlags::ACK), Some(packet), 0, &pool);
+        }
+        let told = |segment: &Segment| -> Vec<(u32, u32)> {
+            segment.header.options.sack.iter().map(|(left, right)| (left.0, right.0)).collect()
+        };
+        drain(connection, now, &pool).iter().map(told).collect::<Vec<_>>()
+    };
+    let range = |at: u32| (at, at + 100);
+    let told = arrive(&mut connection, &[201, 401, 601, 801, 1001, 1201, 1401]);
+    assert_eq!(
+        told,
+        [
+            vec![range(601), range(401), range(201)],
+            vec![range(1201), range(1001), range(801)],
+            vec![range(1401), range(1201), range(1001)],
+        ]
+    );
+    // what grew together into one range is named once, and needs no second ACK
+    let told = arrive(&mut connection, &[301, 501, 701, 901]);
+    assert_eq!(told, [vec![(201, 1101), range(1401), range(1201)]]);
+}
+
 #[test]
 fn paced_data_is_spread_over_the_round_trip() {
     let pool = pool();
