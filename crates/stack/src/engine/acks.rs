@@ -5,6 +5,9 @@
 //! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)), until a batch ends because nothing more is
 //! there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. Linux does the same
 //! with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2 wants told at once is.
+//!
+//! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
+//! leaves held ACKs as it leaves timers, until it comes back.
 
 use std::collections::VecDeque;
 
@@ -56,7 +59,7 @@ impl Engine {
         if self.held.is_empty() {
             return;
         }
-        let all = !self.out.links.iter().any(|slot| slot.more);
+        let all = !self.out.links.iter().any(|slot| slot.more && slot.failed.is_none());
         let turns = u64::from(self.limits.held_ack_turns);
         while let Some(&(slot, since)) = self.held.line.front() {
             if !all && self.out.stats.turns - since < turns {

@@ -156,6 +156,7 @@ impl Engine {
         // Who waited for room may have it now.
         let due = self.events.len() > told
             || !self.tcp.dirty.is_empty()
+            || !self.held.is_empty()
             || !self.admission.is_idle()
             || self.out.links.iter().any(|slot| !slot.queue.is_empty());
         let next_deadline = self.next_deadline();
