@@ -5,13 +5,13 @@
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
 //!     [--napi-us N]
 //! ```
-//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side is a thread for each stream, on the
+//! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
 //! CPUs that are left, or anywhere if none is.
 //! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
 //! ([`millstream::link::Napi`]). Run it in a network namespace of its own (`unshare -n`).
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +39,9 @@ struct Options {
     offload: bool,
     napi: NapiMode,
 }
+
+/// How long a thread of the kernel's side waits when no stream can move anything.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// What all threads share.
 struct Run {
@@ -103,7 +106,7 @@ fn measure(options: Options) -> io::Result<()> {
             })
             .collect();
         run.ready.wait();
-        for at in 0..options.streams {
+        for at in 0..options.engines {
             let run = &run;
             scope.spawn(move || {
                 if let Err(error) = kernel_side(run, at) {
@@ -180,7 +183,7 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
 }
 
 /// A few calls; the bytes, and whether there may be more to do at once.
-fn exchange(stream: &mut TcpStream, send: bool, data: &mut [u8]) -> (u64, bool) {
+fn exchange(stream: &mut (impl Read + Write), send: bool, data: &mut [u8]) -> (u64, bool) {
     let mut total = 0;
     for _ in 0..CALLS {
         match if send { stream.write(data) } else { stream.read(data) } {
@@ -191,26 +194,26 @@ fn exchange(stream: &mut TcpStream, send: bool, data: &mut [u8]) -> (u64, bool) 
     (total, true)
 }
 
-/// One connection of the kernel's, on a CPU that no engine has, if there is one.
+/// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no engine has if there is one.
 fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
     let (engines, cpus) = (run.options.engines, available_parallelism().map_or(1, usize::from));
     if engines < cpus {
         pin_current_thread(engines + at % (cpus - engines))?;
     }
-    let address = SocketAddr::from(([10, 0, 0, 2], 7));
-    let stream = std::net::TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+    let connect = |_| {
+        let stream = std::net::TcpStream::connect(SocketAddr::from(([10, 0, 0, 2], 7)))?;
+        stream.set_nonblocking(true).map(|()| stream)
+    };
+    let streams = (at..run.options.streams).step_by(engines).map(connect);
+    let mut streams = streams.collect::<io::Result<Vec<_>>>()?;
     let mut data = vec![0; CALL_BYTES];
     while !run.over.load(Ordering::Relaxed) {
-        let moved = match run.options.send {
-            true => (&stream).read(&mut data),
-            false => (&stream).write(&data),
-        };
-        match moved {
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Ok(0) | Err(_) => break,
-            Ok(_) => {}
+        let mut total = 0;
+        for stream in &mut streams {
+            total += exchange(stream, !run.options.send, &mut data).0;
+        }
+        if total == 0 {
+            std::thread::sleep(PAUSE);
         }
     }
     Ok(())
