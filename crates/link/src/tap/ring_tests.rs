@@ -8,8 +8,8 @@ use millstream_packet::{Instant, Packet, PacketBatch};
 use super::ring::WriteRing;
 use super::tests::{Bench, addresses, all, exchange, is_datagram, payload};
 use super::*;
-use crate::testing::{OUR_PORT, bytes, pool};
 use crate::DropCause;
+use crate::testing::{OUR_PORT, bytes, pool};
 
 /// A ring, unless the kernel has none.
 fn permitted<R>(ring: io::Result<R>) -> Option<R> {
