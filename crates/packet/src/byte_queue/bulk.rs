@@ -115,9 +115,10 @@ impl ByteQueue {
     }
 
     /// Of `len` bytes from `offset`, how many there are before the block that would be cut at their end; `len` where
-    /// none is, or that block begins before. Linear in the frames, constant in blocks.
+    /// none is, or that block begins before, or the queue does not end with one, as a stream in bulk does. Linear in the
+    /// frames, constant in blocks.
     pub fn up_to_block(&self, offset: usize, len: usize) -> usize {
-        let Some(last) = self.last else { return len };
+        let Some(last) = self.last.filter(|last| last.is_in_block()) else { return len };
         let (mut entry, mut start) = match self.cursors.nearest(self.front, offset) {
             Some((_, entry, start)) => (entry, start),
             None => (last.next(), 0),
