@@ -31,28 +31,12 @@ use loom::sync::atomic::{AtomicU8, Ordering, fence};
 #[cfg(not(all(loom, test)))]
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
+use crate::event::Event;
+
 /// Reason to wake: packets arrived.
 pub(crate) const FRAMES: u8 = 1;
 /// Reason to wake: a full ring has room again.
 pub(crate) const ROOM: u8 = 2;
-
-/// What a bell rings: an eventfd, or a model of one in tests.
-pub(crate) trait Event {
-    /// Adds one to the event's count, waking who sleeps on it.
-    fn ring(&self);
-    /// Returns the count and sets it to zero, without waiting.
-    fn drain(&self) -> u64;
-}
-
-impl Event for crate::sys::EventFd {
-    fn ring(&self) {
-        self.signal();
-    }
-
-    fn drain(&self) -> u64 {
-        self.clear()
-    }
-}
 
 /// The part both sides share.
 #[derive(Debug)]
@@ -85,7 +69,7 @@ impl<E: Event> Doorbell<E> {
         if self.armed.swap(0, Ordering::AcqRel) == 0 {
             return false;
         }
-        self.event.ring();
+        self.event.signal();
         true
     }
 }
@@ -120,7 +104,7 @@ impl Sleeper {
             }
         }
         if self.owed > 0 {
-            self.owed -= bell.event.drain().min(self.owed);
+            self.owed -= bell.event.clear().min(self.owed);
         }
     }
 }
@@ -158,43 +142,14 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::event::EventModel;
+    use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;
-    use loom::sync::{Arc, Condvar, Mutex};
-
-    /// An eventfd whose reader can block: a sleeper nobody wakes is a deadlock, which loom reports.
-    struct Model {
-        count: Mutex<u64>,
-        rung: Condvar,
-    }
-
-    impl Model {
-        fn new() -> Self {
-            Self { count: Mutex::new(0), rung: Condvar::new() }
-        }
-
-        fn sleep(&self) {
-            let mut count = self.count.lock().unwrap();
-            while *count == 0 {
-                count = self.rung.wait(count).unwrap();
-            }
-        }
-    }
-
-    impl Event for Model {
-        fn ring(&self) {
-            *self.count.lock().unwrap() += 1;
-            self.rung.notify_one();
-        }
-
-        fn drain(&self) -> u64 {
-            std::mem::take(&mut *self.count.lock().unwrap())
-        }
-    }
 
     #[test]
     fn no_wake_up_is_lost_and_none_is_left_over() {
         loom::model(|| {
-            let bell = Arc::new(Doorbell::new(Model::new()));
+            let bell = Arc::new(Doorbell::new(EventModel::default()));
             let queue = Arc::new(AtomicUsize::new(0));
             let ringer = {
                 let (bell, queue) = (Arc::clone(&bell), Arc::clone(&queue));
@@ -219,7 +174,7 @@ mod loom_tests {
             ringer.join().unwrap();
             sleeper.wake(&bell);
             assert_eq!(sleeper.owed, 0);
-            assert_eq!(bell.event().drain(), 0);
+            assert_eq!(bell.event().clear(), 0);
         });
     }
 
@@ -230,7 +185,7 @@ mod loom_tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
-            let bell = Arc::new(Doorbell::new(Model::new()));
+            let bell = Arc::new(Doorbell::new(EventModel::default()));
             let queues = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let ringers = [0, 1].map(|at| {
                 let (bell, queues) = (Arc::clone(&bell), Arc::clone(&queues));
@@ -255,7 +210,7 @@ mod loom_tests {
                 ringer.join().unwrap();
             }
             sleeper.wake(&bell);
-            assert_eq!((sleeper.owed, bell.event().drain()), (0, 0));
+            assert_eq!((sleeper.owed, bell.event().clear()), (0, 0));
         });
     }
 
@@ -264,8 +219,10 @@ mod loom_tests {
     #[test]
     fn room_made_without_a_fence_is_told_before_sleeping() {
         loom::model(|| {
-            let (producers, consumers) =
-                (Arc::new(Doorbell::new(Model::new())), Doorbell::new(Model::new()));
+            let (producers, consumers) = (
+                Arc::new(Doorbell::new(EventModel::default())),
+                Doorbell::new(EventModel::default()),
+            );
             let head = Arc::new(AtomicUsize::new(0));
             let producer = {
                 let (bell, head) = (Arc::clone(&producers), Arc::clone(&head));
@@ -285,7 +242,7 @@ mod loom_tests {
             producers.notify(ROOM);
             let mut sleeper = producer.join().unwrap();
             sleeper.wake(&producers);
-            assert_eq!((sleeper.owed, producers.event().drain()), (0, 0));
+            assert_eq!((sleeper.owed, producers.event().clear()), (0, 0));
         });
     }
 }

@@ -15,6 +15,7 @@
 
 mod doorbell;
 mod error;
+pub mod event;
 mod fault;
 mod incoming;
 mod iov;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 #[cfg(not(all(loom, test)))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use millstream_link::event::Event;
 use millstream_link::sys::EventFd;
 
 use crate::stats::WakeStats;
@@ -32,24 +33,6 @@ fn in_one_order() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(all(not(all(loom, test)), not(target_arch = "x86_64")))]
     std::sync::atomic::fence(Ordering::SeqCst);
-}
-
-/// What a sleeper sleeps on: an eventfd, or a model of one in tests.
-pub(super) trait Event {
-    /// Adds one to its count, waking who sleeps on it.
-    fn signal(&self);
-    /// Sets the count to zero.
-    fn clear(&self);
-}
-
-impl Event for EventFd {
-    fn signal(&self) {
-        EventFd::signal(self);
-    }
-
-    fn clear(&self) {
-        EventFd::clear(self);
-    }
 }
 
 /// What the engine and those who wake it share; see the module text.
@@ -158,42 +141,12 @@ impl Waker {
 mod loom_tests {
     use super::*;
     use loom::sync::atomic::AtomicUsize;
-    use loom::sync::{Condvar, Mutex};
-
-    /// An eventfd whose reader can block: an engine that nobody wakes is a deadlock, which loom reports.
-    struct Model {
-        count: Mutex<u64>,
-        rung: Condvar,
-    }
-
-    impl Model {
-        fn new() -> Self {
-            Self { count: Mutex::new(0), rung: Condvar::new() }
-        }
-
-        fn sleep(&self) {
-            let mut count = self.count.lock().unwrap();
-            while *count == 0 {
-                count = self.rung.wait(count).unwrap();
-            }
-        }
-    }
-
-    impl Event for Model {
-        fn signal(&self) {
-            *self.count.lock().unwrap() += 1;
-            self.rung.notify_one();
-        }
-
-        fn clear(&self) {
-            *self.count.lock().unwrap() = 0;
-        }
-    }
+    use millstream_link::event::EventModel;
 
     /// `ringers` threads with one piece of work each, and an engine that takes it all. `looks` says whether it
     /// looks for announcements between announcing and sleeping, as the `net` placement does.
     fn all_work_is_taken(ringers: usize, looks: bool) {
-        let bell = loom::sync::Arc::new(Bell::new(Model::new()));
+        let bell = loom::sync::Arc::new(Bell::new(EventModel::default()));
         let work = loom::sync::Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..ringers)
             .map(|_| {

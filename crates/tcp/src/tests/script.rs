@@ -14,7 +14,7 @@
 //! +MS                              time passes; timers run when due
 //! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ [soft]
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
-//! urgent N | mark N|none | event NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
+//! urgent N | mark N|none | event NAME | noevent NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
 //! recv_buffer N                    from now on, in bytes of memory
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! v4 LINE | v6 LINE                the line for one family alone
@@ -304,6 +304,12 @@ impl Script {
             "event" => {
                 let got = format!("{:?}", self.conn().take_events());
                 if !got.contains(&format!("{}: true", words[1])) {
+                    self.fail(got);
+                }
+            }
+            "noevent" => {
+                let got = format!("{:?}", self.conn().take_events());
+                if got.contains(&format!("{}: true", words[1])) {
                     self.fail(got);
                 }
             }

@@ -1,0 +1,52 @@
+//! What a thread sleeps on, as those see it who wake it.
+
+use crate::sys::EventFd;
+
+/// A count that a sleeper waits for: an [`EventFd`], or a model of one in tests.
+pub trait Event {
+    /// Adds one to the count, waking who sleeps on it.
+    fn signal(&self);
+    /// Returns the count and sets it to zero, without waiting.
+    fn clear(&self) -> u64;
+}
+
+impl Event for EventFd {
+    fn signal(&self) {
+        EventFd::signal(self);
+    }
+
+    fn clear(&self) -> u64 {
+        EventFd::clear(self)
+    }
+}
+
+/// An eventfd whose reader can block, for loom: a sleeper that nobody wakes is a deadlock, which loom reports.
+#[cfg(loom)]
+#[derive(Default)]
+pub struct EventModel {
+    count: loom::sync::Mutex<u64>,
+    rung: loom::sync::Condvar,
+}
+
+#[cfg(loom)]
+impl EventModel {
+    /// Waits until the count is above zero.
+    pub fn sleep(&self) {
+        let mut count = self.count.lock().unwrap();
+        while *count == 0 {
+            count = self.rung.wait(count).unwrap();
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Event for EventModel {
+    fn signal(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.rung.notify_one();
+    }
+
+    fn clear(&self) -> u64 {
+        std::mem::take(&mut *self.count.lock().unwrap())
+    }
+}
