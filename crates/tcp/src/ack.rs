@@ -56,7 +56,8 @@ impl Connection {
         if acked > 0 {
             self.take_cumulative(now, header, ack, &mut delivery);
         } else if una == self.snd.nxt {
-            self.count_dsack(dsack_bytes);
+            // the last of a flight may have been sent again in vain, too
+            self.note_dsack(dsack_bytes);
             return true;
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();

@@ -161,7 +161,7 @@ impl Connection {
             self.counters.rare().delivered_ce_bytes += ack.delivery.bytes;
         }
         self.recovery.settle_short();
-        self.note_dsack(ack);
+        self.note_dsack(ack.dsack_bytes);
         self.end_probe(now, ack);
         self.note_reordering(ack);
         self.judge_mtu_probe();

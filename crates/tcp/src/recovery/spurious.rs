@@ -99,21 +99,14 @@ impl Connection {
         self.counters.rare().spurious_recoveries += 1;
     }
 
-    /// A D-SACK reported `bytes` (RFC 2883), if any.
-    pub(crate) fn count_dsack(&mut self, bytes: u64) {
-        if bytes > 0 {
-            let rare = self.counters.rare();
-            rare.dsacks_in += 1;
-            rare.spurious_bytes += bytes;
-        }
-    }
-
     /// RFC 2883 and RFC 3708: what was sent again arrived twice.
-    pub(super) fn note_dsack(&mut self, ack: &Acked) {
-        if ack.dsack_bytes == 0 {
+    pub(crate) fn note_dsack(&mut self, bytes: u64) {
+        if bytes == 0 {
             return;
         }
-        self.count_dsack(ack.dsack_bytes);
+        let rare = self.counters.rare();
+        rare.dsacks_in += 1;
+        rare.spurious_bytes += bytes;
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
         let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
         if !of_probe && self.snd.una >= self.recovery.dsack_round {
@@ -124,7 +117,7 @@ impl Connection {
         if let Some(undo) = self.recovery.undo_mut()
             && undo.resent_bytes > 0
         {
-            undo.resent_bytes = undo.resent_bytes.saturating_sub(ack.dsack_bytes);
+            undo.resent_bytes = undo.resent_bytes.saturating_sub(bytes);
             if undo.resent_bytes == 0 {
                 self.undo();
                 self.open();
