@@ -64,6 +64,11 @@ impl<E: Event> Doorbell<E> {
         if self.armed.load(Ordering::Relaxed) & reason == 0 {
             return false;
         }
+        self.ring_for_announced()
+    }
+
+    #[cold]
+    fn ring_for_announced(&self) -> bool {
         // Between load and swap the sleeper may have announced itself anew for another reason: any
         // announcement taken must be rung.
         if self.armed.swap(0, Ordering::AcqRel) == 0 {
@@ -96,7 +101,15 @@ impl Sleeper {
 
     /// Ends the announcement, and drains the ring that answered it if it has landed. Free when
     /// there is neither.
+    #[inline]
     pub fn wake<E: Event>(&mut self, bell: &Doorbell<E>) {
+        if self.announced || self.owed > 0 {
+            self.wake_up(bell);
+        }
+    }
+
+    #[cold]
+    fn wake_up<E: Event>(&mut self, bell: &Doorbell<E>) {
         if self.announced {
             self.announced = false;
             if bell.armed.swap(0, Ordering::AcqRel) == 0 {

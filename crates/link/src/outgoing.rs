@@ -19,8 +19,33 @@ pub(crate) struct Outgoing<'a> {
 
 impl Outgoing<'_> {
     /// True when nothing is left to send.
+    #[inline]
     pub fn is_finished(&self) -> bool {
         self.batch.is_empty() && self.cutting.is_none()
+    }
+
+    /// The packet, counted, if it is the only one and goes into the ring as it is.
+    #[inline]
+    pub fn only(&mut self) -> Option<Packet> {
+        if self.cutting.is_some() || self.batch.len() != 1 {
+            return None;
+        }
+        let packet = self.batch.pop()?;
+        if self.is_ready(&packet) {
+            return Some(self.count(packet));
+        }
+        // There is room.
+        let _ = self.batch.push_front(packet);
+        None
+    }
+
+    /// The packet that [`only`](Self::only) gave finds no room.
+    #[cold]
+    pub fn put_back(&mut self, packet: Packet) {
+        self.stats.tx_packets -= 1;
+        self.stats.tx_bytes -= packet.len() as u64;
+        self.stats.tx_super_segments -= u64::from(packet.meta().segmentation.is_some());
+        let _ = self.batch.push_front(packet);
     }
 
     /// The next segment of a super-segment in cutting.
@@ -34,7 +59,17 @@ impl Outgoing<'_> {
         None
     }
 
-    /// `packet` as it goes into the ring; mostly as it is. `None` when it was dropped, or is being cut.
+    /// Whether `packet` goes into the ring as it is.
+    #[inline]
+    fn is_ready(&self, packet: &Packet) -> bool {
+        let meta = packet.meta();
+        meta.segmentation.is_none()
+            && packet.len() <= self.capabilities.mtu + limits::LINK_HEADER_BYTES
+            && (self.as_it_is || !matches!(meta.checksum, Checksum::Partial { .. }))
+    }
+
+    /// `packet` as it goes into the ring. `None` when it was dropped, or is being cut.
+    #[inline(never)]
     fn prepare(&mut self, mut packet: Packet) -> Option<Packet> {
         let is_super = packet.meta().segmentation.is_some();
         if !is_super && packet.len() > self.capabilities.mtu + limits::LINK_HEADER_BYTES {
@@ -82,6 +117,9 @@ impl Iterator for Outgoing<'_> {
                 return Some(self.count(segment));
             }
             let packet = self.batch.pop()?;
+            if self.is_ready(&packet) {
+                return Some(self.count(packet));
+            }
             if let Some(packet) = self.prepare(packet) {
                 return Some(self.count(packet));
             }
@@ -95,6 +133,7 @@ impl Iterator for Outgoing<'_> {
 
 impl Outgoing<'_> {
     /// Counts a packet that goes into the ring.
+    #[inline]
     fn count(&mut self, packet: Packet) -> Packet {
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += packet.len() as u64;

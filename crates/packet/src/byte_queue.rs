@@ -19,6 +19,7 @@ use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::slices::Slices;
 use crate::stats::QueueStats;
+use crate::sum;
 use std::fmt;
 
 /// Bytes in order, in the frames they came in; bounded in memory held.
@@ -377,6 +378,32 @@ impl ByteQueue {
 
     /// Drops `n` bytes from the front, or all. Returns how many.
     pub fn discard(&mut self, n: usize) -> usize {
+        match self.sole_frame() {
+            Some(sole) if sole.len() == n && n != 0 => {
+                self.drop_sole(sole);
+                n
+            }
+            _ => self.discard_some(n),
+        }
+    }
+
+    /// The one entry, if it is one and a frame.
+    #[inline]
+    fn sole_frame(&self) -> Option<Entry> {
+        self.last.filter(|last| last.next() == *last && last.is_frame())
+    }
+
+    /// The one entry, a frame, has been used.
+    #[inline]
+    fn drop_sole(&mut self, sole: Entry) {
+        self.last = None;
+        self.cursors.forget(sole);
+        self.framed.forget(sole);
+        self.took(sole.len(), FRAME_HELD_BYTES);
+        magazine::release(sole);
+    }
+
+    fn discard_some(&mut self, n: usize) -> usize {
         let n = n.min(self.len);
         let mut left = n;
         // With the last byte go frames that were appended without data.
@@ -415,6 +442,20 @@ impl ByteQueue {
     /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame, would wait for the
     /// bytes copied before it to be written.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
+        if let Some(sole) = self.sole_frame()
+            && let Some(out) = out.get_mut(..sole.len())
+            && !out.is_empty()
+        {
+            // SAFETY: the entry is the queue's.
+            sum::copy_few(unsafe { sole.bytes() }, out);
+            let len = out.len();
+            self.drop_sole(sole);
+            return len;
+        }
+        self.read_some(out)
+    }
+
+    fn read_some(&mut self, out: &mut [u8]) -> usize {
         let Some(last) = self.last else { return 0 };
         let front = last.next();
         let (mut entry, mut done, mut units) = (front, 0, 0);
@@ -449,7 +490,9 @@ impl ByteQueue {
             }
             release_from(front, end);
         }
-        self.discard(0);
+        if self.len == 0 {
+            self.discard_some(0);
+        }
         done
     }
 

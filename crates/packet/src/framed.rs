@@ -103,6 +103,10 @@ impl ByteQueue {
             self.framed.active = true;
             self.framed.from = self.front.wrapping_add(self.len() as u64);
         }
+        if self.last.is_none() && bytes.len() <= size && !bytes.is_empty() {
+            let written = self.write_one(pool, bytes, headroom);
+            return Written { bytes: written, was_empty: written != 0 };
+        }
         let mut rest = bytes;
         if let Some(last) = self.last
             && !rest.is_empty()
@@ -132,6 +136,26 @@ impl ByteQueue {
         }
         let bytes = bytes.len() - rest.len();
         Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Bytes that fill one frame at most, into the empty queue.
+    #[inline]
+    fn write_one(&mut self, pool: &Pool, bytes: &[u8], headroom: usize) -> usize {
+        if !self.has_room_for(FRAME_HELD_BYTES) {
+            return 0;
+        }
+        let Some(frame) = pool.take_frame() else { return 0 };
+        frame.reset_frame(headroom);
+        let len = bytes.len();
+        // SAFETY: nobody else has the frame.
+        let part = sum::copy_and_sum(bytes, unsafe { frame.frame_mut(headroom, len) });
+        frame.set_range(headroom, len);
+        frame.set_totals(len, frame.held_units());
+        set_sum(frame, Some(part as u16));
+        self.last = Some(frame);
+        self.grew(len);
+        self.hold(FRAME_HELD_BYTES);
+        len
     }
 
     /// Whether the last frame was written by `write_framed` and takes more.
@@ -172,17 +196,15 @@ impl ByteQueue {
             _ => self.ends_at(offset)?,
         };
         let frame = before.next();
-        let fits = frame.is_frame()
-            && frame.len() == len
-            && frame.offset() >= headroom
-            && frame.is_unique()
-            && get_sum(frame).is_some();
-        if !fits {
+        if !frame.is_frame() || frame.len() != len || get_sum(frame).is_none() {
             return None;
         }
         let end = at.wrapping_add(len as u64);
         if len <= FRAMED_COPY_BYTES {
             return self.copy_framed(pool, headroom, frame, end);
+        }
+        if frame.offset() < headroom || !frame.is_unique() {
+            return None;
         }
         let view = pool.take_view()?;
         view.reset_view(Kind::Part, frame, frame.offset(), len);
@@ -210,13 +232,20 @@ impl ByteQueue {
         frame: Entry,
         end: u64,
     ) -> Option<Packet> {
-        let mut packet = pool.alloc(headroom)?;
         // SAFETY: the entry is the queue's.
         let bytes = unsafe { frame.bytes() };
-        packet.append(bytes.len())?.copy_from_slice(bytes);
-        packet.meta_mut().payload_sum = get_sum(frame);
+        if headroom + bytes.len() > FRAME_SIZE_BYTES {
+            return None;
+        }
+        let copy = pool.take_frame()?;
+        copy.reset_frame(headroom);
+        // SAFETY: nobody else has the frame.
+        sum::copy_few(bytes, unsafe { copy.frame_mut(headroom, bytes.len()) });
+        copy.set_range(headroom, bytes.len());
+        copy.set_totals(bytes.len(), copy.held_units());
+        set_sum(copy, get_sum(frame));
         self.framed.given = Some((frame, end));
-        Some(packet)
+        Some(Packet::from_ring(copy))
     }
 
     /// Whether all that is put in now goes into frames that can be handed out, as long as nothing else is put in.

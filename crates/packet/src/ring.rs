@@ -31,6 +31,7 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
+    #[inline]
     fn mask(&self) -> usize {
         self.slots.len() - 1
     }

@@ -4,12 +4,15 @@ use core::fmt;
 
 use millstream_packet::{Checksum, Packet};
 use millstream_wire::checksum::{self, Accumulator, combine, fold};
-use millstream_wire::ethernet::EthernetHeader;
-use millstream_wire::ip::{IpHeader, Protocol, Version, pseudo_header_sum};
+use millstream_wire::ethernet::{self, EthernetHeader};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version, pseudo_header_sum};
 use millstream_wire::udp::{self, UdpHeader};
 use millstream_wire::{icmp, tcp};
 
 use crate::limits::HEADER_TEMPLATE_BYTES;
+
+/// Headers of an Ethernet frame with an IPv4 packet.
+const ETHERNET_IPV4_BYTES: usize = ethernet::HEADER_LEN + ip::V4_HEADER_LEN;
 
 /// The generations of a route table and a neighbour table as one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -202,6 +205,34 @@ impl HeaderTemplate {
         let length = u16::try_from(counted).map_err(|_| ApplyError::TooLong { packet_len })?;
         self.stamp_ip(&mut headers[l3..l4], length, stamp);
         Ok(fold(self.transport_sum + u32::from((transport_len as u16).to_be())))
+    }
+
+    /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start
+    /// of `room`, which has [`header_len`](Self::header_len) bytes at least, and gives the sum of its pseudo-header. For
+    /// templates without transport header.
+    #[inline]
+    pub fn put(
+        &self,
+        room: &mut [u8],
+        transport_len: usize,
+        stamp: Stamp,
+    ) -> Result<u32, ApplyError> {
+        if let (Version::V4, ETHERNET_IPV4_BYTES, Some(room), Some(ours)) =
+            (self.version, self.len as usize, room.first_chunk_mut(), self.bytes.first_chunk())
+            && self.l3 as usize == ethernet::HEADER_LEN
+        {
+            // Nearly all: lengths that are known beforehand.
+            let headers: &mut [u8; ETHERNET_IPV4_BYTES] = room;
+            *headers = *ours;
+            let packet_len = ip::V4_HEADER_LEN + transport_len;
+            let length =
+                u16::try_from(packet_len).map_err(|_| ApplyError::TooLong { packet_len })?;
+            self.stamp_ip(&mut headers[ethernet::HEADER_LEN..], length, stamp);
+            return Ok(self.transport_sum + u32::from((transport_len as u16).to_be()));
+        }
+        let headers = &mut room[..usize::from(self.len)];
+        headers.copy_from_slice(self.headers());
+        self.stamp(headers, transport_len, stamp)
     }
 
     /// Puts the headers in front of a packet and notes in its [`Meta`](millstream_packet::Meta)

@@ -36,7 +36,9 @@ struct Node {
 }
 
 const BUCKET_BITS: u32 = 10;
-const IDLE: Node = Node { due: UNARMED as u64, next: NIL, prev: NIL };
+/// Its bucket is [`UNARMED`], its deadline beyond all others.
+const IDLE: Node = Node { due: u64::MAX, next: NIL, prev: NIL };
+const _: () = assert!(UNARMED as u64 == (1 << BUCKET_BITS) - 1);
 
 impl Node {
     #[inline]
@@ -109,7 +111,8 @@ impl Wheel {
     #[inline]
     pub fn covers(&self, id: u32, deadline: Instant) -> bool {
         match self.nodes.get(id as usize) {
-            Some(node) => node.is_armed() && node.deadline() <= ticks_up(deadline),
+            // One that is not armed is for never.
+            Some(node) => node.deadline() <= ticks_up(deadline),
             None => false,
         }
     }
@@ -185,6 +188,18 @@ impl Wheel {
         (self.next != u64::MAX).then(|| Instant::from_nanos(self.next << TICK_SHIFT))
     }
 
+    /// Whether [`next_deadline`](Self::next_deadline) has come.
+    #[inline]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.next <= now.as_nanos() >> TICK_SHIFT
+    }
+
+    /// What [`next_deadline`](Self::next_deadline) answers in nanoseconds; `u64::MAX` when nothing is armed.
+    #[inline]
+    pub fn next_ns(&self) -> u64 {
+        if self.next == u64::MAX { u64::MAX } else { self.next << TICK_SHIFT }
+    }
+
     fn first_deadline(&self) -> u64 {
         let mut first = u64::MAX;
         for level in 0..LEVELS {
@@ -253,6 +268,7 @@ impl Wheel {
 }
 
 /// The first tick at or after `at`.
+#[inline]
 fn ticks_up(at: Instant) -> u64 {
     at.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT
 }

@@ -54,7 +54,7 @@ impl Connection {
         }
         let acked = ack - una;
         if acked > 0 {
-            self.take_cumulative(now, header, ack, &mut delivery);
+            self.take_cumulative(now, self.echo_of(header), ack, &mut delivery);
         } else if una == self.snd.nxt {
             // the last of a flight may have been sent again in vain, too
             self.note_dsack(dsack_bytes);
@@ -81,7 +81,7 @@ impl Connection {
         true
     }
 
-    fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
+    pub(crate) fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
         match self.negotiated.timestamps {
             true => header.options.timestamps.map(|t| t.echo),
             false => None,
@@ -113,12 +113,25 @@ impl Connection {
     pub(crate) fn take_cumulative(
         &mut self,
         now: Instant,
-        header: &TcpHeader,
+        echo: Option<u32>,
         ack: u64,
         delivery: &mut Delivery,
     ) {
-        let una = self.snd.una;
-        self.board.on_cumulative(una, ack, delivery);
+        let in_flight = self.snd.nxt - self.snd.una;
+        self.board.on_cumulative(self.snd.una, ack, delivery);
+        self.advance(now, ack);
+        let rtt_ns = match delivery.timed() {
+            Some(at) => Some(now.as_nanos().saturating_sub(at.as_nanos())),
+            None => self.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),
+        };
+        if let Some(rtt_ns) = rtt_ns {
+            self.sample_rtt(now, rtt_ns, in_flight);
+        }
+    }
+
+    /// What is kept of the data below `ack` goes.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Instant, ack: u64) {
         let data_end = self.data_end();
         let data = ack.min(data_end).saturating_sub(self.snd.queue_base);
         if data > 0 {
@@ -129,7 +142,6 @@ impl Connection {
         self.snd.una = ack;
         self.snd.waiting_since =
             if ack < self.snd.nxt { Deadline::at(now) } else { Deadline::NONE };
-        self.sample_rtt(now, header, delivery);
         // RFC 6298 section 5: new data acknowledged ends the back-off
         if self.rtt.backoff() > 0 {
             self.counters.end_timed_out(now);
@@ -138,21 +150,22 @@ impl Connection {
         self.wake_writer();
     }
 
-    /// RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from the
+    /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from the
     /// timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds.
-    fn sample_rtt(&mut self, now: Instant, header: &TcpHeader, delivery: &Delivery) {
+    ///
+    /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight` bytes fill, or did) or
+    /// of the one or two segments that are all.
+    #[inline]
+    pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64) {
+        let two = (2 * u64::from(self.snd.mss)).max(1);
         let expected =
-            (self.window.cwnd_bytes / (2 * u64::from(self.snd.mss)).max(1)).clamp(1, 64) as u32;
-        if let Some(at) = delivery.timed() {
-            self.rtt.sample(now, now.saturating_duration_since(at), expected);
-        } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
-            self.rtt.sample(now, rtt, expected);
-        }
+            if in_flight <= two { 1 } else { (self.window.cwnd_bytes / two).clamp(1, 64) };
+        self.rtt.sample_ns(now, rtt_ns, expected as u32);
     }
 
     /// Round trip by the timestamp echoed, if that is one of ours of late.
-    pub(crate) fn rtt_by_timestamp(&self, now: Instant, header: &TcpHeader) -> Option<Duration> {
-        let echo = self.echo_of(header).filter(|&echo| echo != 0)?;
+    pub(crate) fn rtt_by_timestamp(&self, now: Instant, echo: Option<u32>) -> Option<Duration> {
+        let echo = echo.filter(|&echo| echo != 0)?;
         let passed_ms = self.ts_now(now).wrapping_sub(echo);
         (passed_ms < 1 << 20).then(|| Duration::from_millis(u64::from(passed_ms.max(1))))
     }
@@ -192,14 +205,20 @@ impl Connection {
         dsack_bytes
     }
 
-    /// `una` moved: what waits for that.
-    pub(crate) fn after_advance(&mut self, now: Instant) {
+    /// Data was acknowledged: what waits for that, but for the end of the connection.
+    #[inline]
+    pub(crate) fn after_data_advance(&mut self, now: Instant) {
         self.tune_send_buffer();
         self.raise_mss(now);
         if self.snd.una == self.snd.nxt {
             self.board.shrink_idle();
             self.account_limits(now);
         }
+    }
+
+    /// `una` moved: what waits for that.
+    pub(crate) fn after_advance(&mut self, now: Instant) {
+        self.after_data_advance(now);
         let fin_acked = self.snd.fin_queued && self.snd.una > self.data_end();
         if !fin_acked {
             return;

@@ -180,7 +180,7 @@ impl Config {
         Duration::from_millis(u64::from(self.time_wait_ms))
     }
 
-    pub(crate) fn delayed_ack(&self) -> Duration {
-        Duration::from_millis(u64::from(self.delayed_ack_ms.min(limits::MAX_DELAYED_ACK_MS)))
+    pub(crate) fn delayed_ack_ns(&self) -> u64 {
+        u64::from(self.delayed_ack_ms.min(limits::MAX_DELAYED_ACK_MS)) * 1_000_000
     }
 }

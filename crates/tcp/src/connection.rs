@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet, Pool};
-use millstream_wire::tcp::{SeqNumber, TcpHeader};
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpHeader};
 
 use crate::config::{Config, FourTuple};
 use crate::congestion::{Congestion, CongestionKind, Window};
@@ -166,10 +166,26 @@ impl Connection {
         ecn: u8,
         pool: &Pool,
     ) {
-        let payload = match self.take_expected(now, header, payload, ecn) {
-            Ok(()) => return self.check(),
-            Err(payload) => payload,
+        let payload = match PlainHeader::of(header) {
+            Some(plain) => match self.take_expected(now, &plain, payload, ecn) {
+                Ok(()) => return self.check(),
+                Err(payload) => payload,
+            },
+            None => payload,
         };
+        self.on_other_segment(now, header, payload, ecn, pool);
+    }
+
+    /// A segment that is not the expected one.
+    #[inline(never)]
+    pub(crate) fn on_other_segment(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload: Option<Packet>,
+        ecn: u8,
+        pool: &Pool,
+    ) {
         self.set_clock(now);
         match self.state {
             State::Closed => {}
@@ -180,6 +196,7 @@ impl Connection {
         self.check();
     }
 
+    #[inline]
     pub(crate) fn set_clock(&mut self, now: Instant) {
         debug_assert!(now >= self.clock, "time goes backwards");
         self.clock = now;
@@ -191,6 +208,7 @@ impl Connection {
     }
 
     /// The state, as RFC 9293 names it.
+    #[inline]
     pub fn state(&self) -> State {
         self.state
     }

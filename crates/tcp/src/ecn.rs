@@ -37,6 +37,14 @@ pub(crate) struct Ecn {
     high: u64,
 }
 
+impl Ecn {
+    /// The next segment with data carries ECE or CWR.
+    #[inline]
+    pub(crate) fn has_to_say(&self) -> bool {
+        self.echo || self.cwr_due
+    }
+}
+
 const SETUP: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
 
 impl Connection {
@@ -75,10 +83,16 @@ impl Connection {
     /// Data within the window arrived with `codepoint` in its IP header (RFC 3168 6.1.3).
     #[inline]
     pub(crate) fn ecn_take_data(&mut self, header: &TcpHeader, codepoint: u8) {
+        self.ecn_take_mark(header.flags.cwr(), codepoint);
+    }
+
+    /// The same for data with CWR or without.
+    #[inline]
+    pub(crate) fn ecn_take_mark(&mut self, cwr: bool, codepoint: u8) {
         if !self.ecn.agreed {
             return;
         }
-        if header.flags.cwr() {
+        if cwr {
             self.ecn.echo = false;
         }
         if codepoint & CE == CE {

@@ -148,7 +148,7 @@ impl Connection {
         } else if self.snd.syn_retransmits == 0 {
             let sent_at = waiting_since.unwrap_or(now);
             self.rtt.sample(now, now.saturating_duration_since(sent_at), 1);
-        } else if let Some(rtt) = self.rtt_by_timestamp(now, header) {
+        } else if let Some(rtt) = self.rtt_by_timestamp(now, self.echo_of(header)) {
             // RFC 7323 4.1: the echo tells which of the SYNs was answered
             self.rtt.sample(now, rtt, 1);
         } else {

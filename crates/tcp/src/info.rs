@@ -21,13 +21,23 @@ pub(crate) struct RateMeter {
     delivered: u64,
     /// `nxt` when the flight began.
     end: u64,
-    bytes_per_s: u64,
+    /// Of the last flight that was measured: bytes, and nanoseconds that it took.
+    bytes: u64,
+    passed_ns: u64,
     /// All was sent when the flight was acknowledged.
     app_limited: bool,
 }
 
+impl RateMeter {
+    /// Bytes a second of the last flight; 0: none was measured.
+    fn bytes_per_s(&self) -> u64 {
+        (u128::from(self.bytes) * 1_000_000_000 / u128::from(self.passed_ns.max(1))) as u64
+    }
+}
+
 impl Connection {
     /// Data leaves and nothing was in flight: what is measured begins now.
+    #[inline]
     pub(crate) fn begin_rate(&mut self, now: Instant) {
         let (delivered, end) = (self.counters.delivered_bytes, self.snd.nxt);
         let meter = self.counters.rate.get_or_insert_default();
@@ -42,14 +52,11 @@ impl Connection {
         let Some(meter) = self.counters.rate.as_mut().filter(|meter| una >= meter.end) else {
             return;
         };
-        let passed = now.saturating_duration_since(meter.since).as_nanos() as u64;
+        let passed = now.as_nanos().saturating_sub(meter.since.as_nanos());
         let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
             meter.app_limited = all_sent;
-            meter.bytes_per_s = match bytes.checked_mul(1_000_000_000) {
-                Some(scaled) => scaled / passed,
-                None => (u128::from(bytes) * 1_000_000_000 / u128::from(passed)) as u64,
-            };
+            (meter.bytes, meter.passed_ns) = (bytes, passed);
         }
         (meter.since, meter.delivered, meter.end) = (now, delivered, nxt);
     }
@@ -258,7 +265,7 @@ impl Connection {
             delivered_bytes: c.delivered_bytes,
             delivered_ce_bytes: rare.delivered_ce_bytes,
             delivery_rate_app_limited: c.rate.as_ref().is_some_and(|meter| meter.app_limited),
-            delivery_rate_bytes_per_s: c.rate.as_ref().map_or(0, |meter| meter.bytes_per_s),
+            delivery_rate_bytes_per_s: c.rate.as_ref().map_or(0, |meter| meter.bytes_per_s()),
             pacing_rate_bytes_per_s: self.pacing_rate().unwrap_or(0),
             segments_out: c.segments_out,
             segments_in: c.segments_in,

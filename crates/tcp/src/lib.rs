@@ -69,6 +69,7 @@ pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
 pub use placed::PlacedData;
+pub use plain::PlainSegment;
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};

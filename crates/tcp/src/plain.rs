@@ -1,35 +1,48 @@
 //! The plain case of sending: an established connection with nothing uncommon about it sends all that it has not sent,
 //! which fits one segment. What `transmit` and `choose` would do, without what the checks at the beginning have answered.
 
-use millstream_packet::{Instant, PacketBatch, Pool};
-use millstream_wire::tcp::TcpFlags;
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{PlainHeader, Timestamps};
 
 use crate::congestion::Controller;
 use crate::connection::{Connection, Probe};
 use crate::predicted::short_ways;
 use crate::recovery::Phase;
 use crate::state::State;
-use crate::timers::Expiry;
-use crate::transmit::Segment;
+use crate::timers::{Deadline, Expiry};
+
+/// A segment with a plain header.
+pub struct PlainSegment {
+    /// Its header; the checksum is the caller's.
+    pub header: PlainHeader,
+    /// Its payload, with its sum in [`Meta::payload_sum`](millstream_packet::Meta).
+    pub payload: Packet,
+    /// ECN field for its IP header (RFC 3168 section 5): 2 for data that may be marked, else 0.
+    pub ecn: u8,
+    /// There is more to send: ask again.
+    pub more: bool,
+}
 
 impl Connection {
-    /// The one segment, its payload behind `headroom` bytes in `parts`, which was empty. `None`: it is not the plain case,
-    /// or there is no frame, and nothing has changed.
+    /// The next segment where that is the plain case: all there is to send, in one segment, by an established connection
+    /// with nothing uncommon about it. Its payload stands behind `headroom` bytes. `None`: it is not the plain case, or
+    /// there is no frame, and nothing has changed; [`poll_parts`](Self::poll_parts) or
+    /// [`poll_transmit`](Self::poll_transmit) has the answer.
     #[inline]
-    pub(crate) fn transmit_plain(
+    pub fn poll_plain(
         &mut self,
         now: Instant,
         pool: &Pool,
         headroom: usize,
-        parts: &mut PacketBatch,
-    ) -> Option<Segment> {
-        let len = self.plain_len(now)?;
+    ) -> Option<PlainSegment> {
+        self.snd.queue.set_framing(headroom);
+        self.snd.queue.set_whole(0);
+        let wanted = self.plain_len(now)?;
         let offset = (self.snd.nxt - self.snd.queue_base) as usize;
-        let part = self.snd.queue.hand_out(pool, headroom, offset, len as usize).ok()?;
+        let payload = self.snd.queue.hand_out(pool, headroom, offset, wanted as usize).ok()?;
+        let len = payload.len() as u64;
         // RFC 9293 3.9.1: the last of what the application wrote, unless a frame ends before
-        let push = if part.len() as u64 == len { TcpFlags::PSH } else { TcpFlags::NONE };
-        let len = part.len() as u64;
-        parts.push(part).ok()?;
+        let push = len == wanted;
         self.set_clock(now);
         self.snd.frames_wanted = false;
         self.snd.cwnd_limited = false;
@@ -38,14 +51,30 @@ impl Connection {
             // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
             self.rcv.ack.quick = 0;
         }
-        let (ecn, cwr) = self.ecn_mark_data(true);
+        let (ecn, _) = self.ecn_mark_data(true);
         let start = self.snd.nxt;
-        let header = self.header(now, self.snd_seq(start), TcpFlags::ACK | push | cwr);
+        let header = self.plain_header(now, start, push);
         self.note_plain(now, start, len);
         self.account_limits(now);
         self.check();
-        let (payload_len, segment_size) = (len as u32, self.snd.mss as u16);
-        Some(Segment { header, payload: None, payload_len, segment_size, ecn })
+        Some(PlainSegment { header, payload, ecn, more: !push })
+    }
+
+    /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
+    #[inline]
+    fn plain_header(&mut self, now: Instant, start: u64, push: bool) -> PlainHeader {
+        let timestamps = match self.negotiated.timestamps {
+            true => Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent }),
+            false => None,
+        };
+        let window = self.select_window();
+        self.rcv.ack.now = false;
+        self.rcv.ack.due = false;
+        self.rcv.ack.pending_bytes = 0;
+        self.rcv.acked = self.rcv.nxt;
+        self.timers.delayed_ack = Deadline::NONE;
+        let (seq, ack) = (self.snd_seq(start), self.rcv_seq(self.rcv.nxt));
+        PlainHeader { seq, ack, window, push, timestamps }
     }
 
     /// Bytes of the plain segment; none if there is no such.
@@ -74,7 +103,8 @@ impl Connection {
             && !recovery.probe_due
             && counters.is_plain()
             && rcv.reassembly.is_none()
-            && !rcv.dsack.is_some();
+            && !rcv.dsack.is_some()
+            && !self.ecn.has_to_say();
         let fits = len != 0
             && len <= whole
             && snd.nxt + len <= snd.edge

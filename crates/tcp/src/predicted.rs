@@ -4,13 +4,12 @@
 //! Nearly all segments are such. They take this way, which does what `receive` and `ack` would do with them and leaves
 //! out what the checks at its beginning have answered already.
 
-use millstream_packet::{Instant, Packet};
-use millstream_wire::tcp::{TcpFlags, TcpHeader};
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::PlainHeader;
 
 use crate::congestion::{AckSample, Controller};
 use crate::connection::{Connection, NO_FIN};
 use crate::recovery::Phase;
-use crate::scoreboard::Delivery;
 use crate::state::State;
 use crate::ticks::{seconds, ticks};
 
@@ -30,12 +29,37 @@ pub(crate) fn short_ways() -> bool {
 }
 
 impl Connection {
+    /// As [`on_segment`](Self::on_segment), for a segment with a plain header. Answers what
+    /// [`has_output`](Self::has_output) does then.
+    #[inline]
+    pub fn on_plain_segment(
+        &mut self,
+        now: Instant,
+        header: &PlainHeader,
+        payload: Option<Packet>,
+        ecn: u8,
+        pool: &Pool,
+    ) -> bool {
+        match self.take_expected(now, header, payload, ecn) {
+            Ok(()) => {
+                self.check();
+                // the rest of `has_output` is said by what made the segment the expected one, or was true before
+                self.rcv.ack.now || self.snd.nxt != self.data_end()
+            }
+            Err(payload) => {
+                let header = header.header(self.tuple.remote.port(), self.tuple.local.port());
+                self.on_other_segment(now, &header, payload, ecn, pool);
+                self.has_output()
+            }
+        }
+    }
+
     /// Takes the segment if it is the expected one; else gives its payload back, and nothing has changed.
     #[inline]
     pub(crate) fn take_expected(
         &mut self,
         now: Instant,
-        header: &TcpHeader,
+        header: &PlainHeader,
         payload: Option<Packet>,
         ecn: u8,
     ) -> Result<(), Option<Packet>> {
@@ -43,7 +67,7 @@ impl Connection {
         let Some(acked) = self.expects(header, len, held) else { return Err(payload) };
         self.set_clock(now);
         self.count_in(payload.as_ref(), len as usize);
-        let timestamps = header.options.timestamps.filter(|_| self.negotiated.timestamps);
+        let timestamps = header.timestamps.filter(|_| self.negotiated.timestamps);
         if let Some(timestamps) = timestamps
             && self.rcv.nxt == self.rcv.acked
         {
@@ -53,20 +77,20 @@ impl Connection {
         }
         let ack = self.snd.una + acked;
         // RFC 9293 3.10.7.4: nothing newer has brought a window before it
-        let window = u64::from(header.window) << self.negotiated.snd_shift;
+        let window = u64::from(header.window) << (self.negotiated.snd_shift & 15);
         self.snd.wl1 = self.rcv.nxt;
         self.snd.wl2 = ack;
         self.snd.max_wnd = self.snd.max_wnd.max(window);
         self.snd.edge = ack + window;
         self.snd.probes_unanswered = 0;
         if acked > 0 {
-            self.take_expected_ack(now, header, ack);
+            self.take_expected_ack(now, timestamps.map(|timestamps| timestamps.echo), ack);
         }
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
         let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
         self.rcv.data_at = self.rcv.ack_at;
-        self.ecn_take_data(header, ecn);
+        self.ecn_take_mark(false, ecn);
         if let Some(timestamps) = timestamps
             && len >= u64::from(self.rcv.mss_estimate)
         {
@@ -78,16 +102,14 @@ impl Connection {
 
     /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory.
     #[inline]
-    fn expects(&self, header: &TcpHeader, len: u64, held: usize) -> Option<u64> {
+    fn expects(&self, header: &PlainHeader, len: u64, held: usize) -> Option<u64> {
         let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
         let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
-        let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK
-            && header.seq == self.rcv_seq(rcv.nxt)
+        let plain = header.seq == self.rcv_seq(rcv.nxt)
             && u64::from(acked) <= snd.nxt - snd.una
-            && header.options.sack.is_empty()
             && (len > 0 || acked > 0);
         // RFC 7323 5.3: not older than what was seen
-        let timely = match (negotiated.timestamps, header.options.timestamps) {
+        let timely = match (negotiated.timestamps, header.timestamps) {
             (false, _) => true,
             (true, Some(timestamps)) => timestamps.value.wrapping_sub(rcv.ts_recent) as i32 >= 0,
             (true, None) => false,
@@ -111,21 +133,24 @@ impl Connection {
 
     /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported missing.
     #[inline]
-    fn take_expected_ack(&mut self, now: Instant, header: &TcpHeader, ack: u64) {
+    fn take_expected_ack(&mut self, now: Instant, echo: Option<u32>, ack: u64) {
         let acked = ack - self.snd.una;
         let in_flight = self.snd.nxt - self.snd.una;
-        let mut delivery = Delivery::default();
-        self.take_cumulative(now, header, ack, &mut delivery);
+        let sent_at = self.board.on_plain(ack);
+        self.advance(now, ack);
+        if let Some(at) = sent_at {
+            // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
+            let rtt_ns = now.as_nanos().saturating_sub(at.as_nanos());
+            self.sample_rtt(now, rtt_ns, in_flight);
+            self.recovery.rack_rtt_ns = rtt_ns;
+            self.recovery.rack = self.recovery.rack.max((at, ack));
+        } else if let Some(rtt) = self.rtt_by_timestamp(now, echo) {
+            self.sample_rtt(now, rtt.as_nanos() as u64, in_flight);
+        }
         self.arm_loss_timers(now);
         self.counters.delivered_bytes += acked;
         self.judge_mtu_probe();
         self.measure_rate(now);
-        if let Some(newest) = delivery.newest {
-            // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
-            let rtt = now.saturating_duration_since(newest.at);
-            self.recovery.rack_rtt_ns = rtt.as_nanos() as u64;
-            self.recovery.rack = self.recovery.rack.max((newest.at, newest.end));
-        }
         // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
         let cwnd_limited = self.snd.cwnd_limited
             || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes;
@@ -144,7 +169,7 @@ impl Connection {
             };
             self.congestion.on_ack(&mut self.window, &sample);
         }
-        self.after_advance(now);
+        self.after_data_advance(now);
     }
 
     /// The next `len` bytes, which fit.

@@ -99,6 +99,7 @@ impl Connection {
     }
 
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
+    #[inline]
     pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
         self.restart_retransmit(now);
         let Some((rto_at, _)) = self.timers.retransmit() else { return };

@@ -6,7 +6,7 @@ use millstream_packet::Instant;
 use crate::limits::{INITIAL_RTO_MS, MAX_RTO_MS, RTO_AFTER_LOST_SYN_MS};
 
 /// Window over which the least round trip is remembered, as Linux does for RACK.
-const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
+const MIN_RTT_WINDOW_NS: u64 = 300_000_000_000;
 
 /// Smoothed round trip, its variation, and the time-out that follows from them. Times in nanoseconds.
 #[derive(Clone, Debug)]
@@ -38,12 +38,18 @@ impl RttEstimator {
 
     /// Takes one measurement. `samples_per_rtt` is how many are expected in a round trip: with one for every
     /// ACK the gains are divided so that the history spans as long as with one a round (RFC 7323 appendix G).
+    #[inline]
     pub fn sample(&mut self, now: Instant, rtt: Duration, samples_per_rtt: u32) {
-        let rtt_ns = (rtt.as_nanos() as u64).max(1);
+        self.sample_ns(now, rtt.as_nanos() as u64, samples_per_rtt);
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) fn sample_ns(&mut self, now: Instant, rtt_ns: u64, samples_per_rtt: u32) {
+        let rtt_ns = rtt_ns.max(1);
         self.latest_ns = rtt_ns;
-        if rtt_ns <= self.min_rtt_ns
-            || now.saturating_duration_since(self.min_rtt_at) > MIN_RTT_WINDOW
-        {
+        let age_ns = now.as_nanos().saturating_sub(self.min_rtt_at.as_nanos());
+        if rtt_ns <= self.min_rtt_ns || age_ns > MIN_RTT_WINDOW_NS {
             self.min_rtt_ns = rtt_ns;
             self.min_rtt_at = now;
         }
@@ -52,18 +58,23 @@ impl RttEstimator {
             self.srtt_ns = rtt_ns;
             self.rttvar_ns = rtt_ns / 2;
         } else {
-            // RFC 6298 2.3, with the gains of RFC 7323 appendix G
-            let divisor = u64::from(samples_per_rtt.clamp(1, 64));
-            let error = self.srtt_ns.abs_diff(rtt_ns);
-            let var_weight = 4 * divisor;
-            let srtt_weight = 8 * divisor;
-            self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / var_weight + error / var_weight;
-            self.srtt_ns =
-                (self.srtt_ns - self.srtt_ns / srtt_weight + rtt_ns / srtt_weight).max(1);
+            // RFC 6298 2.3, with the gains of RFC 7323 appendix G; with one sample a round trip no division is needed
+            match u64::from(samples_per_rtt.clamp(1, 64)) {
+                1 => self.smooth(rtt_ns, 4, 8),
+                divisor => self.smooth(rtt_ns, 4 * divisor, 8 * divisor),
+            }
         }
         self.set_rto();
     }
 
+    #[inline(always)]
+    fn smooth(&mut self, rtt_ns: u64, var_weight: u64, srtt_weight: u64) {
+        let error = self.srtt_ns.abs_diff(rtt_ns);
+        self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / var_weight + error / var_weight;
+        self.srtt_ns = (self.srtt_ns - self.srtt_ns / srtt_weight + rtt_ns / srtt_weight).max(1);
+    }
+
+    #[inline]
     fn set_rto(&mut self) {
         // RFC 6298 2.3 to 2.5. The variation, not the sum, is bounded below, as hosts in use do it: the time-out
         // then stays above the round trip by the full minimum.

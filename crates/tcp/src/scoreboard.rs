@@ -240,6 +240,26 @@ impl Scoreboard {
         }
     }
 
+    /// The same where nothing is known to be lost, sent again or out of order: when the last of what arrived was sent.
+    #[inline]
+    pub(crate) fn on_plain(&mut self, ack: u64) -> Option<Instant> {
+        debug_assert!(self.is_plain());
+        let mut last = None;
+        while let Some(front) = self.sent.front_mut() {
+            if front.end <= ack {
+                last = Some(front.at);
+                self.sent.pop_front();
+                continue;
+            }
+            if front.start < ack {
+                front.start = ack;
+                last = Some(front.at);
+            }
+            break;
+        }
+        last
+    }
+
     fn on_cumulative_with_exceptions(&mut self, una: u64, ack: u64, delivery: &mut Delivery) {
         let Some(board) = self.exceptions.as_mut() else { return };
         let mut parts = board.take_scratch();
@@ -392,6 +412,7 @@ impl Scoreboard {
     }
 
     /// Gives back memory that an idle connection does not need, if there is much of it.
+    #[inline]
     pub(crate) fn shrink_idle(&mut self) {
         let much = self.spare.as_ref().is_some_and(|spare| spare.capacity() > SPARE_LIMIT);
         if self.sent.capacity() > SPARE_LIMIT || much {

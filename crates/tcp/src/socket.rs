@@ -9,6 +9,7 @@ use crate::state::{Events, State};
 
 impl Connection {
     /// Whether anything may still be written, now or later; else the error that a write has.
+    #[inline]
     pub fn may_write(&self) -> Result<(), ConnError> {
         match self.state {
             State::Closed => Err(self.error.unwrap_or(ConnError::Closed)),
@@ -20,6 +21,7 @@ impl Connection {
     /// Copies as much of `bytes` into the send queue as has room and answers how much, at least one byte. Before
     /// the handshake is done data is queued and sent after it. `WouldBlock` when there is no room now; a writable
     /// event follows.
+    #[inline]
     pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
         self.may_write()?;
         self.end_deferral();
@@ -90,6 +92,7 @@ impl Connection {
     }
 
     /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty `out`).
+    #[inline]
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
         if self.rcv.queue.is_empty() {
             self.end_deferral();
@@ -218,6 +221,16 @@ impl Connection {
     #[inline]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Whether all there is to tell is that there is data to read; then it is told.
+    #[inline]
+    pub fn take_readable(&mut self) -> bool {
+        let alone = self.events.is_readable_alone();
+        if alone {
+            self.events.readable = false;
+        }
+        alone
     }
 
     /// What happened since the last call.

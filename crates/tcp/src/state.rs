@@ -100,6 +100,48 @@ impl Events {
     /// Nothing happened.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        *self == Events::default()
+        self.word() == 0
+    }
+
+    /// There is something to read, and that is all.
+    #[inline]
+    pub(crate) fn is_readable_alone(&self) -> bool {
+        self.word() == Events { readable: true, ..Events::NONE }.word()
+    }
+
+    const NONE: Events = Events {
+        connected: false,
+        readable: false,
+        writable: false,
+        peer_closed: false,
+        urgent: false,
+        delivery_problem: false,
+        closed: false,
+        error: false,
+    };
+
+    /// All of them at once, for comparing.
+    #[inline]
+    const fn word(&self) -> u64 {
+        let Events {
+            connected,
+            readable,
+            writable,
+            peer_closed,
+            urgent,
+            delivery_problem,
+            closed,
+            error,
+        } = *self;
+        u64::from_ne_bytes([
+            connected as u8,
+            readable as u8,
+            writable as u8,
+            peer_closed as u8,
+            urgent as u8,
+            delivery_problem as u8,
+            closed as u8,
+            error as u8,
+        ])
     }
 }

@@ -51,6 +51,7 @@ impl Deadline {
         (!self.is_none()).then_some(self.0)
     }
 
+    #[inline]
     pub(crate) fn set_if_none(&mut self, at: Instant) {
         if self.is_none() {
             *self = Deadline(at);
@@ -114,12 +115,15 @@ impl Timers {
     fn earliest(&self) -> Option<Instant> {
         let Self { retransmit, delayed_ack, keepalive, close, pace, pace_held, expiry: _ } = *self;
         let held = if pace_held { pace } else { Deadline::NONE.0 };
-        Deadline(retransmit.0.min(delayed_ack.0).min(keepalive.0).min(close.0).min(held)).get()
+        let ns = |at: Instant| at.as_nanos();
+        let first = ns(retransmit.0).min(ns(delayed_ack.0)).min(ns(keepalive.0));
+        Deadline(Instant::from_nanos(first.min(ns(close.0)).min(ns(held)))).get()
     }
 }
 
 impl Connection {
     /// When [`on_timer`](Self::on_timer) must be called at the latest; none when nothing is pending.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.timers.earliest()
     }
@@ -164,6 +168,7 @@ impl Connection {
     }
 
     /// Arms the retransmission timer from now, if something is outstanding (RFC 6298 5.1 to 5.3).
+    #[inline]
     pub(crate) fn restart_retransmit(&mut self, now: Instant) {
         if self.snd.una == self.snd.nxt {
             // RFC 6298 5.2

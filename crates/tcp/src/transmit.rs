@@ -9,6 +9,7 @@ use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::SUPER_SEGMENT_BYTES;
 use crate::path_search::ProbeChoice;
+use crate::plain::PlainSegment;
 use crate::state::State;
 use crate::timers::Expiry;
 
@@ -75,6 +76,16 @@ impl Connection {
         if ack.due { ack.pending_bytes.max(1) } else { 0 }
     }
 
+    /// As [`has_output`](Self::has_output), after a read: where nothing else is to be sent, that may have opened the
+    /// window.
+    #[inline]
+    pub fn has_output_after_read(&self) -> bool {
+        match self.state {
+            State::Established => self.rcv.ack.now,
+            _ => self.has_output(),
+        }
+    }
+
     /// The next segment to send at `now`, or none. When a frame is wanting nothing is made and nothing changes:
     /// the call can be repeated later.
     pub fn poll_transmit(
@@ -104,12 +115,20 @@ impl Connection {
         let payload = PayloadMode::CopyAndSum { headroom };
         let limits = TransmitLimits { super_segment_bytes: SUPER_SEGMENT_BYTES, payload };
         let most = most.min(parts.room()).max(1) as u64;
-        self.snd.queue.set_framing(headroom);
-        self.snd.queue.set_whole(0);
-        if let Some(segment) = self.transmit_plain(now, pool, headroom, parts) {
-            return Some(segment);
+        if let Some(plain) = self.poll_plain(now, pool, headroom) {
+            return self.in_parts(plain, parts);
         }
         self.poll(now, pool, &limits, Some((most, parts)))
+    }
+
+    /// A plain segment, its payload in `parts`.
+    fn in_parts(&self, plain: PlainSegment, parts: &mut PacketBatch) -> Option<Segment> {
+        let PlainSegment { header, payload, ecn, .. } = plain;
+        let payload_len = payload.len() as u32;
+        parts.push(payload).ok()?;
+        let header = header.header(self.tuple.local.port(), self.tuple.remote.port());
+        let segment_size = self.snd.mss as u16;
+        Some(Segment { header, payload: None, payload_len, segment_size, ecn })
     }
 
     fn poll(
@@ -357,6 +376,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     pub(crate) fn account_limits(&mut self, now: Instant) {
         let snd = &self.snd;
         let unsent = self.data_end().saturating_sub(snd.nxt);

@@ -1,7 +1,5 @@
 //! The window offered to the peer, when it is acknowledged, and how large the buffers are.
 
-use core::time::Duration;
-
 use millstream_packet::Instant;
 
 use crate::congestion::Controller;
@@ -120,7 +118,9 @@ impl Connection {
         } else if ack.pending_bytes >= 2 * self.rcv.mss_estimate {
             ack.due = true;
         } else if self.timers.delayed_ack.is_none() {
-            self.timers.delayed_ack = Deadline::at(now + self.config.delayed_ack());
+            let wait_ns = self.config.delayed_ack_ns();
+            self.timers.delayed_ack =
+                Deadline::at(Instant::from_nanos(now.as_nanos().saturating_add(wait_ns)));
         }
     }
 
@@ -129,12 +129,18 @@ impl Connection {
     #[inline]
     pub(crate) fn observe_density(&mut self, len: u64, held_bytes: usize) {
         let rcv = &mut self.rcv;
+        let before = (rcv.mean_len, rcv.mean_held);
         rcv.mean_len = rcv.mean_len - rcv.mean_len / 16 + (len as u32).min(1 << 17);
         rcv.mean_held = rcv.mean_held - rcv.mean_held / 16 + (held_bytes as u32).min(1 << 17);
+        if before == (rcv.mean_len, rcv.mean_held) {
+            // what comes is always the same: not worth a division
+            return;
+        }
         rcv.density = (rcv.mean_len * 256 / rcv.mean_held.max(1)).clamp(32, 248);
     }
 
     /// The application took `bytes` out of the receive queue.
+    #[inline]
     pub(crate) fn after_read(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -175,6 +181,7 @@ impl Connection {
         };
     }
 
+    #[inline]
     fn tune_receive_buffer(&mut self, bytes: u64) {
         let now = self.clock;
         let tune = &mut self.rcv.tune;
@@ -182,11 +189,11 @@ impl Connection {
         if !self.config.auto_tune {
             return;
         }
-        let rtt = match tune.rtt_us {
-            0 => self.rtt.srtt().max(Duration::from_micros(500)),
-            us => Duration::from_micros(u64::from(us)),
+        let rtt_ns = match tune.rtt_us {
+            0 => self.rtt.srtt_ns().max(500_000),
+            us => u64::from(us) * 1000,
         };
-        if now.saturating_duration_since(tune.since) < rtt {
+        if now.as_nanos().saturating_sub(tune.since.as_nanos()) < rtt_ns {
             return;
         }
         let read = std::mem::take(&mut tune.read_bytes);

@@ -169,7 +169,9 @@ impl Link for PairEnd {
             // There is room.
             let _ = batch.push(packet);
         });
-        self.stats.wakeups += u64::from(self.peer.0.notify(ROOM));
+        if self.peer.0.notify(ROOM) {
+            self.stats.wakeups += 1;
+        }
         Ok(count)
     }
 
@@ -188,6 +190,19 @@ impl Link for PairEnd {
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
             Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
+        if before == 1
+            && let Some(packet) = outgoing.only()
+        {
+            match tx.push(packet) {
+                Ok(edge) => {
+                    if edge && self.peer.0.notify(FRAMES) {
+                        self.stats.wakeups += 1;
+                    }
+                    return Ok(1);
+                }
+                Err(packet) => outgoing.put_back(packet),
+            }
+        }
         while !outgoing.is_finished() {
             let (count, edge) = tx.push_bulk(&mut outgoing);
             was_empty |= edge;

@@ -33,8 +33,12 @@ pub fn sum(data: &[u8]) -> u32 {
 /// When `dst` is shorter than `src`.
 #[inline]
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
-    let kernel = Kernel::chosen();
     let dst = &mut dst[..src.len()];
+    if src.len() <= FEW_BYTES {
+        copy_few(src, dst);
+        return portable::fold64(portable::sum_short(src)).into();
+    }
+    let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
         kernel.copy_and_sum(src, dst).into()
     } else {
@@ -67,12 +71,47 @@ pub const fn finish(sum: u32) -> [u8; 2] {
     (!(fold(sum) as u16)).to_ne_bytes()
 }
 
+/// As [`finish`], from a sum of 32-bit words in memory order, of which there are less than 2^32.
+#[inline]
+pub const fn finish64(sum: u64) -> [u8; 2] {
+    (!portable::fold64(sum)).to_ne_bytes()
+}
+
 /// The most that a kernel takes at once: 2^15 words of at most 2^15 each, so that
 /// even their total fits a lane of 32 bits. Nearly every call is shorter.
 const RUN_BYTES: usize = 1 << 16;
 
 /// Up to here a few plain additions are done before a vector kernel has begun: headers.
 const SHORT_BYTES: usize = 40;
+
+/// Up to here bytes are copied one, two, four or eight at a time, without a call.
+const FEW_BYTES: usize = 16;
+
+/// Copies `src` to `dst`, which is as long: for who expects few bytes.
+#[inline]
+pub(crate) fn copy_few(src: &[u8], dst: &mut [u8]) {
+    /// The first and the last `N` bytes, which may overlap.
+    #[inline]
+    fn ends<const N: usize>(src: &[u8], dst: &mut [u8]) {
+        if let (Some(first), Some(last)) = (src.first_chunk::<N>(), src.last_chunk::<N>()) {
+            let (first, last) = (*first, *last);
+            if let Some(to) = dst.first_chunk_mut() {
+                *to = first;
+            }
+            if let Some(to) = dst.last_chunk_mut() {
+                *to = last;
+            }
+        }
+    }
+    match src.len() {
+        0 => {}
+        1 => ends::<1>(src, dst),
+        2..4 => ends::<2>(src, dst),
+        4..8 => ends::<4>(src, dst),
+        8..=FEW_BYTES => ends::<8>(src, dst),
+        _ => dst.copy_from_slice(src),
+    }
+}
 
 /// A way of computing the sums; all give the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

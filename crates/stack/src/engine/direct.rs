@@ -48,13 +48,10 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// What a segment of `len` bytes for the socket in `slot` makes of what was known.
+    /// What a segment of `len` bytes for the socket in `slot` tells, if that is bulk.
     #[inline]
-    pub fn after(before: Option<Self>, slot: u32, len: usize) -> Option<Self> {
-        match len >= DIRECT_BULK_BYTES {
-            true => Some(Self { slot, patience: DIRECT_PATIENCE }),
-            false => before,
-        }
+    pub fn of(slot: u32, len: usize) -> Option<Self> {
+        (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_PATIENCE })
     }
 }
 
@@ -171,7 +168,9 @@ impl Engine {
             self.out.neighbors.confirm(now, way.link, way.next_hop);
         }
         self.tcp.touch(slot);
-        self.bulk = Bulk::after(self.bulk, slot, bytes);
+        if let Some(bulk) = Bulk::of(slot, bytes) {
+            self.bulk = Some(bulk);
+        }
         self.note_small(bytes);
         self.out.stats.stages.mark(Stage::Tcp, 1);
         None

@@ -66,14 +66,30 @@ impl Engine {
         let slot = &mut self.out.links[link.index()];
         slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more);
-        let stats = &mut self.out.stats;
         if count == 0 {
-            stats.stages.mark(Stage::Poll, 0);
+            self.out.stats.stages.mark(Stage::Poll, 0);
             return 0;
         }
+        self.carry_batch(now, link, count)
+    }
+
+    /// The same for a batch of some packets.
+    #[inline(never)]
+    fn carry_batch(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
+        let slot = &self.out.links[link.index()];
+        let stats = &mut self.out.stats;
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
         let medium = slot.capabilities.medium;
+        if count == 1
+            && let Some(packet) = self.received.pop()
+        {
+            self.out.stats.rx_packets += 1;
+            self.out.stats.rx_bytes += packet.len() as u64;
+            self.carry_one(now, link, medium, packet);
+            self.out.stats.stages.mark(Stage::Tcp, 1);
+            return 1;
+        }
         let mut bytes = 0;
         while let Some(packet) = self.received.pop_ahead() {
             bytes += packet.len();
@@ -92,7 +108,7 @@ impl Engine {
 
     /// A frame as the link gave it.
     #[inline]
-    fn link_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
+    pub(super) fn link_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
         let slot = &self.out.links[link.index()];
         if slot.capabilities.medium == Medium::Ip {
             return self.ip_input(now, link, packet);

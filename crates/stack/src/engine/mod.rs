@@ -371,6 +371,9 @@ impl Engine {
     /// Forgets news of sockets that are gone, when they are many: an application that never asks for news has
     /// at most twice as many waiting as it has sockets.
     fn trim_events(&mut self) {
+        if self.events.len() <= limits::EVENTS_UNTRIMMED {
+            return;
+        }
         let Self { events, tcp, udp, icmp, .. } = self;
         let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
         if events.len() <= 2 * living + limits::EVENTS_UNTRIMMED {

@@ -168,6 +168,7 @@ impl Output {
     }
 
     /// Hands every link what waits for it; true when a link took something.
+    #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
         let Self { links, stats, pool, .. } = self;
         let mut progress = false;

@@ -1,8 +1,8 @@
 //! Many segments of one decision: their headers are built once and stamped anew for each.
 
-use millstream_packet::{Packet, PacketBatch};
-use millstream_route::{HeaderTemplate, Stamp};
-use millstream_tcp::Segment;
+use millstream_packet::PacketBatch;
+use millstream_route::{HeaderTemplate, LinkId, Stamp};
+use millstream_tcp::{PlainSegment, Segment};
 use millstream_wire::checksum;
 use millstream_wire::tcp::{CHECKSUM_OFFSET, TcpFlags};
 
@@ -73,42 +73,44 @@ impl<'a> Headers<'a> {
 }
 
 impl Output {
-    /// The same for a single one.
+    /// Puts headers before a plain segment and queues it for the link of `way`, whose queue has room for it. How many
+    /// bytes of payload those are.
     #[inline]
-    fn send_part(
+    pub(super) fn send_plain(
         &mut self,
-        way: Way,
-        template: &HeaderTemplate,
-        segment: &Segment,
-        identification: u16,
-        mut packet: Packet,
-    ) {
-        let l4 = template.header_len();
-        let header_len = segment.header.header_len();
-        let transport_len = header_len + packet.len();
+        link: LinkId,
+        path: &mut Path,
+        ports: (u16, u16),
+        segment: PlainSegment,
+    ) -> usize {
+        let PlainSegment { header, payload: mut packet, ecn, .. } = segment;
+        let identification = path.identification;
+        path.identification = identification.wrapping_add(1);
+        let len = packet.len();
         let payload_sum = match packet.meta().payload_sum {
             Some(sum) => u32::from(sum),
-            None => packet.sum(0, packet.len()),
+            None => packet.sum(0, len),
         };
         packet.meta_mut().payload_sum = None;
+        let Some(template) = path.template() else { return len };
+        let (l4, header_len) = (template.header_len(), header.header_len());
         let Some(room) = packet.prepend(l4 + header_len) else {
-            return self.stats.drop(DropReason::PoolExhausted);
+            self.stats.drop(DropReason::PoolExhausted);
+            return len;
         };
-        let (lower, tcp) = room.split_at_mut(l4);
-        lower.copy_from_slice(template.headers());
-        segment.header.emit(tcp);
-        let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
-        let Ok(pseudo) = template.stamp(lower, transport_len, stamp) else {
-            return self.stats.drop(DropReason::TooLong);
+        let stamp = Stamp { identification, ecn, ..Stamp::default() };
+        let Ok(pseudo) = template.put(room, header_len + len, stamp) else {
+            self.stats.drop(DropReason::TooLong);
+            return len;
         };
-        let all = checksum::sum(tcp) + pseudo + payload_sum;
-        tcp[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum::finish(all));
+        header.emit(ports, pseudo + payload_sum, &mut room[l4..]);
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += packet.len() as u64;
         self.stats.tcp_tx_segments += 1;
-        if self.links[way.link.index()].queue.push(packet).is_err() {
+        if self.links[link.index()].queue.push(packet).is_err() {
             self.stats.drop(DropReason::TransmitQueueFull);
         }
+        len
     }
 
     /// Puts headers before each of the `parts` of a segment, which is empty then, and queues them for the link, whose
@@ -124,11 +126,6 @@ impl Output {
         let first_id = path.identification;
         path.identification = first_id.wrapping_add(count as u16);
         let Some(template) = path.template() else { return parts.clear() };
-        if count == 1
-            && let Some(packet) = parts.pop()
-        {
-            return self.send_part(way, template, segment, first_id, packet);
-        }
         let mut headers = Headers::new(template, segment, first_id);
         let link = &mut self.links[way.link.index()];
         let mut bytes = 0;

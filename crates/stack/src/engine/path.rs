@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use millstream_link::Medium;
 use millstream_packet::Instant;
-use millstream_route::{Generations, HeaderTemplate};
+use millstream_route::{Generations, HeaderTemplate, LinkId};
 use millstream_tcp::{Connection, FourTuple};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
@@ -66,6 +66,13 @@ impl Path {
     #[inline]
     pub fn agrees_with(&self, conn: &Connection) -> bool {
         self.known.as_ref().is_none_or(|known| known.dont_fragment != conn.may_be_fragmented())
+    }
+
+    /// The link of [`way`](Self::way).
+    #[inline]
+    pub fn link(&self, generations: Generations) -> Option<LinkId> {
+        let known = self.known.as_ref()?;
+        (known.generations == generations && known.template.is_some()).then_some(known.way.link)
     }
 
     /// Gives the memory back; the way is looked up anew when something is sent.

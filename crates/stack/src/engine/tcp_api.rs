@@ -207,7 +207,13 @@ impl Engine {
     #[inline]
     pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
-        let result = self.with_conn(id, |socket, _| socket.conn.read(buffer))?;
+        let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        let result = socket.conn.read(buffer);
+        // What a call may arm a timer for has output too.
+        if !socket.dirty && socket.conn.has_output_after_read() {
+            socket.dirty = true;
+            self.tcp.dirty.push_back(slot);
+        }
         self.out.stats.stages.mark(Stage::Read, 1);
         result.map_err(read_error)
     }
@@ -232,8 +238,8 @@ impl Engine {
         }
         let result = socket.conn.write(&self.out.pool, &data[..admitted]);
         self.admission.charge(socket, *result.as_ref().unwrap_or(&0));
-        // What a call may arm a timer for has output too.
-        if !socket.dirty && socket.conn.has_output() {
+        // What was written is to be sent, and then it shows whether it can be.
+        if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
             socket.dirty = true;
             self.tcp.dirty.push_back(slot);
         }

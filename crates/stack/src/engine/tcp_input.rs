@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use millstream_link::Medium;
 use millstream_packet::{Instant, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::{FourTuple, State};
@@ -14,9 +15,13 @@ use super::Engine;
 use super::addresses::Destination;
 use super::direct::Bulk;
 use super::ingress::{Arrival, checksum_holds, gather};
+use super::trains::{Arrived, Read};
 use crate::demux::PackedKey;
-use crate::socket::SocketId;
+use crate::socket::{Readiness, SocketId};
+use crate::stages::Stage;
 use crate::stats::DropReason;
+
+const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
 
 /// A segment whose headers are read.
 pub(super) struct Incoming {
@@ -50,9 +55,90 @@ impl Engine {
         }
         let mut segments = self.trains.take();
         for segment in &mut segments {
-            self.tcp_input(now, segment);
+            if matches!(segment.way, Read::Whole(_)) || !self.tcp_known(now, segment) {
+                self.tcp_whole(now, segment);
+            }
         }
         self.trains.put_back(segments);
+    }
+
+    /// The only packet of a batch.
+    #[inline]
+    pub(super) fn carry_one(&mut self, now: Instant, link: LinkId, medium: Medium, packet: Packet) {
+        match self.trains.alone(packet, link, medium) {
+            Ok(mut segment) => {
+                self.out.stats.stages.mark(Stage::Ingress, 1);
+                if !self.tcp_known(now, &mut segment) {
+                    self.tcp_whole(now, &mut segment);
+                }
+            }
+            Err(packet) => {
+                self.link_input(now, link, packet);
+                self.out.stats.stages.mark(Stage::Ingress, 1);
+                self.tcp_stage(now);
+            }
+        }
+    }
+
+    /// Hands a segment to its connection by what its lane knows; false when that is gone or not open yet.
+    #[inline(never)]
+    fn tcp_known(&mut self, now: Instant, segment: &mut Arrived) -> bool {
+        let Arrived { header, payload, socket: id, ecn, .. } = segment;
+        let slot = id.slot();
+        let sharers = self.tcp.quiet.len() as u32;
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
+        if socket.id != *id || !socket.in_flows || socket.half_open {
+            return false;
+        }
+        self.out.stats.tcp_rx_segments += 1;
+        let len = payload.as_ref().map_or(0, Packet::len);
+        if let Some(bulk) = Bulk::of(slot, len) {
+            self.bulk = Some(bulk);
+        }
+        socket.conn.set_sharers(sharers);
+        let pool = &self.out.pool;
+        let output = socket.conn.on_plain_segment(now, header, payload.take(), *ecn, pool);
+        let owed = socket.conn.owed_ack_bytes();
+        if !socket.dirty {
+            if output {
+                socket.dirty = true;
+                self.tcp.dirty.push_back(slot);
+            } else if let Some(deadline) = socket.conn.next_deadline()
+                && !self.tcp.wheel.covers(slot, deadline)
+            {
+                self.tcp.wheel.arm(slot, deadline);
+            }
+        }
+        if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
+            self.events.push(socket.id, &mut socket.pending, READABLE);
+        } else if socket.conn.has_events() {
+            self.tell(now, slot);
+        }
+        if owed > 0 {
+            self.hold_ack(slot, owed);
+        }
+        true
+    }
+
+    /// Hands on a segment whose header is needed whole.
+    #[inline(never)]
+    fn tcp_whole(&mut self, now: Instant, segment: &mut Arrived) {
+        match self.trains.whole(segment) {
+            Some(mut whole) => self.tcp_input(now, &mut whole),
+            None => self.out.stats.drop(DropReason::TcpNoSocket),
+        }
+    }
+
+    /// Tells what happened to a connection.
+    fn tell(&mut self, now: Instant, slot: u32) {
+        let connected = self.tcp.collect_events(slot, &mut self.events);
+        if connected
+            && let Some(socket) = self.tcp.sockets.get(slot)
+            && let Some(way) = socket.path.way(self.out.generations())
+        {
+            // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
+            self.out.neighbors.confirm(now, way.link, way.next_hop);
+        }
     }
 
     /// Checks a segment, reads its header and finds its connection; it is handed on at the end of the batch.
@@ -94,7 +180,6 @@ impl Engine {
     }
 
     /// Hands a segment to its connection or listener, or answers it.
-    #[inline]
     fn tcp_input(&mut self, now: Instant, segment: &mut Incoming) {
         // What was found may be gone since.
         let found = segment.socket.and_then(|id| self.tcp.by_id(id));
@@ -108,7 +193,9 @@ impl Engine {
             return;
         }
         self.out.stats.tcp_rx_segments += 1;
-        self.bulk = Bulk::after(self.bulk, slot, segment.len());
+        if let Some(bulk) = Bulk::of(slot, segment.len()) {
+            self.bulk = Some(bulk);
+        }
         let sharers = self.tcp.quiet.len() as u32;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.conn.set_sharers(sharers);
@@ -127,12 +214,7 @@ impl Engine {
             self.tcp.wheel.arm(slot, deadline);
         }
         if told {
-            let way = socket.path.way(self.out.generations());
-            let connected = self.tcp.collect_events(slot, &mut self.events);
-            if let (true, Some(way)) = (connected, way) {
-                // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
-                self.out.neighbors.confirm(now, way.link, way.next_hop);
-            }
+            self.tell(now, slot);
         }
         if owed > 0 {
             self.hold_ack(slot, owed);

@@ -46,10 +46,13 @@ enum Served {
 
 impl Engine {
     /// Serves connections that may have something to send; whether anything was sent.
+    #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        if self.tcp.dirty.is_empty() {
-            return false;
-        }
+        !self.tcp.dirty.is_empty() && self.serve_dirty(now)
+    }
+
+    /// Serves those in the list.
+    fn serve_dirty(&mut self, now: Instant) -> bool {
         let mut progress = false;
         let mut left = self.limits.transmit_turn_bytes;
         let mut count = 0;
@@ -59,6 +62,18 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
+            if let Some((len, more)) = serve_plain(&mut self.out, socket, now) {
+                (progress, count) = (true, count + 1);
+                left = left.saturating_sub(SEGMENT_COST_BYTES.max(len));
+                if !more {
+                    self.settle_plain(slot, now);
+                    if left == 0 {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             // Alone, it need not share the turn.
             if socket.deficit == 0 || rounds == 1 {
                 socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
@@ -126,6 +141,24 @@ impl Engine {
         progress
     }
 
+    /// A connection has sent all it had in the plain way: its timer is armed, and what is to be told is.
+    #[inline]
+    fn settle_plain(&mut self, slot: u32, now: Instant) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
+        let tells = socket.conn.has_events() | socket.wants_room;
+        if let Some(deadline) = socket.conn.next_deadline()
+            && !self.tcp.wheel.covers(slot, deadline)
+        {
+            self.tcp.wheel.arm(slot, deadline);
+        }
+        self.tcp.note_moved(slot, now);
+        if tells {
+            self.tcp.collect_events(slot, &mut self.events);
+            self.note_room(slot);
+        }
+    }
+
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
     /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
     /// writes does not end each with a small segment. All writes between two turns together send as much
@@ -146,6 +179,16 @@ impl Engine {
             return;
         }
         self.blocked = false;
+        if let Some((len, more)) = serve_plain(&mut self.out, socket, now) {
+            self.push_left = self.push_left.saturating_sub(SEGMENT_COST_BYTES.max(len));
+            socket.unflushed = if more { socket.unflushed.saturating_sub(len as u32) } else { 0 };
+            if !more {
+                self.tcp.arm(slot);
+                self.note_room(slot);
+                self.out.flush(now);
+                return;
+            }
+        }
         let (_, _, served) =
             serve(&mut self.out, &mut self.parts, socket, now, budget, &mut self.push_left);
         if matches!(served, Served::Done) {
@@ -231,6 +274,28 @@ fn serve(
         out.stats.batches.served_bytes.add(sent);
     }
     (sent, any, served)
+}
+
+/// Sends the next segment where that is the plain case: bytes of payload, and whether the connection may have more.
+#[inline(never)]
+fn serve_plain(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
+    let generations = out.generations();
+    let TcpSocket { conn, path, .. } = socket;
+    let link = path.link(generations)?;
+    let slot = &out.links[link.index()];
+    let ends = conn.ends();
+    let sums = &slot.capabilities.tx_checksum;
+    let is_summed = if ends.remote.is_ipv4() { sums.v4 } else { sums.v6 };
+    if is_summed || slot.queue.is_full() || !path.agrees_with(conn) {
+        return None;
+    }
+    let ports = (ends.local.port(), ends.remote.port());
+    let segment = conn.poll_plain(now, &out.pool, HEADROOM_BYTES)?;
+    socket.whole = WHOLE_MIN_BYTES;
+    let more = segment.more;
+    let len = out.send_plain(link, path, ports, segment);
+    out.stats.batches.served_bytes.add(len);
+    Some((len, more))
 }
 
 /// For a connection without a route: what it makes is counted and dropped.

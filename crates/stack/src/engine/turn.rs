@@ -37,8 +37,10 @@ impl Engine {
         self.push_left = self.limits.transmit_turn_bytes;
         let mut progress = self.out.flush(now);
         let received = self.receive(now, read);
-        self.sleeper.received(received);
-        progress |= received != 0;
+        if received != 0 {
+            self.sleeper.received(received);
+            progress = true;
+        }
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
         self.release_acks();
@@ -84,6 +86,7 @@ impl Engine {
     }
 
     /// Fires timers that are due; whether there were any.
+    #[inline]
     fn timers(&mut self, now: Instant) -> bool {
         if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
             self.neighbor_timers(now);
@@ -92,15 +95,21 @@ impl Engine {
             self.tcp.sweep_quiet(now);
         }
         let mut fired = false;
-        if self.tcp.half_open.wheel.next_deadline().is_some_and(|due| due <= now) {
+        if self.tcp.half_open.wheel.is_due(now) {
             fired = self.half_open_timers(now);
         }
-        if self.tcp.time_wait.wheel.next_deadline().is_some_and(|due| due <= now) {
+        if self.tcp.time_wait.wheel.is_due(now) {
             fired |= self.time_wait_timers(now);
         }
-        if self.tcp.wheel.next_deadline().is_none_or(|due| due > now) {
+        if !self.tcp.wheel.is_due(now) {
             return fired;
         }
+        fired | self.connection_timers(now)
+    }
+
+    /// Fires timers of connections that are due; whether there were any.
+    #[inline(never)]
+    fn connection_timers(&mut self, now: Instant) -> bool {
         let mut due = [0; 64];
         let mut count = 0;
         let budget = self.limits.timers.min(due.len());
@@ -122,29 +131,22 @@ impl Engine {
             }
             self.tcp.arm(slot);
         }
-        fired | (count != 0)
+        count != 0
     }
 
     /// The earliest of all deadlines.
+    #[inline]
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        // Straight on: this is asked in every turn.
-        let mut first = None;
-        let mut take = |due: Option<Instant>| {
-            if let Some(due) = due
-                && first.is_none_or(|first| due < first)
-            {
-                first = Some(due);
-            }
-        };
+        // Straight on: this is asked in every turn. A deadline at the end of time is none.
+        let ns = |due: Option<Instant>| due.map_or(u64::MAX, Instant::as_nanos);
+        let tcp = &self.tcp;
+        let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
+        first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.quiet_due));
+        first = first.min(ns(self.out.neighbors.next_wakeup()));
         for slot in &self.out.links {
-            take(slot.link.next_deadline());
+            first = first.min(ns(slot.link.next_deadline()));
         }
-        take(self.tcp.wheel.next_deadline());
-        take(self.tcp.half_open.wheel.next_deadline());
-        take(self.tcp.time_wait.wheel.next_deadline());
-        take(self.out.neighbors.next_wakeup());
-        take(self.tcp.quiet_due);
-        first
+        (first != u64::MAX).then_some(Instant::from_nanos(first))
     }
 
     /// One turn at the clock's time; when it finds nothing to do, sleeps until something arrives, a

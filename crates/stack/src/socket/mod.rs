@@ -29,8 +29,8 @@ pub enum SocketKind {
 }
 
 impl SocketId {
-    pub(crate) fn new(kind: SocketKind, slot: u32, generation: u32) -> Self {
-        Self((kind as u64) << 62 | u64::from(generation & 0x3fff_ffff) << 32 | u64::from(slot))
+    pub(crate) const fn new(kind: SocketKind, slot: u32, generation: u32) -> Self {
+        Self((kind as u64) << 62 | ((generation & 0x3fff_ffff) as u64) << 32 | slot as u64)
     }
 
     /// What the socket is.

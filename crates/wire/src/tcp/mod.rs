@@ -2,10 +2,12 @@
 
 mod flags;
 mod options;
+mod plain;
 mod seq;
 
 pub use flags::TcpFlags;
 pub use options::{FastOpenCookie, SackBlocks, TcpOptions, Timestamps};
+pub use plain::PlainHeader;
 pub use seq::SeqNumber;
 
 use crate::Malformed;

@@ -6,9 +6,10 @@ use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
 use millstream_wire::ip::Protocol;
-use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, Timestamps};
 
 use super::super::tcp_input::Incoming;
+use super::{Arrived, Read};
 use crate::socket::SocketId;
 
 /// Headers that are remembered: Ethernet with a tag, IPv6 and TCP with timestamps are 90 bytes.
@@ -16,6 +17,7 @@ pub(super) const HEADERS_BYTES: usize = 96;
 
 /// Lanes, found by a plain hash. Two flows in one lane take the long way more often, and are not otherwise affected.
 pub(super) const LANES: usize = 128;
+const _: () = assert!(LANES <= 1 << u8::BITS);
 
 /// Payload of a train: what a super-segment can be.
 const TRAIN_BYTES: usize = 65_535;
@@ -29,6 +31,27 @@ const TCP_BYTES: usize = 20;
 /// The options of nearly every segment: NOP, NOP, timestamps (RFC 7323 appendix A).
 const TIMESTAMPS_LAYOUT: [u8; 4] = [1, 1, 8, 10];
 const TIMESTAMPS_BYTES: usize = 12;
+
+/// Where the headers lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    l3: usize,
+    l4: usize,
+    /// Bytes of headers; 0 where none are known.
+    len: usize,
+    is_v6: bool,
+    has_timestamps: bool,
+}
+
+/// Most headers: Ethernet, IPv4, TCP with timestamps.
+const COMMON_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES + TIMESTAMPS_BYTES;
+const COMMON: Layout = Layout {
+    l3: ETHERNET_BYTES,
+    l4: ETHERNET_BYTES + IPV4_BYTES,
+    len: COMMON_BYTES,
+    is_v6: false,
+    has_timestamps: true,
+};
 
 /// Where what is compared ends in most headers: Ethernet, IPv4, TCP with timestamps, whose values are left out.
 const SHORT_BYTES: usize = 64;
@@ -63,6 +86,13 @@ impl Place {
     /// `None` for what is no TCP segment with plain headers, or does not show them.
     #[inline]
     pub fn of(head: &[u8], medium: Medium) -> Option<Self> {
+        if let (Medium::Ethernet, Some(first)) = (medium, head.first_chunk::<COMMON_BYTES>())
+            && first[12..15] == [0x08, 0x00, 0x45]
+            && first[ETHERNET_BYTES + 9] == Protocol::TCP.0
+        {
+            let (addresses, ports) = (be32(first, 26)?, be32(first, COMMON.l4)?);
+            return Some(Self { lane: lane_of(addresses, ports), l3: COMMON.l3, is_v6: false });
+        }
         let l3 = network_offset(head, medium)?;
         let ip = head.get(l3..)?;
         let (is_v6, addresses, ports) = match *ip.first()? {
@@ -72,9 +102,14 @@ impl Place {
             }
             _ => return None,
         };
-        let hash = (addresses ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1);
-        Some(Self { lane: (hash >> 25) as usize % LANES, l3, is_v6 })
+        Some(Self { lane: lane_of(addresses, ports), l3, is_v6 })
     }
+}
+
+#[inline]
+fn lane_of(addresses: u32, ports: u32) -> usize {
+    let hash = (addresses ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1);
+    (hash >> 25) as usize % LANES
 }
 
 /// Whether `head`, which has no [`Place`], may be of a flow that has one: TCP behind IPv4 options or IPv6 extension
@@ -102,11 +137,7 @@ fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
 /// What a segment says that differs from those before it.
 #[derive(Clone, Copy)]
 pub(super) struct Said {
-    seq: u32,
-    ack: u32,
-    window: u16,
-    timestamps: Option<Timestamps>,
-    has_psh: bool,
+    pub header: PlainHeader,
     /// Where its payload ends.
     end: usize,
 }
@@ -117,14 +148,11 @@ pub(super) struct Lane {
     bytes: [u8; HEADERS_BYTES],
     /// The bits that are the same in all.
     mask: [u8; HEADERS_BYTES],
-    l3: usize,
-    l4: usize,
-    /// Bytes of headers; 0 while the lane knows none.
-    len: usize,
+    layout: Layout,
+    /// The layout is that of most headers.
+    is_common: bool,
     /// Where the last bit lies that is the same in all.
     compared: usize,
-    is_v6: bool,
-    has_timestamps: bool,
     ecn: u8,
     link: LinkId,
     /// Sum over the IPv4 header without length, identification and checksum.
@@ -159,12 +187,9 @@ impl Lane {
         Self {
             bytes: [0; HEADERS_BYTES],
             mask: [0; HEADERS_BYTES],
-            l3: 0,
-            l4: 0,
-            len: 0,
+            layout: Layout { l3: 0, l4: 0, len: 0, is_v6: false, has_timestamps: false },
+            is_common: false,
             compared: 0,
-            is_v6: false,
-            has_timestamps: false,
             ecn: 0,
             link: LinkId(0),
             ip_sum: 0,
@@ -186,7 +211,7 @@ impl Lane {
 
     /// Forgets the flow.
     pub fn forget(&mut self) {
-        self.len = 0;
+        (self.layout.len, self.is_common) = (0, false);
         self.close();
     }
 
@@ -244,22 +269,22 @@ impl Lane {
         for at in (0..IPV4_BYTES).step_by(2).filter(|at| ![2, 4, 10].contains(at) && !is_v6) {
             self.ip_sum += u32::from(u16::from_ne_bytes([bytes[l3 + at], bytes[l3 + at + 1]]));
         }
-        (self.bytes, self.l3, self.l4, self.len) = (bytes, l3, l4, len);
-        (self.is_v6, self.has_timestamps) = (is_v6, has_timestamps);
+        self.bytes = bytes;
+        self.layout = Layout { l3, l4, len, is_v6, has_timestamps };
+        self.is_common = self.layout == COMMON;
         (self.ecn, self.link) = (segment.ecn, segment.link);
         (self.tuple, self.socket) = (segment.tuple, socket);
     }
 
-    /// A train begins with this segment, the one at `at` in the list, if others may join it. None joins a small one:
-    /// its receive queue copies those together, where joined they would hold a frame each.
+    /// A train begins with the segment at `at` in the list, if others may join it. None joins a small one: its receive
+    /// queue copies those together, where joined they would hold a frame each.
     #[inline]
-    pub fn begin(&mut self, batch: u64, at: usize, segment: &Incoming) {
-        let (len, part) = segment.payload.as_ref().map_or((0, 0), size_and_part);
+    pub fn begin(&mut self, batch: u64, at: usize, header: &PlainHeader, payload: Option<&Packet>) {
+        let (len, part) = payload.map_or((0, 0), size_and_part);
         let is_whole = len >= COALESCE_LIMIT_BYTES && is_multiple(len, part);
-        if !is_whole || segment.header.flags.contains(TcpFlags::PSH) || self.len == 0 {
+        if !is_whole || header.push || self.layout.len == 0 {
             return self.close();
         }
-        let header = &segment.header;
         self.train = Train {
             batch,
             at,
@@ -268,7 +293,7 @@ impl Lane {
             part,
             ack: header.ack.0,
             window: header.window,
-            timestamps: header.options.timestamps,
+            timestamps: header.timestamps,
         };
     }
 
@@ -276,16 +301,41 @@ impl Lane {
     #[inline]
     pub fn read(&self, packet: &Packet, link: LinkId) -> Option<Said> {
         let head = packet.head();
-        let Self { l3, l4, len, is_v6, .. } = *self;
-        if len < PIECE_BYTES || head.len() < len || self.link != link || !self.is_same(head) {
+        if self.link != link {
             return None;
         }
+        if self.is_common
+            && let Some(first) = head.first_chunk::<COMMON_BYTES>()
+        {
+            // The same with lengths that are known beforehand.
+            let compared = first.first_chunk::<SHORT_BYTES>()?;
+            if !is_same(&self.bytes, compared, &self.mask) {
+                return None;
+            }
+            return self.read_as(packet, head, first, COMMON);
+        }
+        let len = self.layout.len;
+        if len < PIECE_BYTES || head.len() < len || !self.is_same(head) {
+            return None;
+        }
+        self.read_as(packet, head, head, self.layout)
+    }
+
+    /// What the packet says whose first bytes are `first`, the headers among them, and whose first frame is `head`.
+    #[inline(always)]
+    fn read_as(
+        &self,
+        packet: &Packet,
+        head: &[u8],
+        first: &[u8],
+        Layout { l3, l4, len, is_v6, has_timestamps }: Layout,
+    ) -> Option<Said> {
         let end = match is_v6 {
-            true => l4 + be16(head, l3 + 4)?,
-            false => l3 + be16(head, l3 + 2)?,
+            true => l4 + be16(first, l3 + 4)?,
+            false => l3 + be16(first, l3 + 2)?,
         };
         // RFC 1122, 3.2.1.2: a header that does not verify is dropped.
-        if end < len || end > packet.len() || !is_v6 && !self.is_sound_v4(head)? {
+        if end < len || end > packet.len() || !is_v6 && !self.is_sound_v4(first.get(l3..)?)? {
             return None;
         }
         let verified = match packet.meta().checksum {
@@ -299,19 +349,18 @@ impl Lane {
                 checksum::is_valid(sum + self.pseudo + u32::from(length))
             }
         };
-        let timestamps = match self.has_timestamps {
-            true => Some(Timestamps { value: be32(head, l4 + 24)?, echo: be32(head, l4 + 28)? }),
+        let timestamps = match has_timestamps {
+            true => Some(Timestamps { value: be32(first, l4 + 24)?, echo: be32(first, l4 + 28)? }),
             false => None,
         };
-        let said = Said {
-            seq: be32(head, l4 + 4)?,
-            ack: be32(head, l4 + 8)?,
-            window: be16(head, l4 + 14)? as u16,
+        let header = PlainHeader {
+            seq: SeqNumber(be32(first, l4 + 4)?),
+            ack: SeqNumber(be32(first, l4 + 8)?),
+            window: be16(first, l4 + 14)? as u16,
+            push: first.get(l4 + 13)? & TcpFlags::PSH.0 != 0,
             timestamps,
-            has_psh: head.get(l4 + 13)? & TcpFlags::PSH.0 != 0,
-            end,
         };
-        verified.then_some(said)
+        verified.then_some(Said { header, end })
     }
 
     #[inline]
@@ -324,7 +373,7 @@ impl Lane {
         } else if let Some(head) = head.first_chunk::<HEADERS_BYTES>() {
             return is_same(&self.bytes, head, &self.mask);
         }
-        let last = self.len - PIECE_BYTES;
+        let last = self.layout.len - PIECE_BYTES;
         let first = self.differs(head, 0);
         let second = self.differs(head, PIECE_BYTES.min(last));
         first | second | self.differs(head, last) == 0
@@ -347,11 +396,10 @@ impl Lane {
         }
     }
 
-    /// Whether the sum over the IPv4 header verifies.
+    /// Whether the sum over the IPv4 header, which `ip` begins with, verifies.
     #[inline]
-    fn is_sound_v4(&self, head: &[u8]) -> Option<bool> {
-        let at = self.l3;
-        let changed = head.get(at + 2..at + 12)?;
+    fn is_sound_v4(&self, ip: &[u8]) -> Option<bool> {
+        let changed = ip.get(2..12)?;
         let word = |at: usize| u32::from(u16::from_ne_bytes([changed[at], changed[at + 1]]));
         Some(checksum::is_valid(self.ip_sum + word(0) + word(2) + word(8)))
     }
@@ -360,55 +408,47 @@ impl Lane {
     #[inline]
     pub fn continues(&self, batch: u64, packet: &Packet, said: &Said) -> bool {
         let train = &self.train;
-        let len = said.end - self.len;
+        let len = said.end - self.layout.len;
         let part = packet.meta().segmentation.map_or(len, |one| usize::from(one.size));
         train.batch == batch
             && part <= usize::from(train.part)
-            && train.next_seq == said.seq
-            && train.ack == said.ack
-            && train.window == said.window
-            && train.timestamps == said.timestamps
+            && train.next_seq == said.header.seq.0
+            && train.ack == said.header.ack.0
+            && train.window == said.header.window
+            && train.timestamps == said.header.timestamps
             && len != 0
             && len <= train.room
     }
 
     /// Puts the payload of `packet` behind the train, which it [continues](Self::continues).
     #[inline]
-    pub fn couple(&mut self, list: &mut [Incoming], mut packet: Packet, said: &Said) {
+    pub fn couple(&mut self, list: &mut [Arrived], mut packet: Packet, said: &Said) {
         let Some(train) = list.get_mut(self.train.at) else { return self.close() };
         // Ethernet's padding would end up inside the payload.
-        packet.crop(self.len, said.end);
+        packet.crop(self.layout.len, said.end);
         let (len, part) = size_and_part(&packet);
-        self.train.next_seq = said.seq.wrapping_add(len as u32);
+        self.train.next_seq = said.header.seq.0.wrapping_add(len as u32);
         self.train.room -= len.min(self.train.room);
         let is_last = part < self.train.part || !is_multiple(len, part);
-        train.take_in(packet, self.train.part, self.is_v6);
-        if said.has_psh {
-            train.header.flags |= TcpFlags::PSH;
-        }
-        if is_last || said.has_psh || self.train.room == 0 {
+        train.take_in(packet, self.train.part, self.layout.is_v6);
+        train.header.push |= said.header.push;
+        if is_last || said.header.push || self.train.room == 0 {
             self.close();
         }
     }
 
-    /// The packet as a segment that begins a train.
+    /// The packet as a segment that begins a train; this is lane number `lane`.
     #[inline]
-    pub fn segment(&self, mut packet: Packet, said: &Said) -> Incoming {
-        packet.crop(self.len, said.end);
-        let flags = if said.has_psh { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
-        let header = TcpHeader {
-            src_port: self.tuple.remote.port(),
-            dst_port: self.tuple.local.port(),
-            seq: SeqNumber(said.seq),
-            ack: SeqNumber(said.ack),
-            flags,
-            window: said.window,
-            urgent: 0,
-            options: TcpOptions { timestamps: said.timestamps, ..TcpOptions::NONE },
-        };
-        let Self { tuple, ecn, link, socket, .. } = *self;
+    pub fn segment(&self, mut packet: Packet, said: &Said, lane: usize) -> Arrived {
+        packet.crop(self.layout.len, said.end);
+        let Self { ecn, link, socket, .. } = *self;
         let payload = (!packet.is_empty()).then_some(packet);
-        Incoming { tuple, header, payload, ecn, link, socket: Some(socket) }
+        Arrived { header: said.header, payload, socket, ecn, link, way: Read::InLane(lane as u8) }
+    }
+
+    /// The ends of its flow, if that is the one of `socket`.
+    pub fn ends_of(&self, socket: SocketId) -> Option<FourTuple> {
+        (self.socket == socket).then_some(self.tuple)
     }
 }
 

@@ -20,16 +20,47 @@ mod tests;
 use millstream_link::Medium;
 use millstream_packet::{Packet, Segmentation, SegmentationKind};
 use millstream_route::LinkId;
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags};
 
 use super::tcp_input::Incoming;
+use crate::socket::{SocketId, SocketKind};
 use lane::{Candidate, Lane, Place};
+
+/// In the place of a header that is not plain, and of a connection that was not found.
+const NOTHING: PlainHeader =
+    PlainHeader { seq: SeqNumber(0), ack: SeqNumber(0), window: 0, push: false, timestamps: None };
+const NOWHERE: SocketId = SocketId::new(SocketKind::Tcp, u32::MAX, 0);
 
 /// Bytes in which the ports of a segment with plain headers are found, whatever the link.
 const PORTS_END_BYTES: usize = 62;
 
+/// A segment of a batch.
+pub(super) struct Arrived {
+    /// What its header says, where it was read in a lane.
+    pub header: PlainHeader,
+    /// The payload alone, when there is any.
+    pub payload: Option<Packet>,
+    /// Its connection, as the lane knows it.
+    pub socket: SocketId,
+    pub ecn: u8,
+    pub link: LinkId,
+    pub way: Read,
+}
+
+/// How a segment's header was read.
+#[derive(Clone, Copy)]
+pub(super) enum Read {
+    /// By the lane of this number.
+    InLane(u8),
+    /// Whole: it is the one at this place of the others. Its payload is not there.
+    Whole(u16),
+}
+
 /// Segments of one batch in order of arrival, those that follow each other in one.
 pub(super) struct Trains {
-    list: Vec<Incoming>,
+    list: Vec<Arrived>,
+    /// Those whose headers were read whole.
+    others: Vec<Incoming>,
     /// By hash of the flow.
     lanes: Box<[Lane]>,
     /// Counts batches, from 1.
@@ -43,6 +74,7 @@ impl Trains {
     pub fn new(limit: usize) -> Self {
         Self {
             list: Vec::with_capacity(limit),
+            others: Vec::with_capacity(limit),
             lanes: (0..lane::LANES).map(|_| Lane::unknown()).collect(),
             batch: 1,
             candidate: None,
@@ -79,34 +111,96 @@ impl Trains {
             return Ok(true);
         }
         let at = self.list.len();
-        self.list.push(lane.segment(packet, &said));
-        lane.begin(self.batch, at, &self.list[at]);
+        self.list.push(lane.segment(packet, &said, place.lane));
+        lane.begin(self.batch, at, &said.header, self.list[at].payload.as_ref());
         Ok(false)
+    }
+
+    /// As [`join`](Self::join) for the only packet of a batch: nothing has come before it, and nothing joins it.
+    #[inline]
+    pub fn alone(
+        &mut self,
+        packet: Packet,
+        link: LinkId,
+        medium: Medium,
+    ) -> Result<Arrived, Packet> {
+        debug_assert!(self.is_empty());
+        let head = packet.head();
+        let Some(place) = Place::of(head, medium) else {
+            self.candidate = None;
+            return Err(packet);
+        };
+        let lane = &self.lanes[place.lane];
+        match lane.read(&packet, link) {
+            Some(said) => Ok(lane.segment(packet, &said, place.lane)),
+            None => {
+                self.candidate = Some(Candidate::new(head, place));
+                Err(packet)
+            }
+        }
     }
 
     /// Takes in the segment that [`join`](Self::join) gave back last, now that its headers are read:
     /// `ip_len` and `tcp_len` bytes long.
-    pub fn push(&mut self, segment: Incoming, ip_len: usize, tcp_len: usize) {
+    pub fn push(&mut self, mut segment: Incoming, ip_len: usize, tcp_len: usize) {
+        let plain = PlainHeader::of(&segment.header);
         if let Some(candidate) = self.candidate.take() {
             let lane = &mut self.lanes[candidate.place.lane];
             lane.learn(&candidate, &segment, ip_len, tcp_len);
-            lane.begin(self.batch, self.list.len(), &segment);
+            if let Some(plain) = &plain {
+                lane.begin(self.batch, self.list.len(), plain, segment.payload.as_ref());
+            }
         }
-        self.list.push(segment);
+        let Incoming { ecn, link, socket, .. } = segment;
+        self.list.push(Arrived {
+            header: plain.unwrap_or(NOTHING),
+            payload: segment.payload.take(),
+            socket: socket.unwrap_or(NOWHERE),
+            ecn,
+            link,
+            way: Read::Whole(self.others.len() as u16),
+        });
+        self.others.push(segment);
     }
 
     /// The segments of the batch, in the order of the first of each; [`put_back`](Self::put_back) ends it.
     #[inline]
-    pub fn take(&mut self) -> Vec<Incoming> {
+    pub fn take(&mut self) -> Vec<Arrived> {
         self.batch += 1;
         std::mem::take(&mut self.list)
     }
 
     /// Keeps the list's memory for the next batch.
     #[inline]
-    pub fn put_back(&mut self, mut list: Vec<Incoming>) {
+    pub fn put_back(&mut self, mut list: Vec<Arrived>) {
         list.clear();
         self.list = list;
+        self.others.clear();
+    }
+
+    /// The whole of a segment, whose payload is taken; `None` for one of a flow that another took the lane of in this
+    /// batch.
+    pub fn whole(&mut self, arrived: &mut Arrived) -> Option<Incoming> {
+        let payload = arrived.payload.take();
+        let mut whole = match arrived.way {
+            Read::Whole(at) => {
+                let Incoming { tuple, header, ecn, link, socket, .. } =
+                    *self.others.get(usize::from(at))?;
+                Incoming { tuple, header, payload: None, ecn, link, socket }
+            }
+            Read::InLane(lane) => {
+                let Arrived { header, socket, ecn, link, .. } = *arrived;
+                let tuple = self.lanes.get(usize::from(lane))?.ends_of(socket)?;
+                let header = header.header(tuple.remote.port(), tuple.local.port());
+                Incoming { tuple, header, payload: None, ecn, link, socket: Some(socket) }
+            }
+        };
+        whole.payload = payload;
+        // What joined it may have brought the PSH.
+        if arrived.header.push {
+            whole.header.flags |= TcpFlags::PSH;
+        }
+        Some(whole)
     }
 
     /// Whether there is no segment.
@@ -116,7 +210,7 @@ impl Trains {
     }
 }
 
-impl Incoming {
+impl Arrived {
     /// Takes in what follows; all of it is in parts of `part` bytes, but for the last.
     #[inline]
     fn take_in(&mut self, next: Packet, part: u16, is_v6: bool) {

@@ -130,7 +130,7 @@ fn carry(trains: &mut Trains, pool: &Pool, shape: &Shape) -> bool {
     };
     let (ecn, link) = (0, LinkId(0));
     let payload = (!packet.is_empty()).then_some(packet);
-    let socket = Some(SocketId::new(SocketKind::Tcp, 0, 0));
+    let socket = Some(SocketId::new(SocketKind::Tcp, u32::from(header.src_port), 0));
     let segment = Incoming { tuple, header, payload, ecn, link, socket };
     trains.push(segment, ip.header_len, tcp_len);
     true
@@ -143,11 +143,12 @@ fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     for shape in shapes {
         carry(&mut trains, &pool, shape);
     }
-    let taken = trains.take();
+    let mut taken = trains.take();
     let bytes = |packet: &Packet| packet.slices().flatten().copied().collect();
     taken
-        .iter()
-        .map(|s| {
+        .iter_mut()
+        .map(|segment| {
+            let s = trains.whole(segment).expect("no other flow has its lane");
             let payload = s.payload.as_ref().map(bytes).unwrap_or_default();
             (s.header.src_port, s.header.seq.0, s.header.flags, payload)
         })
@@ -238,9 +239,11 @@ fn a_known_flow_is_not_read_again() {
         for shape in &next {
             assert!(!carry(&mut trains, &pool, shape));
         }
-        let list = trains.take();
+        let mut list = trains.take();
         assert_eq!(list.len(), next.len());
-        for (segment, shape) in list.iter().zip(&next) {
+        for (segment, shape) in list.iter_mut().zip(&next) {
+            assert!(matches!(segment.way, Read::InLane(_)));
+            let segment = trains.whole(segment).expect("its lane");
             let header = &segment.header;
             let timestamps = Some(Timestamps { value: 9, echo: shape.echo });
             assert_eq!((header.src_port, header.dst_port), (7, 80));
