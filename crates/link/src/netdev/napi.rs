@@ -12,12 +12,15 @@ use crate::LinkError;
 
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
-/// The settings of one interface, open to be changed as often as one likes.
+/// The settings of one interface, open to be changed as often as one likes. Dropped, it puts back what it
+/// found, for the interface that outlives its user; a killed process cannot.
 #[derive(Debug)]
 pub struct NapiControl {
     name: String,
     threaded: File,
     gro_flush: File,
+    /// What was set before, as read.
+    found: [String; 2],
 }
 
 impl NapiControl {
@@ -34,12 +37,17 @@ impl NapiControl {
             let open = |file: &str| {
                 let sysfs = sysfs.as_raw_fd();
                 let path = format!("/proc/self/fd/{sysfs}/class/net/{name}/{file}");
-                File::options().write(true).open(path)
+                File::options().read(true).write(true).open(path)
             };
             Ok((open("threaded")?, open("gro_flush_timeout")?))
         };
         let (threaded, gro_flush) = files().map_err(|error| failed(name, error))?;
-        Ok(Self { name: name.to_owned(), threaded, gro_flush })
+        let found = [&threaded, &gro_flush].map(read);
+        let [Ok(first), Ok(second)] = found else {
+            let error = found.into_iter().find_map(Result::err);
+            return Err(failed(name, error.unwrap_or_else(|| io::ErrorKind::Other.into())));
+        };
+        Ok(Self { name: name.to_owned(), threaded, gro_flush, found: [first, second] })
     }
 
     /// Sets how the receive queues are polled: for how long the kernel holds segments back to merge
@@ -47,15 +55,39 @@ impl NapiControl {
     /// it, on whatever core is free, instead of the core that brings a packet. Takes some 50 µs.
     ///
     /// # Errors
-    /// When the interface is gone, or the kernel has no memory for a thread.
+    /// When the interface is gone, or the kernel has no memory for a thread: then it is as it was found.
     pub fn set(&self, gro_flush: Duration, threaded: bool) -> Result<(), LinkError> {
-        self.threaded
-            .write_all_at(u8::from(threaded).to_string().as_bytes(), 0)
-            .and_then(|()| {
-                self.gro_flush.write_all_at(gro_flush.as_nanos().to_string().as_bytes(), 0)
-            })
-            .map_err(|error| failed(&self.name, error))
+        let result = self.write(&u8::from(threaded).to_string(), &gro_flush.as_nanos().to_string());
+        result.map_err(|error| {
+            self.restore();
+            failed(&self.name, error)
+        })
     }
+
+    fn write(&self, threaded: &str, gro_flush: &str) -> io::Result<()> {
+        self.threaded.write_all_at(threaded.as_bytes(), 0)?;
+        self.gro_flush.write_all_at(gro_flush.as_bytes(), 0)
+    }
+
+    fn restore(&self) {
+        let [threaded, gro_flush] = &self.found;
+        // It may be gone with its last user.
+        let _ = self.threaded.write_all_at(threaded.as_bytes(), 0);
+        let _ = self.gro_flush.write_all_at(gro_flush.as_bytes(), 0);
+    }
+}
+
+impl Drop for NapiControl {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// What a setting is now.
+fn read(file: &File) -> io::Result<String> {
+    let mut text = [0; 32];
+    let n = file.read_at(&mut text, 0)?;
+    Ok(String::from_utf8_lossy(&text[..n]).trim().to_owned())
 }
 
 fn failed(name: &str, error: io::Error) -> LinkError {
@@ -123,6 +155,14 @@ mod tests {
         assert_eq!(read("threaded").unwrap(), "0");
         control.set(Duration::from_micros(9), true).unwrap();
         assert_eq!(read("gro_flush_timeout").unwrap(), "9000");
+        // Its second half is out of range: nothing is left of the first.
+        assert!(control.set(Duration::MAX, false).is_err());
+        assert_eq!(read("threaded").unwrap(), "1");
+        assert_eq!(read("gro_flush_timeout").unwrap(), "7000");
+        control.set(Duration::ZERO, false).unwrap();
+        drop(control);
+        assert_eq!(read("threaded").unwrap(), "1", "as it was found");
+        assert_eq!(read("gro_flush_timeout").unwrap(), "7000");
         assert!(namespace.run(|| NapiControl::open("../lo")).unwrap().is_err());
     }
 }

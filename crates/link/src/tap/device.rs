@@ -124,16 +124,15 @@ impl Device {
         Ok(fd)
     }
 
-    /// Has the kernel poll all queues attached so far, if it is to; the device must be up. With
-    /// `as_it_flows` it begins inside our calls, and what is returned changes that.
+    /// Has the kernel poll all queues attached so far, if it is to, as long as what is returned lives; the
+    /// device must be up. With `as_it_flows` it begins inside our calls, and that changes.
     pub fn poll(&self, as_it_flows: bool) -> Result<Option<Polling>, LinkError> {
         let Some(napi) = self.napi else { return Ok(None) };
         let control = NapiControl::open(&self.name)?;
-        if as_it_flows {
-            return Ok(Some(Polling::new(control, napi)?));
+        match as_it_flows {
+            true => Polling::new(control, napi).map(Some),
+            false => Polling::always(control, napi).map(Some),
         }
-        control.set(napi.gro_flush, napi.threaded)?;
-        Ok(None)
     }
 
     /// Agrees on the header's size and on what the kernel may leave undone in it.

@@ -23,6 +23,8 @@ pub(super) struct Polling {
     /// How, while data flow in bulk.
     napi: Napi,
     is_bulk: bool,
+    /// Bulk or not.
+    is_fixed: bool,
     bulk: u32,
     calm: u32,
 }
@@ -34,7 +36,16 @@ impl Polling {
     /// See [`NapiControl::set`].
     pub fn new(control: NapiControl, napi: Napi) -> Result<Self, LinkError> {
         control.set(Duration::ZERO, false)?;
-        Ok(Self { control, napi, is_bulk: false, bulk: 0, calm: 0 })
+        Ok(Self { control, napi, is_bulk: false, is_fixed: false, bulk: 0, calm: 0 })
+    }
+
+    /// As with bulk, whatever flows.
+    ///
+    /// # Errors
+    /// See [`NapiControl::set`].
+    pub fn always(control: NapiControl, napi: Napi) -> Result<Self, LinkError> {
+        control.set(napi.gro_flush, napi.threaded)?;
+        Ok(Self { control, napi, is_bulk: true, is_fixed: true, bulk: 0, calm: 0 })
     }
 
     /// A batch went by, in either direction, that was bulk or not.
@@ -43,6 +54,9 @@ impl Polling {
     /// When the polling was to be changed, and was not.
     #[inline]
     pub fn saw(&mut self, is_bulk: bool) -> Result<(), LinkError> {
+        if self.is_fixed {
+            return Ok(());
+        }
         if is_bulk {
             self.calm = 0;
             self.bulk = self.bulk.saturating_add(2);
