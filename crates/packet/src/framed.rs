@@ -20,7 +20,7 @@ pub(crate) struct Framed {
     /// From position `from` on, all there is was written by `write_framed`.
     active: bool,
     from: u64,
-    /// The view of the frame handed out last, while it is inside, and the position of its end.
+    /// The view of the foremost frame handed out, while it is inside, and the position of its end.
     given: Option<(Entry, u64)>,
     /// What the owner wants.
     headroom: u16,
@@ -40,6 +40,16 @@ impl Framed {
     #[inline]
     pub(crate) fn end(&mut self) {
         self.active = false;
+    }
+
+    /// The entry was handed out, up to `end`. What is sent again lies behind others, whose place is kept: new
+    /// data goes on there.
+    #[inline]
+    fn give(&mut self, entry: Entry, end: u64) {
+        let is_ahead = |last: u64| end.wrapping_sub(last) <= u64::MAX / 2;
+        if self.given.is_none_or(|(_, last)| is_ahead(last)) {
+            self.given = Some((entry, end));
+        }
     }
 
     /// The entry leaves the queue.
@@ -217,7 +227,7 @@ impl ByteQueue {
         }
         self.cursors.forget(frame);
         self.hold(view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES);
-        self.framed.given = Some((view, end));
+        self.framed.give(view, end);
         frame.set_next(frame);
         frame.set_totals(len, frame.units());
         Some(Packet::from_ring(frame))
@@ -244,7 +254,7 @@ impl ByteQueue {
         copy.set_range(headroom, bytes.len());
         copy.set_totals(bytes.len(), copy.held_units());
         set_sum(copy, get_sum(frame));
-        self.framed.given = Some((frame, end));
+        self.framed.give(frame, end);
         Some(Packet::from_ring(copy))
     }
 

@@ -93,3 +93,7 @@ pub const WINDOW_SHARE_MIN_BYTES: usize = 128 * 1024;
 pub const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Smallest buffer that can be configured.
 pub const BUFFER_MIN_BYTES: usize = 8 * 1024;
+
+/// Segments from this size on are written into frames of their own, where the link sends those. Smaller ones, which
+/// the peer may ask for (RFC 9293 3.7.1), would be held in mostly empty frames.
+pub const FRAMED_SEGMENT_BYTES: usize = millstream_packet::FRAME_SIZE_BYTES / 2;

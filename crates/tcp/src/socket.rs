@@ -5,6 +5,7 @@ use millstream_wire::tcp::SeqNumber;
 
 use crate::connection::Connection;
 use crate::error::{ConnError, Refused};
+use crate::limits::FRAMED_SEGMENT_BYTES;
 use crate::state::{Events, State};
 
 impl Connection {
@@ -40,7 +41,8 @@ impl Connection {
     }
 
     /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where it
-    /// does not, as segments that are sent as they are, where there is enough for one, or nothing it could share a frame with.
+    /// does not, as segments that are sent as they are, where those fill half a frame and there is enough for one, or nothing
+    /// it could share a frame with.
     #[inline]
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let unsent = self.unsent_bytes();
@@ -49,7 +51,8 @@ impl Connection {
         if snd.queue.is_bulk(bytes.len()) {
             return snd.queue.write_bulk(pool, bytes, &Cuts { segment: size, unsent });
         }
-        if headroom == 0 || bytes.len() < size / 2 && !snd.queue.is_empty() {
+        let is_wasteful = size < FRAMED_SEGMENT_BYTES;
+        if headroom == 0 || is_wasteful || bytes.len() < size / 2 && !snd.queue.is_empty() {
             return snd.queue.write(pool, bytes);
         }
         // the segments before it are cut without regard to frames: up to where the last of them ends

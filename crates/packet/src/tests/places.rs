@@ -146,6 +146,30 @@ fn framed_bytes_leave_in_their_own_frames() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
+/// What is sent again from the front does not cost new data its place, nor the last frame its end.
+#[test]
+fn new_data_is_found_behind_a_resend() {
+    let pool = Pool::new(PoolConfig::fixed(4096)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(64 << 20));
+    for size in [FRAMED_COPY_BYTES - 28, 1000] {
+        let count = 1500;
+        queue.write_framed(&pool, &vec![1; count * size], 100, size);
+        for at in 0..count {
+            queue.hand_out(&pool, 100, at * size, size).expect("a frame of its own");
+        }
+        // A short one, sent.
+        let end = count * size;
+        queue.write_framed(&pool, &[2; 50], 100, size);
+        queue.hand_out(&pool, 100, end, 50).expect("a frame of its own");
+        let _ = queue.hand_out(&pool, 100, 0, size);
+        queue.write_framed(&pool, &[3; 60], 100, size);
+        let new = queue.hand_out(&pool, 100, end + 50, 60).expect("found, and not in the sent one");
+        assert!(same(new.slices(), &[3; 60]));
+        drop(new);
+        queue.discard(usize::MAX);
+    }
+}
+
 /// What is written in bulk lies in blocks of a segment each, so that a view of one is one piece of memory, and again so
 /// after something was sent that was no whole block.
 #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
 use super::harness::{LIMITS, pool, tuple};
@@ -10,6 +10,11 @@ use crate::*;
 
 /// A connection opened by us, the peer's window wide open, and its clock.
 fn established(pool: &Pool, config: Config) -> (Connection, Instant) {
+    established_with(pool, config, 1460)
+}
+
+/// With a peer that takes segments of `mss` bytes.
+fn established_with(pool: &Pool, config: Config, mss: u16) -> (Connection, Instant) {
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
     connection.poll_transmit(now, pool, &LIMITS).expect("SYN");
@@ -17,7 +22,7 @@ fn established(pool: &Pool, config: Config) -> (Connection, Instant) {
     let mut answer = header(0, 1, TcpFlags::SYN_ACK);
     answer.options.window_scale = Some(8);
     answer.options.sack_permitted = true;
-    answer.options.mss = Some(1460);
+    answer.options.mss = Some(mss);
     connection.on_segment(now, &answer, None, 0, pool);
     connection.poll_transmit(now, pool, &LIMITS).expect("ACK");
     connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, pool);
@@ -88,6 +93,20 @@ fn what_is_placed_in_the_readers_memory_is_data_received() {
     let info = connection.info();
     assert_eq!((info.bytes_received, info.data_segments_in), (1000, 1));
     assert_eq!((info.last_data_received_us, info.last_ack_received_us), (0, 0));
+}
+
+#[test]
+fn small_segments_are_not_held_in_a_frame_each() {
+    let pool = pool();
+    for mss in [100, 536, 1460] {
+        let (mut connection, now) = established_with(&pool, Config::default(), mss);
+        let mut parts = PacketBatch::new();
+        // From now on it is known that the link takes segments one by one.
+        assert!(connection.poll_parts(now, &pool, 100, 8, &mut parts).is_none());
+        assert_eq!(connection.write(&pool, &[1; 14_000]), Ok(14_000));
+        let held = connection.info().send_queue_held_bytes;
+        assert!(held < 2 * 14_000, "MSS {mss}: {held} bytes held for 14,000");
+    }
 }
 
 #[test]
