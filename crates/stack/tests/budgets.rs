@@ -196,7 +196,8 @@ fn flows_with_much_to_send_take_turns_of_equal_bytes() {
         assert!(taken <= 150_000 + 65_535, "turn {turns}: {taken} bytes in one turn");
         let each: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
         let (least, most) = (each.iter().min().expect("5"), each.iter().max().expect("5"));
-        assert!(most - least <= SHARE as u64 + 65_535, "turn {turns}: {each:?}");
+        // Each visit may go a segment beyond its share, and one may have had a visit more.
+        assert!(most - least <= SHARE as u64 + 2 * 65_535, "turn {turns}: {each:?}");
     }
     assert!(sent(&mut near, &ours).iter().zip(&before).all(|(now, before)| now > before));
 }
