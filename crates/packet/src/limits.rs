@@ -80,7 +80,8 @@ pub const POOL_FRAMES_LIMIT: usize = 1 << 24;
 /// Most blocks that one pool may be configured to hold: 32 GiB.
 pub const POOL_BLOCKS_LIMIT: usize = 1 << 19;
 
-/// Most views that one pool may be configured to hold.
+/// Most views that one pool may be configured to hold; fewer beside many blocks
+/// ([`PoolConfig::limit_views`](crate::PoolConfig)).
 pub const POOL_VIEWS_LIMIT: usize = 1 << 24;
 
 /// Most bytes in one packet.

@@ -42,7 +42,8 @@ pub struct PoolConfig {
     pub extent_frames: usize,
     /// Descriptors for views at the start, and mapped at once by growth.
     pub views: usize,
-    /// Views that it may grow to; at least `views`.
+    /// Views that it may grow to; at least `views`. A packet counts what it holds in 31 bits: with as many blocks as by
+    /// default some two million views at most, without blocks ten times as many.
     pub limit_views: usize,
     /// Blocks of 64 KiB mapped and ready at the start, and the least that stay when idle.
     pub initial_blocks: usize,

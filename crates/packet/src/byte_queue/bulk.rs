@@ -51,8 +51,12 @@ impl ByteQueue {
 
     /// As [`write`](Self::write), into blocks of [`whole`](Self::whole) bytes each while there is enough for one
     /// ([`BULK_BYTES`]), or the last one is full; into frames where the pool has no block, or the queue's limit is
-    /// below four of them. So of the memory that blocks hold after a write half is used at least.
+    /// below four of them. A block counts whole from its first byte on; the last one of a write may hold little, until
+    /// the next write goes on in it.
     pub fn write_bulk(&mut self, pool: &Pool, bytes: &[u8], cuts: &Cuts) -> Written {
+        if self.whole == 0 {
+            return self.write(pool, bytes);
+        }
         let was_empty = self.is_empty();
         self.framed.end();
         let mut rest = bytes;

@@ -225,4 +225,8 @@ fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
         assert_eq!(pool.stats().used_blocks, used);
         assert!(same(queue.slices(), &bytes));
     }
+    // Nor does one that was not told how much goes into each.
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    assert_eq!(queue.write_bulk(&pool, &bytes, &cuts).bytes, bytes.len());
+    assert_eq!(pool.stats().used_blocks, 0);
 }
