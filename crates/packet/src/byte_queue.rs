@@ -1,25 +1,20 @@
 //! A queue of bytes: a TCP stream's data, before it is sent or after it came.
 
 mod bulk;
+mod front;
 mod look;
 
 pub use bulk::Cuts;
 
 use crate::cursors::Cursors;
-use crate::desc::{Entry, Kind};
+use crate::desc::Entry;
 use crate::framed::Framed;
 use crate::limit::{Appended, Full, Gauge, QueueLimits, Room};
-use crate::limits::{
-    COALESCE_LIMIT_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
-    PACKET_LIMIT_BYTES,
-};
-use crate::magazine;
-use crate::meta::Meta;
+use crate::limits::{COALESCE_LIMIT_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::slices::Slices;
 use crate::stats::QueueStats;
-use crate::sum;
 use std::fmt;
 
 /// Bytes in order, in the frames they came in; bounded in memory held.
@@ -299,219 +294,9 @@ impl ByteQueue {
         self.gauge.add(held);
     }
 
-    /// Takes `n` bytes from the front, or as many as there are: `None` from an empty queue. The
-    /// frame across the cut is shared by a view (copied when no view is free); fewer bytes come
-    /// when neither is to be had.
-    pub fn take(&mut self, n: usize, pool: &Pool) -> Option<Packet> {
-        let n = n.min(self.len).min(PACKET_LIMIT_BYTES);
-        let last = self.last.filter(|_| n != 0)?;
-        let (mut bytes, mut units) = (0, 0);
-        // The whole entries of the first n bytes leave the ring as they stand.
-        let mut taken: Option<Entry> = None;
-        let mut next = last.next();
-        while bytes + next.len() <= n {
-            bytes += next.len();
-            units += next.units();
-            self.cursors.forget(next);
-            self.framed.forget(next);
-            taken = Some(next);
-            if next == last {
-                break;
-            }
-            next = next.next();
-        }
-        let mut packet = taken.map(|end| {
-            let first = last.next();
-            if end == last {
-                self.last = None;
-            } else {
-                last.set_next(end.next());
-            }
-            end.set_next(first);
-            end.set_totals(bytes, units);
-            end.set_meta(Meta::default());
-            Packet::from_ring(end)
-        });
-        self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
-        if let (Some(last), 1..) = (self.last, n - bytes)
-            && let Some(part) = self.take_part(last.next(), n - bytes, pool)
-        {
-            match &mut packet {
-                Some(packet) => packet.concat(part),
-                None => packet = Some(part),
-            }
-        }
-        packet
-    }
-
-    /// Takes the first `n` bytes of the first entry, which has more.
-    fn take_part(&mut self, first: Entry, n: usize, pool: &Pool) -> Option<Packet> {
-        let part = match pool.take_view() {
-            Some(view) => {
-                view.reset_view(Kind::Part, first, first.offset(), n);
-                view.set_totals(n, view.units());
-                view.set_meta(Meta::default());
-                Packet::from_ring(view)
-            }
-            None => {
-                // SAFETY: the entry is the queue's, and stays during the copy.
-                let bytes = unsafe { &first.bytes()[..n] };
-                let few = &bytes[..n.min(FRAME_SIZE_BYTES)];
-                let copy = Packet::from_slice(pool, 0, bytes);
-                copy.or_else(|_| Packet::from_slice(pool, 0, few)).ok()?
-            }
-        };
-        let n = part.len();
-        first.set_range(first.offset() + n, first.len() - n);
-        self.cursors.trim(first, n);
-        self.framed.trim(first);
-        self.took(n, 0);
-        Some(part)
-    }
-
-    #[inline]
-    fn took(&mut self, bytes: usize, held: usize) {
-        self.len -= bytes;
-        self.front = self.front.wrapping_add(bytes as u64);
-        self.gauge.sub(held);
-    }
-
-    /// Drops `n` bytes from the front, or all. Returns how many.
-    pub fn discard(&mut self, n: usize) -> usize {
-        match self.sole_frame() {
-            Some(sole) if sole.len() == n && n != 0 => {
-                self.drop_sole(sole);
-                n
-            }
-            _ => self.discard_some(n),
-        }
-    }
-
-    /// The one entry, if it is one and a frame.
-    #[inline]
-    fn sole_frame(&self) -> Option<Entry> {
-        self.last.filter(|last| last.next() == *last && last.is_frame())
-    }
-
-    /// The one entry, a frame, has been used.
-    #[inline]
-    fn drop_sole(&mut self, sole: Entry) {
-        self.last = None;
-        self.cursors.forget(sole);
-        self.framed.forget(sole);
-        self.took(sole.len(), FRAME_HELD_BYTES);
-        magazine::release(sole);
-    }
-
-    fn discard_some(&mut self, n: usize) -> usize {
-        let n = n.min(self.len);
-        let mut left = n;
-        // With the last byte go frames that were appended without data.
-        while let Some(last) = self.last
-            && (left != 0 || self.len == 0)
-        {
-            let first = last.next();
-            let step = first.len().min(left);
-            left -= step;
-            self.drop_front(last, first, step);
-        }
-        n
-    }
-
-    /// Drops the first `n` bytes of the first entry, and the entry when that is all of it.
-    fn drop_front(&mut self, last: Entry, first: Entry, n: usize) {
-        if n < first.len() {
-            first.set_range(first.offset() + n, first.len() - n);
-            self.cursors.trim(first, n);
-            self.framed.trim(first);
-            return self.took(n, 0);
-        }
-        if first == last {
-            self.last = None;
-        } else {
-            last.set_next(first.next());
-        }
-        self.cursors.forget(first);
-        self.framed.forget(first);
-        self.took(n, first.units() as usize * DESCRIPTOR_SIZE_BYTES);
-        magazine::release(first);
-    }
-
-    /// Copies bytes from the front into `out` and drops them. Returns how many.
-    ///
-    /// Frames are given up when all is copied: an atomic exchange, where others refer to a frame, would wait for the
-    /// bytes copied before it to be written.
-    pub fn read(&mut self, out: &mut [u8]) -> usize {
-        if let Some(sole) = self.sole_frame()
-            && let Some(out) = out.get_mut(..sole.len())
-            && !out.is_empty()
-        {
-            // SAFETY: the entry is the queue's.
-            sum::copy_few(unsafe { sole.bytes() }, out);
-            let len = out.len();
-            self.drop_sole(sole);
-            return len;
-        }
-        self.read_some(out)
-    }
-
-    fn read_some(&mut self, out: &mut [u8]) -> usize {
-        let Some(last) = self.last else { return 0 };
-        let front = last.next();
-        let (mut entry, mut done, mut units) = (front, 0, 0);
-        let mut whole = None;
-        while done < out.len() {
-            let next = entry.next();
-            next.prefetch();
-            let n = entry.len().min(out.len() - done);
-            // SAFETY: the entry is the queue's.
-            out[done..done + n].copy_from_slice(unsafe { &entry.bytes()[..n] });
-            done += n;
-            if n < entry.len() {
-                entry.set_range(entry.offset() + n, entry.len() - n);
-                self.cursors.trim(entry, n);
-                self.framed.trim(entry);
-                break;
-            }
-            units += entry.units();
-            self.cursors.forget(entry);
-            self.framed.forget(entry);
-            whole = Some(entry);
-            if entry == last {
-                break;
-            }
-            entry = next;
-        }
-        self.took(done, units as usize * DESCRIPTOR_SIZE_BYTES);
-        if let Some(end) = whole {
-            match end == last {
-                true => self.last = None,
-                false => last.set_next(end.next()),
-            }
-            release_from(front, end);
-        }
-        if self.len == 0 {
-            self.discard_some(0);
-        }
-        done
-    }
-
     /// The data, frame by frame, from the front.
     pub fn slices(&self) -> Slices<'_> {
         self.last.map_or(Slices::none(), |last| Slices::new(last.next(), last))
-    }
-}
-
-/// Gives up the entries from `first` to `last`, which follow each other.
-fn release_from(first: Entry, last: Entry) {
-    let mut entry = first;
-    loop {
-        let next = entry.next();
-        magazine::release(entry);
-        if entry == last {
-            return;
-        }
-        entry = next;
     }
 }
 

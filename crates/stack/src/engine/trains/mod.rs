@@ -14,6 +14,7 @@
 //! nothing waits for the next batch.
 
 mod lane;
+mod place;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,8 @@ use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags};
 
 use super::tcp_input::Incoming;
 use crate::socket::{SocketId, SocketKind};
-use lane::{Candidate, Lane, Place};
+use lane::Lane;
+use place::{Candidate, Place};
 
 /// In the place of a header that is not plain, and of a connection that was not found.
 const NOTHING: PlainHeader =
@@ -75,7 +77,7 @@ impl Trains {
         Self {
             list: Vec::with_capacity(limit),
             others: Vec::with_capacity(limit),
-            lanes: (0..lane::LANES).map(|_| Lane::unknown()).collect(),
+            lanes: (0..place::LANES).map(|_| Lane::unknown()).collect(),
             batch: 1,
             candidate: None,
         }
@@ -94,7 +96,7 @@ impl Trains {
         let Some(place) = Place::of(head, medium) else {
             self.candidate = None;
             let is_short = head.len() < PORTS_END_BYTES && head.len() < packet.len();
-            if is_short || lane::hides_tcp(head, medium) {
+            if is_short || place::hides_tcp(head, medium) {
                 // Whose it is does not show: all trains end.
                 self.batch += 1;
             }

@@ -11,7 +11,7 @@ use millstream_wire::tcp::{
 };
 use proptest::prelude::*;
 
-use super::lane::ETHERNET_BYTES;
+use super::place::ETHERNET_BYTES;
 use super::*;
 use crate::socket::{SocketId, SocketKind};
 
