@@ -209,21 +209,7 @@ impl Scoreboard {
         } else {
             delivery.bytes += ack - una;
         }
-        let mut last = None;
-        while let Some(front) = self.sent.front_mut() {
-            if front.end <= ack {
-                last = Some(front.at);
-                self.segments -= front.segments;
-                self.sent.pop_front();
-                continue;
-            }
-            if front.start < ack {
-                front.start = ack;
-                last = Some(front.at);
-            }
-            break;
-        }
-        if let Some(at) = last
+        if let Some(at) = self.take_sent(ack)
             && self.exceptions.is_none()
         {
             delivery.note(at, ack, false);
@@ -244,10 +230,17 @@ impl Scoreboard {
     #[inline]
     pub(crate) fn on_plain(&mut self, ack: u64) -> Option<Instant> {
         debug_assert!(self.is_plain());
+        self.take_sent(ack)
+    }
+
+    /// Takes what was sent below `ack` off the front; when the last of it was.
+    #[inline]
+    fn take_sent(&mut self, ack: u64) -> Option<Instant> {
         let mut last = None;
         while let Some(front) = self.sent.front_mut() {
             if front.end <= ack {
                 last = Some(front.at);
+                self.segments -= front.segments;
                 self.sent.pop_front();
                 continue;
             }
@@ -423,6 +416,7 @@ impl Scoreboard {
     /// Gives back what can be made again, when nothing is outstanding.
     pub(crate) fn release(&mut self) {
         if self.sent.is_empty() {
+            debug_assert_eq!(self.segments, 0);
             self.sent = VecDeque::new();
             self.exceptions = None;
             self.spare = None;

@@ -55,6 +55,25 @@ fn no_more_ranges_are_kept_than_segments_may_name() {
 }
 
 #[test]
+fn segments_acknowledged_as_expected_may_not_be_named_any_more() {
+    let mut board = ten();
+    for i in 0..1000 {
+        let end = 1101 + i * 100;
+        board.on_send(end - 100, end, 1, at(10 + i));
+        assert_eq!(board.on_plain(end - 1000), Some(at(i)));
+    }
+    let (una, nxt) = (100_001, 101_001);
+    let mut delivery = Delivery::default();
+    board.limit_ranges(nxt - una, 100);
+    for byte in 0..490 {
+        board.on_sack(una, una + 1 + 2 * byte, una + 2 + 2 * byte, &mut delivery);
+    }
+    assert_eq!((board.sacked_ranges(), delivery.bytes), (28, 28));
+    board.on_cumulative(una, nxt, &mut delivery);
+    board.release();
+}
+
+#[test]
 fn small_segments_of_one_moment_may_be_named_one_by_one() {
     let mut board = Scoreboard::new(1);
     for i in 0..300 {
