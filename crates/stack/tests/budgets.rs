@@ -287,24 +287,30 @@ fn who_was_refused_hears_when_it_may_write() {
 }
 
 #[test]
-fn a_turn_fires_no_more_timers_than_its_budget() {
-    const TIMERS: usize = 4;
-    let limits = Limits { timers: TIMERS, ..Limits::default() };
-    let (mut near, _silent) = limited(limits);
+fn a_turn_fires_as_many_timers_as_its_budget_and_no_more() {
+    for timers in [4, 64, 100] {
+        fires(timers);
+    }
+}
+
+/// Five times so many timers are due at once.
+fn fires(timers: usize) {
+    let limits = Limits { timers, transmit_connections: 5 * timers, ..Limits::default() };
+    let (mut near, _silent) = limited(Limits { transmit_turn_bytes: 1 << 30, ..limits });
     near.refresh_time();
-    for _ in 0..20 {
+    for _ in 0..5 * timers {
         near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     }
     let start = near.now();
     near.turn(start);
     assert_eq!(near.stats().timers_fired, 0);
-    // All twenty want to send their SYN again.
+    // All want to send their SYN again.
     let later = start + Duration::from_millis(1500);
     for turns in 1..=5 {
         let turn = near.turn(later);
-        assert_eq!(near.stats().timers_fired, (TIMERS * turns) as u64);
+        assert_eq!(near.stats().timers_fired, (timers * turns) as u64);
         assert!(turn.progress);
     }
     near.turn(later);
-    assert_eq!(near.stats().timers_fired, 20);
+    assert_eq!(near.stats().timers_fired, 5 * timers as u64);
 }

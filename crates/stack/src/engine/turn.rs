@@ -107,31 +107,40 @@ impl Engine {
         fired | self.connection_timers(now)
     }
 
-    /// Fires timers of connections that are due; whether there were any.
+    /// Fires timers of connections that are due, as many as a turn may; whether there were any.
     #[inline(never)]
     fn connection_timers(&mut self, now: Instant) -> bool {
-        let mut due = [0; 64];
-        let mut count = 0;
-        let budget = self.limits.timers.min(due.len());
-        self.tcp.wheel.expire(now, budget, |slot| {
-            due[count] = slot;
-            count += 1;
-        });
-        self.out.stats.timers_fired += count as u64;
-        for &slot in &due[..count] {
-            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
-            // The deadline may have moved later since it was armed.
-            if socket.conn.next_deadline().is_some_and(|due| due <= now) {
-                socket.conn.on_timer(now);
-                if socket.conn.take_delivery_problem() {
-                    self.out.doubt(now, socket);
-                }
-                self.tcp.collect_events(slot, &mut self.events);
-                self.tcp.mark_dirty(slot);
+        let mut left = self.limits.timers;
+        let mut more = true;
+        while more && left != 0 {
+            let mut due = [0; 64];
+            let mut count = 0;
+            more = self.tcp.wheel.expire(now, left.min(due.len()), |slot| {
+                due[count] = slot;
+                count += 1;
+            });
+            for &slot in &due[..count] {
+                self.connection_timer(slot, now);
             }
-            self.tcp.arm(slot);
+            left -= count;
         }
-        count != 0
+        let fired = self.limits.timers - left;
+        self.out.stats.timers_fired += fired as u64;
+        fired != 0
+    }
+
+    /// The timer of a connection that was armed for now at the latest. The deadline may have moved later since.
+    fn connection_timer(&mut self, slot: u32, now: Instant) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        if socket.conn.next_deadline().is_some_and(|due| due <= now) {
+            socket.conn.on_timer(now);
+            if socket.conn.take_delivery_problem() {
+                self.out.doubt(now, socket);
+            }
+            self.tcp.collect_events(slot, &mut self.events);
+            self.tcp.mark_dirty(slot);
+        }
+        self.tcp.arm(slot);
     }
 
     /// The earliest of all deadlines.
