@@ -336,9 +336,9 @@ impl Lane {
         Arrived { header: said.header, payload, socket, ecn, link, way: Read::InLane(lane as u8) }
     }
 
-    /// The ends of its flow, if that is the one of `socket`.
-    pub fn ends_of(&self, socket: SocketId) -> Option<FourTuple> {
-        (self.socket == socket).then_some(self.tuple)
+    /// The connection of its flow, and the ends of that.
+    pub fn ends(&self) -> (SocketId, FourTuple) {
+        (self.socket, self.tuple)
     }
 }
 

@@ -21,6 +21,7 @@ mod tests;
 use millstream_link::Medium;
 use millstream_packet::{Packet, Segmentation, SegmentationKind};
 use millstream_route::LinkId;
+use millstream_tcp::FourTuple;
 use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags};
 
 use super::tcp_input::Incoming;
@@ -65,6 +66,8 @@ pub(super) struct Trains {
     others: Vec<Incoming>,
     /// By hash of the flow.
     lanes: Box<[Lane]>,
+    /// Flows that lost their lane to another in this batch.
+    displaced: Vec<(SocketId, FourTuple)>,
     /// Counts batches, from 1.
     batch: u64,
     /// The packet on its way up.
@@ -78,6 +81,7 @@ impl Trains {
             list: Vec::with_capacity(limit),
             others: Vec::with_capacity(limit),
             lanes: (0..place::LANES).map(|_| Lane::unknown()).collect(),
+            displaced: Vec::with_capacity(limit),
             batch: 1,
             candidate: None,
         }
@@ -148,7 +152,11 @@ impl Trains {
         let plain = PlainHeader::of(&segment.header);
         if let Some(candidate) = self.candidate.take() {
             let lane = &mut self.lanes[candidate.place.lane];
+            let before = lane.ends();
             lane.learn(&candidate, &segment, ip_len, tcp_len);
+            if lane.ends().0 != before.0 && !self.list.is_empty() {
+                self.displaced.push(before);
+            }
             if let Some(plain) = &plain {
                 lane.begin(self.batch, self.list.len(), plain, segment.payload.as_ref());
             }
@@ -178,10 +186,10 @@ impl Trains {
         list.clear();
         self.list = list;
         self.others.clear();
+        self.displaced.clear();
     }
 
-    /// The whole of a segment, whose payload is taken; `None` for one of a flow that another took the lane of in this
-    /// batch.
+    /// The whole of a segment of this batch, whose payload is taken; `None` for one of another.
     pub fn whole(&mut self, arrived: &mut Arrived) -> Option<Incoming> {
         let payload = arrived.payload.take();
         let mut whole = match arrived.way {
@@ -192,7 +200,9 @@ impl Trains {
             }
             Read::InLane(lane) => {
                 let Arrived { header, socket, ecn, link, .. } = *arrived;
-                let tuple = self.lanes.get(usize::from(lane))?.ends_of(socket)?;
+                let ends = self.lanes.get(usize::from(lane)).map(Lane::ends);
+                let mut known = ends.iter().chain(&self.displaced);
+                let &(_, tuple) = known.find(|(owner, _)| *owner == socket)?;
                 let header = header.header(tuple.remote.port(), tuple.local.port());
                 Incoming { tuple, header, payload: None, ecn, link, socket: Some(socket) }
             }

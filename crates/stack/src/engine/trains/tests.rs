@@ -148,7 +148,7 @@ fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     taken
         .iter_mut()
         .map(|segment| {
-            let s = trains.whole(segment).expect("no other flow has its lane");
+            let s = trains.whole(segment).expect("of this batch");
             let payload = s.payload.as_ref().map(bytes).unwrap_or_default();
             (s.header.src_port, s.header.seq.0, s.header.flags, payload)
         })
@@ -243,7 +243,7 @@ fn a_known_flow_is_not_read_again() {
         assert_eq!(list.len(), next.len());
         for (segment, shape) in list.iter_mut().zip(&next) {
             assert!(matches!(segment.way, Read::InLane(_)));
-            let segment = trains.whole(segment).expect("its lane");
+            let segment = trains.whole(segment).expect("of this batch");
             let header = &segment.header;
             let timestamps = Some(Timestamps { value: 9, echo: shape.echo });
             assert_eq!((header.src_port, header.dst_port), (7, 80));
@@ -265,6 +265,30 @@ fn a_known_flow_is_not_read_again() {
         trains.forget();
         assert!(carry(&mut trains, &pool, &shape(20, 10)));
     }
+}
+
+#[test]
+fn a_segment_knows_its_ends_though_others_took_the_lane_of_its_flow() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    let lane = |port| {
+        let packet = Shape { port, ..Shape::data(0, 10) }.build(&pool);
+        Place::of(packet.head(), Medium::Ethernet).expect("plain headers").lane
+    };
+    let ports: Vec<u16> = (1..2000).filter(|&port| lane(port) == lane(1)).take(3).collect();
+    let mut trains = Trains::new(8);
+    carry(&mut trains, &pool, &Shape { port: 1, ..Shape::data(0, 10) });
+    let list = trains.take();
+    trains.put_back(list);
+    let batch = [1, ports[1], 1, ports[2], ports[1]];
+    let long: Vec<bool> =
+        batch.map(|port| carry(&mut trains, &pool, &Shape { port, ..Shape::data(10, 700) })).into();
+    assert_eq!(long, [false, true, true, true, true]);
+    let mut list = trains.take();
+    for (segment, port) in list.iter_mut().zip(batch) {
+        let whole = trains.whole(segment).expect("of this batch");
+        assert_eq!((whole.tuple.remote.port(), whole.header.src_port), (port, port));
+    }
+    trains.put_back(list);
 }
 
 #[test]
