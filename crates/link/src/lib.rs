@@ -17,6 +17,7 @@ mod doorbell;
 mod error;
 pub mod event;
 mod fault;
+mod forward;
 mod incoming;
 mod iov;
 pub mod limits;
@@ -41,6 +42,9 @@ mod xdp;
 pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
 pub use link::{Capabilities, Link, Medium, Placed, TransmitChecksum};
+/// What packets are made of, for [`forward_link`].
+#[doc(hidden)]
+pub use millstream_packet as packet;
 pub use pair::{PairConfig, PairEnd, pair};
 pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};

@@ -5,8 +5,7 @@ use std::os::fd::RawFd;
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::limits;
-use crate::{LinkError, LinkStats, Share};
+use crate::{LinkError, LinkStats, Share, forward_link, limits};
 
 /// What a packet on the link starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,12 +86,49 @@ impl Capabilities {
 #[derive(Debug)]
 pub struct Placed {
     /// Its first bytes, as many as were asked for, with the meta data of all of it. A packet that is no
-    /// longer than that is here whole.
+    /// longer than that is here whole, and so is one that no frame was free to part.
     pub head: Packet,
     /// Bytes that follow, at the start of the caller's memory.
     pub bytes: usize,
     /// What did not fit there.
     pub rest: Option<Packet>,
+}
+
+impl Placed {
+    /// A packet that was received otherwise, laid out for [`Link::receive_into`].
+    pub fn lay_out(mut packet: Packet, pool: &Pool, head_len: usize, memory: &mut [u8]) -> Self {
+        let end = head_len.saturating_add(memory.len());
+        let mut rest = None;
+        if packet.len() > end {
+            match packet.split_off(end, pool) {
+                Ok(behind) => rest = Some(behind),
+                Err(_) => return Self { head: packet, bytes: 0, rest },
+            }
+        }
+        let bytes = packet.copy_to(head_len, memory);
+        packet.truncate(head_len);
+        Self { head: packet, bytes, rest }
+    }
+
+    /// Bytes of all of it.
+    pub fn total_len(&self) -> usize {
+        self.head.len() + self.bytes + self.rest.as_ref().map_or(0, Packet::len)
+    }
+
+    /// The packet as [`Link::receive`] would have given it; nothing of it stays in `memory`. `None`: there are no
+    /// frames for that.
+    pub fn into_packet(self, pool: &Pool, memory: &mut [u8]) -> Option<Packet> {
+        let Self { mut head, bytes, rest } = self;
+        if bytes > 0 {
+            let copy = Packet::from_slice(pool, 0, &memory[..bytes]);
+            memory[..bytes].fill(0);
+            head.concat(copy.ok()?);
+        }
+        if let Some(rest) = rest {
+            head.concat(rest);
+        }
+        Some(head)
+    }
 }
 
 /// A place where packets enter and leave. Never blocks.
@@ -202,71 +238,9 @@ pub trait Link: Send {
 }
 
 impl<L: Link + ?Sized> Link for Box<L> {
-    fn capabilities(&self) -> &Capabilities {
-        (**self).capabilities()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        (**self).receive(now, pool, batch)
-    }
-
-    fn has_more(&self) -> bool {
-        (**self).has_more()
-    }
-
-    fn places(&self) -> bool {
-        (**self).places()
-    }
-
-    fn receive_into(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        head_len: usize,
-        memory: &mut [u8],
-    ) -> Result<Option<Placed>, LinkError> {
-        (**self).receive_into(now, pool, head_len, memory)
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        (**self).transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        (**self).wait_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        (**self).wants_write()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        (**self).next_deadline()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        (**self).prepare_sleep()
-    }
-
-    fn share(&self) -> Share {
-        (**self).share()
-    }
-
-    fn stats(&self) -> LinkStats {
-        (**self).stats()
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
+    forward_link!(
+        self => (**self);
+        capabilities, receive, has_more, places, receive_into, transmit, wait_fd, wants_write, next_deadline,
+        prepare_sleep, share, stats, name
+    );
 }

@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool, settle};
-use millstream::link::{Capabilities, Link, LinkError, LinkStats, PairConfig, PairEnd, pair};
-use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
+use millstream::packet::Instant;
 use millstream::{Engine, SocketId};
 
 /// A pair's end that says of itself what it is told to.
@@ -19,46 +18,12 @@ struct Says {
 }
 
 impl Link for Says {
-    fn capabilities(&self) -> &Capabilities {
-        self.end.capabilities()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.end.receive(now, pool, batch)
-    }
+    forward_link!(
+        self => self.end; capabilities, receive, transmit, wait_fd, prepare_sleep, stats, name
+    );
 
     fn has_more(&self) -> bool {
         self.more.load(Ordering::Relaxed)
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.end.transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.end.wait_fd()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.end.prepare_sleep()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.end.stats()
-    }
-
-    fn name(&self) -> &str {
-        self.end.name()
     }
 }
 

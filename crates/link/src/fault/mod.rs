@@ -14,12 +14,11 @@ mod lane;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 use millstream_packet::{Instant, PacketBatch, Pool};
 
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Share};
+use crate::{DropCause, Link, LinkError, LinkStats, Placed, forward_link};
 use lane::Lane;
 
 /// Losses that come in bursts: Gilbert's and Elliott's chain of two states, stepped once per
@@ -209,9 +208,7 @@ impl<L: Link> Fault<L> {
 }
 
 impl<L: Link> Link for Fault<L> {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
+    forward_link!(self => self.inner; capabilities, wait_fd, wants_write, prepare_sleep, share, name);
 
     fn receive(
         &mut self,
@@ -237,6 +234,28 @@ impl<L: Link> Link for Fault<L> {
         Ok(count)
     }
 
+    fn has_more(&self) -> bool {
+        self.receive.is_none() && self.inner.has_more()
+    }
+
+    fn places(&self) -> bool {
+        self.receive.is_none() && self.inner.places()
+    }
+
+    fn receive_into(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        self.flush(now, pool)?;
+        match self.receive {
+            None => self.inner.receive_into(now, pool, head_len, memory),
+            Some(_) => Ok(None),
+        }
+    }
+
     fn transmit(
         &mut self,
         now: Instant,
@@ -256,14 +275,6 @@ impl<L: Link> Link for Fault<L> {
         Ok(count)
     }
 
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.inner.wait_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        self.inner.wants_write()
-    }
-
     fn next_deadline(&self) -> Option<Instant> {
         // What is due but blocked waits for the inner link's room, not for time.
         let transmit = if self.out.is_empty() {
@@ -275,14 +286,6 @@ impl<L: Link> Link for Fault<L> {
         [transmit, receive, self.inner.next_deadline()].into_iter().flatten().min()
     }
 
-    fn prepare_sleep(&mut self) -> bool {
-        self.inner.prepare_sleep()
-    }
-
-    fn share(&self) -> Share {
-        self.inner.share()
-    }
-
     fn stats(&self) -> LinkStats {
         let mut stats = self.inner.stats();
         for lane in [&self.transmit, &self.receive].into_iter().flatten() {
@@ -291,9 +294,5 @@ impl<L: Link> Link for Fault<L> {
             }
         }
         stats
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
     }
 }

@@ -4,7 +4,7 @@ use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Shape, bytes, parse, pool};
+use crate::testing::{Placing, Shape, bytes, parse, pool};
 use crate::{Medium, PairConfig, PairEnd, pair};
 
 const MS: Duration = Duration::from_millis(1);
@@ -102,6 +102,25 @@ fn one_fault_does_not_move_another() {
     let loss = Faults { loss: 0.05, ..Faults::default() };
     let more = Faults { duplicate: 0.1, jitter: 3 * MS, reorder: everything().reorder, ..loss };
     assert_eq!(lost(loss), lost(more));
+}
+
+#[test]
+fn a_way_in_without_faults_is_the_links_own() {
+    let pool = pool();
+    for is_lossy in [false, true] {
+        let (mut far, near) = pair(PairConfig::default()).unwrap();
+        let receive = Faults { loss: f64::from(u8::from(is_lossy)), ..Faults::default() };
+        let config = FaultConfig { receive, ..FaultConfig::default() };
+        let mut near = Fault::new(Placing::new(near), config);
+        assert_eq!((near.places(), near.has_more()), (!is_lossy, !is_lossy));
+        let mut batch = PacketBatch::new();
+        batch.push(Packet::from_slice(&pool, 0, &[7; 100]).unwrap()).unwrap();
+        far.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+        let placed = near.receive_into(Instant::ZERO, &pool, 60, &mut [0; 2048]).unwrap();
+        assert_eq!(placed.map(|placed| placed.bytes), (!is_lossy).then_some(40));
+        assert_eq!(near.receive(Instant::ZERO, &pool, &mut batch).unwrap(), 0);
+        assert_eq!(near.stats().dropped(DropCause::FaultLoss), u64::from(is_lossy));
+    }
 }
 
 #[test]

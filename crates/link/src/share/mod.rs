@@ -23,7 +23,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 
 pub use flow::Share;
 pub(crate) use flow::{Place, Spread};
@@ -31,7 +31,11 @@ pub(crate) use flow::{Place, Spread};
 use crate::doorbell::{Doorbell, FRAMES, Sleeper};
 use crate::iov::compact;
 use crate::sys::{EventFd, WaitSet};
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, limits};
+use crate::{DropCause, Link, LinkError, LinkStats, Placed, forward_link, limits};
+
+/// Bytes of a packet that show where it belongs: of all headers an ICMP error's over IPv6 are the longest, those that
+/// it quotes included.
+const FLOW_BYTES: usize = 128;
 
 /// A queue of a device that several engines share; see the module text.
 ///
@@ -46,6 +50,8 @@ pub struct Shared<L> {
     /// From each other engine; whose turn is first moves on.
     inbox: Vec<Consumer<Packet>>,
     turn: usize,
+    /// They were asked first when one packet was asked for last.
+    others_first: bool,
     /// To each engine; `None` in this one's own place.
     outbox: Vec<Option<Outbox>>,
     bell: Arc<Doorbell<EventFd>>,
@@ -101,6 +107,7 @@ impl<L: Link> Shared<L> {
                 spread,
                 inbox: Vec::new(),
                 turn: 0,
+                others_first: false,
                 outbox: Vec::new(),
                 bell,
                 sleeper: Sleeper::default(),
@@ -127,11 +134,10 @@ impl<L: Link> Shared<L> {
         &self.inner
     }
 
-    /// What the others have handed over, into at most half of the room, so that neither they nor
-    /// the queue can crowd the other out.
-    fn take_over(&mut self, now: Instant, batch: &mut PacketBatch) -> usize {
+    /// At most `limit` packets that the others have handed over, for which there is room.
+    fn take_over(&mut self, limit: usize, now: Instant, batch: &mut PacketBatch) -> usize {
         let Self { inbox, turn, stats, .. } = self;
-        let mut left = batch.room().div_ceil(2);
+        let mut left = limit;
         let mut count = 0;
         for i in 0..inbox.len() {
             let at = (*turn + i) % inbox.len();
@@ -148,6 +154,51 @@ impl<L: Link> Shared<L> {
         }
         *turn = (*turn + 1) % inbox.len().max(1);
         count
+    }
+
+    /// The next packet that another has handed over.
+    fn take_one(&mut self, now: Instant) -> Option<Packet> {
+        if self.inbox.iter().all(Consumer::is_empty) {
+            return None;
+        }
+        let mut one = PacketBatch::new();
+        self.take_over(1, now, &mut one);
+        one.pop()
+    }
+
+    /// A packet of the queue's, if it belongs here; others get theirs.
+    fn keep_own(
+        &mut self,
+        placed: Placed,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Option<Placed> {
+        let mut first = [0; FLOW_BYTES];
+        let head = placed.head.head();
+        let (before, behind) = first.split_at_mut(head.len().min(FLOW_BYTES));
+        before.copy_from_slice(&head[..before.len()]);
+        let more = placed.bytes.min(behind.len());
+        behind[..more].copy_from_slice(&memory[..more]);
+        let len = before.len() + more;
+        let place = self.spread.place(&first[..len], self.inner.capabilities().medium);
+        if place == Place::One(self.share.index()) {
+            return Some(placed);
+        }
+        let Some(packet) = placed.into_packet(pool, memory) else {
+            self.stats.count_drop(DropCause::PoolExhausted);
+            return None;
+        };
+        match place {
+            Place::One(index) => {
+                self.hand_over(index, packet);
+                None
+            }
+            Place::Each => {
+                self.copy_to_others(&packet, pool);
+                Some(Placed::lay_out(packet, pool, head_len, memory))
+            }
+        }
     }
 
     /// Takes out of `batch`, behind its first `kept` packets, what belongs to others; returns how
@@ -219,9 +270,7 @@ impl Outbox {
 }
 
 impl<L: Link> Link for Shared<L> {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
+    forward_link!(self => self.inner; capabilities, transmit, has_more, places, next_deadline, name);
 
     fn receive(
         &mut self,
@@ -231,7 +280,8 @@ impl<L: Link> Link for Shared<L> {
     ) -> Result<usize, LinkError> {
         self.sleeper.wake(&self.bell);
         let before = batch.len();
-        let taken = self.take_over(now, batch);
+        // Half of the room: neither they nor the queue can crowd the other out.
+        let taken = self.take_over(batch.room().div_ceil(2), now, batch);
         let result = self.inner.receive(now, pool, batch);
         // Whatever the result: no other engine's packet may stay.
         let own = match batch.len() - before - taken {
@@ -245,25 +295,32 @@ impl<L: Link> Link for Shared<L> {
         }
     }
 
-    fn transmit(
+    /// What others have handed over takes turns with the queue.
+    fn receive_into(
         &mut self,
         now: Instant,
         pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.inner.transmit(now, pool, batch)
-    }
-
-    fn has_more(&self) -> bool {
-        self.inner.has_more()
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        self.sleeper.wake(&self.bell);
+        self.others_first = !self.others_first;
+        if self.others_first
+            && let Some(packet) = self.take_one(now)
+        {
+            return Ok(Some(Placed::lay_out(packet, pool, head_len, memory)));
+        }
+        for _ in 0..BATCH_LIMIT {
+            let Some(placed) = self.inner.receive_into(now, pool, head_len, memory)? else { break };
+            if let Some(placed) = self.keep_own(placed, pool, head_len, memory) {
+                return Ok(Some(placed));
+            }
+        }
+        Ok(self.take_one(now).map(|packet| Placed::lay_out(packet, pool, head_len, memory)))
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
         Some(self.wait.as_raw_fd())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
     }
 
     fn prepare_sleep(&mut self) -> bool {
@@ -295,9 +352,5 @@ impl<L: Link> Link for Shared<L> {
             *all += own;
         }
         stats
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
     }
 }

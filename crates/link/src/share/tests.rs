@@ -6,7 +6,7 @@ use millstream_packet::{Instant, Packet, PacketBatch};
 
 use super::*;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{MAC_A, OUR_PORT, Shape, bytes, pool};
+use crate::testing::{MAC_A, OUR_PORT, Placing, Shape, bytes, pool};
 use crate::{PairConfig, PairEnd, pair};
 
 /// Queues, and what fills them.
@@ -133,14 +133,79 @@ fn neither_the_queue_nor_the_others_crowd_each_other_out() {
     assert_eq!(got.iter().filter(|mark| **mark == 2).count(), 32);
 }
 
+/// An ICMPv6 error about what we sent from this port.
+fn error(payload: u8, from: u16) -> Packet {
+    let mut bytes = bytes(&Shape::new(true, false, vec![payload; 20]).build(&pool()));
+    let mut sent = bytes[14..].to_vec();
+    sent[8..40].rotate_left(16);
+    sent[40..42].copy_from_slice(&from.to_be_bytes());
+    bytes.truncate(54);
+    bytes[20] = 58;
+    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(sent);
+    Packet::from_slice(&pool(), 64, &bytes).unwrap()
+}
+
+#[test]
+fn what_is_read_to_its_place_is_sorted_as_what_is_received() {
+    const HEAD: usize = 42;
+    let ends = (0..2).map(|_| pair(PairConfig::default()).unwrap());
+    let (near, mut device): (Vec<_>, Vec<_>) =
+        ends.map(|(near, far)| (Placing::new(near), far)).unzip();
+    let mut queues = Shared::over(near).unwrap();
+    let mut arp = vec![9; 60];
+    arp[6..12].copy_from_slice(&MAC_A.0);
+    arp[12..14].copy_from_slice(&[8, 6]);
+    arp[20..22].copy_from_slice(&[0, 2]);
+    let arp = Packet::from_slice(&pool(), 64, &arp).unwrap();
+    let (own, others) = (50_000_u16, 50_001);
+    let large = Shape { segment: Some(1400), ..Shape::new(false, false, vec![4; 5000]) };
+    let mut large = large.build(&pool());
+    large.head_mut().unwrap()[36..38].copy_from_slice(&own.to_be_bytes());
+    put(&mut device[0], vec![packet(1, own), packet(2, others), error(3, others), arp, large]);
+
+    let read = |queue: &mut Shared<Placing>| {
+        const ROOM: usize = 2048;
+        let mut memory = vec![0; ROOM];
+        let now = Instant::from_millis(7);
+        let placed = queue.receive_into(now, &pool(), HEAD, &mut memory).unwrap();
+        let Some(Placed { head, bytes: n, rest }) = placed else {
+            assert!(memory.iter().all(|byte| *byte == 0), "nothing of another's stays");
+            return None;
+        };
+        assert_eq!((head.len(), head.meta().arrival), (HEAD, now));
+        assert!(memory[n..].iter().all(|byte| *byte == 0));
+        assert!(n == ROOM || rest.is_none());
+        let mut all = [bytes(&head), memory[..n].to_vec()].concat();
+        all.extend(rest.iter().flat_map(bytes));
+        Some((*all.last().unwrap(), all.len()))
+    };
+    assert!(queues[0].places());
+    assert_eq!(read(&mut queues[0]), Some((1, 62)));
+    assert_eq!(read(&mut queues[0]), Some((9, 60)));
+    assert_eq!(read(&mut queues[0]), Some((4, 5042)));
+    assert_eq!(read(&mut queues[0]), None);
+    let got: Vec<_> = std::iter::from_fn(|| read(&mut queues[1])).collect();
+    assert_eq!(got.iter().map(|(last, _)| *last).collect::<Vec<_>>(), [2, 3, 9]);
+    let stats: Vec<_> = queues.iter().map(Link::stats).collect();
+    assert_eq!(stats.iter().map(|s| s.rx_packets).collect::<Vec<_>>(), [3, 3]);
+    assert_eq!((stats[0].rx_handed_over, stats[1].dropped_total()), (2, 0));
+
+    // Neither waits for the other.
+    put(&mut device[0], (0..3).map(|_| packet(5, others)).collect());
+    assert_eq!(read(&mut queues[0]), None);
+    put(&mut device[1], (0..3).map(|_| packet(6, others)).collect());
+    let mut got: Vec<_> = std::iter::from_fn(|| read(&mut queues[1])).collect();
+    got.truncate(4);
+    assert_eq!(got.iter().filter(|(last, _)| *last == 5).count(), 2);
+}
+
 /// A queue that breaks behind the packets that it has, and says so at once.
 #[derive(Debug)]
 struct Breaking(PairEnd);
 
 impl Link for Breaking {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
+    forward_link!(self => self.0; capabilities, transmit, wait_fd, stats, name);
 
     fn receive(
         &mut self,
@@ -150,27 +215,6 @@ impl Link for Breaking {
     ) -> Result<usize, LinkError> {
         self.0.receive(now, pool, batch)?;
         Err(LinkError::Invalid("gone".into()))
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.0.transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.0.wait_fd()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.0.stats()
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
     }
 }
 

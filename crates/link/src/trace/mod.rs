@@ -10,12 +10,11 @@ mod pcapng;
 mod tests;
 
 use std::io::{self, Write};
-use std::os::fd::RawFd;
 
-use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, sum};
 
 use crate::offload::{field, transport_sum};
-use crate::{Capabilities, Link, LinkError, LinkStats, Share};
+use crate::{Link, LinkError, Placed, forward_link};
 pub use pcapng::Direction;
 
 /// How to capture.
@@ -46,6 +45,43 @@ pub struct Trace<L, W: Write> {
     blocks: Vec<u8>,
     error: Option<io::Error>,
     captured: u64,
+}
+
+/// A packet, in one piece or as [`Link::receive_into`] laid it out.
+struct Parts<'a> {
+    head: &'a Packet,
+    memory: &'a [u8],
+    rest: Option<&'a Packet>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(packet: &'a Packet) -> Self {
+        Self { head: packet, memory: &[], rest: None }
+    }
+
+    fn len(&self) -> usize {
+        self.head.len() + self.memory.len() + self.rest.map_or(0, Packet::len)
+    }
+
+    /// Its first bytes, as many as `out` has.
+    fn copy_to(&self, out: &mut [u8]) {
+        let done = self.head.copy_to(0, out);
+        let out = &mut out[done..];
+        let (here, out) = out.split_at_mut(self.memory.len().min(out.len()));
+        here.copy_from_slice(&self.memory[..here.len()]);
+        if let Some(rest) = self.rest {
+            rest.copy_to(0, out);
+        }
+    }
+
+    /// The sum over what follows the first `start` bytes, which are in the head.
+    fn sum(&self, start: usize) -> u32 {
+        let head = transport_sum(self.head, start);
+        let mut len = self.head.len().saturating_sub(start);
+        let all = sum::combine(head, sum::sum(self.memory), len % 2 == 1);
+        len += self.memory.len();
+        self.rest.map_or(all, |rest| sum::combine(all, transport_sum(rest, 0), len % 2 == 1))
+    }
 }
 
 impl<L: Link, W: Write + Send> Trace<L, W> {
@@ -82,19 +118,16 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
         self.out.flush()
     }
 
-    /// Appends `packet` to the blocks to be written.
-    fn capture(&mut self, now: Instant, direction: Direction, packet: &Packet) {
+    /// Appends a packet to the blocks to be written.
+    fn capture(&mut self, now: Instant, direction: Direction, packet: &Parts<'_>) {
         let nanos = self.config.epoch_ns.saturating_add(now.as_nanos());
         let len = packet.len().min(self.config.snap_bytes);
         pcapng::put_packet(&mut self.blocks, nanos, direction, len, packet.len(), |bytes| {
-            packet.copy_to(0, bytes);
-            if let Checksum::Partial { start, offset } = packet.meta().checksum {
+            packet.copy_to(bytes);
+            if let Checksum::Partial { start, offset } = packet.head.meta().checksum {
                 let at = usize::from(start) + usize::from(offset);
                 if let Some(place) = bytes.get_mut(at..at + 2) {
-                    place.copy_from_slice(&field(
-                        transport_sum(packet, start.into()),
-                        offset.into(),
-                    ));
+                    place.copy_from_slice(&field(packet.sum(start.into()), offset.into()));
                 }
             }
         });
@@ -111,9 +144,10 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
 }
 
 impl<L: Link, W: Write + Send> Link for Trace<L, W> {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
+    forward_link!(
+        self => self.inner;
+        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, stats, name
+    );
 
     fn receive(
         &mut self,
@@ -125,9 +159,27 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
         let result = self.inner.receive(now, pool, batch);
         if self.error.is_none() && batch.len() > before {
             for packet in batch.iter().skip(before) {
-                self.capture(now, Direction::In, packet);
+                self.capture(now, Direction::In, &Parts::of(packet));
             }
             self.write(self.blocks.len(), batch.len() - before);
+        }
+        result
+    }
+
+    fn receive_into(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        let result = self.inner.receive_into(now, pool, head_len, memory);
+        if let Ok(Some(Placed { head, bytes, rest })) = &result
+            && self.error.is_none()
+        {
+            let parts = Parts { head, memory: &memory[..*bytes], rest: rest.as_ref() };
+            self.capture(now, Direction::In, &parts);
+            self.write(self.blocks.len(), 1);
         }
         result
     }
@@ -144,7 +196,7 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
         // The link takes packets away and changes them: note all before, keep those it took.
         let mut ends = [0; BATCH_LIMIT];
         for (packet, end) in batch.iter().zip(&mut ends) {
-            self.capture(now, Direction::Out, packet);
+            self.capture(now, Direction::Out, &Parts::of(packet));
             *end = self.blocks.len();
         }
         let before = batch.len();
@@ -155,37 +207,5 @@ impl<L: Link, W: Write + Send> Link for Trace<L, W> {
         }
         self.blocks.clear();
         result
-    }
-
-    fn has_more(&self) -> bool {
-        self.inner.has_more()
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.inner.wait_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        self.inner.wants_write()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.inner.next_deadline()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.inner.prepare_sleep()
-    }
-
-    fn share(&self) -> Share {
-        self.inner.share()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.inner.stats()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
     }
 }

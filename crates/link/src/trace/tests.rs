@@ -6,7 +6,7 @@ use millstream_packet::{Instant, Packet, PacketBatch};
 use millstream_wire::tcp::TcpFlags;
 
 use super::*;
-use crate::testing::{Shape, bytes, pool};
+use crate::testing::{Placing, Shape, bytes, pool};
 use crate::{Medium, PairConfig, pair};
 
 /// A writer whose bytes the test can see, or that fails from the beginning.
@@ -103,6 +103,36 @@ fn blocks_carry_time_direction_and_lengths() {
         let options = &body[20 + (captured as usize).next_multiple_of(4)..];
         assert_eq!(options[..4], [2, 0, 4, 0]);
         assert_eq!(word(options, 4), if i < 5 { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn what_is_read_to_its_place_is_captured_as_what_is_received() {
+    let pool = pool();
+    for (head_len, room) in [(66, 2048), (66, 2049), (67, 4097), (128, 65_536)] {
+        let files = [false, true].map(|places| {
+            let sink = Sink::default();
+            let (mut a, b) = pair(PairConfig { offload: true, ..PairConfig::default() }).unwrap();
+            let mut b = Trace::new(Placing::new(b), sink.clone(), TraceConfig::default()).unwrap();
+            assert!(b.places() && b.has_more());
+            let mut batch = PacketBatch::new();
+            for len in [0, 61, 1001, 30_001] {
+                let mut shape = Shape::new(len == 61, true, (0..len).map(|i| i as u8).collect());
+                shape.segment = (len > 1400).then_some(1400);
+                batch.push(shape.build(&pool)).unwrap();
+            }
+            a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+            let now = Instant::from_millis(3);
+            let mut memory = vec![0; room];
+            let mut next = || b.receive_into(now, &pool, head_len, &mut memory).unwrap();
+            match places {
+                true => assert_eq!(std::iter::from_fn(&mut next).count(), 4),
+                false => assert_eq!(b.receive(now, &pool, &mut batch).unwrap(), 4),
+            }
+            assert_eq!(b.captured(), 4);
+            sink.bytes.lock().unwrap().clone()
+        });
+        assert!(files[0] == files[1], "{head_len} bytes, then {room}");
     }
 }
 

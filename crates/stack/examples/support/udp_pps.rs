@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use millstream::link::netdev::{self, Namespace};
 use millstream::link::sys::{PollEntry, pin_current_thread, poll};
 use millstream::link::{
-    Capabilities, Link, LinkError, LinkStats, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp,
-    XdpConfig,
+    Capabilities, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp, XdpConfig,
+    forward_link,
 };
 use millstream::packet::{self, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, SocketId};
@@ -69,42 +69,10 @@ impl Shared {
 }
 
 impl Link for Shared {
+    forward_link!(self => self.get(); receive, has_more, transmit, wait_fd, wants_write, prepare_sleep, stats);
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn receive(
-        &mut self,
-        now: packet::Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.get().receive(now, pool, batch)
-    }
-
-    fn transmit(
-        &mut self,
-        now: packet::Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.get().transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
-        self.get().wait_fd()
-    }
-
-    fn wants_write(&self) -> bool {
-        self.get().wants_write()
-    }
-
-    fn prepare_sleep(&mut self) -> bool {
-        self.get().prepare_sleep()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.get().stats()
     }
 
     fn name(&self) -> &str {

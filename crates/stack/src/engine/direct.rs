@@ -8,7 +8,7 @@
 //! after it are received without a guess.
 
 use millstream_link::{Medium, Placed};
-use millstream_packet::{BATCH_LIMIT, Checksum, FRAME_SIZE_BYTES, Instant, Packet};
+use millstream_packet::{BATCH_LIMIT, Checksum, FRAME_SIZE_BYTES, Instant};
 use millstream_route::LinkId;
 use millstream_tcp::PlacedData;
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
@@ -114,7 +114,7 @@ impl Engine {
             };
             self.bulk = None;
             self.out.stats.tcp_rx_direct_missed += 1;
-            match whole(placed, memory, &self.out.pool) {
+            match placed.into_packet(&self.out.pool, memory) {
                 Some(packet) => drop(self.received.push(packet)),
                 None => self.out.stats.drop(DropReason::PoolExhausted),
             }
@@ -147,7 +147,7 @@ impl Engine {
         placed: Placed,
         head_len: usize,
     ) -> Option<Placed> {
-        let total = placed.head.len() + placed.bytes + placed.rest.as_ref().map_or(0, Packet::len);
+        let total = placed.total_len();
         let Some(Known { header, ecn }) = self.known(slot, link, &placed, head_len, total) else {
             return Some(placed);
         };
@@ -230,20 +230,4 @@ impl Engine {
             && conn.takes_placed(&header, total - head_len);
         is_next.then_some(Known { header, ecn: ip.ecn() })
     }
-}
-
-/// The packet as it would have been received without memory to put it in, where nothing of it stays. `None`: there
-/// are no frames for that.
-#[cold]
-fn whole(placed: Placed, memory: &mut [u8], pool: &millstream_packet::Pool) -> Option<Packet> {
-    let Placed { mut head, bytes, rest } = placed;
-    if bytes > 0 {
-        let copy = Packet::from_slice(pool, 0, &memory[..bytes]);
-        memory[..bytes].fill(0);
-        head.concat(copy.ok()?);
-    }
-    if let Some(rest) = rest {
-        head.concat(rest);
-    }
-    Some(head)
 }

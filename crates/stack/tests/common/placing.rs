@@ -1,9 +1,7 @@
 //! A link that puts payload straight into the buffer of a read that waits.
 
-use std::os::fd::RawFd;
-
-use millstream::link::{Capabilities, Link, LinkError, LinkStats, PairEnd, Placed};
-use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::link::{Link, LinkError, PairEnd, Placed, forward_link};
+use millstream::packet::{Instant, PacketBatch, Pool};
 
 /// A pair's end that reads as a TAP device does: the next packet's bytes go where the caller says.
 pub struct Placing {
@@ -18,9 +16,7 @@ impl Placing {
 }
 
 impl Link for Placing {
-    fn capabilities(&self) -> &Capabilities {
-        self.end.capabilities()
-    }
+    forward_link!(self => self.end; capabilities, transmit, wait_fd, stats, name);
 
     fn receive(
         &mut self,
@@ -50,40 +46,11 @@ impl Link for Placing {
         if self.waiting.is_empty() {
             self.end.receive(now, pool, &mut self.waiting)?;
         }
-        let Some(packet) = self.waiting.pop() else { return Ok(None) };
-        let mut bytes = vec![0; packet.len()];
-        packet.copy_to(0, &mut bytes);
-        let (first, after) = bytes.split_at(head_len.min(bytes.len()));
-        let (placed, rest) = after.split_at(after.len().min(memory.len()));
-        memory[..placed.len()].copy_from_slice(placed);
-        let mut head = Packet::from_slice(pool, 64, first).expect("a frame");
-        *head.meta_mut() = *packet.meta();
-        let rest = (!rest.is_empty()).then(|| Packet::from_slice(pool, 0, rest).expect("frames"));
-        Ok(Some(Placed { head, bytes: placed.len(), rest }))
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        self.end.transmit(now, pool, batch)
-    }
-
-    fn wait_fd(&self) -> Option<RawFd> {
-        self.end.wait_fd()
+        let next = self.waiting.pop();
+        Ok(next.map(|packet| Placed::lay_out(packet, pool, head_len, memory)))
     }
 
     fn prepare_sleep(&mut self) -> bool {
         self.waiting.is_empty() && self.end.prepare_sleep()
-    }
-
-    fn stats(&self) -> LinkStats {
-        self.end.stats()
-    }
-
-    fn name(&self) -> &str {
-        self.end.name()
     }
 }

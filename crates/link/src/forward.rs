@@ -1,0 +1,108 @@
+//! Handing calls on, for links that wrap another.
+
+/// Writes the named methods of [`Link`](crate::Link) that hand the call on to the link inside, for use in an `impl` of
+/// that trait. The name of `self` comes first, then where that link is.
+///
+/// ```
+/// use millstream_link::{forward_link, Link, LinkError, PairEnd};
+/// use millstream_packet::{Instant, PacketBatch, Pool};
+///
+/// /// Counts its batches.
+/// struct Counting { end: PairEnd, batches: u64 }
+///
+/// impl Link for Counting {
+///     forward_link!(self => self.end; capabilities, transmit, wait_fd, prepare_sleep, stats, name);
+///
+///     fn receive(&mut self, now: Instant, pool: &Pool, batch: &mut PacketBatch) -> Result<usize, LinkError> {
+///         self.batches += 1;
+///         self.end.receive(now, pool, batch)
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_link {
+    ($self:ident => $inner:expr; $($method:ident),+ $(,)?) => {
+        $($crate::forward_link!(@ $method, $self, $inner);)+
+    };
+    (@ capabilities, $self:ident, $inner:expr) => {
+        fn capabilities(&$self) -> &$crate::Capabilities {
+            $inner.capabilities()
+        }
+    };
+    (@ receive, $self:ident, $inner:expr) => {
+        fn receive(
+            &mut $self,
+            now: $crate::packet::Instant,
+            pool: &$crate::packet::Pool,
+            batch: &mut $crate::packet::PacketBatch,
+        ) -> Result<usize, $crate::LinkError> {
+            $inner.receive(now, pool, batch)
+        }
+    };
+    (@ has_more, $self:ident, $inner:expr) => {
+        fn has_more(&$self) -> bool {
+            $inner.has_more()
+        }
+    };
+    (@ places, $self:ident, $inner:expr) => {
+        fn places(&$self) -> bool {
+            $inner.places()
+        }
+    };
+    (@ receive_into, $self:ident, $inner:expr) => {
+        fn receive_into(
+            &mut $self,
+            now: $crate::packet::Instant,
+            pool: &$crate::packet::Pool,
+            head_len: usize,
+            memory: &mut [u8],
+        ) -> Result<Option<$crate::Placed>, $crate::LinkError> {
+            $inner.receive_into(now, pool, head_len, memory)
+        }
+    };
+    (@ transmit, $self:ident, $inner:expr) => {
+        fn transmit(
+            &mut $self,
+            now: $crate::packet::Instant,
+            pool: &$crate::packet::Pool,
+            batch: &mut $crate::packet::PacketBatch,
+        ) -> Result<usize, $crate::LinkError> {
+            $inner.transmit(now, pool, batch)
+        }
+    };
+    (@ wait_fd, $self:ident, $inner:expr) => {
+        fn wait_fd(&$self) -> Option<::std::os::fd::RawFd> {
+            $inner.wait_fd()
+        }
+    };
+    (@ wants_write, $self:ident, $inner:expr) => {
+        fn wants_write(&$self) -> bool {
+            $inner.wants_write()
+        }
+    };
+    (@ next_deadline, $self:ident, $inner:expr) => {
+        fn next_deadline(&$self) -> Option<$crate::packet::Instant> {
+            $inner.next_deadline()
+        }
+    };
+    (@ prepare_sleep, $self:ident, $inner:expr) => {
+        fn prepare_sleep(&mut $self) -> bool {
+            $inner.prepare_sleep()
+        }
+    };
+    (@ share, $self:ident, $inner:expr) => {
+        fn share(&$self) -> $crate::Share {
+            $inner.share()
+        }
+    };
+    (@ stats, $self:ident, $inner:expr) => {
+        fn stats(&$self) -> $crate::LinkStats {
+            $inner.stats()
+        }
+    };
+    (@ name, $self:ident, $inner:expr) => {
+        fn name(&$self) -> &str {
+            $inner.name()
+        }
+    };
+}
