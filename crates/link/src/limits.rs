@@ -52,6 +52,10 @@ pub const RING_WRITES: usize = 64;
 /// Most frames that one call reads through io_uring.
 pub const RING_READS: usize = 64;
 
+/// Frames that each queue of a TAP device without virtio-net headers has registered with its ring of reads: what one
+/// huge page holds. While all are in use, reads go into other frames.
+pub const REGISTERED_FRAMES: usize = millstream_packet::CHUNK_FRAMES;
+
 /// How often an opened TAP looks for each packet of its self-check.
 pub const PROBE_ATTEMPTS: usize = 50;
 

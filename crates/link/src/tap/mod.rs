@@ -12,6 +12,7 @@ mod placed;
 mod polling;
 mod probe;
 mod receive;
+mod registered;
 mod ring;
 mod send;
 mod steering;
@@ -135,9 +136,9 @@ pub struct TapConfig {
     /// are received inside our calls.
     pub napi: NapiMode,
     /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
-    /// instead of by a call each; `None`: where the device takes no super-segments from us. Where the
-    /// kernel refuses [`Tap::notes`] says why, and each is a call. docs/performance.md has what either
-    /// costs. When such a link is dropped, a blocking call of the thread that used it may end early, as
+    /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the
+    /// device takes no super-segments from us. Where the kernel refuses [`Tap::notes`] says why, and each
+    /// is a call. docs/performance.md has what either costs. When such a link is dropped, a blocking call of the thread that used it may end early, as
     /// by a signal (`EINTR`).
     pub io_uring: Option<bool>,
 }
@@ -309,7 +310,12 @@ impl Tap {
         // A read goes into one frame, without a header before it.
         if !self.vnet && self.spares.room() <= FRAME_ROOM_BYTES {
             match ReadRing::new(fd) {
-                Ok(reads) => self.reads = Some(reads),
+                Ok(mut reads) => {
+                    if let Err(error) = reads.register_frames() {
+                        self.note("reads go into memory that is not registered", &error);
+                    }
+                    self.reads = Some(reads);
+                }
                 Err(error) => self.note("no io_uring for reads, each is a call", &error),
             }
         }

@@ -13,9 +13,10 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use millstream_packet::{Packet, Pool};
 
+use super::registered::Registered;
 use crate::limits::{RECEIVE_HEADROOM_BYTES, RING_READS, RING_WRITES};
 use crate::{DropCause, LinkStats};
 
@@ -226,6 +227,8 @@ impl Drop for WriteRing {
 /// Frames that wait for the reads of one call.
 pub(super) struct ReadRing {
     ring: IoUring,
+    /// What reads go into first; what it has not comes from the caller's pool.
+    registered: Option<Registered>,
     /// Filled as far as reads are asked for.
     frames: Box<[Option<Packet>]>,
 }
@@ -249,11 +252,21 @@ impl ReadRing {
     pub fn new(fd: RawFd) -> io::Result<Self> {
         let ring = IoUring::new(RING_READS as u32)?;
         ring.submitter().register_files(&[fd])?;
-        Ok(Self { ring, frames: (0..RING_READS).map(|_| None).collect() })
+        let frames = (0..RING_READS).map(|_| None).collect();
+        Ok(Self { ring, registered: None, frames })
     }
 
-    /// Reads up to `want` packets, at most [`RING_READS`], each into a frame of `pool`, and gives them to
-    /// `found`, in order.
+    /// Has reads go into frames that are registered with the kernel, as long as there are any.
+    ///
+    /// # Errors
+    /// `ENOMEM` beyond the limit of locked memory; the ring goes on without.
+    pub fn register_frames(&mut self) -> io::Result<()> {
+        self.registered = Some(Registered::with(&self.ring)?);
+        Ok(())
+    }
+
+    /// Reads up to `want` packets, at most [`RING_READS`], each into a frame, and gives them to `found`, in
+    /// order. The frames are of `pool` where none is registered and free.
     ///
     /// # Errors
     /// What a read, or the kernel's carrying it out, failed with. All that was read was given to `found`;
@@ -295,15 +308,13 @@ impl ReadRing {
     fn stage(&mut self, pool: &Pool, want: usize) -> usize {
         for (at, slot) in self.frames.iter_mut().take(want).enumerate() {
             if slot.is_none() {
-                *slot = pool.alloc(RECEIVE_HEADROOM_BYTES);
+                let registered = self.registered.as_ref().and_then(Registered::alloc);
+                *slot = registered.or_else(|| pool.alloc(RECEIVE_HEADROOM_BYTES));
             }
             let Some(room) = slot.as_mut().and_then(|frame| frame.spare_slices().next()) else {
                 return at;
             };
-            let read = opcode::Read::new(types::Fixed(0), room.as_mut_ptr(), room.len() as u32)
-                .rw_flags(libc::RWF_NOWAIT)
-                .build()
-                .user_data(at as u64);
+            let read = read_into(room, self.registered.as_ref()).user_data(at as u64);
             // SAFETY: the frame is owned by `frames`, and nobody touches it before `carry_out` has
             // seen the read completed; its memory does not move.
             let pushed = unsafe { self.ring.submission().push(&read) };
@@ -333,6 +344,17 @@ impl ReadRing {
             }
         }
         (results, None)
+    }
+}
+
+/// A read that does not wait.
+fn read_into(room: &mut [u8], registered: Option<&Registered>) -> squeue::Entry {
+    let (file, len) = (types::Fixed(0), room.len() as u32);
+    match registered.and_then(|registered| registered.index_of(room)) {
+        Some(index) => opcode::ReadFixed::new(file, room.as_mut_ptr(), len, index)
+            .rw_flags(libc::RWF_NOWAIT)
+            .build(),
+        None => opcode::Read::new(file, room.as_mut_ptr(), len).rw_flags(libc::RWF_NOWAIT).build(),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 
-use millstream_packet::{Instant, Packet, PacketBatch};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 
-use super::ring::WriteRing;
+use super::ring::{Reads, WriteRing};
 use super::tests::{Bench, addresses, all, exchange, is_datagram, payload};
 use super::*;
 use crate::DropCause;
@@ -86,6 +86,35 @@ fn what_comes_behind_a_failed_read_is_delivered() {
     let result = ring.read(&pool(), 8, |packet| heard.push(bytes(&packet)));
     assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ECONNREFUSED));
     assert_eq!(heard, [[1; 20], [2; 20], [3; 20]]);
+}
+
+/// Registered frames come first, the caller's when those are all out, and registered ones again when they come back.
+#[test]
+fn reads_go_into_registered_frames_and_beyond_them() {
+    let (ours, far) = UnixDatagram::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let Some(mut ring) = permitted(ReadRing::new(ours.as_raw_fd())) else { return };
+    if let Err(error) = ring.register_frames() {
+        return println!("skipped: no memory can be registered: {error}");
+    }
+    const BESIDE: usize = 40;
+    let beside = Pool::new(PoolConfig::fixed(BESIDE)).unwrap();
+    let most = limits::REGISTERED_FRAMES + BESIDE;
+    let mut heard = Vec::new();
+    let (mut sent, mut dry) = (0_usize, false);
+    while !dry {
+        far.send(&sent.to_ne_bytes()).unwrap();
+        sent += 1;
+        dry = ring.read(&beside, 1, |packet| heard.push(packet)).unwrap() == Reads::Starved;
+    }
+    assert_eq!((heard.len(), sent), (most, most + 1));
+    let first: Vec<_> = heard.drain(..10).map(|packet| bytes(&packet)).collect();
+    assert_eq!(first, (0..10_usize).map(|i| i.to_ne_bytes()).collect::<Vec<_>>());
+    ring.read(&beside, 8, |packet| heard.push(packet)).unwrap();
+    for (i, packet) in heard.iter().enumerate() {
+        assert_eq!(bytes(packet), (10 + i).to_ne_bytes());
+    }
+    assert_eq!(heard.len(), most + 1 - 10);
 }
 
 #[test]
