@@ -133,6 +133,11 @@ pub struct LinkStats {
     pub wakeups: u64,
     /// Times the link took nothing more for want of room; the packets stayed with the caller.
     pub tx_full: u64,
+    /// Sent packets that the kernel was asked to receive on another CPU than ours
+    /// ([`TapConfig::rps`](crate::TapConfig::rps)).
+    pub tx_steered: u64,
+    /// Times that this began.
+    pub tx_steerings: u64,
     /// Packets dropped, by [`DropCause::index`].
     pub drops: [u64; DropCause::COUNT],
 }

@@ -19,6 +19,12 @@ pub(crate) fn online_cpus() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
+/// The processor that this thread runs on now, if the kernel tells.
+pub(crate) fn current_cpu() -> Option<usize> {
+    // SAFETY: sched_getcpu takes no pointers.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// As `write`, by the system call itself: the C library's function first looks, in a process of
 /// several threads, whether the thread is to be cancelled.
 pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {

@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--rounds N]
-//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--[no-]io-uring]
+//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps] [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
@@ -48,6 +48,7 @@ struct Options {
     direct_bytes: usize,
     control: String,
     napi: NapiMode,
+    rps: bool,
     io_uring: Option<bool>,
     udp: udp_pps::Options,
 }
@@ -71,6 +72,7 @@ fn main() {
         direct_bytes: millstream::Limits::default().direct_read_bytes,
         control: "cubic".into(),
         napi: NapiMode::Auto,
+        rps: true,
         io_uring: None,
         udp: udp_pps::Options::default(),
     };
@@ -98,6 +100,7 @@ fn main() {
             "--direct-bytes" => o.direct_bytes = number(),
             "--control" => o.control = words.next().unwrap_or_default(),
             "--busy-poll-us" => o.busy_poll_us = number() as u64,
+            "--no-rps" => o.rps = false,
             "--io-uring" => o.io_uring = Some(true),
             "--no-io-uring" => o.io_uring = Some(false),
             "--link" => o.udp.link = words.next().unwrap_or_default(),
@@ -363,6 +366,7 @@ fn tap(o: &Options, what: &str) {
         offload: o.offload,
         mtu: o.mtu,
         napi: o.napi,
+        rps: o.rps,
         io_uring: o.io_uring,
         host_addresses: vec![("10.0.0.1".parse().expect("an address"), 24)],
         ..TapConfig::default()

@@ -3,14 +3,17 @@
 //!
 //! ```text
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
-//!     [--napi-us N]
+//!     [--napi-us N] [--no-rps] [--control NAME] [--stats]
 //! ```
 //! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
 //! CPUs that are left, or anywhere if none is.
 //! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
-//! ([`millstream::link::Napi`]). Run it in a network namespace of its own (`unshare -n`).
+//! ([`millstream::link::Napi`]); `--no-rps` never has other CPUs receive it
+//! ([`TapConfig::rps`]). `--control` names the congestion control of the kernel's sockets; without it they have
+//! the machine's. `--stats` shows what each link counted. Run it in a network namespace of its own (`unshare -n`).
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -22,7 +25,9 @@ use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, Napi, NapiMode, Shared, Tap, TapConfig};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::Pool;
+use millstream::route::LinkId;
 use millstream::{Engine, EngineConfig, SocketId};
+use nix::sys::socket::{setsockopt, sockopt};
 
 /// Bytes of one call.
 const CALL_BYTES: usize = 128 * 1024;
@@ -30,7 +35,7 @@ const CALL_BYTES: usize = 128 * 1024;
 /// Calls on one connection before the next has its turn.
 const CALLS: usize = 4;
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Options {
     engines: usize,
     streams: usize,
@@ -38,6 +43,9 @@ struct Options {
     send: bool,
     offload: bool,
     napi: NapiMode,
+    rps: bool,
+    stats: bool,
+    control: Option<OsString>,
 }
 
 /// How long a thread of the kernel's side waits when no stream can move anything.
@@ -60,6 +68,9 @@ fn main() {
         send: false,
         offload: true,
         napi: NapiMode::Auto,
+        rps: true,
+        stats: false,
+        control: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -73,6 +84,9 @@ fn main() {
                 let gro_flush = Duration::from_micros(number() as u64);
                 options.napi = NapiMode::On(Napi { threaded: true, gro_flush });
             }
+            "--stats" => options.stats = true,
+            "--no-rps" => options.rps = false,
+            "--control" => options.control = words.next().map(OsString::from),
             "--no-offload" => options.offload = false,
             other => return eprintln!("error: unknown option {other}"),
         }
@@ -88,10 +102,12 @@ fn measure(options: Options) -> io::Result<()> {
         vnet_hdr: options.offload,
         offload: options.offload,
         napi: options.napi,
+        rps: options.rps,
         host_addresses: vec![([10, 0, 0, 1].into(), 24)],
         ..TapConfig::default()
     };
     let queues = Tap::open_shared(&config, options.engines).map_err(io::Error::other)?;
+    let (streams, count, seconds) = (options.streams, options.engines, options.seconds);
     let pool = Pool::new(Default::default()).map_err(io::Error::other)?;
     let moved = (0..options.engines).map(|_| AtomicU64::new(0)).collect();
     let ready = Barrier::new(options.engines + 1);
@@ -106,7 +122,7 @@ fn measure(options: Options) -> io::Result<()> {
             })
             .collect();
         run.ready.wait();
-        for at in 0..options.engines {
+        for at in 0..count {
             let run = &run;
             scope.spawn(move || {
                 if let Err(error) = kernel_side(run, at) {
@@ -117,17 +133,14 @@ fn measure(options: Options) -> io::Result<()> {
         // The windows grow first.
         std::thread::sleep(Duration::from_millis(500));
         let (before, start) = (counts(&run), Instant::now());
-        std::thread::sleep(Duration::from_secs(options.seconds));
+        std::thread::sleep(Duration::from_secs(seconds));
         let (after, seconds) = (counts(&run), start.elapsed().as_secs_f64());
         run.over.store(true, Ordering::Relaxed);
         let rates: Vec<f64> =
             after.iter().zip(&before).map(|(b, a)| (b - a) as f64 * 8e-9 / seconds).collect();
         let each: Vec<String> = rates.iter().map(|rate| format!("{rate:.1}")).collect();
         let (total, each) = (rates.iter().sum::<f64>(), each.join(" + "));
-        println!(
-            "engines {}, streams {}: {total:.1} Gb/s ({each})",
-            options.engines, options.streams
-        );
+        println!("engines {count}, streams {streams}: {total:.1} Gb/s ({each})");
         engines.into_iter().try_for_each(|engine| engine.join().expect("no panic"))
     })
 }
@@ -137,7 +150,7 @@ fn counts(run: &Run) -> Vec<u64> {
 }
 
 /// An engine on its queue, in this thread, and its listener.
-fn open(at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<(Stack, TcpListener)> {
+fn open(at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<(Stack, TcpListener, LinkId)> {
     let cpus = available_parallelism().map_or(1, usize::from);
     pin_current_thread(at % cpus)?;
     let mut engine = Engine::new(EngineConfig::new(pool))?;
@@ -147,14 +160,14 @@ fn open(at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<(Stack, TcpList
     let stack = Stack::new(engine);
     let listener = TcpListener::bind(&stack, SocketAddr::from(([10, 0, 0, 2], 7)), 1024)?;
     listener.set_nonblocking(true)?;
-    Ok((stack, listener))
+    Ok((stack, listener, link))
 }
 
 /// One engine: accepts what the device's flows bring to it, and moves data until the run is over.
 fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()> {
     let opened = open(at, queue, pool);
     run.ready.wait();
-    let (stack, listener) = opened?;
+    let (stack, listener, link) = opened?;
     let mut streams: HashMap<SocketId, TcpStream> = HashMap::new();
     let (mut events, mut ready) = (Vec::new(), Vec::new());
     let mut data = vec![5; CALL_BYTES];
@@ -179,6 +192,9 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
         run.moved[at].fetch_add(total, Ordering::Relaxed);
     }
     streams.into_values().for_each(TcpStream::abort);
+    if run.options.stats {
+        println!("{:?}", stack.engine().link_stats(link));
+    }
     stack.finish(Duration::from_secs(1)).map(drop)
 }
 
@@ -202,6 +218,9 @@ fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
     }
     let connect = |_| {
         let stream = std::net::TcpStream::connect(SocketAddr::from(([10, 0, 0, 2], 7)))?;
+        if let Some(control) = &run.options.control {
+            setsockopt(&stream, sockopt::TcpCongestion, control)?;
+        }
         stream.set_nonblocking(true).map(|()| stream)
     };
     let streams = (at..run.options.streams).step_by(engines).map(connect);

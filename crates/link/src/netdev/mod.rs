@@ -7,12 +7,15 @@
 mod namespace;
 mod napi;
 mod netlink;
+mod steering;
+mod sysfs;
 mod veth;
 
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
+pub use steering::ReceiveSteering;
 #[cfg(test)]
-pub(crate) use napi::setting as napi_setting;
+pub(crate) use sysfs::setting;
 pub use veth::{add_veth, set_transmit_checksum};
 
 use std::ffi::CString;

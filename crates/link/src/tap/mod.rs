@@ -7,12 +7,14 @@
 //! The device ends with its descriptor (unless it was made persistent by somebody else): nothing is
 //! left behind by a killed process.
 
+mod config;
 mod device;
 mod placed;
 mod polling;
 mod probe;
 mod receive;
 mod registered;
+mod relief;
 mod ring;
 mod send;
 mod steering;
@@ -22,23 +24,22 @@ mod ring_tests;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::iov::Expectation;
+use crate::netdev::ReceiveSteering;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, Link, LinkError, LinkStats, Medium, Placed, Share, Shared, TransmitChecksum,
     limits, netdev, sys,
 };
+pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
 use polling::Polling;
+use relief::Relief;
 use ring::ReadRing;
 use send::{Sender, Takes};
 
@@ -47,120 +48,6 @@ const BULK_PACKETS: usize = 16;
 
 /// Bytes written at once that are a flow of bulk.
 const BULK_BYTES: u64 = 16 << 10;
-
-/// Which of the two device types.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TapKind {
-    /// Ethernet frames.
-    #[default]
-    Tap,
-    /// IP packets.
-    Tun,
-}
-
-/// How the kernel receives what is written to a [`Tap`].
-///
-/// Without it each packet is carried through the kernel's whole stack inside the call that writes
-/// it, one by one. With it the kernel first merges segments (GRO), as behind a network card. See
-/// docs/performance.md for what either costs: a stream without segmentation offload gains, a
-/// request that waits for its answer loses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Napi {
-    /// A thread of the kernel's merges and delivers, on another core if there is one; otherwise it
-    /// happens inside our call.
-    pub threaded: bool,
-    /// How long segments may wait for others to merge with, beyond those that are there. One with
-    /// PSH does not wait. Inside our call, zero merges nothing.
-    pub gro_flush: Duration,
-}
-
-impl Default for Napi {
-    /// A thread that holds nothing back for longer than 500 µs.
-    fn default() -> Self {
-        Self { threaded: true, gro_flush: Duration::from_micros(500) }
-    }
-}
-
-/// Whether the kernel is asked to poll a [`Tap`], by [`Napi`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NapiMode {
-    /// When the device takes no super-segments from us and the machine has two cores: as
-    /// [`Napi::default`] while data flow in bulk, either way, and inside our calls, merging nothing,
-    /// while packets come and go one by one. A device with several queues stays at the former.
-    /// Otherwise not at all.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-    /// Always, like this.
-    On(Napi),
-}
-
-impl NapiMode {
-    /// What it means for a device from which we expect offloads, or not.
-    fn choose(self, offload: bool) -> Option<Napi> {
-        match self {
-            Self::On(napi) => Some(napi),
-            // Whatever core we are bound to, the kernel's thread is not.
-            Self::Auto if !offload && sys::online_cpus() > 1 => Some(Napi::default()),
-            Self::Auto | Self::Off => None,
-        }
-    }
-}
-
-/// How to open a [`Tap`].
-#[derive(Clone, Debug)]
-pub struct TapConfig {
-    /// Name of the interface; `%d` in it counts up. `None`: a fresh name.
-    pub name: Option<String>,
-    /// TAP or TUN.
-    pub kind: TapKind,
-    /// Exchange virtio-net headers with the kernel.
-    pub vnet_hdr: bool,
-    /// With them: leave checksums and segmentation to the other side, both ways.
-    pub offload: bool,
-    /// Check at opening that super-segments pass whole, by sending some through the device.
-    pub self_check: bool,
-    /// The namespace the device lives in; `None`: the calling thread's.
-    pub netns: Option<PathBuf>,
-    /// Largest IP packet, in bytes.
-    pub mtu: usize,
-    /// The stack's link address; `None`: made from the kernel's side.
-    pub mac: Option<MacAddr>,
-    /// Addresses of the kernel's side, with their prefix lengths.
-    pub host_addresses: Vec<(IpAddr, u8)>,
-    /// Packets the kernel queues towards us; `None`: the kernel's default, 500 or 1,000, which many
-    /// connections overrun at once.
-    pub queue_packets: Option<usize>,
-    /// How the kernel receives. Where polling is not to be had [`Tap::notes`] says so, and packets
-    /// are received inside our calls.
-    pub napi: NapiMode,
-    /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
-    /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the
-    /// device takes no super-segments from us. Where the kernel refuses [`Tap::notes`] says why, and each
-    /// is a call. docs/performance.md has what either costs. When such a link is dropped, a blocking call of the thread that used it may end early, as
-    /// by a signal (`EINTR`).
-    pub io_uring: Option<bool>,
-}
-
-impl Default for TapConfig {
-    fn default() -> Self {
-        Self {
-            name: None,
-            kind: TapKind::Tap,
-            vnet_hdr: true,
-            offload: true,
-            self_check: true,
-            netns: None,
-            mtu: 1500,
-            mac: None,
-            host_addresses: Vec::new(),
-            queue_packets: Some(limits::TAP_QUEUE_PACKETS),
-            napi: NapiMode::Auto,
-            io_uring: None,
-        }
-    }
-}
 
 /// A TAP or TUN device, opened, set up and up.
 pub struct Tap {
@@ -174,6 +61,8 @@ pub struct Tap {
     reads: Option<ReadRing>,
     /// Changes how the kernel polls the device.
     polling: Option<Polling>,
+    /// Has other CPUs receive what we send.
+    relief: Option<Relief>,
     expected: Expectation,
     blocked: bool,
     /// The last batch was full, and there was more.
@@ -219,7 +108,7 @@ impl Tap {
     pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, LinkError> {
         check(config)?;
         netdev::run_in(config.netns.as_deref(), || {
-            let (first, device) = Self::open_here(config, true, Driver::default())?;
+            let (first, device) = Self::open_here(config, queues > 1, Driver::default())?;
             let mut all = vec![first];
             while all.len() < queues {
                 let fd = device.another_queue(config.kind)?;
@@ -294,6 +183,9 @@ impl Tap {
         let mut tap = Self::assemble(fd, &device, capabilities);
         tap.apply(config);
         tap.polling = polling?;
+        if config.rps && !multi_queue && tap.capabilities.rx_merge && device.napi.is_none() {
+            tap.relieve();
+        }
         Ok((tap, device))
     }
 
@@ -321,9 +213,35 @@ impl Tap {
         }
     }
 
+    /// Prepares for having other CPUs receive what we send.
+    fn relieve(&mut self) {
+        if sys::online_cpus() < 2 {
+            return;
+        }
+        match ReceiveSteering::open(&self.name) {
+            // Whoever set it knows why.
+            Ok(steering) if steering.was_set() => {}
+            Ok(steering) => self.relief = Some(Relief::new(steering)),
+            Err(error) => self.note("what is sent is received inside our calls", &error),
+        }
+    }
+
+    /// The device was looked at; `vain` when there was no more. Who receives what we send follows, if it is to.
+    #[inline]
+    fn looked(&mut self, vain: bool) {
+        let Some(relief) = &mut self.relief else { return };
+        match relief.saw(&self.stats, vain) {
+            Ok(changed) => self.stats.tx_steerings += u64::from(changed && relief.is_on()),
+            Err(error) => {
+                self.relief = None;
+                self.note("what is sent is received inside our calls from now on", &error);
+            }
+        }
+    }
+
     /// Says what is not had, and why.
     #[cold]
-    fn note(&mut self, what: &str, error: &io::Error) {
+    fn note(&mut self, what: &str, error: &dyn std::fmt::Display) {
         self.notes.push(format!("{}: {what}: {error}", self.name));
     }
 
@@ -349,6 +267,7 @@ impl Tap {
             sender: Sender::new(device.takes, medium, longest, device.vnet),
             reads: None,
             polling: None,
+            relief: None,
             expected: Expectation::new(),
             blocked: false,
             more: false,
@@ -402,6 +321,7 @@ impl Link for Tap {
         let (count, more) = self.read(now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
+        self.looked(!more);
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
         }
@@ -423,7 +343,9 @@ impl Link for Tap {
         head_len: usize,
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
-        self.read_placed(now, pool, head_len, memory)
+        let placed = self.read_placed(now, pool, head_len, memory)?;
+        self.looked(placed.is_none());
+        Ok(placed)
     }
 
     fn transmit(
@@ -439,7 +361,11 @@ impl Link for Tap {
         if let Some(error) = self.sender.take_ring_error() {
             self.note("io_uring failed, each frame is a call from now on", &error);
         }
-        Ok(before - batch.len())
+        let sent = before - batch.len();
+        if self.relief.as_ref().is_some_and(Relief::is_on) {
+            self.stats.tx_steered += sent as u64;
+        }
+        Ok(sent)
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

@@ -84,7 +84,7 @@ impl Polling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netdev::{Namespace, napi_setting};
+    use crate::netdev::{Namespace, setting};
     use crate::testing::permitted;
     use crate::{Link, NapiMode, Tap, TapConfig};
 
@@ -102,7 +102,7 @@ mod tests {
             return println!("skipped: {:?}", tap.notes());
         }
         let name = tap.name();
-        let set = |file| namespace.run(|| napi_setting(name, file)).unwrap().unwrap();
+        let set = |file| namespace.run(|| setting(name, file)).unwrap().unwrap();
         let control = namespace.run(|| NapiControl::open(name)).unwrap().unwrap();
         let mut polling = Polling::new(control, Napi::default()).unwrap();
         assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));

@@ -1,5 +1,6 @@
 //! Frames that go and come many with one call.
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 

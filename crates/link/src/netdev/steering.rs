@@ -1,0 +1,139 @@
+//! Which CPUs carry what an interface receives through the kernel's stack: receive packet steering (RPS), set
+//! through sysfs (Documentation/networking/scaling.rst).
+
+use std::fmt::Write;
+use std::io;
+
+use super::index;
+use super::sysfs::{Setting, Sysfs};
+use crate::{LinkError, sys};
+
+/// That of an interface's first receive queue, open to be changed as often as one likes. Dropped, it puts back what it
+/// found, for the interface that outlives its user; a killed process cannot.
+#[derive(Debug)]
+pub struct ReceiveSteering {
+    name: String,
+    cpus: Setting,
+    /// Those that are switched on.
+    online: Vec<usize>,
+}
+
+impl ReceiveSteering {
+    /// Opens that of the interface `name`, and changes nothing.
+    ///
+    /// # Errors
+    /// When there is no such interface, or for want of privilege: to mount sysfs (it shows the interfaces of the namespace
+    /// it is mounted in) or to steer.
+    pub fn open(name: &str) -> Result<Self, LinkError> {
+        // A name that is no interface here must not become a path.
+        index(name)?;
+        let open = || -> io::Result<(Setting, Vec<usize>)> {
+            let sysfs = Sysfs::mount()?;
+            let cpus = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_cpus"))?;
+            // Who may read it need not be allowed to write.
+            cpus.restore()?;
+            Ok((cpus, parse_list(&sysfs.text("devices/system/cpu/online")?)))
+        };
+        let (cpus, online) = open().map_err(|error| failed(name, error))?;
+        Ok(Self { name: name.to_owned(), cpus, online })
+    }
+
+    /// Whether it was set when this was opened.
+    pub fn was_set(&self) -> bool {
+        self.cpus.found().bytes().any(|digit| digit != b'0' && digit != b',')
+    }
+
+    /// From now on packets are received by CPUs that are switched on, a flow's by one of them, not that of the calling
+    /// thread; whoever brings a packet only puts it into that one's queue. Some 100 µs. What is received already and waits
+    /// in such a queue may be overtaken when this ends.
+    ///
+    /// # Errors
+    /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.
+    pub fn elsewhere(&self) -> Result<(), LinkError> {
+        let here = sys::current_cpu();
+        let mask = mask(self.online.iter().copied().filter(|&cpu| Some(cpu) != here));
+        self.cpus.write(&mask).map_err(|error| failed(&self.name, error))
+    }
+
+    /// From now on packets are received as they were when this was opened.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn as_found(&self) -> Result<(), LinkError> {
+        self.cpus.restore().map_err(|error| failed(&self.name, error))
+    }
+}
+
+fn failed(name: &str, error: io::Error) -> LinkError {
+    LinkError::from_io(format!("set the receive packet steering of {name}"), error)
+}
+
+/// The CPUs of a list as the kernel writes it: `0-3,8`.
+fn parse_list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+/// A set of CPUs as the kernel reads it: words of 32 in hexadecimal, the highest first.
+fn mask(cpus: impl Iterator<Item = usize>) -> String {
+    let mut words = vec![0_u32];
+    for cpu in cpus {
+        words.resize(words.len().max(cpu / 32 + 1), 0);
+        words[cpu / 32] |= 1 << (cpu % 32);
+    }
+    let mut text = String::new();
+    for (at, word) in words.iter().rev().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        // A string takes everything.
+        let _ = write!(text, "{comma}{word:08x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netdev::{Namespace, setting};
+    use crate::testing::permitted;
+    use crate::{Link, Tap, TapConfig};
+
+    #[test]
+    fn lists_and_masks_are_the_kernels() {
+        assert_eq!(parse_list("0-3,8"), [0, 1, 2, 3, 8]);
+        assert_eq!(parse_list("5"), [5]);
+        assert!(parse_list("").is_empty());
+        assert_eq!(mask([0, 1, 31].into_iter()), "80000003");
+        assert_eq!(mask([1, 32, 70].into_iter()), "00000040,00000001,00000002");
+        assert_eq!(mask(std::iter::empty()), "00000000");
+    }
+
+    #[test]
+    fn packets_are_received_elsewhere_and_then_as_before() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let config =
+            TapConfig { netns: Some(namespace.path()), rps: false, ..TapConfig::default() };
+        let Some(tap) = permitted(Tap::open(&config)) else { return };
+        let name = tap.name();
+        let opened = namespace.run(|| ReceiveSteering::open(name)).unwrap();
+        let Some(steering) = permitted(opened) else { return };
+        let set = || namespace.run(|| setting(name, "queues/rx-0/rps_cpus")).unwrap().unwrap();
+        let bits = || u128::from_str_radix(&set().replace(',', ""), 16).unwrap();
+        assert!(!steering.was_set() && bits() == 0);
+        if sys::online_cpus() > 1 {
+            steering.elsewhere().unwrap();
+            assert_eq!(bits().count_ones() as usize, sys::online_cpus() - 1);
+            let again = namespace.run(|| ReceiveSteering::open(name)).unwrap().unwrap();
+            assert!(again.was_set());
+            steering.as_found().unwrap();
+            assert_eq!(bits(), 0);
+            steering.elsewhere().unwrap();
+            assert_ne!(bits(), 0);
+        }
+        drop(steering);
+        assert_eq!(bits(), 0, "as it was found");
+        assert!(namespace.run(|| ReceiveSteering::open("../lo")).unwrap().is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! Settings in the sysfs of the calling thread's network namespace.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+
+/// Longest setting that is read, in bytes: a set of 8,192 CPUs.
+const SETTING_BYTES: usize = 4096;
+
+/// A sysfs mounted nowhere; it ends with this.
+pub(super) struct Sysfs {
+    root: OwnedFd,
+}
+
+impl Sysfs {
+    /// That of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// For want of privilege, or before Linux 5.2.
+    pub fn mount() -> io::Result<Self> {
+        // SAFETY: the name ends in zero and is static.
+        let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), 1) })?;
+        let none = std::ptr::null::<libc::c_char>();
+        let fd = context.as_raw_fd();
+        // SAFETY: this command takes neither key nor value.
+        let made =
+            unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: no pointers. The mount is closed on exec.
+        let root = owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, 1, 0) })?;
+        Ok(Self { root })
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("/proc/self/fd/{}/{path}", self.root.as_raw_fd())
+    }
+
+    /// What the file at `path` says.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn text(&self, path: &str) -> io::Result<String> {
+        Ok(std::fs::read_to_string(self.path(path))?.trim().to_owned())
+    }
+
+    /// The setting at `path`, to be changed.
+    ///
+    /// # Errors
+    /// When there is none, or for want of privilege.
+    pub fn setting(&self, path: &str) -> io::Result<Setting> {
+        let file = File::options().read(true).write(true).open(self.path(path))?;
+        let mut text = vec![0; SETTING_BYTES];
+        let n = file.read_at(&mut text, 0)?;
+        let found = String::from_utf8_lossy(&text[..n]).trim().to_owned();
+        Ok(Setting { file, found })
+    }
+}
+
+/// A setting, open to be changed as often as one likes. Dropped, it puts back what it found.
+#[derive(Debug)]
+pub(super) struct Setting {
+    file: File,
+    found: String,
+}
+
+impl Setting {
+    /// What was set before.
+    pub fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// When the kernel does not take that, or the interface is gone.
+    pub fn write(&self, value: &str) -> io::Result<()> {
+        self.file.write_all_at(value.as_bytes(), 0)
+    }
+
+    /// Puts back what was found.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn restore(&self) -> io::Result<()> {
+        self.write(&self.found)
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        // It may be gone with its last user.
+        let _ = self.restore();
+    }
+}
+
+/// The descriptor that a system call gave.
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    match libc::c_int::try_from(fd) {
+        // SAFETY: it was just opened and is owned by nobody else.
+        Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What is set for an interface of the calling thread's namespace.
+#[cfg(test)]
+pub(crate) fn setting(name: &str, file: &str) -> io::Result<String> {
+    Sysfs::mount()?.text(&format!("class/net/{name}/{file}"))
+}

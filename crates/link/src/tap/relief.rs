@@ -1,0 +1,293 @@
+//! Receiving bulk faster than one core can: the kernel's part of it goes elsewhere.
+//!
+//! What is written to the device is carried through the kernel's stack inside the call that writes it. An ACK makes the
+//! peer free what it acknowledges and send what it allows: with many streams that work of the peer's is a fourth to a
+//! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends little else
+//! than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one, or the peer
+//! is the slower end, handing packets over costs both more than it saves: then they are received inside our calls.
+
+use crate::netdev::ReceiveSteering;
+use crate::{LinkError, LinkStats};
+
+/// Super-segments received that make up a window: some 16 MB.
+const WINDOW_SUPER_SEGMENTS: u64 = 256;
+
+/// Batches that end a window in which fewer came: no bulk.
+const WINDOW_BATCHES: u32 = 4096;
+
+/// Windows in a row of a kind before anything changes: some 30 ms at 40 Gb/s.
+const WINDOWS: u32 = 8;
+
+/// Windows in a row that it takes at most, after it proved vain several times: some 4 s at 40 Gb/s.
+const WINDOWS_MAX: u32 = 1024;
+
+/// We are behind while no more than one look in so many super-segments finds nothing.
+const VAIN_SHARE: u64 = 8;
+
+/// It is of no use while that many looks for each super-segment find nothing: then the peer is the limit.
+const IDLE_LOOKS: u64 = 2;
+
+/// ACKs that are worth it are one for so many super-segments at least; and bytes sent are one in so many received
+/// at most.
+const SENT_SHARE: u64 = 8;
+
+/// What a window was like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// There was no bulk to receive.
+    Calm,
+    /// There was more to receive than we did.
+    Behind,
+    /// Neither behind nor at rest.
+    Level,
+    /// We looked in vain again and again, or sent in bulk.
+    Ahead,
+}
+
+/// Whether others receive what we send, as the traffic asks for it.
+#[derive(Debug)]
+pub(super) struct Relief {
+    steering: ReceiveSteering,
+    choice: Choice,
+}
+
+impl Relief {
+    /// Begins without.
+    pub fn new(steering: ReceiveSteering) -> Self {
+        Self { steering, choice: Choice::default() }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.choice.is_on
+    }
+
+    /// The device was looked at, and counted so much since it was opened; `vain` when it had nothing more. Answers whether
+    /// anything changed.
+    ///
+    /// # Errors
+    /// When something was to be changed, and was not.
+    #[inline]
+    pub fn saw(&mut self, stats: &LinkStats, vain: bool) -> Result<bool, LinkError> {
+        if self.choice.saw(stats, vain) { self.change().map(|()| true) } else { Ok(false) }
+    }
+
+    #[cold]
+    fn change(&self) -> Result<(), LinkError> {
+        if self.choice.is_on { self.steering.elsewhere() } else { self.steering.as_found() }
+    }
+}
+
+/// The decision, without what comes of it.
+#[derive(Debug)]
+struct Choice {
+    is_on: bool,
+    /// What was counted when this window began.
+    start: LinkStats,
+    vain: u64,
+    batches: u32,
+    /// Windows in a row that ask for a change, and how many it takes to begin.
+    streak: u32,
+    patience: u32,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        let start = LinkStats::default();
+        Self { is_on: false, start, vain: 0, batches: 0, streak: 0, patience: WINDOWS }
+    }
+}
+
+impl Choice {
+    /// Answers whether the choice changed.
+    #[inline]
+    fn saw(&mut self, stats: &LinkStats, vain: bool) -> bool {
+        self.vain += u64::from(vain);
+        self.batches += 1;
+        let supers = stats.rx_super_segments - self.start.rx_super_segments;
+        if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
+            return false;
+        }
+        self.end_window(stats)
+    }
+
+    #[cold]
+    fn end_window(&mut self, stats: &LinkStats) -> bool {
+        let verdict = self.verdict(stats);
+        (self.start, self.vain, self.batches) = (*stats, 0, 0);
+        let counts = match (self.is_on, verdict) {
+            (_, Verdict::Calm) => {
+                self.patience = WINDOWS;
+                self.streak = 0;
+                return std::mem::replace(&mut self.is_on, false);
+            }
+            (false, verdict) => verdict == Verdict::Behind,
+            (true, verdict) => verdict == Verdict::Ahead,
+        };
+        self.streak = if counts { self.streak + 1 } else { 0 };
+        let needed = if self.is_on { WINDOWS } else { self.patience };
+        if self.streak < needed {
+            return false;
+        }
+        if self.is_on {
+            // It made us faster than the peer: next time it takes longer.
+            self.patience = (2 * self.patience).min(WINDOWS_MAX);
+        }
+        self.is_on = !self.is_on;
+        self.streak = 0;
+        true
+    }
+
+    fn verdict(&self, stats: &LinkStats) -> Verdict {
+        let supers = stats.rx_super_segments - self.start.rx_super_segments;
+        let (received, sent) =
+            (stats.rx_bytes - self.start.rx_bytes, stats.tx_bytes - self.start.tx_bytes);
+        if supers < WINDOW_SUPER_SEGMENTS {
+            Verdict::Calm
+        } else if SENT_SHARE * sent > received || self.vain >= IDLE_LOOKS * supers {
+            Verdict::Ahead
+        } else if VAIN_SHARE * self.vain <= supers
+            && SENT_SHARE * (stats.tx_packets - self.start.tx_packets) >= supers
+        {
+            Verdict::Behind
+        } else {
+            Verdict::Level
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netdev::{Namespace, setting};
+    use crate::testing::permitted;
+    use crate::{Link, Tap, TapConfig, sys};
+
+    /// A device's counters as traffic goes by, and the choice that follows them.
+    #[derive(Default)]
+    struct Traffic {
+        stats: LinkStats,
+        choice: Choice,
+        changes: u32,
+    }
+
+    impl Traffic {
+        /// So many batches of four super-segments, `acks` sent after each; every `vain`th finds no more.
+        fn bulk(&mut self, batches: u64, acks: u64, vain: u64) -> &mut Self {
+            for batch in 0..batches {
+                (0..4).for_each(|_| self.stats.count_received(60_000, true));
+                (0..acks).for_each(|_| self.stats.count_sent(66, false));
+                self.changes += u32::from(self.choice.saw(&self.stats, (batch + 1) % vain == 0));
+            }
+            self
+        }
+
+        /// As many requests and answers.
+        fn requests(&mut self, count: u64) -> &mut Self {
+            for _ in 0..count {
+                self.stats.count_received(67, false);
+                self.stats.count_sent(67, false);
+                self.changes += u32::from(self.choice.saw(&self.stats, true));
+            }
+            self
+        }
+
+        fn state(&self) -> (bool, u32) {
+            (self.choice.is_on, self.changes)
+        }
+    }
+
+    /// Batches of a window.
+    const BATCHES: u64 = WINDOW_SUPER_SEGMENTS / 4;
+
+    #[test]
+    fn begins_when_bulk_is_received_and_we_are_behind_and_ends_with_the_bulk() {
+        let mut traffic = Traffic::default();
+        let few = u64::from(WINDOWS) - 1;
+        assert_eq!(traffic.requests(100_000).state(), (false, 0));
+        assert_eq!(traffic.bulk(BATCHES * few, 2, 8).state(), (false, 0));
+        assert_eq!(traffic.bulk(3 * BATCHES, 2, 8).state(), (true, 1));
+        // Faster now, but not idle.
+        assert_eq!(traffic.bulk(BATCHES * 100, 2, 2).state(), (true, 1));
+        assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 2));
+    }
+
+    #[test]
+    fn the_slower_peer_a_sender_and_whoever_sends_nothing_are_left_alone() {
+        let idle = Traffic::default().bulk(BATCHES * 100, 2, 1).state();
+        assert_eq!(idle, (false, 0), "a look in vain for each batch of four");
+        assert_eq!(Traffic::default().bulk(BATCHES * 100, 0, 8).state(), (false, 0));
+        let mut both = Traffic::default();
+        for _ in 0..100 * BATCHES {
+            (0..2).for_each(|_| both.stats.count_sent(60_000, true));
+            both.bulk(1, 2, 8);
+        }
+        assert_eq!(both.state(), (false, 0));
+    }
+
+    #[test]
+    fn where_it_makes_us_wait_it_is_tried_ever_more_seldom() {
+        let mut traffic = Traffic::default();
+        let mut begun = Vec::new();
+        for window in 0..1000 {
+            let was_on = traffic.choice.is_on;
+            for _ in 0..BATCHES {
+                traffic.bulk(1, 2, 8);
+                // With it, eight vain looks for each batch.
+                let vain = if traffic.choice.is_on { 8 } else { 0 };
+                for _ in 0..vain {
+                    traffic.changes += u32::from(traffic.choice.saw(&traffic.stats, true));
+                }
+            }
+            if !was_on && traffic.choice.is_on {
+                begun.push(window);
+            }
+        }
+        let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.len() >= 4 && gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
+        traffic.requests(u64::from(2 * WINDOW_BATCHES));
+        assert_eq!(traffic.choice.patience, WINDOWS, "other traffic, another chance");
+    }
+
+    #[test]
+    fn a_devices_steering_follows_and_is_put_back() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let config = TapConfig { netns: Some(namespace.path()), ..TapConfig::default() };
+        let Some(mut tap) = permitted(Tap::open(&config)) else { return };
+        if !tap.notes().is_empty() || sys::online_cpus() < 2 {
+            return println!("skipped: one CPU, or {:?}", tap.notes());
+        }
+        let mut relief = tap.relief.take().expect("the default");
+        let name = tap.name();
+        let cpus = || namespace.run(|| setting(name, "queues/rx-0/rps_cpus")).unwrap().unwrap();
+        let found = cpus();
+        let mut stats = LinkStats::default();
+        let mut bulk = |relief: &mut Relief| {
+            for _ in 0..10 * WINDOW_SUPER_SEGMENTS {
+                stats.count_received(60_000, true);
+                stats.count_sent(66, false);
+                relief.saw(&stats, false).unwrap();
+            }
+            stats
+        };
+        let stats = bulk(&mut relief);
+        assert!(relief.is_on() && cpus() != found, "{}", cpus());
+        for _ in 0..2 * WINDOW_BATCHES {
+            relief.saw(&stats, true).unwrap();
+        }
+        assert!(!relief.is_on());
+        assert_eq!(cpus(), found);
+        bulk(&mut relief);
+        assert_ne!(cpus(), found);
+        drop(relief);
+        assert_eq!(cpus(), found);
+
+        let without = [
+            TapConfig { rps: false, ..config.clone() },
+            TapConfig { offload: false, ..config.clone() },
+            TapConfig { vnet_hdr: false, ..config },
+        ];
+        for config in without {
+            assert!(Tap::open(&config).unwrap().relief.is_none(), "{config:?}");
+        }
+    }
+}
