@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::incoming::{self, Source};
+use crate::incoming::{self, Next, Source};
 use crate::iov::Expectation;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
@@ -190,12 +190,12 @@ impl RawLink {
         })
     }
 
-    /// Reads one packet; `None` when there is none (or no frame for it).
-    fn read(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+    /// Reads one packet.
+    fn read(&mut self, pool: &Pool) -> Result<Next, LinkError> {
         loop {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
-                return Ok(None);
+                return Ok(Next::Nothing);
             }
             let mut header = [0; vnet::HEADER_BYTES];
             let mut control = Control([0; 64]);
@@ -213,24 +213,26 @@ impl RawLink {
             if n < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return Ok(None),
+                    Some(libc::EAGAIN) => return Ok(Next::Nothing),
                     // An interface that went down tells it once, and may come up again.
                     Some(libc::EINTR | libc::ENETDOWN) => continue,
                     // Merged in a way that a virtio-net header cannot tell (SCTP, ESP); it is gone.
                     Some(libc::EINVAL) => {
-                        self.stats.count_drop(DropCause::VirtioUnknownSegmentation);
-                        continue;
+                        return Ok(self.refuse(DropCause::VirtioUnknownSegmentation));
                     }
                     _ => return Err(LinkError::from_io(format!("read from {}", self.name), error)),
                 }
             }
             let auxiliary = auxiliary(&message);
             let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
-            match self.accept(&header, n.cast_unsigned(), is_cut, auxiliary) {
-                Ok(packet) => return Ok(Some(packet)),
-                Err(cause) => self.stats.count_drop(cause),
-            }
+            let accepted = self.accept(&header, n.cast_unsigned(), is_cut, auxiliary);
+            return Ok(accepted.map_or_else(|cause| self.refuse(cause), Next::Packet));
         }
+    }
+
+    fn refuse(&mut self, cause: DropCause) -> Next {
+        self.stats.count_drop(cause);
+        Next::Refused
     }
 
     /// Makes a packet of the `n` bytes just read.
@@ -249,30 +251,28 @@ impl RawLink {
         self.dress(packet, header, auxiliary)
     }
 
-    /// The next packet of the ring; `None` when there is none (or no frame for it).
-    fn read_ring(&mut self, pool: &Pool) -> Option<Packet> {
-        loop {
-            let captured = self.ring.as_mut()?.peek()?;
-            let ring::Captured { header, bytes, is_cut, auxiliary } = captured;
-            let result = match bytes.len() {
-                _ if is_cut => Err(DropCause::Truncated),
-                ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
-                _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
-                    Ok(packet) => Ok(packet),
-                    Err(_) => {
-                        self.stats.rx_starved += 1;
-                        return None;
-                    }
-                },
-            };
-            if let Some(ring) = &mut self.ring {
-                ring.advance();
-            }
-            match result.and_then(|packet| self.dress(packet, &header, Some(auxiliary))) {
-                Ok(packet) => return Some(packet),
-                Err(cause) => self.stats.count_drop(cause),
-            }
+    /// The next packet of the ring.
+    fn read_ring(&mut self, pool: &Pool) -> Next {
+        let Some(captured) = self.ring.as_mut().and_then(ReceiveRing::peek) else {
+            return Next::Nothing;
+        };
+        let ring::Captured { header, bytes, is_cut, auxiliary } = captured;
+        let result = match bytes.len() {
+            _ if is_cut => Err(DropCause::Truncated),
+            ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
+            _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
+                Ok(packet) => Ok(packet),
+                Err(_) => {
+                    self.stats.rx_starved += 1;
+                    return Next::Nothing;
+                }
+            },
+        };
+        if let Some(ring) = &mut self.ring {
+            ring.advance();
         }
+        let dressed = result.and_then(|packet| self.dress(packet, &header, Some(auxiliary)));
+        dressed.map_or_else(|cause| self.refuse(cause), Next::Packet)
     }
 
     /// Gives a received packet the meta data that the kernel had for it, and its VLAN tag back.
@@ -404,7 +404,7 @@ fn set_receive_buffer(fd: RawFd, bytes: usize) -> io::Result<()> {
 }
 
 impl Source for RawLink {
-    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+    fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
         if self.ring.is_some() { Ok(self.read_ring(pool)) } else { self.read(pool) }
     }
 

@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use millstream_packet::{Instant, Pool};
+use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
 use crate::{DropCause, LinkError, Placed, sys, vnet};
 
 impl Tap {
     /// See [`Link::receive_into`](crate::Link::receive_into). What is refused is dropped and counted,
-    /// and the next packet read.
+    /// and the next packet read, until that was a batch.
     pub(super) fn read_placed(
         &mut self,
         now: Instant,
@@ -19,7 +19,8 @@ impl Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         self.more = false;
-        loop {
+        let mut refused = 0;
+        while refused < BATCH_LIMIT {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
                 return Ok(None);
@@ -53,9 +54,11 @@ impl Tap {
                     let placed = n.saturating_sub(header.len() + head_len).min(memory.len());
                     memory[..placed].fill(0);
                     self.stats.count_drop(cause);
+                    refused += 1;
                 }
             }
         }
+        Ok(None)
     }
 
     fn broken(&self, error: io::Error) -> LinkError {

@@ -6,7 +6,7 @@ use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
 use super::Tap;
 use super::ring::Reads;
-use crate::incoming::{self, Source};
+use crate::incoming::{self, Next, Source};
 use crate::spares::FRAME_ROOM_BYTES;
 use crate::{DropCause, LinkError, LinkStats, sys, vnet};
 
@@ -95,11 +95,11 @@ impl Tap {
 }
 
 impl Source for Tap {
-    fn next(&mut self, pool: &Pool) -> Result<Option<Packet>, LinkError> {
+    fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
         loop {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
-                return Ok(None);
+                return Ok(Next::Nothing);
             }
             let mut header = [0; vnet::HEADER_BYTES];
             let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
@@ -110,16 +110,19 @@ impl Source for Tap {
             self.stats.rx_syscalls += 1;
             let n = match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(n) => n,
-                Err((Some(libc::EAGAIN), _)) => return Ok(None),
+                Err((Some(libc::EAGAIN), _)) => return Ok(Next::Nothing),
                 Err((Some(libc::EINTR), _)) => continue,
                 Err((_, error)) => {
                     return Err(LinkError::from_io(format!("read from {}", self.name), error));
                 }
             };
-            match self.accept(&header, n, header_len) {
-                Ok(packet) => return Ok(Some(packet)),
-                Err(cause) => self.stats.count_drop(cause),
-            }
+            return Ok(match self.accept(&header, n, header_len) {
+                Ok(packet) => Next::Packet(packet),
+                Err(cause) => {
+                    self.stats.count_drop(cause);
+                    Next::Refused
+                }
+            });
         }
     }
 

@@ -42,6 +42,7 @@ pub(super) struct WriteRing {
 struct Staged {
     from: From,
     len: usize,
+    is_super: bool,
     /// It is yet to be written.
     is_left: bool,
 }
@@ -96,21 +97,21 @@ impl WriteRing {
         &mut self.memory[at..at + self.slot_bytes]
     }
 
-    /// Takes the first `len` bytes of the slot as a frame to write.
-    pub fn stage(&mut self, len: usize) {
-        self.push(From::Slot(self.staged.len()), len.min(self.slot_bytes));
+    /// Takes the first `len` bytes of the slot as a frame to write, a super-segment or not.
+    pub fn stage(&mut self, len: usize, is_super: bool) {
+        self.push(From::Slot(self.staged.len()), len.min(self.slot_bytes), is_super);
     }
 
     /// Takes a packet that is one slice, headers of the device included, as a frame to write.
     pub fn stage_packet(&mut self, packet: Packet) {
-        let len = packet.head().len();
+        let (len, is_super) = (packet.head().len(), packet.meta().segmentation.is_some());
         self.held.push(packet);
-        self.push(From::Held(self.held.len() - 1), len);
+        self.push(From::Held(self.held.len() - 1), len, is_super);
     }
 
     /// Stages a frame, and puts its write into the ring.
-    fn push(&mut self, from: From, len: usize) {
-        self.staged.push(Staged { from, len, is_left: true });
+    fn push(&mut self, from: From, len: usize, is_super: bool) {
+        self.staged.push(Staged { from, len, is_super, is_left: true });
         if !self.enter(self.staged.len() - 1) {
             self.staged.pop();
         }
@@ -186,7 +187,7 @@ impl WriteRing {
                     is_unknown = true;
                     continue;
                 }
-                0.. => stats.count_sent(frame.len - header_len, false),
+                0.. => stats.count_sent(frame.len - header_len, frame.is_super),
                 _ => stats.count_drop(DropCause::Refused),
             }
             frame.is_left = false;

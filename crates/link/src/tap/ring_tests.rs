@@ -38,7 +38,7 @@ fn frames_without_room_stay_staged_in_order() {
             ring.stage_packet(Packet::from_slice(&pool(), 0, &[i as u8; 50]).unwrap());
         } else {
             ring.slot()[..60].fill(i as u8);
-            ring.stage(60);
+            ring.stage(60, i % 4 == 1);
         }
     }
     let (mut heard, mut waits) = (Vec::new(), 0);
@@ -58,11 +58,12 @@ fn frames_without_room_stay_staged_in_order() {
     }
     assert_eq!(heard, (0..limits::RING_WRITES as u8).collect::<Vec<_>>());
     assert_eq!((stats.tx_packets, stats.dropped_total()), (limits::RING_WRITES as u64, 0));
+    assert_eq!(stats.tx_super_segments, limits::RING_WRITES as u64 / 4);
 
     // One that the device refuses for good is no reason to wait.
     drop(far);
     ring.slot()[..60].fill(1);
-    ring.stage(60);
+    ring.stage(60, false);
     assert!(ring.submit(10, &mut stats).unwrap());
     assert_eq!(stats.dropped(DropCause::Refused), 1);
 }

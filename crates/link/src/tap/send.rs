@@ -199,7 +199,7 @@ impl Sender {
         };
         slot[..header_len].copy_from_slice(header);
         packet.copy_to(0, &mut slot[header_len..]);
-        ring.stage(len);
+        ring.stage(len, packet.meta().segmentation.is_some());
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Sender {
             match cutting.write_next(&mut slot[header_len..]) {
                 Ok(Some(len)) => {
                     slot[..header_len].fill(0);
-                    ring.stage(header_len + len);
+                    ring.stage(header_len + len, false);
                     self.cutting = Some(cutting);
                 }
                 Ok(None) => {}

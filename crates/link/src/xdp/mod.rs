@@ -41,7 +41,7 @@ use std::sync::Arc;
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::incoming::{self, Source};
+use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
 use crate::outgoing::Outgoing;
 use crate::{
@@ -367,15 +367,18 @@ impl Xdp {
 }
 
 impl Source for Xdp {
-    fn next(&mut self, _pool: &Pool) -> Result<Option<Packet>, LinkError> {
+    fn next(&mut self, _pool: &Pool) -> Result<Next, LinkError> {
         while let Some(entry) = self.socket.rx.pop() {
             match self.accept(entry) {
-                Ok(Some(packet)) => return Ok(Some(packet)),
+                Ok(Some(packet)) => return Ok(Next::Packet(packet)),
                 Ok(None) => {}
-                Err(cause) => self.stats.count_drop(cause),
+                Err(cause) => {
+                    self.stats.count_drop(cause);
+                    return Ok(Next::Refused);
+                }
             }
         }
-        Ok(None)
+        Ok(Next::Nothing)
     }
 
     fn counters(&mut self) -> &mut LinkStats {
