@@ -17,24 +17,24 @@
 
 mod deadlines;
 mod hear;
+mod key;
 mod pending;
 #[cfg(test)]
 mod tests;
 mod timer;
 mod types;
 
-use core::hash::{BuildHasher, Hash, Hasher};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use millstream_packet::{Instant, Packet, PacketQueue, QueueLimits};
 use millstream_wire::ethernet::MacAddr;
-use siphasher::sip::SipHasher13;
 
 use crate::limits;
 use crate::prefix::LinkId;
 use deadlines::Deadlines;
+use key::{Key, Keyed};
 use pending::{List, PendingStore};
 
 pub use hear::{Change, Evidence, Heard};
@@ -59,47 +59,9 @@ struct Entry {
     pending: List,
 }
 
-/// What an entry is found by, in few words, so that hashing it is cheap.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    bits: u128,
-    v6: bool,
-    link: LinkId,
-}
-
-impl Key {
-    fn new(link: LinkId, ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(ip) => Self { bits: ip.to_bits().into(), v6: false, link },
-            IpAddr::V6(ip) => Self { bits: ip.to_bits(), v6: true, link },
-        }
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let Self { bits, v6, link } = *self;
-        hasher.write_u64(bits as u64);
-        hasher.write_u64((bits >> 64) as u64);
-        hasher.write_u64(u64::from(link.0) << 1 | u64::from(v6));
-    }
-}
-
 /// A queue for packets on their way out of the table, whose own limits they have passed.
 fn no_packets() -> PacketQueue {
     PacketQueue::new(QueueLimits::new(usize::MAX))
-}
-
-/// Keyed hashing, so that who does not know the key cannot aim at a bucket.
-#[derive(Clone, Copy)]
-struct Keyed([u64; 2]);
-
-impl BuildHasher for Keyed {
-    type Hasher = SipHasher13;
-
-    fn build_hasher(&self) -> SipHasher13 {
-        SipHasher13::new_with_keys(self.0[0], self.0[1])
-    }
 }
 
 /// Neighbours of all links of an engine, both families.
@@ -137,7 +99,7 @@ impl NeighborTable {
             ..config
         };
         Self {
-            index: HashMap::with_hasher(Keyed(key)),
+            index: HashMap::with_hasher(Keyed::new(key)),
             entries: Vec::new(),
             free: Vec::new(),
             pending: PendingStore::new(config.pending_packets, config.pending_bytes),
