@@ -18,6 +18,9 @@
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
 //! their own (`unshare -n`).
 
+#[macro_use]
+#[path = "support/line.rs"]
+mod line;
 #[path = "support/udp_pps.rs"]
 mod udp_pps;
 
@@ -242,7 +245,7 @@ fn pair_bulk(o: &Options) {
     // One thread: its own processor time, whatever else the machine does.
     let seconds = own_seconds() - cpu;
     let segments = moved as f64 / (o.mtu - 52) as f64;
-    println!(
+    line!(
         "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {}",
         moved as f64 * 8e-9 / seconds,
         seconds * 1e9 / segments,
@@ -250,8 +253,8 @@ fn pair_bulk(o: &Options) {
         b.stats().rx_packets,
         b.stats().tcp_rx_merged,
     );
-    println!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
-    println!("{}", a.memory());
+    line!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
+    line!("{}", a.memory());
     for engine in [&a, &b].into_iter().filter(|_| o.stages != 0) {
         show_stages(engine.stats());
     }
@@ -259,10 +262,10 @@ fn pair_bulk(o: &Options) {
 
 /// Where an engine's time went, and how large its batches were.
 fn show_stages(stats: &millstream::EngineStats) {
-    println!("{}", stats.stages);
+    line!("{}", stats.stages);
     for (name, sizes) in stats.batches.named() {
         let text: Vec<String> = sizes.counts().map(|(at, n)| format!("{at}:{n}")).collect();
-        println!("{name:20} {}", text.join(" "));
+        line!("{name:20} {}", text.join(" "));
     }
 }
 
@@ -296,7 +299,7 @@ fn pair_udp(o: &Options) {
         a.turn(now);
     }
     let seconds = own_seconds() - cpu;
-    println!("pair-udp: {:.0} ns per datagram, {done} received", seconds * 1e9 / done as f64);
+    line!("pair-udp: {:.0} ns per datagram, {done} received", seconds * 1e9 / done as f64);
 }
 
 fn pair_rr(o: &Options) {
@@ -324,8 +327,8 @@ fn pair_rr(o: &Options) {
         }
     }
     let seconds = own_seconds() - cpu;
-    println!("pair-rr: {:.0} ns per transaction", seconds * 1e9 / done as f64);
-    println!(
+    line!("pair-rr: {:.0} ns per transaction", seconds * 1e9 / done as f64);
+    line!(
         "packets {} {}",
         a.stats().tx_packets as f64 / done as f64,
         b.stats().tx_packets as f64 / done as f64
@@ -466,7 +469,7 @@ fn our_side(
     let (busy, own) = (busy_seconds() - busy, own_seconds() - own);
     if times.is_empty() {
         let gb = moved as f64 * 1e-9;
-        println!(
+        line!(
             "{what}: {:.1} Gb/s, machine {:.3} s/GB, process {:.3} s/GB",
             gb * 8.0 / seconds,
             busy / gb,
@@ -475,7 +478,7 @@ fn our_side(
     } else {
         times.sort_unstable();
         let at = |share: f64| times[(times.len() as f64 * share) as usize] as f64 / 1000.0;
-        println!(
+        line!(
             "{what}: {:.0}/s, p50 {:.1} us, p99 {:.1} us, process {:.2} cores",
             times.len() as f64 / seconds,
             at(0.5),
@@ -484,7 +487,7 @@ fn our_side(
         );
     }
     if let Some(s) = stats() {
-        println!(
+        line!(
             "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} missed {} drops {:?}",
             s.turns,
             s.idle_turns,

@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     pin_current_thread(0)?;
     let mut bench = Bench::open(options)?;
     let kernel = Kernel::open()?;
-    println!(
+    line!(
         "udp-pps: {} {}, {} bytes of payload, {} rounds of {:?} a side",
         options.link,
         if options.send { "send" } else { "receive" },
@@ -148,7 +148,7 @@ fn report(what: &str, mut sides: [Vec<f64>; 3]) {
     for ((name, side), median) in
         ["link alone", "stack over it", "kernel over veth"].iter().zip(&sides).zip(medians)
     {
-        println!(
+        line!(
             "{what:<16} {name:<18} {:>7.3} M/s  {:>6.0} ns  ({:.3} to {:.3})",
             median * 1e-6,
             1e9 / median,
@@ -156,7 +156,7 @@ fn report(what: &str, mut sides: [Vec<f64>; 3]) {
             side[side.len() - 1] * 1e-6
         );
     }
-    println!("{what:<16} stack / link = {:.2}", medians[1] / medians[0]);
+    line!("{what:<16} stack / link = {:.2}", medians[1] / medians[0]);
 }
 
 impl Bench {
