@@ -146,6 +146,14 @@ impl Recovery {
         self.episode.as_ref().map_or(0, |episode| episode.short_bytes)
     }
 
+    /// RFC 8985 6.2 step 4: after 16 recoveries that were none in vain, the reordering window is as at first.
+    fn wear_reordering_window(&mut self) {
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
+        }
+    }
+
     fn settle_short(&mut self) {
         if let Some(episode) = self.episode.as_mut() {
             episode.short_bytes = 0;
@@ -280,7 +288,7 @@ impl Connection {
     /// Begins fast recovery (RFC 6675 section 5 step 4).
     pub(crate) fn enter_recovery(&mut self, now: Instant) {
         self.end_mtu_probe(now, false);
-        self.save_undo();
+        self.save_undo(false);
         let flight = self.snd.nxt - self.snd.una;
         // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
         let used = flight.min(self.window.cwnd_bytes);
@@ -335,12 +343,18 @@ impl Connection {
                 // RFC 6937 section 3: at the end of recovery
                 if self.was_spurious(ack) {
                     self.undo();
-                } else if !self.congestion.governs() {
-                    self.window.cwnd_bytes = self.window.ssthresh_bytes;
+                } else {
+                    self.recovery.wear_reordering_window();
+                    if !self.congestion.governs() {
+                        self.window.cwnd_bytes = self.window.ssthresh_bytes;
+                    }
                 }
                 self.open();
             }
-            Phase::Loss if whole => self.open(),
+            Phase::Loss if whole => {
+                self.recovery.wear_reordering_window();
+                self.open();
+            }
             Phase::Recovery | Phase::Loss if self.was_spurious(ack) => {
                 self.undo();
                 self.open();
@@ -383,7 +397,7 @@ impl Connection {
         let frto = first && self.recovery.phase == Phase::Open && una > self.recovery.recover;
         if first {
             self.counters.rare().timeout_recoveries += 1;
-            self.save_undo();
+            self.save_undo(true);
             self.congestion.on_timeout(&mut self.window, now, nxt - una);
             self.ecn_reduced();
         }
@@ -399,9 +413,21 @@ impl Connection {
         recovery.probe_end = 0;
         recovery.probe_due = false;
         recovery.force_resend = true;
-        recovery.reo_wnd_persist = recovery.reo_wnd_persist.saturating_sub(1);
-        if recovery.reo_wnd_persist == 0 {
-            recovery.reo_wnd_mult = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_reordering_window_lasts_for_sixteen_recoveries() {
+        let mut recovery = Recovery { reo_wnd_mult: 5, reo_wnd_persist: 16, ..Recovery::new() };
+        for _ in 0..15 {
+            recovery.wear_reordering_window();
         }
+        assert_eq!(recovery.reo_wnd_mult, 5);
+        recovery.wear_reordering_window();
+        assert_eq!(recovery.reo_wnd_mult, 1);
     }
 }

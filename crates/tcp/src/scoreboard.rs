@@ -92,6 +92,7 @@ impl Scoreboard {
                 resent: OrderedMap::new(seed ^ 0x3333_3333),
                 resent_order: VecDeque::new(),
                 judged: 0,
+                resent_high: 0,
                 scratch: Vec::new(),
             })
         })
@@ -117,6 +118,7 @@ impl Scoreboard {
         let board = self.exceptions();
         board.lost.remove(start, end, |_, _| ());
         board.take_resent(start, end, |_, _, _| ());
+        board.resent_high = board.resent_high.max(end);
         board.resent.insert(start, Resent { end, at: now });
         board.resent_order.push_back(Sent { start, end, at: now });
     }
@@ -295,25 +297,28 @@ impl Scoreboard {
         for &Sent { start, end, .. } in &parts {
             let Some(board) = self.exceptions.as_mut() else { return };
             delivery.bytes += end - start;
-            let mut once = true;
+            let (mut once, mut late) = (true, None);
             board.take_resent(start, end, |_, to, at| {
                 once = false;
                 delivery.note(at, to, true);
             });
+            let resent_high = board.resent_high;
             board.lost.remove(start, end, |from, to| {
                 once = false;
                 delivery.spurious_bytes += to - from;
+                if from >= resent_high {
+                    // judged lost too soon, and not sent again
+                    late = late.or(Some(from));
+                }
             });
-            if !once {
-                continue;
+            if once {
+                late = Some(start);
+                if let Some(at) = self.sent_at(end - 1) {
+                    delivery.note(at, end, false);
+                }
             }
-            if let Some(at) = self.sent_at(end - 1) {
-                delivery.note(at, end, false);
-            }
-            if end <= fack {
-                let lowest = delivery.reordered.map_or(start, |seen| seen.min(start));
-                delivery.reordered = Some(lowest);
-                delivery.reordered_by = delivery.reordered_by.max(fack - start);
+            if let Some(from) = late.filter(|_| end <= fack) {
+                delivery.note_late(from, fack);
             }
         }
         if let Some(board) = self.exceptions.as_mut() {

@@ -14,6 +14,8 @@ pub(super) struct Undo {
     first_resend: Option<(u64, u32)>,
     /// Bytes sent again and not reported as duplicates yet.
     resent_bytes: u64,
+    /// It was a time-out: if it was none, something took long, and nothing came in another order.
+    timeout: bool,
 }
 
 impl Undo {
@@ -67,12 +69,13 @@ impl Recovery {
 
 impl Connection {
     /// Remembers the window as it is before a reduction.
-    pub(super) fn save_undo(&mut self) {
+    pub(super) fn save_undo(&mut self, timeout: bool) {
         self.recovery.episode().undo = Some(Undo {
             cwnd_bytes: self.window.cwnd_bytes,
             ssthresh_bytes: self.window.ssthresh_bytes,
             first_resend: None,
             resent_bytes: 0,
+            timeout,
         });
     }
 
@@ -89,13 +92,15 @@ impl Connection {
         ack.acked > 0 && start == before && (echo.wrapping_sub(ts) as i32) < 0
     }
 
-    /// Takes the last congestion event back (RFC 4015 section 3.2).
+    /// Takes the last congestion event back (RFC 4015 section 3.2). What fast recovery took for lost was late: from now
+    /// on RACK waits for what is (as Linux; RFC 8985 6.2 step 3 cannot see it, where all that is late is sent again).
     pub(super) fn undo(&mut self) {
         let undo = self.recovery.episode.as_mut().and_then(|episode| episode.undo.take());
         let Some(undo) = undo else { return };
         self.window.cwnd_bytes = self.window.cwnd_bytes.max(undo.cwnd_bytes);
         self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(undo.ssthresh_bytes);
         self.congestion.on_undo();
+        self.recovery.reordering_seen |= !undo.timeout;
         self.counters.rare().spurious_recoveries += 1;
     }
 

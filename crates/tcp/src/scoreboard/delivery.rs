@@ -49,6 +49,12 @@ impl Delivery {
         self.sent_once_at.filter(|_| !self.any_resent)
     }
 
+    /// What begins at `from` was sent once and came after what ends at `fack`.
+    pub(super) fn note_late(&mut self, from: u64, fack: u64) {
+        self.reordered = Some(self.reordered.map_or(from, |seen| seen.min(from)));
+        self.reordered_by = self.reordered_by.max(fack - from);
+    }
+
     /// What was sent at `at` and ends at `end` was delivered.
     pub(super) fn note(&mut self, at: Instant, end: u64, resent: bool) {
         self.any_resent |= resent;

@@ -23,6 +23,8 @@ pub(super) struct Exceptions {
     pub(super) resent_order: VecDeque<Sent>,
     /// First transmissions below this offset were judged by RACK already.
     pub(super) judged: u64,
+    /// End of the highest that was sent again.
+    pub(super) resent_high: u64,
     /// Ranges being worked on; kept so that nothing is allocated each time.
     pub(super) scratch: Vec<Sent>,
 }
@@ -30,7 +32,7 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// Ranges that there is memory for.
     pub(super) fn capacity(&self) -> usize {
-        let Self { sacked, lost, resent, resent_order, judged: _, scratch } = self;
+        let Self { sacked, lost, resent, resent_order, judged: _, resent_high: _, scratch } = self;
         let sets = sacked.capacity() + lost.capacity() + resent.capacity();
         sets + resent_order.capacity() + scratch.capacity()
     }

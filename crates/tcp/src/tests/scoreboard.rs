@@ -40,6 +40,23 @@ fn the_pipe_is_what_is_neither_sacked_nor_lost() {
 }
 
 #[test]
+fn what_was_judged_lost_and_not_sent_again_may_be_late() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    board.on_sack(1, 801, 1001, &mut delivery);
+    board.mark_lost(1, 801);
+    board.on_resend(1, 201, at(20));
+    // the second of what was sent again, judged lost once more: which of the two arrives, nobody knows
+    board.mark_lost(101, 201);
+    let mut delivery = Delivery::default();
+    board.on_sack(1, 101, 201, &mut delivery);
+    assert_eq!((delivery.reordered, delivery.spurious_bytes), (None, 100));
+    board.on_sack(1, 401, 501, &mut delivery);
+    assert_eq!((delivery.reordered, delivery.reordered_by), (Some(401), 600));
+    assert_eq!(delivery.spurious_bytes, 200);
+}
+
+#[test]
 fn no_more_ranges_are_kept_than_segments_may_name() {
     let mut board = ten();
     let mut delivery = Delivery::default();
