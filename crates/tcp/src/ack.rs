@@ -55,12 +55,16 @@ impl Connection {
         let acked = ack - una;
         if acked > 0 {
             self.take_cumulative(now, self.echo_of(header), ack, &mut delivery);
-        } else if una == self.snd.nxt {
-            // the last of a flight may have been sent again in vain, too
-            self.note_dsack(dsack_bytes);
-            return true;
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
+        if acked == 0 && una == self.snd.nxt {
+            // the last of a flight may have been sent again in vain, too, by a probe or otherwise
+            let echo = None;
+            let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
+            self.note_dsack(dsack_bytes);
+            self.end_probe(now, &event);
+            return true;
+        }
         if duplicate {
             self.counters.rare().duplicate_acks_in += 1;
         }

@@ -9,7 +9,7 @@ use crate::connection::{Connection, Probe};
 use crate::predicted::short_ways;
 use crate::recovery::Phase;
 use crate::state::State;
-use crate::timers::{Deadline, Expiry};
+use crate::timers::Deadline;
 
 /// A segment with a plain header.
 pub struct PlainSegment {
@@ -133,11 +133,6 @@ impl Connection {
         let same_burst = self.snd.last_sent_at == now && end - self.snd.una > 2 * whole;
         self.snd.last_sent_at = now;
         self.snd.waiting_since.set_if_none(now);
-        match self.timers.retransmit() {
-            Some((_, Expiry::Reorder)) => {}
-            // the timers were started by the segment before, at the same moment
-            Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst => {}
-            _ => self.arm_loss_timers(now),
-        }
+        self.keep_loss_timers(now, same_burst);
     }
 }

@@ -101,14 +101,41 @@ impl Connection {
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
     #[inline]
     pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
-        self.restart_retransmit(now);
-        let Some((rto_at, _)) = self.timers.retransmit() else { return };
-        let usable = self.negotiated.sack
+        self.arm_loss_timers_since(now, now);
+    }
+
+    /// After new data was sent: the time-out runs on (RFC 6298 5.1); a loss probe is put off (RFC 8985 7.2), but not
+    /// beyond that. With `same_burst` the timers were started by the segment before, at the same moment.
+    #[inline]
+    pub(crate) fn keep_loss_timers(&mut self, now: Instant, same_burst: bool) {
+        match self.timers.retransmit() {
+            Some((_, Expiry::Reorder)) => {}
+            Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst => {}
+            Some((_, Expiry::Timeout)) if !self.may_probe() => {}
+            Some((_, Expiry::Timeout | Expiry::LossProbe)) => {
+                let since = self.snd.waiting_since.get().unwrap_or(now);
+                self.arm_loss_timers_since(now, since);
+            }
+            _ => self.arm_loss_timers(now),
+        }
+    }
+
+    /// A tail loss probe may come before the time-out (RFC 8985 7.2).
+    #[inline]
+    fn may_probe(&self) -> bool {
+        self.negotiated.sack
             && self.recovery.phase == Phase::Open
             && self.recovery.probe_end == 0
             && self.board.sacked_bytes() == 0
-            && self.rtt.backoff() == 0;
-        if !usable {
+            && self.rtt.backoff() == 0
+    }
+
+    /// As [`arm_loss_timers`](Self::arm_loss_timers), where the time-out runs since `since`.
+    #[inline]
+    fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
+        self.restart_retransmit(since);
+        let Some((rto_at, _)) = self.timers.retransmit() else { return };
+        if !self.may_probe() {
             return;
         }
         let mut wait_ms = match self.rtt.srtt_ns() {

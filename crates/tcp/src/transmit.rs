@@ -368,10 +368,8 @@ impl Connection {
         match self.timers.retransmit() {
             // early data: the SYN-ACK's timer comes first
             _ if !self.state.is_synchronized() => {}
-            Some((_, Expiry::Timeout)) if chosen.resend => {}
-            Some((_, Expiry::Reorder)) => {}
-            // the timers were started by the segment before, at the same moment
-            Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst && !chosen.resend => {}
+            Some((_, Expiry::Timeout | Expiry::Reorder)) if chosen.resend => {}
+            _ if !chosen.resend => self.keep_loss_timers(now, same_burst),
             _ => self.arm_loss_timers(now),
         }
     }
