@@ -2,7 +2,8 @@
 
 use crate::desc::{Entry, FRAME_UNITS};
 use crate::limits::{
-    DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES,
+    BLOCK_ROOM_BYTES, BULK_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
+    PULL_UP_HEADROOM_BYTES,
 };
 use crate::magazine;
 use crate::meta::Meta;
@@ -66,6 +67,27 @@ impl Packet {
         let spare = packet.commit(bytes.len());
         debug_assert!(spare.is_none());
         Ok(packet)
+    }
+
+    /// A copy of `bytes` in [blocks](Pool::alloc_block) of `each` bytes; in frames what is left of them, less than
+    /// [`BULK_BYTES`], or finds no block. All in frames where no block holds `each`.
+    ///
+    /// # Errors
+    /// When the pool has not enough frames.
+    pub fn bulk_from_slice(pool: &Pool, bytes: &[u8], each: usize) -> Result<Self, Exhausted> {
+        let fits = (BULK_BYTES..=BLOCK_ROOM_BYTES).contains(&each);
+        let (mut rest, mut all) = (bytes, None::<Self>);
+        while fits && rest.len() >= BULK_BYTES {
+            let Some(mut block) = pool.alloc_block(0) else { break };
+            let (now, later) = rest.split_at(rest.len().min(each));
+            block.append(now.len()).ok_or(Exhausted)?.copy_from_slice(now);
+            rest = later;
+            all = Some(join(all, block));
+        }
+        match all {
+            Some(all) if rest.is_empty() => Ok(all),
+            all => Ok(join(all, Self::from_slice(pool, 0, rest)?)),
+        }
     }
 
     /// Copies into the spare room, which must be large enough; does not count the bytes.
@@ -437,3 +459,14 @@ impl fmt::Debug for Packet {
 }
 
 const _: () = assert!(size_of::<Packet>() == 8 && size_of::<Option<Packet>>() == 8);
+
+/// `packet` behind what there is before it.
+fn join(before: Option<Packet>, packet: Packet) -> Packet {
+    match before {
+        Some(mut before) => {
+            before.concat(packet);
+            before
+        }
+        None => packet,
+    }
+}

@@ -40,7 +40,7 @@ struct Options {
     packets: bool,
     net: bool,
     same: bool,
-    seconds: u64,
+    seconds: f64,
     rounds: u64,
     mtu: usize,
     buffer: usize,
@@ -64,7 +64,7 @@ fn main() {
         packets: false,
         net: false,
         same: false,
-        seconds: 2,
+        seconds: 2.0,
         rounds: u64::MAX,
         mtu: 1500,
         buffer: 4 << 20,
@@ -93,7 +93,9 @@ fn main() {
             "--packets" => o.packets = true,
             "--net" => o.net = true,
             "--same" => o.same = true,
-            "--seconds" => o.seconds = number() as u64,
+            "--seconds" => {
+                o.seconds = words.next().and_then(|word| word.parse().ok()).unwrap_or(o.seconds)
+            }
             "--rounds" => o.rounds = number() as u64,
             "--mtu" => o.mtu = number(),
             "--buffer" => o.buffer = number(),
@@ -205,7 +207,7 @@ fn pair_bulk(o: &Options) {
     let mut sink = vec![0_u8; o.call];
     let mut waiting = None;
     let (mut moved, start, cpu) = (0_u64, Instant::now(), own_seconds());
-    let limit = Duration::from_secs(o.seconds);
+    let limit = Duration::from_secs_f64(o.seconds);
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..16 {
             if o.packets {
@@ -281,7 +283,7 @@ fn pair_udp(o: &Options) {
     let sink = b.udp_bind(to).expect("bind");
     let (data, mut buffer) = ([7; 64], [0; 2048]);
     let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
-    let limit = Duration::from_secs(o.seconds);
+    let limit = Duration::from_secs_f64(o.seconds);
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         let now = a.refresh_time();
         for _ in 0..16 {
@@ -305,7 +307,7 @@ fn pair_udp(o: &Options) {
 fn pair_rr(o: &Options) {
     let (mut a, client, mut b, server) = connected(o);
     let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
-    let limit = Duration::from_secs(o.seconds);
+    let limit = Duration::from_secs_f64(o.seconds);
     let mut byte = [0];
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..256 {
@@ -381,7 +383,7 @@ fn tap(o: &Options, what: &str) {
     tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let kernel = std::net::TcpListener::bind("10.0.0.1:0").expect("bind");
     let addr = kernel.local_addr().expect("an address");
-    let limit = Duration::from_secs(o.seconds);
+    let limit = Duration::from_secs_f64(o.seconds);
     let (call, mode, control) = (o.call, what.to_string(), OsString::from(&o.control));
     let kernel_cpu = if o.same { 0 } else { 1 };
     let peer = std::thread::spawn(move || {
@@ -438,7 +440,7 @@ fn our_side(
 ) {
     let mut data = vec![3_u8; o.call];
     let (start, busy, own) = (Instant::now(), busy_seconds(), own_seconds());
-    let limit = Duration::from_secs(o.seconds);
+    let limit = Duration::from_secs_f64(o.seconds);
     let mut moved = 0_u64;
     let mut times = Vec::new();
     match what {

@@ -8,12 +8,16 @@ use std::time::Duration;
 
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::packet::Pool;
 
 fn stacks(link: PairConfig) -> (Stack, Stack) {
-    let pool = common::pool();
+    stacks_of(&common::pool(), link)
+}
+
+fn stacks_of(pool: &Pool, link: PairConfig) -> (Stack, Stack) {
     let (near, far) = pair(link).expect("a pair");
     let spawn = |end, seed, addresses: [&'static str; 2]| {
-        let config = common::config(&pool, seed);
+        let config = common::config(pool, seed);
         Stack::spawn(Placement::default(), move || Ok(common::engine(config, end, &addresses)))
             .expect("a stack")
     };
@@ -80,6 +84,30 @@ fn bulk_both_ways_at_once() {
             scope.spawn(|| pump(listener.accept().expect("accept").0));
             pump(TcpStream::connect(&near, far_addr(9)).expect("connect"));
         });
+    }
+}
+
+#[test]
+fn what_is_written_in_bulk_lies_in_blocks_where_the_link_takes_super_segments() {
+    const TOTAL: usize = 8_000_000;
+    for offload in [true, false] {
+        let pool = common::pool();
+        let (near, far) = stacks_of(&pool, PairConfig { offload, ..PairConfig::default() });
+        let listener = TcpListener::bind(&far, far_addr(9), 16).expect("bind");
+        let reader = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).expect("read");
+            bytes
+        });
+        let mut stream = TcpStream::connect(&near, far_addr(9)).expect("connect");
+        let data: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
+        data.chunks(128 << 10).for_each(|chunk| stream.write_all(chunk).expect("write"));
+        stream.shutdown(Shutdown::Write).expect("shutdown");
+        assert!(reader.join().expect("reader") == data);
+        assert_eq!(stream.bulk_bytes() > 60_000, offload, "{}", stream.bulk_bytes());
+        // The pool makes blocks when they are first asked for.
+        assert_eq!(pool.stats().blocks > 0, offload);
     }
 }
 

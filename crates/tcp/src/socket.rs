@@ -204,6 +204,13 @@ impl Connection {
         self.snd.queue.len()
     }
 
+    /// Bytes of payload in the largest segments that it hands out: whoever gives it packets
+    /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0 where those fit a frame,
+    /// and until it has sent.
+    pub fn bulk_bytes(&self) -> usize {
+        self.snd.queue.whole()
+    }
+
     /// Bytes written and not sent for the first time.
     #[inline]
     pub fn unsent_bytes(&self) -> usize {

@@ -92,6 +92,11 @@ impl StreamQueue {
         }
     }
 
+    /// What [`set_whole`](Self::set_whole) has set.
+    pub(crate) fn whole(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.whole())
+    }
+
     /// Whether a write of `len` bytes goes into blocks, or behind one.
     #[inline]
     pub(crate) fn is_bulk(&self, len: usize) -> bool {

@@ -79,9 +79,11 @@ impl Network for ThreadedNetwork {
     }
 
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
-        let packet = self.message.view(data)?;
+        let bulk = self.connections.stream(conn)?.bulk_bytes();
+        let packet = self.message.view(data, bulk)?;
+        let len = packet.len();
         self.connections.writing(conn, |stream| stream.write_packet(packet))?;
-        Ok(data.len())
+        Ok(len)
     }
 
     fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {

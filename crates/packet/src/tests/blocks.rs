@@ -170,3 +170,31 @@ fn packets_keep_the_memory_of_blocks_alive() {
     drop(other.alloc(0));
     assert!(watch.upgrade().is_none());
 }
+
+#[test]
+fn much_is_copied_into_blocks_and_what_is_left_into_frames() {
+    const EACH: usize = 44 * 1448;
+    let pool = pool(2 * BLOCK_ROOM_BYTES / FRAME_SIZE_BYTES + 8, 2);
+    let frames = |n: usize| n.div_ceil(FRAME_SIZE_BYTES);
+    let cases = [
+        (0, EACH, 0, 1),
+        (BULK_BYTES - 1, EACH, 0, frames(BULK_BYTES - 1)),
+        (BULK_BYTES, EACH, 1, 0),
+        (EACH, EACH, 1, 0),
+        (EACH + 5, EACH, 1, 1),
+        // There are two blocks, the third finds none.
+        (3 * EACH, EACH, 2, frames(EACH)),
+        (EACH, 0, 0, frames(EACH)),
+        (EACH, BLOCK_ROOM_BYTES + 1, 0, frames(EACH)),
+    ];
+    for (len, each, blocks, frames) in cases {
+        let data = bytes(len);
+        let packet = Packet::bulk_from_slice(&pool, &data, each).unwrap();
+        assert_eq!(all(&packet), data);
+        assert!(packet.slices().all(|slice| slice.len() <= each.max(FRAME_SIZE_BYTES)));
+        let stats = pool.stats();
+        assert_eq!((stats.used_blocks, stats.used_frames), (blocks, frames), "{len} by {each}");
+    }
+    assert!(Packet::bulk_from_slice(&pool, &bytes(6 * EACH), EACH).is_err());
+    assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}

@@ -270,6 +270,12 @@ impl Engine {
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 
+    /// Bytes that a block of a packet for [`tcp_write_packet`](Self::tcp_write_packet) holds best, as the link takes that
+    /// many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the connection has sent.
+    pub fn tcp_bulk_bytes(&mut self, id: SocketId) -> Result<usize, Error> {
+        self.tcp.by_id(id).map(|(_, socket)| socket.conn.bulk_bytes()).ok_or(Error::NoSuchSocket)
+    }
+
     /// Ends the writing side: a FIN follows what was written.
     pub fn tcp_shutdown_write(&mut self, id: SocketId) -> Result<(), Error> {
         self.with_conn(id, |socket, _| socket.conn.shutdown_write())

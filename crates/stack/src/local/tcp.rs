@@ -150,6 +150,11 @@ impl TcpStream {
         })
     }
 
+    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`].
+    pub fn bulk_bytes(&self) -> io::Result<usize> {
+        Ok(self.stack.engine().tcp_bulk_bytes(self.id)?)
+    }
+
     /// As [`TcpStream::write_packet`] without waiting; gives the packet back when it is not taken.
     pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
         let mut engine = self.stack.engine();

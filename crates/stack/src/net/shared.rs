@@ -7,12 +7,13 @@
 //!   state, error  read                                  written
 //!   wishes        bits set                              taken (swap)
 //!   tx_taken      read                                  written
+//!   bulk_bytes    read                                  written
 //!   rx_taken      written                               read
 //!   rx_stalled    cleared (swap)                        set when the rx side is full
 //!   waiters       armed, then rings and state checked   rung after rings or state changed
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant as StdInstant;
 
@@ -46,6 +47,8 @@ pub struct Shared {
     error: OnceLock<Error>,
     pub wishes: AtomicU8,
     pub tx_taken: AtomicU64,
+    /// What a block is to hold, 0 for frames; a hint.
+    pub bulk_bytes: AtomicUsize,
     pub rx_taken: AtomicU64,
     pub rx_stalled: AtomicBool,
     pub reader: Waiter,

@@ -299,6 +299,12 @@ impl TcpStream {
         self.put(&mut tx, packet)
     }
 
+    /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
+    /// something to be sent.
+    pub fn bulk_bytes(&self) -> usize {
+        self.shared.bulk_bytes.load(Ordering::Relaxed)
+    }
+
     /// Ends one direction or both. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how != Shutdown::Read {
@@ -443,13 +449,14 @@ impl Write for &TcpStream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut tx = lock(&self.tx);
         let mut written = 0;
-        for chunk in data.chunks(PACKET_BYTES) {
+        let bulk = self.bulk_bytes();
+        for chunk in data.chunks(if bulk == 0 { PACKET_BYTES } else { bulk }) {
             match self.wait_room(&mut tx) {
                 Ok(()) => {}
                 Err(_) if written != 0 => break,
                 Err(error) => return Err(error),
             }
-            match Packet::from_slice(&self.handle.door.pool, 0, chunk) {
+            match Packet::bulk_from_slice(&self.handle.door.pool, chunk, bulk) {
                 Ok(packet) => self.put(&mut tx, packet)?,
                 Err(_) if written != 0 => break,
                 Err(_) => return Err(Error::Exhausted.into()),

@@ -367,6 +367,8 @@ impl Stream {
             }
         }
         if taken != 0 {
+            let bulk = engine.tcp_bulk_bytes(self.id).unwrap_or(0);
+            self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
             self.shared.tx_taken.fetch_add(taken, Ordering::AcqRel);
             self.shared.writable();
         }
