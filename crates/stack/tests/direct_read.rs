@@ -8,9 +8,12 @@ use std::net::SocketAddr;
 
 use common::placing::Placing;
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::link::{PairConfig, pair};
+use millstream::link::{Link, PairConfig, PairEnd, Shared, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::{EngineConfig, EngineStats};
+
+/// Of the first engine, where several share a device.
+const PORT: u16 = 50_000;
 
 /// Every byte tells its stream and its place in it.
 fn pattern(stream: usize, at: usize) -> u8 {
@@ -31,6 +34,18 @@ fn moved(
     chunk: usize,
     direct: usize,
 ) -> EngineStats {
+    moved_over(|end| Box::new(Placing::new(end)), link, streams, total, chunk, direct)
+}
+
+/// The same with a far link of one's own making.
+fn moved_over(
+    wrap: fn(PairEnd) -> Box<dyn Link>,
+    link: PairConfig,
+    streams: usize,
+    total: usize,
+    chunk: usize,
+    direct: usize,
+) -> EngineStats {
     let pool = pool();
     let (near, far) = pair(link).expect("a pair");
     std::thread::scope(|scope| {
@@ -39,9 +54,8 @@ fn moved(
         let reader = scope.spawn(move || {
             let mut with: EngineConfig = config(&far_pool, 2);
             with.limits.direct_read_bytes = direct;
-            let link = Placing::new(far);
-            let stack = Stack::new(engine(with, link, &FAR));
-            let listener = TcpListener::bind(&stack, addr(7), 8).expect("listen");
+            let stack = Stack::new(engine(with, wrap(far), &FAR));
+            let listener = TcpListener::bind(&stack, addr(PORT), 8).expect("listen");
             listening.send(()).expect("somebody waits");
             let mut all: Vec<TcpStream> =
                 (0..streams).map(|_| listener.accept().expect("a connection").0).collect();
@@ -76,8 +90,9 @@ fn moved(
         });
         let stack = Stack::new(engine(config(&pool, 1), near, &NEAR));
         is_listening.recv().expect("a listener");
-        let mut all: Vec<TcpStream> =
-            (0..streams).map(|_| TcpStream::connect(&stack, addr(7)).expect("connect")).collect();
+        let mut all: Vec<TcpStream> = (0..streams)
+            .map(|_| TcpStream::connect(&stack, addr(PORT)).expect("connect"))
+            .collect();
         for at in (0..total).step_by(50_000) {
             for (of, stream) in all.iter_mut().enumerate() {
                 let end = total.min(at + 50_000);
@@ -102,6 +117,18 @@ fn a_stream_goes_into_the_buffer_of_the_read_that_waits() {
         let stats = moved(link, 1, 4 << 20, 128 << 10, usize::MAX);
         assert_eq!((stats.tcp_rx_direct_bytes, stats.tcp_rx_direct_missed), (0, 0));
     }
+}
+
+#[test]
+fn the_queue_of_a_device_that_engines_share_does_so_too() {
+    let two_queues = |end| -> Box<dyn Link> {
+        let (other, _) = pair(PairConfig::default()).expect("a pair");
+        let queues = [end, other].map(Placing::new);
+        Box::new(Shared::over(queues.into()).expect("descriptors").swap_remove(0))
+    };
+    let stats = moved_over(two_queues, PairConfig::default(), 1, 8 << 20, 128 << 10, 8192);
+    assert!(stats.tcp_rx_direct_bytes > 0);
+    moved_over(two_queues, PairConfig::default(), 3, 4 << 20, 10_000, 8192);
 }
 
 #[test]
