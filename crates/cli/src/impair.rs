@@ -99,15 +99,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Examples, for `impair --help`.
 pub const HELP: &str = "\
-Times are written 20ms, 1.5s, 50us; shares 1%, 0.01%; rates 1gbit, 100mbit; sizes 256KB, 1MiB; packets 100packets.
-Faults hold in both directions unless --a-to-b or --b-to-a says otherwise. The devices are made when the
-command starts and are gone when it ends, in whatever way.
+Times are written 20ms, 1.5s, 50us; shares 1%, 0.01%; rates 1gbit, 100mbit;
+sizes 256KB, 1MiB; packets 100packets.
+Faults hold in both directions unless --a-to-b or --b-to-a says otherwise.
+The devices are made when the command starts and are gone when it ends, in
+whatever way.
 
 Example, with two namespaces:
   ip netns add red; ip netns add blue
   millstream impair ms-a ms-b --netns-a red --netns-b blue \\
-    --address-a 10.9.0.1/24 --address-b 10.9.0.2/24 --delay 20ms --loss 1% --rate 100mbit
-  ip netns exec red ping 10.9.0.2          (in another terminal: 40 ms, 2 % lost)";
+    --address-a 10.9.0.1/24 --address-b 10.9.0.2/24 \\
+    --delay 20ms --loss 1% --rate 100mbit
+  ip netns exec red ping 10.9.0.2    (in another terminal: 40 ms, 2 % lost)";
 
 impl Impair {
     /// The faults of both directions.
