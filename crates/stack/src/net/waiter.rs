@@ -5,10 +5,21 @@
 //!   writes    armed: true; then asks              what is asked for; then armed: false (swap)
 //! ```
 //! Both have a sequentially consistent fence between their two steps, so either the one sees that it is
-//! there, or the other that it waits.
+//! there, or the other that it waits. The loom test at the end tries every order of events (`make loom`).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
+#[cfg(all(loom, test))]
+use loom::{
+    sync::Mutex,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
+    thread::{self, Thread},
+};
+use std::sync::PoisonError;
+#[cfg(not(all(loom, test)))]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
+};
+#[cfg(not(all(loom, test)))]
 use std::thread::{self, Thread};
 use std::time::Instant as StdInstant;
 
@@ -33,7 +44,9 @@ impl Waiter {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
         loop {
             add_one(&self.sleeps);
-            self.armed.store(true, Ordering::SeqCst);
+            // An exchange, as `ring`'s is: they are in one order, whichever of them a load finds. It costs what a store
+            // with this ordering costs.
+            self.armed.swap(true, Ordering::SeqCst);
             // Pairs with the fence in `ring`.
             fence(Ordering::SeqCst);
             if ready() {
@@ -42,6 +55,10 @@ impl Waiter {
             }
             match deadline {
                 None => thread::park(),
+                // no time passes in loom
+                #[cfg(all(loom, test))]
+                Some(_) => thread::park(),
+                #[cfg(not(all(loom, test)))]
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(StdInstant::now());
                     if left.is_zero() {
@@ -80,4 +97,46 @@ impl Waiter {
 /// Counts where one thread alone writes: without a read-modify-write of the bus.
 fn add_one(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+#[cfg(all(loom, test))]
+mod loom_tests {
+    use super::*;
+    use std::time::Duration;
+
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+
+    /// The engine announces two things, one after the other; the thread waits for each of them. One that waits for what
+    /// is there already is a deadlock, which loom reports.
+    fn each_is_heard_of(deadline: Option<StdInstant>) {
+        let waiter = Arc::new(Waiter::default());
+        let said = Arc::new(AtomicUsize::new(0));
+        let engine = {
+            let (waiter, said) = (waiter.clone(), said.clone());
+            loom::thread::spawn(move || {
+                for count in 1..=2 {
+                    said.store(count, Ordering::Release);
+                    waiter.ring();
+                }
+            })
+        };
+        let mut heard = 0;
+        while heard < 2 {
+            assert!(waiter.wait(deadline, || said.load(Ordering::Acquire) > heard));
+            heard = said.load(Ordering::Acquire);
+        }
+        engine.join().unwrap();
+        let stats = waiter.stats();
+        assert!(stats.wakes <= stats.sleeps && stats.wakes <= stats.edges, "{stats:?}");
+        assert_eq!(stats.edges, 2);
+    }
+
+    #[test]
+    fn no_ring_is_lost() {
+        let later = StdInstant::now() + Duration::from_secs(86_400);
+        for deadline in [None, Some(later)] {
+            loom::model(move || each_is_heard_of(deadline));
+        }
+    }
 }
