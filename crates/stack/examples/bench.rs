@@ -21,6 +21,8 @@
 #[macro_use]
 #[path = "support/line.rs"]
 mod line;
+#[path = "support/bench_options.rs"]
+mod bench_options;
 #[path = "support/udp_pps.rs"]
 mod udp_pps;
 
@@ -30,95 +32,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use millstream::link::sys::pin_current_thread;
-use millstream::link::{Link, Napi, NapiMode, PairConfig, Tap, TapConfig, pair};
+use millstream::link::{Link, PairConfig, Tap, TapConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
 use nix::sys::socket::{setsockopt, sockopt};
 
-struct Options {
-    offload: bool,
-    packets: bool,
-    net: bool,
-    same: bool,
-    seconds: f64,
-    rounds: u64,
-    mtu: usize,
-    buffer: usize,
-    call: usize,
-    busy_poll_us: u64,
-    stages: u32,
-    turn_bytes: usize,
-    direct_bytes: usize,
-    control: String,
-    napi: NapiMode,
-    rps: bool,
-    io_uring: Option<bool>,
-    udp: udp_pps::Options,
-}
+use bench_options::Options;
 
 fn main() {
-    let mut words = std::env::args().skip(1);
-    let what = words.next().unwrap_or_default();
-    let mut o = Options {
-        offload: what.starts_with("tap"),
-        packets: false,
-        net: false,
-        same: false,
-        seconds: 2.0,
-        rounds: u64::MAX,
-        mtu: 1500,
-        buffer: 4 << 20,
-        call: 128 << 10,
-        busy_poll_us: 50,
-        stages: 0,
-        turn_bytes: millstream::Limits::default().transmit_turn_bytes,
-        direct_bytes: millstream::Limits::default().direct_read_bytes,
-        control: "cubic".into(),
-        napi: NapiMode::Auto,
-        rps: true,
-        io_uring: None,
-        udp: udp_pps::Options::default(),
-    };
-    let mut words = words.peekable();
-    while let Some(word) = words.next() {
-        let mut number = || {
-            words
-                .next_if(|next| !next.starts_with("--"))
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0)
-        };
-        match word.as_str() {
-            "--offload" => o.offload = true,
-            "--no-offload" => o.offload = false,
-            "--packets" => o.packets = true,
-            "--net" => o.net = true,
-            "--same" => o.same = true,
-            "--seconds" => {
-                o.seconds = words.next().and_then(|word| word.parse().ok()).unwrap_or(o.seconds)
-            }
-            "--rounds" => o.rounds = number() as u64,
-            "--mtu" => o.mtu = number(),
-            "--buffer" => o.buffer = number(),
-            "--call" => o.call = number(),
-            "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
-            "--turn-bytes" => o.turn_bytes = number(),
-            "--direct-bytes" => o.direct_bytes = number(),
-            "--control" => o.control = words.next().unwrap_or_default(),
-            "--busy-poll-us" => o.busy_poll_us = number() as u64,
-            "--no-rps" => o.rps = false,
-            "--io-uring" => o.io_uring = Some(true),
-            "--no-io-uring" => o.io_uring = Some(false),
-            "--link" => o.udp.link = words.next().unwrap_or_default(),
-            "--direction" => o.udp.send = words.next().is_some_and(|word| word == "send"),
-            "--payload" => o.udp.payload = number(),
-            "--turns" => o.udp.rounds = number().max(1),
-            "--napi" => match words.next().as_deref().map(napi) {
-                Some(Some(mode)) => o.napi = mode,
-                _ => return eprintln!("error: --napi auto, off, inline:US or thread:US"),
-            },
-            other => return eprintln!("error: unknown option {other}"),
-        }
-    }
+    let (what, o) = Options::read(std::env::args().skip(1)).unwrap_or_else(|error| fail(&error));
     match what.as_str() {
         "pair-bulk" => pair_bulk(&o),
         "pair-rr" => pair_rr(&o),
@@ -126,27 +48,17 @@ fn main() {
         "tap-send" | "tap-receive" | "tap-rr" => tap(&o, &what),
         "udp-pps" => {
             if let Err(error) = udp_pps::run(&o.udp) {
-                eprintln!("error: {error}");
-                std::process::exit(2);
+                fail(&error.to_string());
             }
         }
-        _ => eprintln!(
-            "error: pair-bulk, pair-rr, pair-udp, tap-send, tap-receive, tap-rr or udp-pps"
-        ),
+        _ => fail("pair-bulk, pair-rr, pair-udp, tap-send, tap-receive, tap-rr or udp-pps"),
     }
 }
 
-/// How the kernel is to poll the device, in words: `thread:50` holds segments back for 50 µs.
-fn napi(text: &str) -> Option<NapiMode> {
-    let (how, micros) = text.split_once(':').unwrap_or((text, "0"));
-    let gro_flush = Duration::from_micros(micros.parse().ok()?);
-    Some(match how {
-        "auto" => NapiMode::Auto,
-        "off" => NapiMode::Off,
-        "inline" => NapiMode::On(Napi { threaded: false, gro_flush }),
-        "thread" => NapiMode::On(Napi { threaded: true, gro_flush }),
-        _ => return None,
-    })
+/// Ends the program with one line on standard error.
+fn fail(why: &str) -> ! {
+    eprintln!("error: {why}");
+    std::process::exit(2);
 }
 
 fn config(pool: &Pool, o: &Options) -> EngineConfig {
