@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::Pool;
+use millstream::packet::{BLOCK_HELD_BYTES, Pool, PoolConfig};
 
 fn stacks(link: PairConfig) -> (Stack, Stack) {
     stacks_of(&common::pool(), link)
@@ -109,6 +109,40 @@ fn what_is_written_in_bulk_lies_in_blocks_where_the_link_takes_super_segments() 
         // The pool makes blocks when they are first asked for.
         assert_eq!(pool.stats().blocks > 0, offload);
     }
+}
+
+/// Little in each block, and nobody who takes it: what waits is bounded by the memory that it holds.
+#[test]
+fn what_waits_to_be_sent_is_counted_in_memory_held() {
+    let config = PoolConfig { initial_blocks: 93, ..PoolConfig::default() };
+    let pool = Pool::new(config).expect("a pool");
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let mut config = common::config(&pool, 1);
+    (config.tcp.send_buffer_bytes, config.tcp.auto_tune) = (4 * BLOCK_HELD_BYTES, false);
+    let near = move || Ok(common::engine(config, near, &common::NEAR));
+    let near = Stack::spawn(Placement::default(), near).expect("a stack");
+    let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
+    far.tcp_listen(far_addr(7), 1).expect("listen");
+    let stream = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| TcpStream::connect(&near, far_addr(7)).expect("connect"));
+        while !connecting.is_finished() {
+            let now = far.refresh_time();
+            far.turn(now);
+        }
+        connecting.join().expect("a stream")
+    });
+    stream.set_nonblocking(true).expect("a mode");
+    for _ in 0..100 {
+        while let Some(mut packet) = pool.alloc_block(0) {
+            packet.append(600).expect("room").fill(7);
+            if stream.write_packet(packet).is_err() {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let blocks = pool.stats().used_blocks;
+    assert!((16..=24).contains(&blocks), "{blocks}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::worker::{PACKET_BYTES, StreamParts};
 use super::{Handle, Stack};
 use crate::{Error, SocketId, TcpSocketOptions, WakeStats};
 
-/// Bytes that lie in the tx ring at most; a write waits beyond.
+/// Memory held by what lies in the tx ring at most, in bytes; a write waits beyond.
 const TX_RING_BYTES: u64 = 1 << 20;
 
 /// A TCP listener.
@@ -279,7 +279,7 @@ impl TcpStream {
     }
 
     fn put(&self, tx: &mut Writing, packet: Packet) -> io::Result<()> {
-        tx.put += packet.len() as u64;
+        tx.put += packet.held_bytes() as u64;
         match tx.ring.push(packet) {
             Ok(true) => {
                 let door = &self.handle.door;

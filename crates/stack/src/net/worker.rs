@@ -352,9 +352,9 @@ impl Stream {
     fn carry_out(&mut self, engine: &mut Engine) {
         let mut taken = 0;
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
-            let len = packet.len() as u64;
+            let held = packet.held_bytes() as u64;
             match engine.tcp_write_packet(self.id, packet) {
-                Ok(()) => taken += len,
+                Ok(()) => taken += held,
                 Err((packet, Error::WouldBlock)) => {
                     self.pending = Some(packet);
                     break;
