@@ -17,35 +17,20 @@ pub(crate) struct Outgoing<'a> {
     pub stats: &'a mut LinkStats,
 }
 
+/// Whether `packet` goes into the ring as it is; with `as_it_is`, partial checksums do.
+#[inline]
+pub(crate) fn is_ready(packet: &Packet, capabilities: &Capabilities, as_it_is: bool) -> bool {
+    let meta = packet.meta();
+    meta.segmentation.is_none()
+        && packet.len() <= capabilities.mtu + limits::LINK_HEADER_BYTES
+        && (as_it_is || !matches!(meta.checksum, Checksum::Partial { .. }))
+}
+
 impl Outgoing<'_> {
     /// True when nothing is left to send.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.batch.is_empty() && self.cutting.is_none()
-    }
-
-    /// The packet, counted, if it is the only one and goes into the ring as it is.
-    #[inline]
-    pub fn only(&mut self) -> Option<Packet> {
-        if self.cutting.is_some() || self.batch.len() != 1 {
-            return None;
-        }
-        let packet = self.batch.pop()?;
-        if self.is_ready(&packet) {
-            return Some(self.count(packet));
-        }
-        // There is room.
-        let _ = self.batch.push_front(packet);
-        None
-    }
-
-    /// The packet that [`only`](Self::only) gave finds no room.
-    #[cold]
-    pub fn put_back(&mut self, packet: Packet) {
-        self.stats.tx_packets -= 1;
-        self.stats.tx_bytes -= packet.len() as u64;
-        self.stats.tx_super_segments -= u64::from(packet.meta().segmentation.is_some());
-        let _ = self.batch.push_front(packet);
     }
 
     /// The next segment of a super-segment in cutting.
@@ -57,15 +42,6 @@ impl Outgoing<'_> {
         }
         *self.cutting = None;
         None
-    }
-
-    /// Whether `packet` goes into the ring as it is.
-    #[inline]
-    fn is_ready(&self, packet: &Packet) -> bool {
-        let meta = packet.meta();
-        meta.segmentation.is_none()
-            && packet.len() <= self.capabilities.mtu + limits::LINK_HEADER_BYTES
-            && (self.as_it_is || !matches!(meta.checksum, Checksum::Partial { .. }))
     }
 
     /// `packet` as it goes into the ring. `None` when it was dropped, or is being cut.
@@ -117,7 +93,7 @@ impl Iterator for Outgoing<'_> {
                 return Some(self.count(segment));
             }
             let packet = self.batch.pop()?;
-            if self.is_ready(&packet) {
+            if is_ready(&packet, self.capabilities, self.as_it_is) {
                 return Some(self.count(packet));
             }
             if let Some(packet) = self.prepare(packet) {

@@ -33,7 +33,10 @@ impl PacketBatch {
         if self.is_full() {
             return Err(packet);
         }
-        self.slots[self.slot(self.len)] = Some(packet);
+        let before = self.slots[self.slot(self.len)].replace(packet);
+        debug_assert!(before.is_none());
+        // Nothing to be dropped.
+        std::mem::forget(before);
         self.len += 1;
         Ok(())
     }

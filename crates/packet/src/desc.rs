@@ -317,6 +317,16 @@ impl Entry {
         })
     }
 
+    /// The same for a [frame](Self::is_frame) of its own.
+    #[inline]
+    fn own_base(self) -> *mut u8 {
+        debug_assert!(self.is_frame());
+        self.as_ptr().cast::<u8>().map_addr(|at| {
+            let inside = at & (CHUNK_SIZE_BYTES - 1);
+            at - inside + (inside << FRAME_SHIFT)
+        })
+    }
+
     /// The start of this entry's chunk, where its arena is named.
     pub(crate) fn chunk(self) -> *mut u8 {
         self.as_ptr().cast::<u8>().map_addr(|at| at & !(CHUNK_SIZE_BYTES - 1))
@@ -341,6 +351,24 @@ impl Entry {
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: offset + len is inside the frame; nobody writes within a range that is held.
         unsafe { slice::from_raw_parts(self.base().add(self.offset()), self.len()) }
+    }
+
+    /// As [`bytes`](Self::bytes) for a frame of its own.
+    #[inline]
+    pub(crate) unsafe fn own_bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: as there.
+        unsafe { slice::from_raw_parts(self.own_base().add(self.offset()), self.len()) }
+    }
+
+    /// As [`frame_mut`](Self::frame_mut) for a frame of its own.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn own_frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
+        debug_assert!(from + len <= FRAME_SIZE_BYTES);
+        // SAFETY: inside the frame; exclusive by the caller's promise.
+        unsafe { slice::from_raw_parts_mut(self.own_base().add(from), len) }
     }
 
     /// Bytes `from..from + len` of the frame, to be written.

@@ -9,7 +9,7 @@
 //! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`.
 
 use crate::byte_queue::{ByteQueue, Written};
-use crate::desc::{Entry, Kind};
+use crate::desc::{Entry, FRAME_UNITS, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -34,6 +34,14 @@ impl Framed {
     /// Everything has left.
     pub(crate) fn clear(&mut self) {
         (self.active, self.given) = (false, None);
+    }
+
+    /// What is put in from position `from` on is framed, if it was not so before.
+    #[inline]
+    fn begin(&mut self, from: u64) {
+        if !self.active {
+            (self.active, self.from) = (true, from);
+        }
     }
 
     /// Something else was put in.
@@ -109,14 +117,7 @@ impl ByteQueue {
             return self.write(pool, bytes);
         }
         let was_empty = self.is_empty();
-        if !self.framed.active {
-            self.framed.active = true;
-            self.framed.from = self.front.wrapping_add(self.len() as u64);
-        }
-        if self.last.is_none() && bytes.len() <= size && !bytes.is_empty() {
-            let written = self.write_one(pool, bytes, headroom);
-            return Written { bytes: written, was_empty: written != 0 };
-        }
+        self.framed.begin(self.front.wrapping_add(self.len() as u64));
         let mut rest = bytes;
         if let Some(last) = self.last
             && !rest.is_empty()
@@ -148,24 +149,35 @@ impl ByteQueue {
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
-    /// Bytes that fill one frame at most, into the empty queue.
+    /// As [`write_framed`](Self::write_framed) where [framing is set](Self::set_framing), the queue is empty, and all
+    /// bytes go into one frame: how many were written. `None` where it is not so; then nothing has changed.
     #[inline]
-    fn write_one(&mut self, pool: &Pool, bytes: &[u8], headroom: usize) -> usize {
-        if !self.has_room_for(FRAME_HELD_BYTES) {
-            return 0;
+    pub fn write_first(&mut self, pool: &Pool, bytes: &[u8], size: usize) -> Option<usize> {
+        let (headroom, len) = (self.framing(), bytes.len());
+        let fits = len <= size && headroom + size <= FRAME_SIZE_BYTES;
+        if self.last.is_some() || headroom == 0 || len == 0 || !fits || self.whole() != 0 {
+            return None;
         }
-        let Some(frame) = pool.take_frame() else { return 0 };
+        if !self.has_room_for(FRAME_HELD_BYTES) {
+            return Some(0);
+        }
+        let Some(frame) = pool.take_frame() else { return Some(0) };
+        self.framed.begin(self.front);
         frame.reset_frame(headroom);
-        let len = bytes.len();
         // SAFETY: nobody else has the frame.
-        let part = sum::copy_and_sum(bytes, unsafe { frame.frame_mut(headroom, len) });
+        let room = unsafe { frame.own_frame_mut(headroom, len) };
+        let part = if len <= sum::FEW_BYTES {
+            sum::copy_and_sum_few(bytes, room)
+        } else {
+            sum::copy_and_sum(bytes, room)
+        };
         frame.set_range(headroom, len);
-        frame.set_totals(len, frame.held_units());
+        frame.set_totals(len, FRAME_UNITS);
         set_sum(frame, Some(part as u16));
         self.last = Some(frame);
         self.grew(len);
         self.hold(FRAME_HELD_BYTES);
-        len
+        Some(len)
     }
 
     /// Whether the last frame was written by `write_framed` and takes more.
@@ -234,7 +246,7 @@ impl ByteQueue {
     }
 
     /// So few bytes, which end at `end`, are copied, and their sum with them: the frame stays.
-    #[inline]
+    #[inline(always)]
     fn copy_framed(
         &mut self,
         pool: &Pool,
@@ -243,16 +255,16 @@ impl ByteQueue {
         end: u64,
     ) -> Option<Packet> {
         // SAFETY: the entry is the queue's.
-        let bytes = unsafe { frame.bytes() };
+        let bytes = unsafe { frame.own_bytes() };
         if headroom + bytes.len() > FRAME_SIZE_BYTES {
             return None;
         }
         let copy = pool.take_frame()?;
         copy.reset_frame(headroom);
         // SAFETY: nobody else has the frame.
-        sum::copy_few(bytes, unsafe { copy.frame_mut(headroom, bytes.len()) });
+        sum::copy_few(bytes, unsafe { copy.own_frame_mut(headroom, bytes.len()) });
         copy.set_range(headroom, bytes.len());
-        copy.set_totals(bytes.len(), copy.held_units());
+        copy.set_totals(bytes.len(), FRAME_UNITS);
         set_sum(copy, get_sum(frame));
         self.framed.give(frame, end);
         Some(Packet::from_ring(copy))

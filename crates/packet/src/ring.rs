@@ -173,13 +173,19 @@ impl<T> Consumer<T> {
     /// Items that can be taken; looks at the producer's side only when it knows of none.
     #[inline]
     fn available(&mut self) -> usize {
+        if self.glance() == 0 {
+            // Pairs with the fence in `Producer::publish`.
+            fence(Ordering::SeqCst);
+            self.seen_tail = self.shared.tail.load(Ordering::Acquire);
+        }
+        self.seen_tail.wrapping_sub(self.head)
+    }
+
+    /// The same, where what was put just now may not be seen yet.
+    #[inline]
+    fn glance(&mut self) -> usize {
         if self.seen_tail == self.head {
             self.seen_tail = self.shared.tail.load(Ordering::Acquire);
-            if self.seen_tail == self.head {
-                // Pairs with the fence in `Producer::publish`.
-                fence(Ordering::SeqCst);
-                self.seen_tail = self.shared.tail.load(Ordering::Acquire);
-            }
         }
         self.seen_tail.wrapping_sub(self.head)
     }
@@ -200,8 +206,23 @@ impl<T> Consumer<T> {
     /// Takes up to `limit` items, oldest first, and gives their room back at once. Returns how
     /// many; 0 means the same as `None` from [`pop`](Self::pop).
     #[inline]
-    pub fn pop_bulk(&mut self, limit: usize, mut out: impl FnMut(T)) -> usize {
+    pub fn pop_bulk(&mut self, limit: usize, out: impl FnMut(T)) -> usize {
         let n = self.available().min(limit);
+        self.take(n, out)
+    }
+
+    /// As [`pop_bulk`](Self::pop_bulk) without its fence, for who polls: 0 promises nothing. Before it goes to sleep
+    /// the consumer issues a sequentially consistent fence and asks [`is_empty`](Self::is_empty); the
+    /// [`push`](Producer::push) that this does not see then returns `true`.
+    #[inline]
+    pub fn poll_bulk(&mut self, limit: usize, out: impl FnMut(T)) -> usize {
+        let n = self.glance().min(limit);
+        self.take(n, out)
+    }
+
+    /// Takes `n` items, which are there.
+    #[inline]
+    fn take(&mut self, n: usize, mut out: impl FnMut(T)) -> usize {
         if n == 0 {
             return 0;
         }
@@ -391,6 +412,22 @@ mod loom_tests {
             let edge = thread.join().unwrap();
             assert!(taken == 2 || edge, "asleep with an item inside");
             drop(consumer);
+        });
+    }
+
+    /// Nor by one that polls without a fence, and looks again behind its own.
+    #[test]
+    fn loom_no_wake_up_is_lost_by_polling() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = spsc(2);
+            assert_eq!(producer.push(1), Ok(true));
+            let thread = loom::thread::spawn(move || producer.push(2) == Ok(true));
+            let mut taken = 0;
+            while consumer.poll_bulk(2, |_| taken += 1) != 0 {}
+            fence(Ordering::SeqCst);
+            let asleep = consumer.is_empty();
+            let edge = thread.join().unwrap();
+            assert!(!asleep || taken == 2 || edge, "asleep with an item inside");
         });
     }
 

@@ -47,18 +47,17 @@ impl Connection {
     /// An ACK was taken.
     #[inline]
     pub(crate) fn measure_rate(&mut self, now: Instant) {
-        let (una, nxt, delivered) = (self.snd.una, self.snd.nxt, self.counters.delivered_bytes);
-        let all_sent = self.data_end() <= nxt;
-        let Some(meter) = self.counters.rate.as_mut().filter(|meter| una >= meter.end) else {
+        let (snd, delivered) = (&self.snd, self.counters.delivered_bytes);
+        let Some(meter) = self.counters.rate.as_mut().filter(|meter| snd.una >= meter.end) else {
             return;
         };
         let passed = now.as_nanos().saturating_sub(meter.since.as_nanos());
         let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
-            meter.app_limited = all_sent;
+            meter.app_limited = snd.queue_base + snd.queue.len() as u64 <= snd.nxt;
             (meter.bytes, meter.passed_ns) = (bytes, passed);
         }
-        (meter.since, meter.delivered, meter.end) = (now, delivered, nxt);
+        (meter.since, meter.delivered, meter.end) = (now, delivered, snd.nxt);
     }
 }
 

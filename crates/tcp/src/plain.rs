@@ -85,31 +85,35 @@ impl Connection {
         let len = self.data_end().checked_sub(snd.nxt)?;
         let in_flight = snd.nxt - snd.una;
         let whole = u64::from(snd.mss);
-        let idle = in_flight == 0
-            && counters.bytes_sent != 0
-            && now.as_nanos().saturating_sub(snd.last_sent_at.as_nanos()) > self.rtt.base_rto_ns();
-        // Nagle with Minshall's change
-        let held = snd.nagle && len < whole && snd.small_end > snd.una;
-        let connection = *state == State::Established
+        // one after the other, each a branch that is hardly ever taken
+        let is_plain = len != 0
+            && len <= whole
+            && snd.nxt + len <= snd.edge
+            && in_flight + len <= self.window.cwnd_bytes
+            // after an idle time the window starts anew
+            && (in_flight != 0
+                || counters.bytes_sent == 0
+                || now.as_nanos().saturating_sub(snd.last_sent_at.as_nanos())
+                    <= self.rtt.base_rto_ns())
+            // Nagle with Minshall's change
+            && !(snd.nagle && len < whole && snd.small_end > snd.una)
+            && *state == State::Established
             && !self.orphaned
             && !snd.fin_queued
             && !snd.syn_due
             && snd.probe == Probe::None
             && self.reset_due.is_none()
             && !self.config.pacing
-            && !self.congestion.governs();
-        let path = board.is_plain()
+            && !self.congestion.governs()
+            && board.is_plain()
             && recovery.phase == Phase::Open
             && !recovery.probe_due
             && counters.is_plain()
             && rcv.reassembly.is_none()
             && !rcv.dsack.is_some()
-            && !self.ecn.has_to_say();
-        let fits = len != 0
-            && len <= whole
-            && snd.nxt + len <= snd.edge
-            && in_flight + len <= self.window.cwnd_bytes;
-        (fits && connection && path && !idle && !held && short_ways()).then_some(len)
+            && !self.ecn.has_to_say()
+            && short_ways();
+        is_plain.then_some(len)
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.

@@ -105,30 +105,36 @@ impl Connection {
     fn expects(&self, header: &PlainHeader, len: u64, held: usize) -> Option<u64> {
         let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
         let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
-        let plain = header.seq == self.rcv_seq(rcv.nxt)
+        let is_next = header.seq == self.rcv_seq(rcv.nxt)
             && u64::from(acked) <= snd.nxt - snd.una
             && (len > 0 || acked > 0);
         // RFC 7323 5.3: not older than what was seen
-        let timely = match (negotiated.timestamps, header.timestamps) {
+        let is_timely = match (negotiated.timestamps, header.timestamps) {
             (false, _) => true,
             (true, Some(timestamps)) => timestamps.value.wrapping_sub(rcv.ts_recent) as i32 >= 0,
             (true, None) => false,
         };
-        let fits = len == 0
-            || rcv.nxt + len <= rcv.edge
-                && (rcv.queue.is_empty() || rcv.queue.held_bytes() + held <= rcv.limit_bytes);
-        let receiving = rcv.reassembly.is_none() && rcv.fin == NO_FIN && !rcv.shut;
-        // out of the persist state there is more to do
-        let open = snd.edge > snd.nxt || snd.una != snd.nxt;
-        let sending = negotiated.sack
+        // one after the other, each a branch that is hardly ever taken
+        let is_expected = is_next
+            && is_timely
+            && *state == State::Established
+            && !self.orphaned
+            && (len == 0
+                || rcv.nxt + len <= rcv.edge
+                    && (rcv.queue.is_empty() || rcv.queue.held_bytes() + held <= rcv.limit_bytes))
+            && rcv.reassembly.is_none()
+            && rcv.fin == NO_FIN
+            && !rcv.shut
+            // out of the persist state there is more to do
+            && (snd.edge > snd.nxt || snd.una != snd.nxt)
+            && negotiated.sack
             && board.is_plain()
             && recovery.phase == Phase::Open
             && recovery.probe_end == 0
             && snd.wl1 <= rcv.nxt
-            && !self.congestion.governs();
-        let common = *state == State::Established && !self.orphaned && short_ways();
-        (plain && timely && fits && receiving && open && sending && common)
-            .then_some(u64::from(acked))
+            && !self.congestion.governs()
+            && short_ways();
+        is_expected.then_some(u64::from(acked))
     }
 
     /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported missing.
@@ -143,7 +149,10 @@ impl Connection {
             let rtt_ns = now.as_nanos().saturating_sub(at.as_nanos());
             self.sample_rtt(now, rtt_ns, in_flight);
             self.recovery.rack_rtt_ns = rtt_ns;
-            self.recovery.rack = self.recovery.rack.max((at, ack));
+            if at >= self.recovery.rack.0 {
+                // what was delivered of the same moment lies before
+                self.recovery.rack = (at, ack);
+            }
         } else if let Some(rtt) = self.rtt_by_timestamp(now, echo) {
             self.sample_rtt(now, rtt.as_nanos() as u64, in_flight);
         }

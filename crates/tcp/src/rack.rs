@@ -133,10 +133,8 @@ impl Connection {
     /// As [`arm_loss_timers`](Self::arm_loss_timers), where the time-out runs since `since`.
     #[inline]
     fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
-        self.restart_retransmit(since);
-        let Some((rto_at, _)) = self.timers.retransmit() else { return };
-        if !self.may_probe() {
-            return;
+        if self.snd.una == self.snd.nxt || !self.may_probe() {
+            return self.restart_retransmit(since);
         }
         let mut wait_ms = match self.rtt.srtt_ns() {
             // RFC 8985 7.2: a second while no round trip is known
@@ -146,9 +144,9 @@ impl Connection {
         // one segment: the peer may hold its ACK back
         wait_ms += if self.snd.nxt - self.snd.una <= u64::from(self.snd.mss) { 200 } else { 2 };
         let wait_ns = wait_ms * 1_000_000 + 2 * self.rtt.srtt_ns();
-        let at = Instant::from_nanos(now.as_nanos().saturating_add(wait_ns));
-        if at < rto_at {
-            self.timers.arm_retransmit(at, Expiry::LossProbe);
-        }
+        let probe_at = now.as_nanos().saturating_add(wait_ns);
+        let rto_at = since.as_nanos().saturating_add(self.rtt.base_rto_ns());
+        let expiry = if probe_at < rto_at { Expiry::LossProbe } else { Expiry::Timeout };
+        self.timers.arm_retransmit(Instant::from_nanos(probe_at.min(rto_at)), expiry);
     }
 }

@@ -45,6 +45,18 @@ impl Connection {
     /// it could share a frame with.
     #[inline]
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
+        let size = self.snd.mss as usize;
+        if size >= FRAMED_SEGMENT_BYTES
+            && let Some(written) = self.snd.queue.write_first(pool, bytes, size)
+        {
+            return written;
+        }
+        self.queue_more(pool, bytes)
+    }
+
+    /// The same where that is not the first frame.
+    #[inline(never)]
+    fn queue_more(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let unsent = self.unsent_bytes();
         let snd = &mut self.snd;
         let (headroom, size) = (snd.queue.framing(), snd.mss.max(1) as usize);

@@ -147,6 +147,13 @@ impl StreamQueue {
         self.made().write_framed(pool, bytes, headroom, size).bytes
     }
 
+    /// As that, where the queue is empty and the bytes fill one frame at most; `None` where it is not so, and nothing
+    /// has changed.
+    #[inline]
+    pub(crate) fn write_first(&mut self, pool: &Pool, bytes: &[u8], size: usize) -> Option<usize> {
+        self.queue.as_mut()?.write_first(pool, bytes, size)
+    }
+
     /// Whether what is written now goes into such frames without a seam.
     #[inline]
     pub(crate) fn is_framed(&self) -> bool {

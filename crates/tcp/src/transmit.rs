@@ -378,14 +378,13 @@ impl Connection {
     pub(crate) fn account_limits(&mut self, now: Instant) {
         let snd = &self.snd;
         let unsent = self.data_end().saturating_sub(snd.nxt);
-        let by = if snd.una == snd.nxt && unsent == 0 {
-            LimitedBy::Idle
-        } else if unsent > 0 && snd.edge.saturating_sub(snd.nxt) < unsent.min(u64::from(snd.mss)) {
-            LimitedBy::PeerWindow
-        } else if unsent == 0 && snd.starved {
-            LimitedBy::SendBuffer
-        } else {
-            LimitedBy::Busy
+        let by = match unsent {
+            0 if snd.una == snd.nxt => LimitedBy::Idle,
+            0 if snd.starved => LimitedBy::SendBuffer,
+            1.. if snd.edge.saturating_sub(snd.nxt) < unsent.min(u64::from(snd.mss)) => {
+                LimitedBy::PeerWindow
+            }
+            _ => LimitedBy::Busy,
         };
         self.counters.limited.set(by, now.as_nanos());
     }

@@ -80,10 +80,18 @@ impl Connection {
     /// only by a worthwhile step (RFC 9293 3.8.6.2.2, silly window syndrome).
     #[inline]
     fn next_edge(&self) -> u64 {
-        let wanted = self.rcv.nxt + self.free_window();
-        let whole = self.rcv.limit_bytes as u64 * u64::from(self.rcv.density) / 256;
-        let step = u64::from(self.rcv.mss_estimate).min(whole / 2);
-        if wanted >= self.rcv.edge + step { wanted } else { self.rcv.edge.max(self.rcv.nxt) }
+        let rcv = &self.rcv;
+        let whole = rcv.limit_bytes as u64 * u64::from(rcv.density) / 256;
+        let least = rcv.edge + u64::from(rcv.mss_estimate).min(whole / 2);
+        // often it shows at once: an empty buffer would not take it there
+        let may_reach = rcv.nxt + whole >= least || rcv.reassembly.is_some();
+        if may_reach {
+            let wanted = rcv.nxt + self.free_window();
+            if wanted >= least {
+                return wanted;
+            }
+        }
+        rcv.edge.max(rcv.nxt)
     }
 
     /// The window field of a segment sent now. The field is rounded up where rounding down would take back what

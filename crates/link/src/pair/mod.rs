@@ -25,7 +25,7 @@ use millstream_wire::ethernet::MacAddr;
 use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
 use crate::limits;
 use crate::offload::Segmenter;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{self, Outgoing};
 use crate::sys::EventFd;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
 
@@ -135,6 +135,35 @@ impl PairEnd {
         self.tx.is_closed()
     }
 
+    /// Sends the only packet of the batch if it goes into the ring as it is; else nothing has changed.
+    #[inline]
+    fn send_only(&mut self, batch: &mut PacketBatch) -> bool {
+        if self.cutting.is_some() {
+            return false;
+        }
+        let Some(packet) = batch.pop() else { return false };
+        let is_ready = outgoing::is_ready(&packet, &self.capabilities, self.offload);
+        let (len, is_super) = (packet.len() as u64, packet.meta().segmentation.is_some());
+        let refused = match is_ready {
+            true => self.tx.push(packet),
+            false => Err(packet),
+        };
+        match refused {
+            Ok(edge) => {
+                self.stats.tx_packets += 1;
+                self.stats.tx_bytes += len;
+                self.stats.tx_super_segments += u64::from(is_super);
+                self.stats.wakeups += u64::from(edge && self.peer.0.notify(FRAMES));
+                true
+            }
+            Err(packet) => {
+                // There is room.
+                let _ = batch.push_front(packet);
+                false
+            }
+        }
+    }
+
     /// Drops everything there is to send.
     fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
         self.cutting = None;
@@ -158,7 +187,8 @@ impl Link for PairEnd {
     ) -> Result<usize, LinkError> {
         self.sleeper.wake(&self.own);
         let Self { rx, stats, .. } = self;
-        let count = rx.pop_bulk(batch.room(), |mut packet| {
+        // Before it sleeps it announces that, with a fence, and looks again.
+        let count = rx.poll_bulk(batch.room(), |mut packet| {
             let meta = packet.meta_mut();
             // What the sender knew about the packet stays with the sender.
             let Meta { checksum, segmentation, .. } = *meta;
@@ -186,23 +216,13 @@ impl Link for PairEnd {
             return Ok(self.drop_all(batch));
         }
         let before = batch.len();
+        if before == 1 && self.send_only(batch) {
+            return Ok(1);
+        }
         let mut was_empty = false;
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
             Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };
-        if before == 1
-            && let Some(packet) = outgoing.only()
-        {
-            match tx.push(packet) {
-                Ok(edge) => {
-                    if edge && self.peer.0.notify(FRAMES) {
-                        self.stats.wakeups += 1;
-                    }
-                    return Ok(1);
-                }
-                Err(packet) => outgoing.put_back(packet),
-            }
-        }
         while !outgoing.is_finished() {
             let (count, edge) = tx.push_bulk(&mut outgoing);
             was_empty |= edge;

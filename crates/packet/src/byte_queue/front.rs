@@ -107,7 +107,7 @@ impl ByteQueue {
     }
 
     /// The one entry, a frame, has been used.
-    #[inline]
+    #[inline(always)]
     fn drop_sole(&mut self, sole: Entry) {
         self.last = None;
         self.cursors.forget(sole);
@@ -160,7 +160,7 @@ impl ByteQueue {
             && !out.is_empty()
         {
             // SAFETY: the entry is the queue's.
-            sum::copy_few(unsafe { sole.bytes() }, out);
+            sum::copy_few(unsafe { sole.own_bytes() }, out);
             let len = out.len();
             self.drop_sole(sole);
             return len;

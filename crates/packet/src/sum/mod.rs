@@ -17,11 +17,16 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Promises the ones-complement sum of the 16-bit words of `data` in memory
 /// order, folded to 16 bits. A last odd byte counts as if a zero followed it.
-#[inline]
+#[inline(always)]
 pub fn sum(data: &[u8]) -> u32 {
     if data.len() <= SHORT_BYTES {
         return portable::fold64(portable::sum_short(data)).into();
     }
+    sum_many(data)
+}
+
+#[inline(never)]
+fn sum_many(data: &[u8]) -> u32 {
     let kernel = Kernel::chosen();
     if data.len() <= RUN_BYTES { kernel.sum(data).into() } else { kernel.sum_long(data) }
 }
@@ -35,8 +40,7 @@ pub fn sum(data: &[u8]) -> u32 {
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
     let dst = &mut dst[..src.len()];
     if src.len() <= FEW_BYTES {
-        copy_few(src, dst);
-        return portable::fold64(portable::sum_short(src)).into();
+        return copy_and_sum_few(src, dst);
     }
     let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
@@ -85,7 +89,14 @@ const RUN_BYTES: usize = 1 << 16;
 const SHORT_BYTES: usize = 40;
 
 /// Up to here bytes are copied one, two, four or eight at a time, without a call.
-const FEW_BYTES: usize = 16;
+pub(crate) const FEW_BYTES: usize = 16;
+
+/// As [`copy_and_sum`], where the caller has seen that they are few ([`FEW_BYTES`]).
+#[inline]
+pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
+    copy_few(src, dst);
+    portable::fold64(portable::sum_few(src)).into()
+}
 
 /// Copies `src` to `dst`, which is as long: for who expects few bytes.
 #[inline]

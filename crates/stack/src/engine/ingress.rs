@@ -30,66 +30,98 @@ pub(super) struct Arrival {
 impl Engine {
     /// Takes one batch from every link and carries it up, stage by stage; first what may go into the buffer of
     /// a read that waits. How many packets there were.
+    #[inline]
     pub(super) fn receive(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
-        let mut received = 0;
-        let mut asked = None;
-        if let Some(read) = read {
-            asked = self.receive_direct(now, read);
-        }
-        if let Some(Asked { link, packets }) = asked {
-            if packets != 0 {
-                self.out.stats.batches.receive_packets.add(packets);
-            }
-            received += packets + self.carry_up(now, link, self.received.len());
-        }
+        let (asked, mut received) = match read {
+            Some(read) => self.receive_for(now, read),
+            None => (None, 0),
+        };
         for index in 0..self.out.links.len() {
             let link = LinkId(index as u16);
-            let slot = &mut self.out.links[index];
-            if slot.failed.is_some() || asked.as_ref().is_some_and(|asked| asked.link == link) {
-                continue;
+            if asked != Some(link) {
+                received += self.receive_from(now, link);
             }
-            let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
-                Ok(count) => count,
-                Err(error) => {
-                    slot.failed = Some(error);
-                    self.received.len()
-                }
-            };
-            received += self.carry_up(now, link, count);
         }
         received
+    }
+
+    /// Has a link put what it has into the buffer of a read that waits: which link, if any was asked, and how many
+    /// packets it had.
+    #[inline(never)]
+    fn receive_for(&mut self, now: Instant, read: &mut DirectRead<'_>) -> (Option<LinkId>, usize) {
+        let Some(Asked { link, packets }) = self.receive_direct(now, read) else {
+            return (None, 0);
+        };
+        if packets != 0 {
+            self.out.stats.batches.receive_packets.add(packets);
+        }
+        let slot = &mut self.out.links[link.index()];
+        slot.more = slot.link.has_more();
+        self.held.begin_batch(slot.more);
+        (Some(link), packets + self.carry_up(now, link, self.received.len()))
+    }
+
+    /// Takes a batch from a link; how many packets that were.
+    #[inline]
+    fn receive_from(&mut self, now: Instant, link: LinkId) -> usize {
+        let slot = &mut self.out.links[link.index()];
+        if slot.failed.is_some() {
+            return 0;
+        }
+        let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
+            Ok(count) => count,
+            Err(error) => {
+                slot.failed = Some(error);
+                self.received.len()
+            }
+        };
+        slot.more = count != 0 && slot.link.has_more();
+        self.held.begin_batch(slot.more);
+        self.carry_up(now, link, count)
     }
 
     /// Carries the batch that a link gave up to the sockets; how many packets that were.
     #[inline]
     fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
-        let slot = &mut self.out.links[link.index()];
-        slot.more = slot.link.has_more();
-        self.held.begin_batch(slot.more);
-        if count == 0 {
-            self.out.stats.stages.mark(Stage::Poll, 0);
-            return 0;
+        match count {
+            0 => self.out.stats.stages.mark(Stage::Poll, 0),
+            1 => self.carry_one(now, link),
+            _ => self.carry_batch(now, link, count),
         }
-        self.carry_batch(now, link, count)
+        count
     }
 
-    /// The same for a batch of some packets.
+    /// The only packet of a batch.
     #[inline(never)]
-    fn carry_batch(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
-        let slot = &self.out.links[link.index()];
+    fn carry_one(&mut self, now: Instant, link: LinkId) {
+        let Some(packet) = self.received.pop() else { return };
+        let stats = &mut self.out.stats;
+        stats.batches.receive_packets.add(1);
+        stats.stages.mark(Stage::Receive, 1);
+        stats.rx_packets += 1;
+        stats.rx_bytes += packet.len() as u64;
+        let medium = self.out.links[link.index()].capabilities.medium;
+        match self.trains.alone(packet, link, medium) {
+            Ok(mut segment) => {
+                self.out.stats.stages.mark(Stage::Ingress, 1);
+                self.tcp_one(now, &mut segment);
+            }
+            Err(packet) => {
+                self.link_input(now, link, packet);
+                self.out.stats.stages.mark(Stage::Ingress, 1);
+                self.tcp_stage(now);
+            }
+        }
+        self.out.stats.stages.mark(Stage::Tcp, 1);
+    }
+
+    /// A batch of some packets.
+    #[inline(never)]
+    fn carry_batch(&mut self, now: Instant, link: LinkId, count: usize) {
         let stats = &mut self.out.stats;
         stats.batches.receive_packets.add(count);
         stats.stages.mark(Stage::Receive, count);
-        let medium = slot.capabilities.medium;
-        if count == 1
-            && let Some(packet) = self.received.pop()
-        {
-            self.out.stats.rx_packets += 1;
-            self.out.stats.rx_bytes += packet.len() as u64;
-            self.carry_one(now, link, medium, packet);
-            self.out.stats.stages.mark(Stage::Tcp, 1);
-            return 1;
-        }
+        let medium = self.out.links[link.index()].capabilities.medium;
         let mut bytes = 0;
         while let Some(packet) = self.received.pop_ahead() {
             bytes += packet.len();
@@ -103,7 +135,6 @@ impl Engine {
         self.out.stats.stages.mark(Stage::Ingress, count);
         self.tcp_stage(now);
         self.out.stats.stages.mark(Stage::Tcp, count);
-        count
     }
 
     /// A frame as the link gave it.

@@ -166,6 +166,7 @@ impl Engine {
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
                 links: Vec::new(),
+                waiting: false,
                 pool,
             },
             tcp: TcpTable::new(&limits, &words(&seed, 1), &words(&seed, 3), now),

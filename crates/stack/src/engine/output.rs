@@ -38,6 +38,8 @@ pub(crate) struct Way {
 pub(crate) struct Output {
     pub pool: Pool,
     pub links: Vec<LinkSlot>,
+    /// Packets may wait for a link.
+    pub waiting: bool,
     pub table: RouteTable,
     pub routes: Routes,
     pub neighbors: NeighborTable,
@@ -143,15 +145,18 @@ impl Output {
     /// Puts a finished frame into the link's queue; when that is full, the link is asked to take it now.
     #[inline]
     pub fn enqueue(&mut self, now: Instant, link: LinkId, packet: Packet) {
-        let Self { links, stats, pool, .. } = self;
-        let slot = &mut links[link.index()];
-        stats.tx_packets += 1;
-        stats.tx_bytes += packet.len() as u64;
-        if slot.queue.is_full() {
-            slot.flush(now, pool, stats);
-        }
-        if slot.queue.push(packet).is_err() {
-            stats.drop(DropReason::TransmitQueueFull);
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.len() as u64;
+        self.room(now, link);
+        self.put(link, packet);
+    }
+
+    /// Puts a finished frame into the link's queue, which should have room: without any it is dropped and counted.
+    #[inline(always)]
+    pub fn put(&mut self, link: LinkId, packet: Packet) {
+        self.waiting = true;
+        if self.links[link.index()].queue.push(packet).is_err() {
+            self.stats.drop(DropReason::TransmitQueueFull);
         }
     }
 
@@ -159,24 +164,34 @@ impl Output {
     /// waits when there is no room.
     #[inline]
     pub fn room(&mut self, now: Instant, link: LinkId) -> usize {
-        let Self { links, stats, pool, .. } = self;
-        let slot = &mut links[link.index()];
-        if slot.queue.is_full() {
-            slot.flush(now, pool, stats);
+        if self.links[link.index()].queue.is_full() {
+            self.make_room(now, link);
         }
-        slot.queue.room()
+        self.links[link.index()].queue.room()
+    }
+
+    #[inline(never)]
+    fn make_room(&mut self, now: Instant, link: LinkId) {
+        self.links[link.index()].flush(now, &self.pool, &mut self.stats);
     }
 
     /// Hands every link what waits for it; true when a link took something.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
+        self.waiting && self.flush_links(now)
+    }
+
+    #[inline(never)]
+    fn flush_links(&mut self, now: Instant) -> bool {
         let Self { links, stats, pool, .. } = self;
-        let mut progress = false;
+        let (mut progress, mut waiting) = (false, false);
         for slot in links.iter_mut() {
             if !slot.queue.is_empty() {
                 progress |= slot.flush(now, pool, stats);
+                waiting |= !slot.queue.is_empty();
             }
         }
+        self.waiting = waiting;
         progress
     }
 }
@@ -188,7 +203,8 @@ impl LinkSlot {
     }
 
     /// Hands the link what waits, as far as it takes it.
-    pub fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
+    #[inline(always)]
+    fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
         if self.failed.is_some() {
             stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;
             self.queue.drain().for_each(drop);

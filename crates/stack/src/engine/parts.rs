@@ -107,9 +107,7 @@ impl Output {
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += packet.len() as u64;
         self.stats.tcp_tx_segments += 1;
-        if self.links[link.index()].queue.push(packet).is_err() {
-            self.stats.drop(DropReason::TransmitQueueFull);
-        }
+        self.put(link, packet);
         len
     }
 
@@ -128,6 +126,7 @@ impl Output {
         let Some(template) = path.template() else { return parts.clear() };
         let mut headers = Headers::new(template, segment, first_id);
         let link = &mut self.links[way.link.index()];
+        self.waiting = true;
         let mut bytes = 0;
         let mut left = count;
         while let Some(mut packet) = parts.pop() {

@@ -158,7 +158,7 @@ impl Engine {
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.admission.is_idle()
-            || self.out.links.iter().any(|slot| !slot.queue.is_empty());
+            || self.out.waiting;
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.time) {
             return None;

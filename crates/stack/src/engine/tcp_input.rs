@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use millstream_link::Medium;
 use millstream_packet::{Instant, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::{FourTuple, State};
@@ -18,7 +17,6 @@ use super::ingress::{Arrival, checksum_holds, gather};
 use super::trains::{Arrived, Read};
 use crate::demux::PackedKey;
 use crate::socket::{Readiness, SocketId};
-use crate::stages::Stage;
 use crate::stats::DropReason;
 
 const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
@@ -62,21 +60,11 @@ impl Engine {
         self.trains.put_back(segments);
     }
 
-    /// The only packet of a batch.
+    /// Hands on the only segment of a batch, which a lane knows.
     #[inline]
-    pub(super) fn carry_one(&mut self, now: Instant, link: LinkId, medium: Medium, packet: Packet) {
-        match self.trains.alone(packet, link, medium) {
-            Ok(mut segment) => {
-                self.out.stats.stages.mark(Stage::Ingress, 1);
-                if !self.tcp_known(now, &mut segment) {
-                    self.tcp_whole(now, &mut segment);
-                }
-            }
-            Err(packet) => {
-                self.link_input(now, link, packet);
-                self.out.stats.stages.mark(Stage::Ingress, 1);
-                self.tcp_stage(now);
-            }
+    pub(super) fn tcp_one(&mut self, now: Instant, segment: &mut Arrived) {
+        if !self.tcp_known(now, segment) {
+            self.tcp_whole(now, segment);
         }
     }
 

@@ -48,7 +48,32 @@ impl Engine {
     /// Serves connections that may have something to send; whether anything was sent.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        !self.tcp.dirty.is_empty() && self.serve_dirty(now)
+        match self.tcp.dirty.len() {
+            0 => false,
+            1 if self.serve_sole(now) => true,
+            _ => self.serve_dirty(now),
+        }
+    }
+
+    /// Serves the only one in the list where it has a plain segment to send; else nothing has changed.
+    #[inline]
+    fn serve_sole(&mut self, now: Instant) -> bool {
+        let Some(&slot) = self.tcp.dirty.front() else { return false };
+        let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
+            return false;
+        };
+        let Some((_, more)) = serve_plain(&mut self.out, socket, now) else { return false };
+        if more {
+            self.serve_dirty(now);
+            return true;
+        }
+        (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
+        let tells = socket.conn.has_events() | socket.wants_room;
+        let deadline = socket.conn.next_deadline();
+        self.tcp.dirty.clear();
+        self.out.stats.batches.served_connections.add(1);
+        self.settle_plain(slot, now, deadline, tells);
+        true
     }
 
     /// Serves those in the list.
@@ -66,7 +91,10 @@ impl Engine {
                 (progress, count) = (true, count + 1);
                 left = left.saturating_sub(SEGMENT_COST_BYTES.max(len));
                 if !more {
-                    self.settle_plain(slot, now);
+                    (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
+                    let tells = socket.conn.has_events() | socket.wants_room;
+                    let deadline = socket.conn.next_deadline();
+                    self.settle_plain(slot, now, deadline, tells);
                     if left == 0 {
                         break;
                     }
@@ -141,13 +169,11 @@ impl Engine {
         progress
     }
 
-    /// A connection has sent all it had in the plain way: its timer is armed, and what is to be told is.
-    #[inline]
-    fn settle_plain(&mut self, slot: u32, now: Instant) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
-        let tells = socket.conn.has_events() | socket.wants_room;
-        if let Some(deadline) = socket.conn.next_deadline()
+    /// A connection has sent all it had in the plain way: its timer is armed for `deadline`, and what there is to tell is
+    /// told.
+    #[inline(always)]
+    fn settle_plain(&mut self, slot: u32, now: Instant, deadline: Option<Instant>, tells: bool) {
+        if let Some(deadline) = deadline
             && !self.tcp.wheel.covers(slot, deadline)
         {
             self.tcp.wheel.arm(slot, deadline);

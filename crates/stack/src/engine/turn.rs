@@ -13,7 +13,7 @@ use crate::stages::Stage;
 pub struct Turn {
     /// Something was received, sent, or fired; the next turn may find more.
     pub progress: bool,
-    /// When the engine must be called at the latest, if nothing arrives before.
+    /// When the engine must be called at the latest, if nothing arrives before: at once after progress.
     pub next_deadline: Option<Instant>,
 }
 
@@ -53,7 +53,9 @@ impl Engine {
             let _ = self.out.pool.grow();
         }
         self.out.stats.idle_turns += u64::from(!progress);
-        Turn { progress: progress || self.has_output(), next_deadline: self.next_deadline() }
+        let progress = progress || self.has_output();
+        let next_deadline = if progress { Some(now) } else { self.next_deadline() };
+        Turn { progress, next_deadline }
     }
 
     /// Sends what calls since the last turn have made ready, without looking for what arrived.

@@ -351,15 +351,20 @@ impl TcpTable {
     /// The connection was served: it is looked at again when it may have fallen quiet.
     #[inline]
     pub fn note_moved(&mut self, slot: u32, now: Instant) {
+        if self.in_quiet.get(slot as usize) != Some(&true) {
+            self.begin_moving(slot, now);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_moving(&mut self, slot: u32, now: Instant) {
         let at = slot as usize;
         if self.in_quiet.len() <= at {
             self.in_quiet.resize(at + 1, false);
         }
-        if !self.in_quiet[at] {
-            self.in_quiet[at] = true;
-            self.quiet.push_back(slot);
-            self.quiet_due.get_or_insert(now + limits::QUIET_AFTER);
-        }
+        self.in_quiet[at] = true;
+        self.quiet.push_back(slot);
+        self.quiet_due.get_or_insert(now + limits::QUIET_AFTER);
     }
 
     /// Takes back the memory that only busy connections need from those that have been quiet, a bounded

@@ -197,13 +197,17 @@ impl Limited {
     }
 
     fn add(&mut self, passed: u64) {
-        match self.by {
-            LimitedBy::Idle => return,
-            LimitedBy::Busy => {}
-            LimitedBy::PeerWindow => self.rwnd_ns += passed,
-            LimitedBy::SendBuffer => self.sndbuf_ns += passed,
+        if self.by == LimitedBy::Idle {
+            return;
         }
         self.busy_ns += passed;
+        if self.by != LimitedBy::Busy {
+            let held_back = match self.by {
+                LimitedBy::PeerWindow => &mut self.rwnd_ns,
+                _ => &mut self.sndbuf_ns,
+            };
+            *held_back += passed;
+        }
     }
 
     pub(super) fn at(mut self, now_ns: u64) -> Limited {

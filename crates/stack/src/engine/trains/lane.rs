@@ -188,7 +188,7 @@ impl Lane {
     }
 
     /// What the packet says, if it is of this flow, has the same headers but for what must differ, and is sound.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, packet: &Packet, link: LinkId) -> Option<Said> {
         let head = packet.head();
         if self.link != link {
@@ -328,7 +328,7 @@ impl Lane {
     }
 
     /// The packet as a segment that begins a train; this is lane number `lane`.
-    #[inline]
+    #[inline(always)]
     pub fn segment(&self, mut packet: Packet, said: &Said, lane: usize) -> Arrived {
         packet.crop(self.layout.len, said.end);
         let Self { ecn, link, socket, .. } = *self;
