@@ -133,7 +133,15 @@ impl ByteQueue {
     /// Gives the packet back when it would exceed the limit.
     #[inline]
     pub fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
-        let fits = self.gauge.has_room(packet.held_bytes());
+        let held = packet.held_bytes();
+        let fits = self.gauge.has_room(held);
+        if self.last.is_none() && fits && !packet.is_empty() {
+            // Nothing to go behind.
+            self.framed.end();
+            self.len = packet.len();
+            self.last = Some(packet.into_ring());
+            return Ok(Appended { was_empty: true, crossed_high: self.gauge.add(held) });
+        }
         self.append_checked(packet, fits)
     }
 

@@ -152,6 +152,14 @@ impl Entry {
         self.reset(headroom.min(FRAME_SIZE_BYTES), FRAME_UNITS);
     }
 
+    /// Makes a frame a packet of its own, with `len` bytes behind `headroom` ones, still to be written.
+    #[inline]
+    pub(crate) fn reset_filled(self, headroom: usize, len: usize) {
+        self.reset(headroom, FRAME_UNITS);
+        self.set_range(headroom, len);
+        self.set_totals(len, FRAME_UNITS);
+    }
+
     /// The same with a block.
     #[inline]
     pub(crate) fn reset_block(self, headroom: usize) {

@@ -9,7 +9,7 @@
 //! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`.
 
 use crate::byte_queue::{ByteQueue, Written};
-use crate::desc::{Entry, FRAME_UNITS, Kind};
+use crate::desc::{Entry, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -90,6 +90,13 @@ fn get_sum(entry: Entry) -> Option<u16> {
 }
 
 impl ByteQueue {
+    /// As [`set_framing`](Self::set_framing), for a link that takes no super-segments.
+    #[inline]
+    pub fn set_framing_only(&mut self, headroom: usize) {
+        self.set_framing(headroom);
+        self.set_whole(0);
+    }
+
     /// Remembers, for whoever writes, that frames are to be written behind `headroom` bytes (at most a frame's); 0 that
     /// they are not.
     #[inline]
@@ -151,7 +158,6 @@ impl ByteQueue {
 
     /// As [`write_framed`](Self::write_framed) where [framing is set](Self::set_framing), the queue is empty, and all
     /// bytes go into one frame: how many were written. `None` where it is not so; then nothing has changed.
-    #[inline]
     pub fn write_first(&mut self, pool: &Pool, bytes: &[u8], size: usize) -> Option<usize> {
         let (headroom, len) = (self.framing(), bytes.len());
         let fits = len <= size && headroom + size <= FRAME_SIZE_BYTES;
@@ -163,7 +169,7 @@ impl ByteQueue {
         }
         let Some(frame) = pool.take_frame() else { return Some(0) };
         self.framed.begin(self.front);
-        frame.reset_frame(headroom);
+        frame.reset_filled(headroom, len);
         // SAFETY: nobody else has the frame.
         let room = unsafe { frame.own_frame_mut(headroom, len) };
         let part = if len <= sum::FEW_BYTES {
@@ -171,8 +177,6 @@ impl ByteQueue {
         } else {
             sum::copy_and_sum(bytes, room)
         };
-        frame.set_range(headroom, len);
-        frame.set_totals(len, FRAME_UNITS);
         set_sum(frame, Some(part as u16));
         self.last = Some(frame);
         self.grew(len);
@@ -260,11 +264,9 @@ impl ByteQueue {
             return None;
         }
         let copy = pool.take_frame()?;
-        copy.reset_frame(headroom);
+        copy.reset_filled(headroom, bytes.len());
         // SAFETY: nobody else has the frame.
         sum::copy_few(bytes, unsafe { copy.own_frame_mut(headroom, bytes.len()) });
-        copy.set_range(headroom, bytes.len());
-        copy.set_totals(bytes.len(), FRAME_UNITS);
         set_sum(copy, get_sum(frame));
         self.framed.give(frame, end);
         Some(Packet::from_ring(copy))

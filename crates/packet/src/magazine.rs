@@ -286,7 +286,7 @@ impl What {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn take(arena: &Arc<Arena>, what: What) -> Option<Entry> {
     match cached(arena.tag).and_then(|cache| what.of(cache).pop()) {
         Some(entry) => Some(entry),

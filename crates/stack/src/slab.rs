@@ -5,7 +5,7 @@
 /// Grows by chunks of 64 up to its limit and never copies what it holds. Insert and remove take constant
 /// time; the slot freed last is used first.
 pub struct Slab<T> {
-    chunks: Vec<Box<[Slot<T>]>>,
+    chunks: Vec<Box<[Slot<T>; CHUNK]>>,
     free: Vec<u32>,
     len: usize,
     limit: usize,
@@ -53,7 +53,9 @@ impl<T> Slab<T> {
 
     fn grow(&mut self) {
         let base = (self.chunks.len() * CHUNK) as u32;
-        self.chunks.push((0..CHUNK).map(|_| Slot { generation: 0, value: None }).collect());
+        let chunk: Box<[_]> = (0..CHUNK).map(|_| Slot { generation: 0, value: None }).collect();
+        let Ok(chunk) = chunk.try_into() else { return };
+        self.chunks.push(chunk);
         self.free.extend((base..base + CHUNK as u32).rev());
     }
 
@@ -97,7 +99,7 @@ impl<T> Slab<T> {
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks
             .iter()
-            .flatten()
+            .flat_map(|chunk| chunk.iter())
             .enumerate()
             .filter_map(|(index, slot)| Some((index as u32, slot.value.as_ref()?)))
     }

@@ -6,6 +6,7 @@ use millstream_wire::tcp::{PlainHeader, Timestamps};
 
 use crate::congestion::Controller;
 use crate::connection::{Connection, Probe};
+use crate::info::LimitedBy;
 use crate::predicted::short_ways;
 use crate::recovery::Phase;
 use crate::state::State;
@@ -35,8 +36,7 @@ impl Connection {
         pool: &Pool,
         headroom: usize,
     ) -> Option<PlainSegment> {
-        self.snd.queue.set_framing(headroom);
-        self.snd.queue.set_whole(0);
+        self.snd.queue.set_framing_only(headroom);
         let wanted = self.plain_len(now)?;
         let offset = (self.snd.nxt - self.snd.queue_base) as usize;
         let payload = self.snd.queue.hand_out(pool, headroom, offset, wanted as usize).ok()?;
@@ -55,7 +55,13 @@ impl Connection {
         let start = self.snd.nxt;
         let header = self.plain_header(now, start, push);
         self.note_plain(now, start, len);
-        self.account_limits(now);
+        if push {
+            let starved = self.snd.starved;
+            let by = if starved { LimitedBy::SendBuffer } else { LimitedBy::Busy };
+            self.counters.limited.set(by, now.as_nanos());
+        } else {
+            self.account_limits(now);
+        }
         self.check();
         Some(PlainSegment { header, payload, ecn, more: !push })
     }

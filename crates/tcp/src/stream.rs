@@ -128,6 +128,14 @@ impl StreamQueue {
         }
     }
 
+    /// The same, and that there are no blocks.
+    #[inline]
+    pub(crate) fn set_framing_only(&mut self, headroom: usize) {
+        if let Some(queue) = &mut self.queue {
+            queue.set_framing_only(headroom);
+        }
+    }
+
     /// What [`set_framing`](Self::set_framing) has set.
     #[inline]
     pub(crate) fn framing(&self) -> usize {

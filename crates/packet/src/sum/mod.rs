@@ -95,11 +95,11 @@ pub(crate) const FEW_BYTES: usize = 16;
 #[inline]
 pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
     copy_few(src, dst);
-    portable::fold64(portable::sum_few(src)).into()
+    portable::sum_few(src).into()
 }
 
 /// Copies `src` to `dst`, which is as long: for who expects few bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy_few(src: &[u8], dst: &mut [u8]) {
     /// The first and the last `N` bytes, which may overlap.
     #[inline]

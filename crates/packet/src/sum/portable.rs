@@ -44,13 +44,13 @@ pub(super) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u16 {
     fold64(total)
 }
 
-/// The sum, not folded, of 16 bytes at most.
+/// The same as [`sum`], of a few bytes.
 #[inline(always)]
-pub(super) fn sum_few(bytes: &[u8]) -> u64 {
+pub(super) fn sum_few(bytes: &[u8]) -> u16 {
     match *bytes {
         [] => 0,
-        [only] => u64::from(u16::from_ne_bytes([only, 0])),
-        _ => sum_short(bytes),
+        [only] => u16::from_ne_bytes([only, 0]),
+        _ => fold64(sum_short(bytes)),
     }
 }
 

@@ -178,7 +178,16 @@ impl Output {
     /// Hands every link what waits for it; true when a link took something.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
-        self.waiting && self.flush_links(now)
+        let Self { links, stats, pool, waiting, .. } = self;
+        if !*waiting {
+            return false;
+        }
+        if let [only] = &mut links[..] {
+            let progress = !only.queue.is_empty() && only.flush(now, pool, stats);
+            *waiting = !only.queue.is_empty();
+            return progress;
+        }
+        self.flush_links(now)
     }
 
     #[inline(never)]
@@ -203,7 +212,7 @@ impl LinkSlot {
     }
 
     /// Hands the link what waits, as far as it takes it.
-    #[inline(always)]
+    #[inline]
     fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
         if self.failed.is_some() {
             stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;

@@ -189,8 +189,9 @@ impl Limited {
     #[inline]
     pub(crate) fn set(&mut self, by: LimitedBy, now_ns: u64) {
         if self.by != by {
-            let passed = now_ns.saturating_sub(self.since_ns);
-            self.add(passed);
+            if self.by != LimitedBy::Idle {
+                self.add(now_ns.saturating_sub(self.since_ns));
+            }
             self.by = by;
             self.since_ns = now_ns;
         }

@@ -107,7 +107,7 @@ impl Trains {
             return Err(packet);
         };
         let lane = &mut self.lanes[place.lane];
-        let Some(said) = lane.read(&packet, link) else {
+        let Some(said) = lane.read(&packet, head, link) else {
             lane.close();
             self.candidate = Some(Candidate::new(head, place));
             return Err(packet);
@@ -137,7 +137,7 @@ impl Trains {
             return Err(packet);
         };
         let lane = &self.lanes[place.lane];
-        match lane.read(&packet, link) {
+        match lane.read(&packet, head, link) {
             Some(said) => Ok(lane.segment(packet, &said, place.lane)),
             None => {
                 self.candidate = Some(Candidate::new(head, place));
