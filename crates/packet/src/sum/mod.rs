@@ -92,7 +92,7 @@ const SHORT_BYTES: usize = 40;
 pub(crate) const FEW_BYTES: usize = 16;
 
 /// As [`copy_and_sum`], where the caller has seen that they are few ([`FEW_BYTES`]).
-#[inline]
+#[inline(always)]
 pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
     copy_few(src, dst);
     portable::sum_few(src).into()

@@ -75,7 +75,7 @@ impl Engine {
                 self.received.len()
             }
         };
-        slot.more = count != 0 && slot.link.has_more();
+        slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more);
         self.carry_up(now, link, count)
     }

@@ -178,23 +178,19 @@ impl Output {
     /// Hands every link what waits for it; true when a link took something.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
-        let Self { links, stats, pool, waiting, .. } = self;
-        if !*waiting {
-            return false;
-        }
-        if let [only] = &mut links[..] {
-            let progress = !only.queue.is_empty() && only.flush(now, pool, stats);
-            *waiting = !only.queue.is_empty();
-            return progress;
-        }
-        self.flush_links(now)
+        self.waiting && self.flush_links(now)
     }
 
     #[inline(never)]
     fn flush_links(&mut self, now: Instant) -> bool {
         let Self { links, stats, pool, .. } = self;
+        if let [only] = &mut links[..] {
+            let progress = !only.queue.is_empty() && only.flush(now, pool, stats);
+            self.waiting = !only.queue.is_empty();
+            return progress;
+        }
         let (mut progress, mut waiting) = (false, false);
-        for slot in links.iter_mut() {
+        for slot in links {
             if !slot.queue.is_empty() {
                 progress |= slot.flush(now, pool, stats);
                 waiting |= !slot.queue.is_empty();
@@ -212,7 +208,7 @@ impl LinkSlot {
     }
 
     /// Hands the link what waits, as far as it takes it.
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
         if self.failed.is_some() {
             stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;

@@ -63,20 +63,14 @@ impl Engine {
     /// Hands on the only segment of a batch, which a lane knows.
     #[inline(always)]
     pub(super) fn tcp_one(&mut self, now: Instant, segment: &mut Arrived) {
-        if !self.hand_to_known(now, segment) {
+        if !self.tcp_known(now, segment) {
             self.tcp_whole(now, segment);
         }
     }
 
-    /// As [`hand_to_known`](Self::hand_to_known).
+    /// Hands a segment to its connection by what its lane knows; false when that is gone or not open yet.
     #[inline(never)]
     fn tcp_known(&mut self, now: Instant, segment: &mut Arrived) -> bool {
-        self.hand_to_known(now, segment)
-    }
-
-    /// Hands a segment to its connection by what its lane knows; false when that is gone or not open yet.
-    #[inline(always)]
-    fn hand_to_known(&mut self, now: Instant, segment: &mut Arrived) -> bool {
         let Arrived { header, payload, socket: id, ecn, .. } = segment;
         let slot = id.slot();
         let sharers = self.tcp.quiet.len() as u32;

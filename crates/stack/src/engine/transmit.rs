@@ -62,7 +62,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
             return false;
         };
-        let Some((_, more)) = plain_segment(&mut self.out, socket, now) else { return false };
+        let Some((_, more)) = serve_plain(&mut self.out, socket, now) else { return false };
         if more {
             self.serve_dirty(now);
             return true;
@@ -302,15 +302,9 @@ fn serve(
     (sent, any, served)
 }
 
-/// As [`plain_segment`].
+/// Sends the next segment where that is the plain case: bytes of payload, and whether the connection may have more.
 #[inline(never)]
 fn serve_plain(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
-    plain_segment(out, socket, now)
-}
-
-/// Sends the next segment where that is the plain case: bytes of payload, and whether the connection may have more.
-#[inline(always)]
-fn plain_segment(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
     let generations = out.generations();
     let TcpSocket { conn, path, .. } = socket;
     let link = path.link(generations)?;
