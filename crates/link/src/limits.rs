@@ -95,10 +95,10 @@ pub const CAPTURE_BUFFER_BYTES: usize = 1 << 18;
 /// Packets of a capture that one call refuses at most, before it goes on with the next.
 pub const REPLAY_REFUSED_PACKETS: usize = 64;
 
-/// Packets that the kernel queues towards a TAP or TUN device when nothing else is said: enough for two
+/// Packets that the kernel queues towards a TAP or TUN device when nothing else is said: enough for four
 /// super-segments of each of two thousand connections. It is a ring of pointers; what lies in it is
 /// bounded by the receive windows.
-pub const TAP_QUEUE_PACKETS: usize = 4096;
+pub const TAP_QUEUE_PACKETS: usize = 8192;
 
 /// Most engines that share a device.
 pub const SHARES: usize = 64;

@@ -60,7 +60,8 @@ pub struct Limits {
     pub direct_read_bytes: usize,
     /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
     pub held_ack_bytes: usize,
-    /// Turns that such an ACK waits at most.
+    /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
+    /// turns as those are, [`HELD_ACK_TURNS_MAX`] at most.
     pub held_ack_turns: u32,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
@@ -91,7 +92,7 @@ impl Default for Limits {
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 512 * 1024,
             direct_read_bytes: 8 * 1024,
-            held_ack_bytes: 128 * 1024,
+            held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
             transmit_connections: 64,
             timers: 256,
@@ -114,6 +115,9 @@ pub const DIRECT_BULK_BYTES: usize = 16 * 1024;
 
 /// Smaller segments in a row after which it is not.
 pub const DIRECT_PATIENCE: u8 = 8;
+
+/// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
+pub const HELD_ACK_TURNS_MAX: u64 = 256;
 
 /// A write up to this size on a connection with nothing unsent never waits for others.
 pub const SMALL_WRITE_BYTES: usize = 4096;

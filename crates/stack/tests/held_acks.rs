@@ -61,7 +61,7 @@ impl Hosts {
         let mut hosts = Self { near, far, from, to, more, time };
         for _ in 0..40 {
             // The congestion window grows to what the tests have under way.
-            assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 5 * PART]), Ok(5 * PART));
+            assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 6 * PART]), Ok(6 * PART));
             hosts.settle();
             hosts.read();
         }
@@ -132,9 +132,10 @@ fn super_segments_share_an_ack_while_the_link_has_more() {
     let mut hosts = Hosts::new();
     hosts.says(true);
     let limit = hosts.far.limits().held_ack_bytes;
-    assert_eq!(limit / PART, 3, "more than three are beyond the limit");
+    assert_eq!(limit / PART, 6, "the seventh goes beyond the limit");
     let mut acks = Vec::new();
     for _ in 0..12 {
+        hosts.send();
         hosts.send();
         acks.push(hosts.far_turn());
         hosts.read();
@@ -149,6 +150,27 @@ fn an_ack_waits_for_a_few_turns_at_most() {
     hosts.says(true);
     hosts.send();
     let turns = hosts.far.limits().held_ack_turns;
+    for turn in 0..turns {
+        assert_eq!(hosts.far_turn(), 0, "turn {turn}");
+    }
+    assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn with_many_busy_connections_it_waits_for_half_as_many_turns() {
+    const OTHERS: usize = 39;
+    let mut hosts = Hosts::new();
+    let others = "10.9.0.2:8".parse().expect("an address");
+    hosts.far.tcp_listen(others, OTHERS).expect("listen");
+    for _ in 0..OTHERS {
+        hosts.near.tcp_connect(others).expect("connect");
+    }
+    hosts.settle();
+    hosts.says(true);
+    hosts.send();
+    let turns = (1 + OTHERS as u32) / 2;
+    assert!(turns > hosts.far.limits().held_ack_turns);
     for turn in 0..turns {
         assert_eq!(hosts.far_turn(), 0, "turn {turn}");
     }

@@ -51,6 +51,9 @@ const BULK_BYTES: u64 = 16 << 10;
 
 /// A TAP or TUN device, opened, set up and up.
 pub struct Tap {
+    /// Has other CPUs receive what we send. It goes before the device: the kernel forgets to count down the steered
+    /// queues of a device that ends, and all others of the machine pay for it.
+    relief: Option<Relief>,
     fd: OwnedFd,
     name: String,
     capabilities: Capabilities,
@@ -61,8 +64,6 @@ pub struct Tap {
     reads: Option<ReadRing>,
     /// Changes how the kernel polls the device.
     polling: Option<Polling>,
-    /// Has other CPUs receive what we send.
-    relief: Option<Relief>,
     expected: Expectation,
     blocked: bool,
     /// The last batch was full, and there was more.

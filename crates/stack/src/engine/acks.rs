@@ -3,7 +3,8 @@
 //! While a link gives full batches, the next super-segments of a stream are there already, and an ACK for each of them
 //! would be a packet, and a system call, for nothing. An ACK that only tells of data in order therefore waits until one
 //! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)), until a batch ends because nothing more is
-//! there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. Linux does the same
+//! there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many busy
+//! connections more batches go by until one's next segment comes, and an ACK may wait for half as many as they are. Linux does the same
 //! with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2 wants told at once is.
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
@@ -12,6 +13,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
+use crate::limits::HELD_ACK_TURNS_MAX;
 
 /// Connections whose ACK is held, with the turn since when, longest first. One that has gone meanwhile, or has sent its ACK,
 /// may still be named.
@@ -60,7 +62,9 @@ impl Engine {
             return;
         }
         let all = !self.out.links.iter().any(|slot| slot.more && slot.failed.is_none());
-        let turns = u64::from(self.limits.held_ack_turns);
+        // Connections that move data take turns, too: so many batches pass until one is served again.
+        let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
+        let turns = busy.max(self.limits.held_ack_turns.into());
         while let Some(&(slot, since)) = self.held.line.front() {
             if !all && self.out.stats.turns - since < turns {
                 break;
