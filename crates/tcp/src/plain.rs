@@ -134,6 +134,7 @@ impl Connection {
         self.board.on_send(start, end, 1, now);
         self.snd.nxt = end;
         if start == self.snd.una {
+            self.snd.waiting_since = Deadline::NONE;
             self.begin_rate(now);
         }
         let whole = u64::from(self.snd.mss);

@@ -113,8 +113,10 @@ impl Connection {
             Some((_, Expiry::Timeout | Expiry::LossProbe)) if same_burst => {}
             Some((_, Expiry::Timeout)) if !self.may_probe() => {}
             Some((_, Expiry::Timeout | Expiry::LossProbe)) => {
-                let since = self.snd.waiting_since.get().unwrap_or(now);
-                self.arm_loss_timers_since(now, since);
+                // a recovery that ended may have begun the time-out anew
+                let due = |since: &Instant| since.as_nanos() + self.rtt.rto_ns() <= now.as_nanos();
+                let since = self.snd.waiting_since.get().filter(|since| !due(since));
+                self.arm_loss_timers_since(now, since.unwrap_or(now));
             }
             _ => self.arm_loss_timers(now),
         }

@@ -11,7 +11,7 @@ use crate::limits::SUPER_SEGMENT_BYTES;
 use crate::path_search::ProbeChoice;
 use crate::plain::PlainSegment;
 use crate::state::State;
-use crate::timers::Expiry;
+use crate::timers::{Deadline, Expiry};
 
 /// How the payload of a segment leaves the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,6 +343,8 @@ impl Connection {
             self.board.on_send(chosen.start, end, parts as u32, now);
             self.snd.nxt = end;
             if chosen.start == self.snd.una {
+                // nothing was outstanding: what a window held back waits anew
+                self.snd.waiting_since = Deadline::NONE;
                 self.begin_rate(now);
             }
             if !chosen.len.is_multiple_of(mss) {
