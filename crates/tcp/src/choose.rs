@@ -132,7 +132,7 @@ impl Connection {
             }
             return None;
         }
-        if self.defers(len, available, quota, mss, worth_waiting) {
+        if self.defers(now, len, available, quota, mss, worth_waiting) {
             return None;
         }
         Some(Chosen { start: self.snd.nxt, len, fin, resend: false })
@@ -147,15 +147,27 @@ impl Connection {
     }
 
     /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few
-    /// more ACKs rather than send what the last one allowed.
-    fn defers(&self, len: u64, available: u64, quota: u64, mss: u64, most: u64) -> bool {
+    /// more ACKs rather than send what the last one allowed. Not where the oldest in flight left less than half a
+    /// round trip ago (as Linux): the next ACK is far, and what was held back would leave with it as a burst, into a
+    /// queue that others have filled meanwhile.
+    fn defers(
+        &self,
+        now: Instant,
+        len: u64,
+        available: u64,
+        quota: u64,
+        mss: u64,
+        most: u64,
+    ) -> bool {
         if most < 4 * mss || len >= most || len == available || self.recovery.phase != Phase::Open {
             return false;
         }
         let worthwhile = most.min(self.window.cwnd_bytes / 3);
         let room = self.snd.edge.saturating_sub(self.snd.nxt);
         // an ACK is certain to come: at least two segments are in flight
-        quota.min(room) < worthwhile && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
+        quota.min(room) < worthwhile
+            && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
+            && self.board.oldest_at().is_none_or(|at| at + self.rtt.srtt() / 2 <= now)
     }
 
     /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.
