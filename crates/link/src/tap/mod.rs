@@ -39,7 +39,7 @@ use crate::{
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
 use polling::Polling;
-use relief::Relief;
+use relief::{Look, Relief};
 use ring::ReadRing;
 use send::{Sender, Takes};
 
@@ -227,11 +227,11 @@ impl Tap {
         }
     }
 
-    /// The device was looked at; `vain` when there was no more. Who receives what we send follows, if it is to.
+    /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
-    fn looked(&mut self, vain: bool) {
+    fn looked(&mut self, look: Look) {
         let Some(relief) = &mut self.relief else { return };
-        match relief.saw(&self.stats, vain) {
+        match relief.saw(&self.stats, look) {
             Ok(changed) => self.stats.tx_steerings += u64::from(changed && relief.is_on()),
             Err(error) => {
                 self.relief = None;
@@ -322,7 +322,7 @@ impl Link for Tap {
         let (count, more) = self.read(now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
-        self.looked(!more);
+        self.looked(if more { Look::More } else { Look::Vain });
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
         }
@@ -345,7 +345,7 @@ impl Link for Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         let placed = self.read_placed(now, pool, head_len, memory)?;
-        self.looked(placed.is_none());
+        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain });
         Ok(placed)
     }
 

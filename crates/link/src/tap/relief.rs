@@ -4,7 +4,8 @@
 //! peer free what it acknowledges and send what it allows: with many streams that work of the peer's is a fourth to a
 //! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends little else
 //! than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one, or the peer
-//! is the slower end, handing packets over costs both more than it saves: then they are received inside our calls.
+//! is the slower end, handing packets over costs both more than it saves: then they are received inside our calls. So it does
+//! where one reader is read into directly, and each packet handed over interrupts the other core.
 
 use crate::netdev::ReceiveSteering;
 use crate::{LinkError, LinkStats};
@@ -31,6 +32,17 @@ const IDLE_LOOKS: u64 = 2;
 /// at most.
 const SENT_SHARE: u64 = 8;
 
+/// What a look at the device found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Packets, and there may be more.
+    More,
+    /// All there was, or nothing.
+    Vain,
+    /// A packet, read straight into a reader's buffer.
+    Placed,
+}
+
 /// What a window was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -40,7 +52,7 @@ enum Verdict {
     Behind,
     /// Neither behind nor at rest.
     Level,
-    /// We looked in vain again and again, or sent in bulk.
+    /// We looked in vain again and again, sent in bulk, or one reader had it straight into its buffer.
     Ahead,
 }
 
@@ -61,14 +73,13 @@ impl Relief {
         self.choice.is_on
     }
 
-    /// The device was looked at, and counted so much since it was opened; `vain` when it had nothing more. Answers whether
-    /// anything changed.
+    /// The device was looked at, and counted so much since it was opened. Answers whether anything changed.
     ///
     /// # Errors
     /// When something was to be changed, and was not.
     #[inline]
-    pub fn saw(&mut self, stats: &LinkStats, vain: bool) -> Result<bool, LinkError> {
-        if self.choice.saw(stats, vain) { self.change().map(|()| true) } else { Ok(false) }
+    pub fn saw(&mut self, stats: &LinkStats, look: Look) -> Result<bool, LinkError> {
+        if self.choice.saw(stats, look) { self.change().map(|()| true) } else { Ok(false) }
     }
 
     #[cold]
@@ -84,6 +95,7 @@ struct Choice {
     /// What was counted when this window began.
     start: LinkStats,
     vain: u64,
+    placed: u64,
     batches: u32,
     /// Windows in a row that ask for a change, and how many it takes to begin.
     streak: u32,
@@ -93,15 +105,16 @@ struct Choice {
 impl Default for Choice {
     fn default() -> Self {
         let start = LinkStats::default();
-        Self { is_on: false, start, vain: 0, batches: 0, streak: 0, patience: WINDOWS }
+        Self { is_on: false, start, vain: 0, placed: 0, batches: 0, streak: 0, patience: WINDOWS }
     }
 }
 
 impl Choice {
     /// Answers whether the choice changed.
     #[inline]
-    fn saw(&mut self, stats: &LinkStats, vain: bool) -> bool {
-        self.vain += u64::from(vain);
+    fn saw(&mut self, stats: &LinkStats, look: Look) -> bool {
+        self.vain += u64::from(look == Look::Vain);
+        self.placed += u64::from(look == Look::Placed);
         self.batches += 1;
         let supers = stats.rx_super_segments - self.start.rx_super_segments;
         if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
@@ -113,7 +126,7 @@ impl Choice {
     #[cold]
     fn end_window(&mut self, stats: &LinkStats) -> bool {
         let verdict = self.verdict(stats);
-        (self.start, self.vain, self.batches) = (*stats, 0, 0);
+        (self.start, self.vain, self.placed, self.batches) = (*stats, 0, 0, 0);
         let counts = match (self.is_on, verdict) {
             (_, Verdict::Calm) => {
                 self.patience = WINDOWS;
@@ -143,7 +156,10 @@ impl Choice {
             (stats.rx_bytes - self.start.rx_bytes, stats.tx_bytes - self.start.tx_bytes);
         if supers < WINDOW_SUPER_SEGMENTS {
             Verdict::Calm
-        } else if SENT_SHARE * sent > received || self.vain >= IDLE_LOOKS * supers {
+        } else if SENT_SHARE * sent > received
+            || self.vain >= IDLE_LOOKS * supers
+            || 2 * self.placed > supers
+        {
             Verdict::Ahead
         } else if VAIN_SHARE * self.vain <= supers
             && SENT_SHARE * (stats.tx_packets - self.start.tx_packets) >= supers
@@ -176,7 +192,18 @@ mod tests {
             for batch in 0..batches {
                 (0..4).for_each(|_| self.stats.count_received(60_000, true));
                 (0..acks).for_each(|_| self.stats.count_sent(66, false));
-                self.changes += u32::from(self.choice.saw(&self.stats, (batch + 1) % vain == 0));
+                let look = if (batch + 1) % vain == 0 { Look::Vain } else { Look::More };
+                self.changes += u32::from(self.choice.saw(&self.stats, look));
+            }
+            self
+        }
+
+        /// As many super-segments, each read straight into a reader's buffer, and an ACK for each.
+        fn placed(&mut self, count: u64) -> &mut Self {
+            for _ in 0..count {
+                self.stats.count_received(60_000, true);
+                self.stats.count_sent(66, false);
+                self.changes += u32::from(self.choice.saw(&self.stats, Look::Placed));
             }
             self
         }
@@ -186,7 +213,7 @@ mod tests {
             for _ in 0..count {
                 self.stats.count_received(67, false);
                 self.stats.count_sent(67, false);
-                self.changes += u32::from(self.choice.saw(&self.stats, true));
+                self.changes += u32::from(self.choice.saw(&self.stats, Look::Vain));
             }
             self
         }
@@ -209,6 +236,15 @@ mod tests {
         // Faster now, but not idle.
         assert_eq!(traffic.bulk(BATCHES * 100, 2, 2).state(), (true, 1));
         assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 2));
+    }
+
+    #[test]
+    fn one_reader_that_is_read_into_directly_is_left_alone_and_ends_it() {
+        let mut traffic = Traffic::default();
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100).state(), (false, 0));
+        assert_eq!(traffic.bulk(BATCHES * 10, 2, 8).state(), (true, 1));
+        let windows = u64::from(WINDOWS) + 1;
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows).state(), (false, 2));
     }
 
     #[test]
@@ -235,7 +271,7 @@ mod tests {
                 // With it, eight vain looks for each batch.
                 let vain = if traffic.choice.is_on { 8 } else { 0 };
                 for _ in 0..vain {
-                    traffic.changes += u32::from(traffic.choice.saw(&traffic.stats, true));
+                    traffic.changes += u32::from(traffic.choice.saw(&traffic.stats, Look::Vain));
                 }
             }
             if !was_on && traffic.choice.is_on {
@@ -265,14 +301,14 @@ mod tests {
             for _ in 0..10 * WINDOW_SUPER_SEGMENTS {
                 stats.count_received(60_000, true);
                 stats.count_sent(66, false);
-                relief.saw(&stats, false).unwrap();
+                relief.saw(&stats, Look::More).unwrap();
             }
             stats
         };
         let stats = bulk(&mut relief);
         assert!(relief.is_on() && cpus() != found, "{}", cpus());
         for _ in 0..2 * WINDOW_BATCHES {
-            relief.saw(&stats, true).unwrap();
+            relief.saw(&stats, Look::Vain).unwrap();
         }
         assert!(!relief.is_on());
         assert_eq!(cpus(), found);
