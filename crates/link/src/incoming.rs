@@ -23,10 +23,10 @@ pub(crate) trait Source {
     fn counters(&mut self) -> &mut LinkStats;
 }
 
-/// Moves at most `limit` packets, for which there is room, and not many more bytes than are still in the
-/// processor's cache when they are looked at, from `source` to `batch` and counts them. Those refused are
-/// as much work, and count against the limit, too. Also answers whether there may be more. An error comes when nothing was moved before it; after packets it is left to
-/// the next call, whose read fails again.
+/// Moves at most `limit` packets, for which there is room, and not many more bytes than are still in the processor's
+/// cache when they are looked at, from `source` to `batch` and counts them. Those refused are as much work, and count
+/// against the limit, too. Also answers whether there may be more. An error comes when nothing was moved before it;
+/// after packets it is left to the next call, whose read fails again.
 #[inline]
 pub(crate) fn receive(
     source: &mut impl Source,

@@ -26,6 +26,8 @@ pub mod netdev;
 pub mod offload;
 mod outgoing;
 pub mod pair;
+#[cfg(any(test, feature = "testing"))]
+mod placing;
 mod raw;
 mod replay;
 mod share;
@@ -46,6 +48,8 @@ pub use link::{Capabilities, Link, Medium, Placed, TransmitChecksum};
 #[doc(hidden)]
 pub use millstream_packet as packet;
 pub use pair::{PairConfig, PairEnd, pair};
+#[cfg(any(test, feature = "testing"))]
+pub use placing::Placing;
 pub use raw::{RawConfig, RawLink, RingConfig};
 pub use replay::{Pace, Replay, ReplayConfig};
 pub use share::{Share, Shared};

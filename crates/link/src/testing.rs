@@ -3,16 +3,14 @@
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use millstream_packet::{
-    Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
-};
+use millstream_packet::{Checksum, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use millstream_wire::udp::UdpHeader;
 use millstream_wire::{checksum, tcp};
 
-use crate::{Link, LinkError, Medium, PairEnd, Placed, forward_link};
+use crate::{LinkError, Medium};
 
 pub(crate) const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
@@ -35,45 +33,6 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
             None
         }
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// A pair's end that can be read as a device is: the next packet's payload goes where the caller says.
-#[derive(Debug)]
-pub(crate) struct Placing {
-    end: PairEnd,
-    waiting: PacketBatch,
-}
-
-impl Placing {
-    pub fn new(end: PairEnd) -> Self {
-        Self { end, waiting: PacketBatch::new() }
-    }
-}
-
-impl Link for Placing {
-    forward_link!(self => self.end; capabilities, receive, transmit, wait_fd, prepare_sleep, stats, name);
-
-    fn has_more(&self) -> bool {
-        true
-    }
-
-    fn places(&self) -> bool {
-        true
-    }
-
-    fn receive_into(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        head_len: usize,
-        memory: &mut [u8],
-    ) -> Result<Option<Placed>, LinkError> {
-        if self.waiting.is_empty() {
-            self.end.receive(now, pool, &mut self.waiting)?;
-        }
-        let next = self.waiting.pop();
-        Ok(next.map(|packet| Placed::lay_out(packet, pool, head_len, memory)))
     }
 }
 

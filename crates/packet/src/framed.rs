@@ -199,9 +199,10 @@ impl ByteQueue {
             && get_sum(last).is_some()
     }
 
-    /// The frame that holds exactly the `len` bytes from `offset` (a copy where they are [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them
-    /// into one, behind `headroom` free bytes at least, and it was not handed out before: with its partial checksum in
-    /// [`Meta::payload_sum`](crate::Meta). The bytes stay inside. `None` when there is none, or no view is free.
+    /// The frame that holds exactly the `len` bytes from `offset` (a copy where they are [few](FRAMED_COPY_BYTES)), if
+    /// [`write_framed`](Self::write_framed) put them into one, behind `headroom` free bytes at least, and it was not
+    /// handed out before: with its partial checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside.
+    /// `None` when there is none, or no view is free.
     ///
     /// To be asked in the order of writing; what was passed over is not found again until all before it has left.
     pub fn hand_out(

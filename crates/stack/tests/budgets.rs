@@ -6,9 +6,8 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::placing::Placing;
 use common::{config, engine, pool, settle};
-use millstream::link::{PairConfig, pair};
+use millstream::link::{PairConfig, Placing, pair};
 use millstream::local::{Stack, TcpListener};
 use millstream::packet::BATCH_LIMIT;
 use millstream::{Engine, Error, Limits, SocketId};

@@ -6,9 +6,8 @@ mod common;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use common::placing::Placing;
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::link::{Link, PairConfig, PairEnd, Shared, pair};
+use millstream::link::{Link, PairConfig, PairEnd, Placing, Shared, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::{EngineConfig, EngineStats};
 

@@ -102,8 +102,8 @@ impl Connection {
 
     /// As [`poll_transmit`](Self::poll_transmit), for a link that takes no super-segments: one decision for up to
     /// `most` segments. Where the answer has a `payload_len` and no `payload` (a SYN's), it stands in `parts`, which was
-    /// empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom` bytes with its sum in
-    /// [`Meta::payload_sum`](millstream_packet::Meta).
+    /// empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom` bytes
+    /// with its sum in [`Meta::payload_sum`](millstream_packet::Meta).
     pub fn poll_parts(
         &mut self,
         now: Instant,

@@ -6,8 +6,8 @@ use millstream_packet::{Instant, Packet, PacketBatch};
 
 use super::*;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{MAC_A, OUR_PORT, Placing, Shape, bytes, pool};
-use crate::{PairConfig, PairEnd, pair};
+use crate::testing::{MAC_A, OUR_PORT, Shape, bytes, pool};
+use crate::{PairConfig, PairEnd, Placing, pair};
 
 /// Queues, and what fills them.
 fn device(count: usize) -> (Vec<Shared<PairEnd>>, Vec<PairEnd>) {

@@ -2,10 +2,10 @@
 //!
 //! What is written to the device is carried through the kernel's stack inside the call that writes it. An ACK makes the
 //! peer free what it acknowledges and send what it allows: with many streams that work of the peer's is a fourth to a
-//! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends little else
-//! than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one, or the peer
-//! is the slower end, handing packets over costs both more than it saves: then they are received inside our calls. So it does
-//! where one reader is read into directly, and each packet handed over interrupts the other core.
+//! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends
+//! little else than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one,
+//! or the peer is the slower end, handing packets over costs both more than it saves: then they are received inside our
+//! calls. So it does where one reader is read into directly, and each packet handed over interrupts the other core.
 
 use crate::netdev::ReceiveSteering;
 use crate::{LinkError, LinkStats};

@@ -2,10 +2,11 @@
 //!
 //! While a link gives full batches, the next super-segments of a stream are there already, and an ACK for each of them
 //! would be a packet, and a system call, for nothing. An ACK that only tells of data in order therefore waits until one
-//! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)), until a batch ends because nothing more is
-//! there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many busy
-//! connections more batches go by until one's next segment comes, and an ACK may wait for half as many as they are. Linux does the same
-//! with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2 wants told at once is.
+//! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)), until a batch ends because nothing more
+//! is there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many
+//! busy connections more batches go by until one's next segment comes, and an ACK may wait for half as many as they
+//! are. Linux does the same with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2
+//! wants told at once is.
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.

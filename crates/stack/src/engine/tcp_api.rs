@@ -22,8 +22,8 @@ impl Engine {
         self.tcp_listen_with(addr, backlog, &config)
     }
 
-    /// Listens on `addr` with `config` for its connections: an own address, or an unspecified one for all (the IPv6 one takes IPv4 as
-    /// well). Port 0 asks for a free one. At most `backlog` connections wait to be accepted; what happens
+    /// Listens on `addr` with `config` for its connections: an own address, or an unspecified one for all (the IPv6 one
+    /// takes IPv4 as well). Port 0 asks for a free one. At most `backlog` connections wait to be accepted; what happens
     /// beyond is described at [`crate::Limits::syn_queue`].
     pub fn tcp_listen_with(
         &mut self,

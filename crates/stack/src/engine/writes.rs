@@ -6,9 +6,9 @@
 //! them together take at most [`Limits::write_turn_bytes`](crate::Limits) between two turns, however
 //! many there are.
 //!
-//! Who is refused stands in line and is granted a share in one of the next turns, told by a writable
-//! event: a round robin with shares of equal size. As long as nobody stands in line, the first to write
-//! may have all of the turn. A grant that is not used stays good. A small write on a connection that has nothing unsent is never refused.
+//! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
+//! robin with shares of equal size. As long as nobody stands in line, the first to write may have all of the turn. A
+//! grant that is not used stays good. A small write on a connection that has nothing unsent is never refused.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,6 @@
 //! Two engines joined by an in-memory pair.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod placing;
-
 use std::sync::Barrier;
 use std::time::Duration;
 

@@ -187,7 +187,8 @@ impl Lane {
         };
     }
 
-    /// What the packet, whose first frame is `head`, says, if it is of this flow, has the same headers but for what must differ, and is sound.
+    /// What the packet, whose first frame is `head`, says, if it is of this flow, has the same headers but for what
+    /// must differ, and is sound.
     #[inline(always)]
     pub fn read(&self, packet: &Packet, head: &[u8], link: LinkId) -> Option<Said> {
         if self.link != link {

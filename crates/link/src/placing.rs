@@ -1,15 +1,19 @@
-//! A link that puts payload straight into the buffer of a read that waits.
+//! A link in memory that is read as a device is.
 
-use millstream::link::{Link, LinkError, PairEnd, Placed, forward_link};
-use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream_packet::{Instant, PacketBatch, Pool};
 
-/// A pair's end that reads as a TAP device does: the next packet's bytes go where the caller says.
+use crate::{Link, LinkError, PairEnd, Placed, forward_link};
+
+/// A pair's end for tests that reads as a TAP device does: the next packet's payload goes where the caller says. Of this crate
+/// and, by the feature `testing`, of those above.
+#[derive(Debug)]
 pub struct Placing {
     end: PairEnd,
     waiting: PacketBatch,
 }
 
 impl Placing {
+    /// Over one end of a pair.
     pub fn new(end: PairEnd) -> Self {
         Self { end, waiting: PacketBatch::new() }
     }
@@ -30,6 +34,10 @@ impl Link for Placing {
             count += 1;
         }
         Ok(count + self.end.receive(now, pool, batch)?)
+    }
+
+    fn has_more(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn places(&self) -> bool {
