@@ -1,10 +1,19 @@
 //! Fast Open between two engines: cookies, data in the SYN, and the limit.
 
 mod common;
+#[allow(dead_code)]
+#[path = "attack/frames.rs"]
+mod frames;
+
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use common::{config, engine, pool, settle, two};
-use millstream::link::{PairConfig, pair};
+use frames::Ends;
+use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
+use millstream::packet::{Packet, PacketBatch, Pool};
 use millstream::tcp::{Config, FastOpenStatus, State};
+use millstream::wire::tcp::{FastOpenCookie, TcpFlags, TcpHeader};
 use millstream::{Engine, EngineConfig, Error, Limits, SocketId};
 
 const SERVERS: [&str; 2] = ["10.9.0.2:80", "[fd09::2]:80"];
@@ -140,4 +149,51 @@ fn a_listener_without_fast_open_gives_no_cookie() {
         assert_eq!(status(&mut near, client), FastOpenStatus::Requested);
     }
     assert_eq!(far.stats().tcp_fast_opens, 0);
+}
+
+/// The SYN-ACK from `server` that is on the wire, after `wait`.
+fn syn_ack(
+    far: &mut Engine,
+    wire: &mut PairEnd,
+    pool: &Pool,
+    (server, wait): (SocketAddr, Duration),
+) -> TcpHeader {
+    let now = far.refresh_time() + wait;
+    while far.turn(now).progress {}
+    far.flush();
+    let mut batch = PacketBatch::new();
+    wire.receive(now, pool, &mut batch).expect("the pair is whole");
+    let bytes = |packet: Packet| packet.slices().collect::<Vec<_>>().concat();
+    let segments: Vec<_> = batch.drain().filter_map(|p| frames::read(&bytes(p))).collect();
+    let [(ends, header, 0)] = segments[..] else { panic!("one segment: {segments:?}") };
+    assert_eq!((ends.from, header.flags), (server, TcpFlags::SYN_ACK));
+    header
+}
+
+#[test]
+fn a_syn_ack_that_is_repeated_is_plain_unless_the_option_is() {
+    let pool = pool();
+    for (from, to) in ["10.9.0.1:2000", "[fd09::1]:2000"].into_iter().zip(SERVERS) {
+        let link = PairConfig { medium: Medium::Ip, offload: false, ..PairConfig::default() };
+        let (end, mut wire) = pair(link).expect("a pair");
+        let mut far = engine(config(&pool, 2), end, &common::FAR);
+        listen(&mut far, to);
+        let ends = [from, to].map(|addr| addr.parse().expect("an address"));
+        let ends = Ends { from: ends[0], to: ends[1] };
+        let mut syn = |far: &mut Engine, asks: bool| {
+            let mut header =
+                TcpHeader { flags: TcpFlags::SYN, window: 8000, ..TcpHeader::default() };
+            header.options.fast_open = asks.then_some(FastOpenCookie::REQUEST);
+            let mut batch = PacketBatch::new();
+            let packet = Packet::from_slice(&pool, 0, &frames::segment(ends, header, &[]));
+            assert!(batch.push(packet.expect("frames")).is_ok());
+            wire.transmit(far.refresh_time(), &pool, &mut batch).expect("the pair is whole");
+            syn_ack(far, &mut wire, &pool, (ends.to, Duration::ZERO)).options.fast_open.is_some()
+        };
+        assert!(syn(&mut far, true), "a cookie is given");
+        assert!(!syn(&mut far, false), "a SYN that is repeated without the option");
+        assert!(syn(&mut far, true), "and with it");
+        let repeated = syn_ack(&mut far, &mut wire, &pool, (ends.to, Duration::from_millis(1500)));
+        assert_eq!(repeated.options.fast_open, None, "after a second nothing was heard");
+    }
 }

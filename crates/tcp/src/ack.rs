@@ -29,9 +29,8 @@ impl Connection {
         has_data: bool,
     ) -> bool {
         let offset = self.ack_offset(header);
-        if offset > self.snd.nxt as i64
-            || offset < self.snd.una as i64 - self.snd.max_wnd.max(65_535) as i64
-        {
+        let oldest = self.snd.una.saturating_sub(self.snd.max_wnd).max(1);
+        if offset > self.snd.nxt as i64 || offset < oldest as i64 {
             // RFC 9293 3.10.7.4 and RFC 5961 5.2: what was never sent, or long ago, is acknowledged
             self.challenge(now);
             return false;

@@ -128,12 +128,16 @@ impl Connection {
         }
         let window = u64::from(header.window) << self.negotiated.snd_shift;
         self.snd.una = 1;
+        if !self.passive {
+            // simultaneous open: what went with our SYN is taken as a whole, or is still to be sent
+            self.end_fast_open(header, offset as u64);
+        }
         // what was sent early went into the window of the SYN, which may have been larger
         let early = if self.snd.nxt > 1 { self.snd.max_wnd } else { 0 };
         self.snd.max_wnd = window.max(early);
-        self.snd.edge = 1 + window;
+        self.snd.edge = self.snd.una + window;
         self.snd.wl1 = start.max(0) as u64;
-        self.snd.wl2 = 1;
+        self.snd.wl2 = self.snd.una;
         self.establish(now, header);
         true
     }

@@ -43,7 +43,7 @@ impl Connection {
         options.sack_permitted = sack;
         options.timestamps =
             timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
-        self.put_fast_open(&mut options, answering);
+        self.put_fast_open(&mut options);
         let payload =
             data.and_then(|(pool, limits)| self.fast_open_data(&options, pool, limits.payload));
         let payload_len = payload.as_ref().map_or(0, Packet::len) as u32;

@@ -267,6 +267,7 @@ impl Connection {
         self.set_clock(now);
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         if hard && opening && self.is_outstanding(seq) {
+            self.fast_open_failed();
             self.finish(Some(ConnError::Unreachable));
         }
     }

@@ -54,20 +54,21 @@ fn effect(header: &TcpHeader, payload_len: usize, rcv_nxt: SeqNumber) -> Effect 
     if acceptable { Effect::None } else { Effect::Challenge }
 }
 
-/// Whether `syn` begins a new connection (RFC 6191 section 2: a later timestamp; RFC 9293 3.6.1: a sequence
-/// number above the old ones). `ts_recent` is the last timestamp of the peer, if there were any.
-fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>) -> bool {
+/// Whether `syn` begins a new connection (RFC 6191 section 2): by a later timestamp, by the first one, which old
+/// segments lack (RFC 7323 3.2), or by a sequence number above the old ones (RFC 9293 3.6.1). `ts_recent` is the last
+/// timestamp of the peer, if there were any; with `granted` the new connection may have them.
+fn begins_anew(syn: &TcpHeader, rcv_nxt: SeqNumber, ts_recent: Option<u32>, granted: bool) -> bool {
     let flags = syn.flags;
     if !flags.syn() || flags.ack() || flags.rst() {
         return false;
     }
-    if let (Some(timestamps), Some(recent)) = (syn.options.timestamps, ts_recent) {
-        let later = timestamps.value.wrapping_sub(recent) as i32;
-        if later != 0 {
-            return later > 0;
+    match (syn.options.timestamps.filter(|_| granted), ts_recent) {
+        (Some(_), None) => true,
+        (Some(timestamps), Some(recent)) if timestamps.value != recent => {
+            timestamps.value.wrapping_sub(recent) as i32 > 0
         }
+        _ => syn.seq.gt(rcv_nxt),
     }
-    syn.seq.gt(rcv_nxt)
 }
 
 impl TimeWait {
@@ -119,10 +120,10 @@ impl TimeWait {
         Duration::from_millis(u64::from(self.time_wait_ms))
     }
 
-    /// Whether `syn` may begin a new connection at once. The owner then drops this and treats the SYN as for a
-    /// listener, answering from [`next_isn`](Self::next_isn).
-    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
-        begins_anew(syn, self.rcv_nxt, self.timestamps.then_some(self.ts_recent))
+    /// Whether `syn` may begin a new connection at once, with timestamps if `timestamps` grants them. The owner then
+    /// drops this and treats the SYN as for a listener, answering from [`next_isn`](Self::next_isn).
+    pub fn may_reuse(&self, syn: &TcpHeader, timestamps: bool) -> bool {
+        begins_anew(syn, self.rcv_nxt, self.timestamps.then_some(self.ts_recent), timestamps)
     }
 
     /// Whether a new connection may be opened from here at once: the peer can tell it from the old one by later
@@ -190,9 +191,10 @@ impl Connection {
 
     /// Whether a SYN for this pair of ends, while it is in TIME-WAIT, may begin a new connection at once. As
     /// [`TimeWait::may_reuse`].
-    pub fn may_reuse(&self, syn: &TcpHeader) -> bool {
+    pub fn may_reuse(&self, syn: &TcpHeader, timestamps: bool) -> bool {
         let recent = self.negotiated.timestamps.then_some(self.rcv.ts_recent);
-        self.state == State::TimeWait && begins_anew(syn, self.rcv_seq(self.rcv.nxt), recent)
+        self.state == State::TimeWait
+            && begins_anew(syn, self.rcv_seq(self.rcv.nxt), recent, timestamps)
     }
 
     /// As [`TimeWait::next_isn`].

@@ -197,7 +197,7 @@ impl Connection {
         let orphan = shut && self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
         if unanswered >= limit || orphan || self.user_timeout_passed(now) {
             // RFC 9293 3.8.3: R2 reached
-            self.fast_open_timed_out();
+            self.fast_open_failed();
             self.finish_with_reset(ConnError::TimedOut);
             return;
         }

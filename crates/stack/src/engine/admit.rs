@@ -95,8 +95,11 @@ impl Engine {
         let config = self.tcp.configs.shared(config);
         if open.is_same_syn(&header) {
             self.out.stats.tcp_syn_acks_repeated += 1;
+            // RFC 7413 4.2.2: repeated without the option, unless that was asked for again
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
-            self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
+            if header.options.fast_open.is_some() {
+                self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
+            }
             return self.out.send_bare(now, way, &tuple, &answer);
         }
         if !header.flags.rst() && !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
@@ -232,8 +235,8 @@ impl Engine {
                 let config = with_mss(listener.config.clone(), way.mtu, &tuple);
                 let config = self.tcp.configs.shared(config);
                 let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
-                let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
-                self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
+                // RFC 7413 4.2.2: without the option
+                let answer = open.syn_ack(&config, tuple, ts_offset, now);
                 self.out.stats.tcp_syn_acks_repeated += 1;
                 self.out.send_bare(now, way, &tuple, &answer);
             }

@@ -70,9 +70,10 @@ impl FastOpen {
         }
     }
 
-    /// Prepares a connection that is about to be opened to `server`.
-    pub fn offer(&mut self, now: Instant, server: IpAddr, conn: &mut Connection) {
-        match self.cache.hint(server, now) {
+    /// Prepares a connection that is about to be opened.
+    pub fn offer(&mut self, now: Instant, conn: &mut Connection) {
+        let FourTuple { local, remote } = conn.tuple();
+        match self.cache.hint(local.ip(), remote.ip(), now) {
             FastOpenHint::Cookie { cookie, mss } => conn.offer_fast_open(now, Some((cookie, mss))),
             FastOpenHint::Request => conn.offer_fast_open(now, None),
             FastOpenHint::Avoid => {}
@@ -80,9 +81,10 @@ impl FastOpen {
     }
 
     /// Takes what a client's connection found out, if it is one and has.
-    pub fn learn(&mut self, now: Instant, server: IpAddr, conn: &mut Connection) {
+    pub fn learn(&mut self, now: Instant, conn: &mut Connection) {
+        let FourTuple { local, remote } = conn.tuple();
         if let Some(outcome) = conn.take_fast_open_outcome() {
-            self.cache.learn(server, &outcome, now);
+            self.cache.learn(local.ip(), remote.ip(), &outcome, now);
         }
     }
 }
@@ -141,8 +143,7 @@ impl TcpTable {
     pub fn note_opened(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         let now = socket.conn.last_time();
-        let server = socket.conn.ends().remote.ip();
-        self.fast_open.learn(now, server, &mut socket.conn);
+        self.fast_open.learn(now, &mut socket.conn);
         if !socket.conn.is_early() && !self.fast_open.early.is_empty() {
             self.end_early(slot);
         }

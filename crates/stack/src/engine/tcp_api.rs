@@ -179,7 +179,7 @@ impl Engine {
         let mut conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
         if fast_open {
-            self.tcp.fast_open.offer(now, remote.ip(), &mut conn);
+            self.tcp.fast_open.offer(now, &mut conn);
         }
         let slot =
             self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;

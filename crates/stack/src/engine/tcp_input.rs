@@ -225,10 +225,14 @@ impl Engine {
     fn tcp_reuse(&mut self, now: Instant, slot: u32, segment: &mut Incoming) -> bool {
         let tuple = segment.tuple;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
-        if socket.conn.state() != State::TimeWait || !socket.conn.may_reuse(&segment.header) {
+        if socket.conn.state() != State::TimeWait {
             return false;
         }
         let Some(listener) = self.tcp.listeners.find(tuple.local) else { return false };
+        let timestamps = self.tcp.listeners.grants_timestamps(listener);
+        if !socket.conn.may_reuse(&segment.header, timestamps) {
+            return false;
+        }
         let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
         self.tcp.reuse_time_wait(slot);
         self.out.stats.tcp_time_wait_reused += 1;

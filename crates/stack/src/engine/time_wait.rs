@@ -18,8 +18,8 @@ impl Engine {
         let Incoming { tuple, header, link, .. } = &segment;
         let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
         let wait = &mut waiting.value;
-        if wait.may_reuse(header)
-            && let Some(listener) = self.tcp.listeners.find(tuple.local)
+        if let Some(listener) = self.tcp.listeners.find(tuple.local)
+            && wait.may_reuse(header, self.tcp.listeners.grants_timestamps(listener))
         {
             // RFC 6191: a new incarnation takes the place of one that only waits.
             let isn = wait.next_isn(self.tcp.isn.isn(tuple, now));

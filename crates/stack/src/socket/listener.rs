@@ -93,6 +93,11 @@ impl Listeners {
         Some(listener)
     }
 
+    /// Whether the listener in `slot` grants timestamps to those who offer them.
+    pub fn grants_timestamps(&self, slot: u32) -> bool {
+        self.slots.get(slot).is_some_and(|listener| listener.config.timestamps)
+    }
+
     /// The listener for `local`: one bound to that very address before one bound to all. A listener on
     /// the IPv6 unspecified address takes IPv4 as well.
     pub fn find(&self, local: SocketAddr) -> Option<u32> {

@@ -56,8 +56,8 @@ pub struct FastOpenOutcome {
     pub status: FastOpenStatus,
     /// A cookie that the server gave.
     pub cookie: Option<FastOpenCookie>,
-    /// The server's MSS option, in bytes.
-    pub mss: u16,
+    /// What segments the server takes, by its MSS option or without one by default, in bytes; none: it did not answer.
+    pub mss: Option<u16>,
 }
 
 /// What exists while a connection opens with the option.
@@ -113,10 +113,10 @@ impl Connection {
         }
     }
 
-    /// Puts the option into a SYN or SYN-ACK. Only into the first SYN: what is repeated is plain (RFC 7413 4.2.1),
-    /// in case that the option or the data was what stopped it.
-    pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions, answering: bool) {
-        if (answering || self.snd.nxt == 0)
+    /// Puts the option into the first SYN or SYN-ACK. What is repeated is plain (RFC 7413 4.2.1 and 4.2.2), in case
+    /// that the option or the data was what stopped it.
+    pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions) {
+        if self.snd.nxt == 0
             && let Some(open) = self.counters.fast_open()
         {
             options.fast_open = open.option;
@@ -151,7 +151,7 @@ impl Connection {
 
     /// Our SYN is acknowledged up to `ack`, an offset: what of its data was taken, and what the server gave. Data
     /// that was not taken has not been sent, as far as the connection is concerned (RFC 7413 4.2.1).
-    pub(crate) fn end_fast_open(&mut self, syn_ack: &TcpHeader, ack: u64) {
+    pub(crate) fn end_fast_open(&mut self, answer: &TcpHeader, ack: u64) {
         let sent = self.snd.nxt - 1;
         let taken = ack - 1;
         self.snd.queue.discard(taken as usize);
@@ -159,7 +159,7 @@ impl Connection {
         self.snd.una = ack;
         self.snd.nxt = ack;
         self.snd.wl2 = ack;
-        self.snd.edge = ack + u64::from(syn_ack.window);
+        self.snd.edge = ack + u64::from(answer.window);
         self.counters.bytes_acked += taken;
         self.counters.delivered_bytes += taken;
         if sent > taken {
@@ -167,7 +167,8 @@ impl Connection {
             self.counters.bytes_retransmitted += sent - taken;
         }
         let Some(open) = self.counters.fast_open_mut() else { return };
-        open.learnt = syn_ack.options.fast_open.filter(|cookie| !cookie.is_request());
+        let given = answer.options.fast_open.filter(|cookie| !cookie.is_request());
+        open.learnt = given.filter(|_| answer.flags.syn());
         let status = match open.learnt {
             _ if taken > 0 => FastOpenStatus::DataAccepted,
             None if self.snd.syn_retransmits > 0 => FastOpenStatus::Lost,
@@ -177,8 +178,8 @@ impl Connection {
         self.counters.rare().fast_open_status = status;
     }
 
-    /// The SYN was given up.
-    pub(crate) fn fast_open_timed_out(&mut self) {
+    /// The SYN was given up, or a router or host refused it by ICMP: a bad experience (RFC 7413 4.1.3.1).
+    pub(crate) fn fast_open_failed(&mut self) {
         if self.state == State::SynSent && self.counters.fast_open().is_some() {
             self.counters.rare().fast_open_status = FastOpenStatus::Lost;
         }
@@ -191,7 +192,7 @@ impl Connection {
         if self.passive || opening {
             return None;
         }
-        let mss = self.snd.peer_mss;
+        let mss = (self.rcv.nxt > 0).then_some(self.snd.peer_mss);
         let open = self.counters.take_fast_open()?;
         let status = self.counters.rare().fast_open_status;
         Some(FastOpenOutcome { status, cookie: open.learnt, mss })

@@ -330,7 +330,8 @@ impl Script {
             "recv_buffer" => self.conn().set_buffers(Some(argument()), None),
             "reuse" => {
                 let (header, _, _) = self.segment(&words[2..], false);
-                if self.conn().may_reuse(&header) != (words[1] == "yes") {
+                let granted = self.config.timestamps;
+                if self.conn().may_reuse(&header, granted) != (words[1] == "yes") {
                     self.fail("reuse");
                 }
             }

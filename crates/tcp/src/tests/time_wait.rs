@@ -72,7 +72,10 @@ fn answers_like_the_whole_connection() {
             header.options.timestamps = timestamps.then_some(Timestamps { value, echo: 0 });
             let len = random.next() as usize % 3;
             let payload = Packet::from_slice(&pool, 0, &[1, 2][..len]).ok();
-            assert_eq!(whole.may_reuse(&header), wait.may_reuse(&header), "{header:?}");
+            for granted in [false, true] {
+                let reuse = (whole.may_reuse(&header, granted), wait.may_reuse(&header, granted));
+                assert_eq!(reuse.0, reuse.1, "{header:?}");
+            }
             whole.on_segment(now, &header, payload.filter(|p| !p.is_empty()), 0, &pool);
             let (answer, again) = wait.on_segment(now, tuple(0, v6), &header, len);
             let expected = whole.poll_transmit(now, &pool, &LIMITS).map(|s| s.header);

@@ -96,14 +96,14 @@ impl World<'_> {
                 let iss = SeqNumber(*isn);
                 side.half_open = Some(HalfOpen::new(header, iss, now));
                 side.watch.heard_syn(header, iss);
-                self.answer_from_queue(to);
+                self.answer_from_queue(to, header.options.fast_open.is_some());
             } else {
                 self.refuse(to, header);
             }
             return None;
         };
         if entry.is_same_syn(header) {
-            self.answer_from_queue(to);
+            self.answer_from_queue(to, header.options.fast_open.is_some());
             return None;
         }
         let mut connection = entry.connection(config.clone(), ends, *isn, now);
@@ -128,14 +128,14 @@ impl World<'_> {
         None
     }
 
-    /// The SYN-ACK of the entry.
-    fn answer_from_queue(&mut self, to: usize) {
+    /// The SYN-ACK of the entry, which may give a cookie where the option was `asked` for.
+    fn answer_from_queue(&mut self, to: usize, asked: bool) {
         let End { config, isn, .. } = &self.plan.ends[to];
         let ends = tuple(to, self.plan.way.v6);
         let side = &mut self.sides[to];
         let Some(entry) = &side.half_open else { return };
         let mut answer = entry.syn_ack(&config.clone().into(), ends, *isn, self.now);
-        if entry.has_fast_open() {
+        if asked && entry.has_fast_open() {
             answer.options.fast_open = FastOpenCookie::new(&GOOD);
         }
         side.watch.sent_syn(&answer);
@@ -148,7 +148,7 @@ impl World<'_> {
         let side = &mut self.sides[to];
         let Some(entry) = side.half_open.as_mut() else { return };
         if entry.on_timer(config) {
-            self.answer_from_queue(to);
+            self.answer_from_queue(to, false);
         } else {
             side.half_open = None;
             // whoever believes to be connected is told otherwise by a reset
