@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::{BLOCK_HELD_BYTES, Pool, PoolConfig};
+use millstream::packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, Pool, PoolConfig};
 
 fn stacks(link: PairConfig) -> (Stack, Stack) {
     stacks_of(&common::pool(), link)
@@ -222,6 +222,63 @@ fn datagrams_and_their_limits() {
     assert_eq!((&bytes[..len], from), (&b"answer"[..], far_addr(53)));
     client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");
     assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+}
+
+#[test]
+fn a_datagram_socket_tells_an_error_once_and_goes_on() {
+    let (near, far) = stacks(PairConfig::default());
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    client.connect(far_addr(53)).expect("connect");
+    let mut bytes = [0; 64];
+    let told = |result: io::Result<usize>| result.err().map(|error| error.kind());
+    client.send(b"is anybody there?").expect("send");
+    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::ConnectionRefused));
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    client.send(b"and now?").expect("send");
+    let (len, from) = server.recv_from(&mut bytes).expect("receive");
+    assert_eq!(&bytes[..len], b"and now?");
+    server.send_to(b"yes", from).expect("send");
+    assert_eq!(client.recv(&mut bytes).expect("receive"), 3);
+    // What no datagram can be is refused at once; what the path cannot carry by the next call.
+    assert_eq!(told(client.send(&vec![0; 65_528])), Some(io::ErrorKind::InvalidInput));
+    client.send(&[0; 9_000]).expect("a ring takes it");
+    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::InvalidInput));
+    client.set_nonblocking(true).expect("a mode");
+    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::WouldBlock));
+}
+
+#[test]
+fn large_datagrams_that_nobody_receives_hold_a_bounded_memory() {
+    let pool = common::pool();
+    let link = PairConfig { mtu: 65_535, ..PairConfig::default() };
+    let (near, far) = stacks_of(&pool, link);
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    for _ in 0..200 {
+        client.send_to(&[7; 60_000], far_addr(53)).expect("send");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let poller = Poller::new(&far);
+    poller.add_udp(&server, 5).expect("add");
+    let mut events = Vec::new();
+    poller.wait(None, &mut events).expect("wait");
+    assert!(events.iter().any(|(token, news)| *token == 5 && news.readable));
+    let held = pool.stats().used_frames * FRAME_HELD_BYTES;
+    assert!((1 << 20..=3 << 20).contains(&held), "{held} bytes");
+    server.set_nonblocking(true).expect("a mode");
+    let mut received = 0;
+    let mut patience = 100;
+    while patience > 0 {
+        match server.recv_packet() {
+            Ok((packet, _)) => (received, patience) = (received + packet.len() / 60_000, 100),
+            Err(_) => {
+                patience -= 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    // The ring's and the socket's: the rest came in when nothing had room.
+    assert!((16..200).contains(&received), "{received}");
 }
 
 #[test]

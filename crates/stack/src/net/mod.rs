@@ -7,6 +7,8 @@
 //!
 //! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
 
+mod datagrams;
+mod metered;
 mod poller;
 mod ready;
 mod shared;

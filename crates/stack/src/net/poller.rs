@@ -7,7 +7,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
-use super::{Stack, TcpListener, TcpStream};
+use super::{Stack, TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
 
 /// Waits for news from many sockets. A socket belongs to one poller at most, and leaves it when it is
@@ -53,6 +53,12 @@ impl Poller {
     /// Adds a listener: readable when there is a connection to accept.
     pub fn add_listener(&self, listener: &TcpListener, token: usize) -> io::Result<()> {
         self.register(listener.shared(), token)
+    }
+
+    /// Adds a UDP socket: readable when there is a datagram to receive or an error to hear of, writable when there is
+    /// room for one to send.
+    pub fn add_udp(&self, socket: &UdpSocket, token: usize) -> io::Result<()> {
+        self.register(socket.shared(), token)
     }
 
     fn register(&self, shared: &Arc<Shared>, token: usize) -> io::Result<()> {

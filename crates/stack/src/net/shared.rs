@@ -5,15 +5,14 @@
 //!   tx ring       puts                                  takes
 //!   rx ring       takes                                 puts
 //!   state, error  read                                  written
+//!   passing error taken, by the state's bit             written
 //!   wishes        bits set                              taken (swap)
-//!   tx_taken      read                                  written
 //!   bulk_bytes    read                                  written
-//!   rx_taken      written                               read
 //!   rx_stalled    cleared (swap)                        set when the rx side is full
 //!   waiters       armed, then rings and state checked   rung after rings or state changed
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant as StdInstant;
 
@@ -27,6 +26,8 @@ pub const CONNECTED: u32 = 1;
 pub const READ_END: u32 = 2;
 /// Nothing will be taken from the tx ring any more.
 pub const WRITE_END: u32 = 4;
+/// There is an error to be told once.
+const PASSING_ERROR: u32 = 8;
 
 /// Wish: end the writing side.
 pub const SHUTDOWN_WRITE: u8 = 1;
@@ -45,11 +46,10 @@ pub const CLOSED: u8 = 4;
 pub struct Shared {
     pub state: AtomicU32,
     error: OnceLock<Error>,
+    passing: Mutex<Option<Error>>,
     pub wishes: AtomicU8,
-    pub tx_taken: AtomicU64,
     /// What a block is to hold, 0 for frames; a hint.
     pub bulk_bytes: AtomicUsize,
-    pub rx_taken: AtomicU64,
     pub rx_stalled: AtomicBool,
     pub reader: Waiter,
     pub writer: Waiter,
@@ -75,6 +75,26 @@ impl Shared {
 
     pub fn error(&self) -> Option<Error> {
         self.error.get().copied()
+    }
+
+    /// The engine's side: an error that the socket survives, told to the next call. A newer one takes its place.
+    pub fn set_passing_error(&self, error: Error) {
+        *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.set_state(PASSING_ERROR);
+    }
+
+    /// Takes the error that was not told yet.
+    pub fn take_passing_error(&self) -> Option<Error> {
+        if !self.has(PASSING_ERROR) {
+            return None;
+        }
+        self.state.fetch_and(!PASSING_ERROR, Ordering::AcqRel);
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether there is an error to tell.
+    pub fn has_error(&self) -> bool {
+        self.has(PASSING_ERROR) || self.error.get().is_some()
     }
 
     pub fn has(&self, bit: u32) -> bool {

@@ -2,21 +2,19 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use millstream_packet::Packet;
-use millstream_packet::ring::{Consumer, Producer};
+use millstream_packet::ring::Consumer;
 use millstream_tcp::{Config, TcpInfo};
 
+use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
 use super::worker::{PACKET_BYTES, StreamParts};
 use super::{Handle, Stack};
 use crate::{Error, SocketId, TcpSocketOptions, WakeStats};
-
-/// Memory held by what lies in the tx ring at most, in bytes; a write waits beyond.
-const TX_RING_BYTES: u64 = 1 << 20;
 
 /// A TCP listener.
 pub struct TcpListener {
@@ -124,17 +122,18 @@ pub struct TcpStream {
     remote: SocketAddr,
     tx: Mutex<Writing>,
     rx: Mutex<Reading>,
+    /// Bytes that were read, from the beginning of the stream.
+    read: AtomicU64,
     nonblocking: AtomicBool,
 }
 
 struct Writing {
-    ring: Producer<Packet>,
-    put: u64,
+    ring: Giver<Packet>,
     timeout: Option<Duration>,
 }
 
 struct Reading {
-    ring: Consumer<Packet>,
+    ring: Taker<Packet>,
     /// Taken from the ring and not read to its end.
     current: Option<Packet>,
     timeout: Option<Duration>,
@@ -149,8 +148,9 @@ impl TcpStream {
             shared,
             local,
             remote,
-            tx: Mutex::new(Writing { ring: tx, put: 0, timeout: None }),
+            tx: Mutex::new(Writing { ring: tx, timeout: None }),
             rx: Mutex::new(Reading { ring: rx, current: None, timeout: None }),
+            read: AtomicU64::new(0),
             nonblocking: AtomicBool::new(false),
         }
     }
@@ -228,9 +228,9 @@ impl TcpStream {
         }
     }
 
-    /// Tells the engine of room, if it waits for some.
+    /// So much was read: tells the engine of room, if it waits for some.
     fn taken(&self, bytes: usize) {
-        self.shared.rx_taken.fetch_add(bytes as u64, Ordering::SeqCst);
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.shared.rx_stalled.load(Ordering::SeqCst)
             && self.shared.rx_stalled.swap(false, Ordering::SeqCst)
         {
@@ -261,17 +261,13 @@ impl TcpStream {
             if self.shared.has(WRITE_END) {
                 return Err(self.shared.error().unwrap_or(Error::BrokenPipe).into());
             }
-            let room = |tx: &Writing| {
-                let inside = tx.put.wrapping_sub(self.shared.tx_taken.load(Ordering::Acquire));
-                tx.ring.len() < tx.ring.capacity() && inside < TX_RING_BYTES
-            };
-            if room(tx) {
+            if tx.ring.has_room() {
                 return Ok(());
             }
             if self.nonblocking.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let ready = || room(tx) || self.shared.has(WRITE_END);
+            let ready = || tx.ring.has_room() || self.shared.has(WRITE_END);
             if !self.shared.writer.wait(deadline, ready) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -279,7 +275,6 @@ impl TcpStream {
     }
 
     fn put(&self, tx: &mut Writing, packet: Packet) -> io::Result<()> {
-        tx.put += packet.held_bytes() as u64;
         match tx.ring.push(packet) {
             Ok(true) => {
                 let door = &self.handle.door;
@@ -348,7 +343,7 @@ impl TcpStream {
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         let id = self.id;
         let mark = self.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
-        let read = self.shared.rx_taken.load(Ordering::SeqCst);
+        let read = self.read.load(Ordering::Relaxed);
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
 

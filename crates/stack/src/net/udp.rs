@@ -7,21 +7,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use millstream_packet::Packet;
-use millstream_packet::ring::{Consumer, Producer};
 
+use super::datagrams::Letter;
+use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, READ_END, Shared};
-use super::worker::Letter;
 use super::{Handle, Stack};
 use crate::limits::HEADROOM_BYTES;
 use crate::{Error, SocketId};
 
-/// A UDP socket. Sending never waits for the network: a datagram that finds no way is lost.
+/// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
+/// have one for all of it, 20 less.
+const DATAGRAM_LIMIT_BYTES: usize = 65_527;
+
+/// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost, and counted. An
+/// error of one that was sent, or that its peer's host told of, is told by the next call, once.
 pub struct UdpSocket {
     handle: Arc<Handle>,
     id: SocketId,
     shared: Arc<Shared>,
-    tx: Mutex<Producer<Letter>>,
-    rx: Mutex<Consumer<Letter>>,
+    tx: Mutex<Giver<Letter>>,
+    rx: Mutex<Taker<Letter>>,
     timeout: Mutex<Option<Duration>>,
     nonblocking: AtomicBool,
 }
@@ -51,18 +56,24 @@ impl UdpSocket {
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        if data.len() > DATAGRAM_LIMIT_BYTES {
+            return Err(Error::MessageTooLong.into());
+        }
+        if let Some(error) = self.shared.take_passing_error() {
+            return Err(error.into());
+        }
         let door = &self.handle.door;
         let packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
             .map_err(|_| io::Error::from(Error::Exhausted))?;
         let mut tx = self.tx.lock().unwrap_or_else(PoisonError::into_inner);
-        while tx.len() >= tx.capacity() {
+        while !tx.has_room() {
             if self.shared.has(READ_END) {
                 return Err(Error::EngineGone.into());
             }
             if self.nonblocking.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let ready = || tx.len() < tx.capacity() || self.shared.has(READ_END);
+            let ready = || tx.has_room() || self.shared.has(READ_END);
             self.shared.writer.wait(None, ready);
         }
         match tx.push((packet, to)) {
@@ -95,13 +106,13 @@ impl UdpSocket {
                 }
                 return Ok((packet, from));
             }
-            if let Some(error) = self.shared.error() {
+            if let Some(error) = self.shared.take_passing_error().or_else(|| self.shared.error()) {
                 return Err(error.into());
             }
             if self.nonblocking.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let ready = || !rx.is_empty() || self.shared.error().is_some();
+            let ready = || !rx.is_empty() || self.shared.has_error();
             if !self.shared.reader.wait(deadline, ready) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -138,6 +149,12 @@ impl UdpSocket {
         }
         *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
         Ok(())
+    }
+}
+
+impl UdpSocket {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 

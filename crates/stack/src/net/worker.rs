@@ -10,8 +10,9 @@ use millstream_packet::Packet;
 use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
+use super::datagrams::{Datagrams, Letter};
+use super::metered::{Giver, Taker, metered};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
-use crate::limits::DATAGRAM_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -20,9 +21,12 @@ pub const RING_PACKETS: usize = 64;
 /// Bytes of one packet that goes through a ring.
 pub const PACKET_BYTES: usize = 65_536;
 
-/// Bytes that lie in the rx ring at most before the engine leaves the rest in the connection, where it
-/// counts against the receive window.
-pub const RX_RING_BYTES: u64 = 1 << 20;
+/// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond.
+const TX_RING_BYTES: u64 = 1 << 20;
+
+/// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
+/// window.
+const RX_RING_BYTES: u64 = 2 << 20;
 
 /// How long the engine sees connections through after it was told to stop.
 const LINGER: Duration = Duration::from_millis(500);
@@ -31,8 +35,8 @@ const LINGER: Duration = Duration::from_millis(500);
 pub struct StreamParts {
     pub id: SocketId,
     pub shared: Arc<Shared>,
-    pub tx: Producer<Packet>,
-    pub rx: Consumer<Packet>,
+    pub tx: Giver<Packet>,
+    pub rx: Taker<Packet>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
 }
@@ -41,9 +45,8 @@ pub struct StreamParts {
 struct Stream {
     id: SocketId,
     shared: Arc<Shared>,
-    tx: Consumer<Packet>,
-    rx: Producer<Packet>,
-    rx_put: u64,
+    tx: Taker<Packet>,
+    rx: Giver<Packet>,
     /// Taken from the ring, not yet by the connection.
     pending: Option<Packet>,
     /// The application ended its writing side; the connection is told when the ring is empty.
@@ -56,18 +59,6 @@ struct Listening {
     id: SocketId,
     shared: Arc<Shared>,
     accepted: Producer<StreamParts>,
-}
-
-/// A datagram on its way through a ring.
-pub type Letter = (Packet, Option<SocketAddr>);
-
-/// The engine's ends of a UDP socket.
-struct Datagrams {
-    id: SocketId,
-    shared: Arc<Shared>,
-    tx: Consumer<Letter>,
-    rx: Producer<Letter>,
-    pending: Option<Letter>,
 }
 
 /// The body of the engine's thread.
@@ -168,15 +159,14 @@ impl Worker {
     /// Makes rings for a connection.
     pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
         let tuple = self.engine.tcp_addresses(id)?;
-        let (tx, tx_taken) = spsc(RING_PACKETS);
-        let (rx_put, rx) = spsc(RING_PACKETS);
+        let (tx, tx_taken) = metered(RING_PACKETS, TX_RING_BYTES);
+        let (rx_put, rx) = metered(RING_PACKETS, RX_RING_BYTES);
         let shared = Arc::new(Shared::default());
         let stream = Stream {
             id,
             shared: Arc::clone(&shared),
             tx: tx_taken,
             rx: rx_put,
-            rx_put: 0,
             pending: None,
             ending: false,
             closing: false,
@@ -199,12 +189,9 @@ impl Worker {
     pub fn attach_datagrams(
         &mut self,
         id: SocketId,
-    ) -> (Arc<Shared>, Producer<Letter>, Consumer<Letter>) {
-        let (tx, tx_taken) = spsc(RING_PACKETS * 4);
-        let (rx_put, rx) = spsc(RING_PACKETS * 4);
-        let shared = Arc::new(Shared::default());
-        let sides =
-            Datagrams { id, shared: Arc::clone(&shared), tx: tx_taken, rx: rx_put, pending: None };
+    ) -> (Arc<Shared>, Giver<Letter>, Taker<Letter>) {
+        let (sides, tx, rx) = Datagrams::new(id);
+        let shared = Arc::clone(&sides.shared);
         place(&mut self.datagrams, id.slot(), sides);
         (shared, tx, rx)
     }
@@ -269,41 +256,12 @@ impl Worker {
     /// Carries datagrams both ways.
     fn serve_datagrams(&mut self, slot: u32) {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        let engine = &mut self.engine;
-        for _ in 0..DATAGRAM_TURN {
-            let Some((packet, to)) = socket.pending.take().or_else(|| socket.tx.pop()) else {
-                break;
-            };
-            // A datagram that cannot be sent is lost, as on any network.
-            let _ = engine.udp_send_packet(socket.id, packet, to);
-        }
-        if !socket.tx.is_empty() {
-            // Whoever writes without end must not keep links, timers and others waiting: the rest is for after
-            // the turn.
+        if socket.carry_out(&mut self.engine) {
             self.door.datagrams.add(slot);
         }
-        socket.shared.writable();
-        let mut any = false;
-        while socket.rx.len() < socket.rx.capacity() {
-            match engine.udp_recv_packet(socket.id) {
-                Ok((packet, from)) => {
-                    any |= socket.rx.push((packet, Some(from))).is_ok();
-                }
-                Err(Error::WouldBlock) => break,
-                Err(error) => {
-                    socket.shared.set_error(error);
-                    any = true;
-                }
-            }
-        }
-        if socket.rx.len() >= socket.rx.capacity() {
-            socket.shared.rx_stalled.store(true, Ordering::SeqCst);
-        }
-        if any {
-            socket.shared.readable();
-        }
+        socket.carry_in(&mut self.engine);
         if socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0 {
-            engine.close(socket.id);
+            self.engine.close(socket.id);
             self.datagrams[slot as usize] = None;
         }
     }
@@ -350,11 +308,10 @@ impl Worker {
 impl Stream {
     /// From the ring into the connection, as far as it takes it.
     fn carry_out(&mut self, engine: &mut Engine) {
-        let mut taken = 0;
+        let mut any = false;
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
-            let held = packet.held_bytes() as u64;
             match engine.tcp_write_packet(self.id, packet) {
-                Ok(()) => taken += held,
+                Ok(()) => any = true,
                 Err((packet, Error::WouldBlock)) => {
                     self.pending = Some(packet);
                     break;
@@ -366,10 +323,9 @@ impl Stream {
                 }
             }
         }
-        if taken != 0 {
+        if any {
             let bulk = engine.tcp_bulk_bytes(self.id).unwrap_or(0);
             self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
-            self.shared.tx_taken.fetch_add(taken, Ordering::AcqRel);
             self.shared.writable();
         }
         if self.ending && self.pending.is_none() && self.tx.is_empty() {
@@ -384,16 +340,15 @@ impl Stream {
         }
         let mut any = false;
         loop {
-            if !self.has_room() {
+            if !self.rx.has_room() {
                 // Either the application sees the flag after it has made room, or the room is seen here.
                 self.shared.rx_stalled.store(true, Ordering::SeqCst);
-                if !self.has_room() {
+                if !self.rx.has_room() {
                     break;
                 }
             }
             match engine.tcp_read_packet(self.id, PACKET_BYTES) {
                 Ok(Some(packet)) => {
-                    self.rx_put += packet.len() as u64;
                     any = true;
                     if self.rx.push(packet).is_err() {
                         break;
@@ -413,11 +368,6 @@ impl Stream {
         if any {
             self.shared.readable();
         }
-    }
-
-    fn has_room(&self) -> bool {
-        let inside = self.rx_put.wrapping_sub(self.shared.rx_taken.load(Ordering::SeqCst));
-        self.rx.len() < self.rx.capacity() && inside < RX_RING_BYTES
     }
 
     /// The connection is over: nothing more in either direction.
@@ -441,6 +391,7 @@ fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {
 mod tests {
     use super::*;
     use crate::EngineConfig;
+    use crate::limits::DATAGRAM_TURN;
     use millstream_link::{PairConfig, pair};
     use millstream_packet::{Pool, PoolConfig};
 
@@ -462,11 +413,83 @@ mod tests {
         }
         for turn in 1..=3 {
             worker.serve_datagrams(id.slot());
-            assert_eq!(tx.len(), WRITTEN - turn * DATAGRAM_TURN);
+            assert_eq!(worker.engine.stats().udp_tx as usize, turn * DATAGRAM_TURN);
             assert!(worker.door.is_busy(), "the rest is not forgotten");
             worker.door.datagrams.drain(|slot| assert_eq!(slot, id.slot()));
         }
         worker.serve_datagrams(id.slot());
-        assert!(tx.is_empty() && !worker.door.is_busy());
+        assert_eq!(worker.engine.stats().udp_tx as usize, WRITTEN);
+        assert!(!worker.door.is_busy());
+    }
+
+    /// Little in each frame, many frames a turn, and nobody who reads: the ring is full when its memory is, long before
+    /// it has all of its packets, or as many bytes of payload.
+    #[test]
+    fn what_waits_to_be_read_is_counted_in_memory_held() {
+        let pools = [(); 2].map(|()| Pool::new(PoolConfig::default()).expect("memory for a pool"));
+        let (near, far) =
+            pair(PairConfig { offload: false, ..PairConfig::default() }).expect("a pair");
+        let mut ends = [(near, "10.9.0.1/24"), (far, "10.9.0.2/24")].into_iter().zip(&pools).map(
+            |((end, address), pool)| {
+                let mut engine = Engine::new(EngineConfig::new(pool.clone())).expect("an engine");
+                let link = engine.add_link(Box::new(end)).expect("a link");
+                engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
+                engine
+            },
+        );
+        let (near, mut far) = (ends.next().expect("one"), ends.next().expect("two"));
+        let mut near = Worker::new(near);
+        let listener =
+            far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
+        let id =
+            near.engine.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
+        let mut parts = near.attach(id).expect("rings");
+        let turn = |near: &mut Worker, far: &mut Engine| {
+            for engine in [&mut near.engine, far] {
+                let now = engine.refresh_time();
+                engine.turn(now);
+            }
+            near.deliver();
+        };
+        let peer = loop {
+            turn(&mut near, &mut far);
+            if let Ok((peer, _)) = far.tcp_accept(listener) {
+                break peer;
+            }
+        };
+        far.tcp_set_nodelay(peer, true).expect("nodelay");
+        let data: Vec<u8> = (0..1000).map(|at| at as u8).collect();
+        let mut sent = 0;
+        for _ in 0..100 {
+            for _ in 0..40 {
+                sent += far.tcp_write(peer, &data[sent % 256..][..600]).unwrap_or(0);
+                let now = far.refresh_time();
+                far.turn(now);
+            }
+            turn(&mut near, &mut far);
+        }
+        let mut read: Vec<u8> = Vec::new();
+        let (mut ring, mut packets) = (0, 0);
+        while let Some(packet) = parts.rx.pop() {
+            (ring, packets) = (ring + packet.held_bytes() as u64, packets + 1);
+            read.extend(packet.slices().flatten());
+        }
+        assert!(
+            (RX_RING_BYTES..2 * RX_RING_BYTES).contains(&ring),
+            "{ring} bytes held in {packets} packets of {} bytes, {sent} sent",
+            read.len()
+        );
+        assert!(
+            packets < RING_PACKETS && read.len() < RX_RING_BYTES as usize / 2,
+            "{packets} packets, {sent} bytes sent"
+        );
+        while read.len() < sent {
+            near.serve_stream(id.slot(), Readiness { readable: true, ..Readiness::default() });
+            turn(&mut near, &mut far);
+            while let Some(packet) = parts.rx.pop() {
+                read.extend(packet.slices().flatten());
+            }
+        }
+        assert!(read.iter().enumerate().all(|(at, byte)| *byte == at as u8));
     }
 }

@@ -1,0 +1,83 @@
+//! The engine's ends of a UDP socket: carries datagrams between its rings and the engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millstream_packet::Packet;
+
+use super::metered::{Giver, Taker, metered};
+use super::shared::Shared;
+use crate::limits::DATAGRAM_TURN;
+use crate::stats::DropReason;
+use crate::{Engine, Error, SocketId};
+
+/// Datagrams that a ring holds.
+const RING_DATAGRAMS: usize = 256;
+
+/// Memory held by the datagrams in a ring at most, in bytes, and one datagram more.
+const RING_BYTES: u64 = 1 << 20;
+
+/// A datagram on its way through a ring.
+pub type Letter = (Packet, Option<SocketAddr>);
+
+/// See the module text.
+pub struct Datagrams {
+    pub id: SocketId,
+    pub shared: Arc<Shared>,
+    tx: Taker<Letter>,
+    rx: Giver<Letter>,
+}
+
+impl Datagrams {
+    /// Both sides' ends for a socket: the engine's, and the application's to send and to receive.
+    pub fn new(id: SocketId) -> (Self, Giver<Letter>, Taker<Letter>) {
+        let (tx, tx_taken) = metered(RING_DATAGRAMS, RING_BYTES);
+        let (rx_put, rx) = metered(RING_DATAGRAMS, RING_BYTES);
+        let shared = Arc::new(Shared::default());
+        (Self { id, shared, tx: tx_taken, rx: rx_put }, tx, rx)
+    }
+
+    /// Sends a turn's share of what was written; whether something is left for after the turn: who writes without end
+    /// must not keep links, timers and others waiting.
+    pub fn carry_out(&mut self, engine: &mut Engine) -> bool {
+        for _ in 0..DATAGRAM_TURN {
+            let Some((packet, to)) = self.tx.pop() else { break };
+            match engine.udp_send_packet(self.id, packet, to) {
+                Ok(()) => {}
+                // Lost, as on any network.
+                Err(Error::WouldBlock) => engine.count_drop(DropReason::TransmitQueueFull),
+                Err(error) => self.shared.set_passing_error(error),
+            }
+        }
+        self.shared.writable();
+        !self.tx.is_empty()
+    }
+
+    /// Hands over what was received, as far as the ring has room.
+    pub fn carry_in(&mut self, engine: &mut Engine) {
+        let mut any = false;
+        loop {
+            if !self.rx.has_room() {
+                // Either the application sees the flag after it has made room, or the room is seen here.
+                self.shared.rx_stalled.store(true, Ordering::SeqCst);
+                if !self.rx.has_room() {
+                    break;
+                }
+            }
+            match engine.udp_recv_packet(self.id) {
+                Ok((packet, from)) => any |= self.rx.push((packet, Some(from))).is_ok(),
+                Err(Error::WouldBlock) => break,
+                Err(error @ Error::NoSuchSocket) => {
+                    self.shared.set_error(error);
+                    any = true;
+                    break;
+                }
+                Err(error) => self.shared.set_passing_error(error),
+            }
+        }
+        if any {
+            self.shared.readable();
+        }
+    }
+}
