@@ -331,6 +331,11 @@ impl Engine {
         Ok((packet, from))
     }
 
+    /// Counts what a caller lost who cannot wait for room.
+    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
+        self.out.stats.drop(reason);
+    }
+
     /// Sets how much memory the socket's received datagrams may hold.
     pub fn udp_set_limit(&mut self, id: SocketId, limit_bytes: usize) -> Result<(), Error> {
         self.udp.by_id(id)?.limit_bytes = limit_bytes;

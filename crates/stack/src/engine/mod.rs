@@ -304,11 +304,6 @@ impl Engine {
         self.out.addresses.iter()
     }
 
-    /// Counts what was lost on its way here or from here.
-    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
-        self.out.stats.drop(reason);
-    }
-
     /// The pool its packets come from.
     pub fn pool(&self) -> &Pool {
         &self.out.pool
