@@ -4,6 +4,7 @@ mod channel;
 mod corners;
 mod goodput;
 pub(crate) mod harness;
+mod memory;
 mod path_search;
 mod random;
 mod rfc;

@@ -12,7 +12,7 @@
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
-//! write N | read N | readall | shutdown | close | abort | nodelay | mtu SEQ MTU | icmp SEQ [soft]
+//! write N | read N | readall | shutdown | shutdown_read | close | abort | nodelay | mtu SEQ MTU | icmp SEQ [soft]
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
 //! urgent N | mark N|none | event NAME | noevent NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
 //! recv_buffer N                    from now on, in bytes of memory
@@ -123,7 +123,13 @@ impl Script {
 
     fn collect(&mut self) {
         let ms = self.ms();
-        while let Some(segment) = self.next_segment() {
+        loop {
+            let conn = self.connection.as_ref();
+            let may = conn.is_some_and(|conn| conn.has_output() || conn.owed_ack_bytes() > 0);
+            let Some(segment) = self.next_segment() else { return };
+            if !may {
+                self.fail(format!("was said to have nothing to send: {:?}", segment.header));
+            }
             if let Some(timestamps) = segment.header.options.timestamps {
                 self.last_ts = timestamps.value;
             }
@@ -287,6 +293,7 @@ impl Script {
                 }
             }
             "shutdown" => self.conn().shutdown_write(),
+            "shutdown_read" => self.conn().shutdown_read(),
             "close" => self.conn().close(),
             "abort" => self.conn().abort(),
             "urgent" => {

@@ -1,0 +1,284 @@
+//! What a peer's segments may hold of memory, however they are cut and wherever they lie.
+
+use millstream_packet::{Instant, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
+
+use super::harness::{LIMITS, at, pool, tuple};
+use crate::*;
+
+const LIMIT: usize = 16 << 10;
+/// What a packet of one frame holds, with its descriptor.
+const FRAME: usize = millstream_packet::FRAME_SIZE_BYTES + 64;
+
+/// A receiver, and what its peer has sent so far.
+struct Receiver {
+    connection: Connection,
+    pool: Pool,
+    now: Instant,
+    /// The next byte in order, counted from the peer's SYN.
+    next: u32,
+}
+
+/// What stands at offset `at` of the stream.
+fn byte(at: u32) -> u8 {
+    (at % 251) as u8
+}
+
+impl Receiver {
+    fn new(pool: Pool, config: Config) -> Receiver {
+        let mut syn = TcpHeader { flags: TcpFlags::SYN, window: 65_535, ..TcpHeader::default() };
+        syn.options.sack_permitted = true;
+        syn.options.window_scale = Some(0);
+        syn.options.mss = Some(1460);
+        let mut connection =
+            Connection::accept(config, tuple(0, false), SeqNumber(0), 0, &syn, at(0));
+        connection.poll_transmit(at(0), &pool, &LIMITS).expect("SYN-ACK");
+        let ack = TcpHeader { flags: TcpFlags::ACK, seq: SeqNumber(1), ack: SeqNumber(1), ..syn };
+        connection.on_segment(at(10), &ack, None, 0, &pool);
+        assert_eq!(connection.state(), State::Established);
+        Receiver { connection, pool, now: at(10), next: 1 }
+    }
+
+    /// With a buffer of [`LIMIT`] bytes.
+    fn small() -> Receiver {
+        let config = Config { recv_buffer_bytes: LIMIT, auto_tune: false, ..Config::default() };
+        Receiver::new(pool(), config)
+    }
+
+    fn packet(&self, at: u32, len: u32) -> Packet {
+        let bytes: Vec<u8> = (at..at + len).map(byte).collect();
+        Packet::from_slice(&self.pool, 0, &bytes).expect("frames")
+    }
+
+    fn take(&mut self, at: u32, packet: Packet) {
+        let header = TcpHeader {
+            flags: TcpFlags::ACK,
+            seq: SeqNumber(at),
+            ack: SeqNumber(1),
+            window: 65_535,
+            ..TcpHeader::default()
+        };
+        self.connection.on_segment(self.now, &header, Some(packet), 0, &self.pool);
+    }
+
+    /// `len` bytes from `at` on arrive; the ACK for them.
+    fn receive(&mut self, at: u32, len: u32) -> Option<TcpHeader> {
+        let packet = self.packet(at, len);
+        self.take(at, packet);
+        self.answer()
+    }
+
+    /// The next `len` bytes arrive.
+    fn receive_next(&mut self, len: u32) {
+        self.receive(self.next, len);
+        self.next += len;
+    }
+
+    fn answer(&mut self) -> Option<TcpHeader> {
+        let answer = self.connection.poll_transmit(self.now, &self.pool, &LIMITS);
+        answer.map(|segment| segment.header)
+    }
+
+    /// Reads what there is, which begins at `from` and must be what was sent.
+    fn read_all(&mut self, from: u32) -> u32 {
+        let mut at = from;
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = self.connection.read(&mut bytes) {
+            for &got in &bytes[..n] {
+                assert_eq!(got, byte(at), "at {at}");
+                at += 1;
+            }
+        }
+        at - from
+    }
+}
+
+#[test]
+fn small_segments_fill_the_window_in_the_memory_of_large_ones() {
+    for (len, most) in [(1, LIMIT + FRAME), (100, LIMIT + FRAME), (900, 2 * LIMIT)] {
+        let mut receiver = Receiver::small();
+        let window = receiver.connection.info().rcv_wnd_bytes as u32;
+        while receiver.connection.info().rcv_wnd_bytes >= u64::from(len) {
+            receiver.receive_next(len);
+            let held = receiver.connection.memory_in();
+            assert!(held <= most, "{held} bytes held for segments of {len}");
+        }
+        let info = receiver.connection.info();
+        assert_eq!(info.memory_drops, 0);
+        assert!(receiver.next > window - len, "{} of {window}", receiver.next);
+        assert_eq!(receiver.read_all(1), receiver.next - 1);
+    }
+}
+
+#[test]
+fn of_what_finds_no_frame_what_fits_is_taken_and_the_rest_comes_again() {
+    let frames = PoolConfig { initial_frames: 64, limit_frames: 64, ..PoolConfig::default() };
+    let pool = Pool::new(PoolConfig { limit_blocks: 0, ..frames }).expect("a pool");
+    let config = Config { recv_buffer_bytes: LIMIT, auto_tune: false, ..Config::default() };
+    let mut receiver = Receiver::new(pool.clone(), config);
+    // seven frames, each half full, are the buffer; one more segment fits behind the last
+    (0..7).for_each(|_| receiver.receive_next(1100));
+    receiver.receive_next(900);
+    assert_eq!(receiver.connection.memory_in(), 7 * FRAME);
+    let packet = receiver.packet(receiver.next, 500);
+    let taken: Vec<Packet> =
+        std::iter::from_fn(|| Packet::from_slice(&pool, 0, &[0]).ok()).collect();
+    receiver.take(receiver.next, packet);
+    let ack = receiver.answer().expect("an ACK at once").ack.0;
+    let part = ack - receiver.next;
+    assert!((1..500).contains(&part), "{part} bytes found room");
+    let info = receiver.connection.info();
+    assert_eq!((info.memory_drops, info.bytes_received), (1, u64::from(ack) - 1));
+    drop(taken);
+    receiver.next = ack;
+    receiver.receive_next(500 - part);
+    let info = receiver.connection.info();
+    assert_eq!((info.memory_drops, info.bytes_received), (1, 7 * 1100 + 900 + 500));
+    assert_eq!(receiver.read_all(1), 7 * 1100 + 900 + 500);
+}
+
+#[test]
+fn early_data_gives_way_to_what_was_promised_room() {
+    let mut receiver = Receiver::small();
+    // full frames make the window nearly as large as the memory
+    for _ in 0..100 {
+        let from = receiver.next;
+        receiver.receive_next(2000);
+        assert_eq!(receiver.read_all(from), 2000);
+        receiver.answer();
+    }
+    let begin = receiver.next;
+    let window = receiver.connection.info().rcv_wnd_bytes;
+    assert!(window > 13_320, "{window}");
+    for index in 0..9 {
+        receiver.receive(begin + 13_300 + 2 * index, 1);
+    }
+    let info = receiver.connection.info();
+    assert_eq!((info.out_of_order_ranges, info.memory_drops), (7, 2));
+    for count in 1..=12 {
+        receiver.receive_next(1100);
+        let held = receiver.connection.memory_in();
+        assert!(held <= 2 * LIMIT, "{held} bytes held after {count}");
+    }
+    // 12 frames in order leave room for 3 out of order in twice the limit: those that are next
+    let info = receiver.connection.info();
+    assert_eq!((info.out_of_order_ranges, info.out_of_order_bytes), (3, 3));
+    assert_eq!(info.memory_drops, 2 + 4);
+    assert_eq!(receiver.read_all(begin), 12 * 1100);
+    receiver.receive_next(100);
+    let answer = receiver.receive(begin + 13_301, 1).expect("an ACK");
+    assert_eq!(answer.ack.0, begin + 13_303, "two of the early bytes were kept");
+    assert_eq!(receiver.read_all(begin + 12 * 1100), 103);
+}
+
+#[test]
+fn tiny_early_segments_hold_no_more_than_a_buffer() {
+    let mut receiver = Receiver::new(pool(), Config::default());
+    (0..20).for_each(|_| receiver.receive_next(1460));
+    let queued = receiver.connection.memory_in();
+    let most = 2 * receiver.connection.info().recv_limit_bytes;
+    for index in 0..2000 {
+        receiver.receive(receiver.next + 10 + 2 * index, 1);
+        let held = receiver.connection.memory_in();
+        assert!(held <= most, "{held} bytes held, of {most}");
+    }
+    let info = receiver.connection.info();
+    let ranges = info.out_of_order_ranges;
+    assert_eq!(ranges, (most - queued) / FRAME);
+    assert_eq!(info.memory_drops as usize, 2000 - ranges);
+}
+
+#[test]
+fn ranges_are_limited_too_but_not_what_joins_them() {
+    let config = Config { auto_tune: false, ..Config::default() };
+    let mut receiver = Receiver::new(pool(), config);
+    let most = limits::REASSEMBLY_RANGES;
+    let begin = receiver.next + 10;
+    for index in 0..=most as u32 {
+        receiver.receive(begin + 2 * index, 1);
+    }
+    let ranges = |receiver: &Receiver| {
+        let info = receiver.connection.info();
+        (info.out_of_order_ranges, info.out_of_order_bytes, info.memory_drops)
+    };
+    assert_eq!(ranges(&receiver), (most, most as u64, 1));
+    // before the first, behind the last, and between two
+    receiver.receive(begin - 1, 1);
+    receiver.receive(begin + 2 * most as u32 - 1, 1);
+    assert_eq!(ranges(&receiver), (most, most as u64 + 2, 1));
+    receiver.receive(begin + 11, 1);
+    assert_eq!(ranges(&receiver), (most - 1, most as u64 + 3, 1));
+    receiver.receive(begin + 2 * most as u32 + 10, 1);
+    assert_eq!(ranges(&receiver), (most, most as u64 + 4, 1));
+}
+
+#[test]
+fn what_a_full_segment_is_follows_the_segments_that_come() {
+    let mut receiver = Receiver::small();
+    let mut segments = receiver.connection.info().data_segments_in;
+    // length, size of the parts of a merged burst, what is full then, parts
+    let steps = [
+        (100, None, 536, 1),
+        (1000, None, 1000, 1),
+        (999, None, 1000, 1),
+        (2000, Some(700), 700, 3),
+        (2000, Some(535), 700, 4),
+        (699, Some(600), 700, 2),
+        (700, Some(536), 536, 2),
+        (536, Some(536), 536, 1),
+        (600, Some(0), 600, 1),
+        (2000, None, 1460, 2),
+    ];
+    for (len, size, full, parts) in steps {
+        let from = receiver.next;
+        let mut packet = receiver.packet(from, len);
+        packet.meta_mut().segmentation = size.map(segmentation);
+        receiver.take(from, packet);
+        receiver.next += len;
+        receiver.answer();
+        segments += parts;
+        let info = receiver.connection.info();
+        assert_eq!(
+            (info.rcv_mss_bytes, info.data_segments_in),
+            (full, segments),
+            "{len}, {size:?}"
+        );
+        assert_eq!(receiver.read_all(from), len);
+    }
+}
+
+/// Of a burst of segments of `size` bytes.
+fn segmentation(size: u16) -> Segmentation {
+    Segmentation { kind: SegmentationKind::TcpV4, ecn: false, size, header_len: 0 }
+}
+
+#[test]
+fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
+    let pool = pool();
+    let config = Config { send_buffer_bytes: 64 << 10, auto_tune: false, ..Config::default() };
+    let mut receiver = Receiver::new(pool.clone(), config);
+    let connection = &mut receiver.connection;
+    while connection.write(&pool, &[1; 8192]).is_ok() {}
+    connection.take_events();
+    let ack = |connection: &mut Connection, to: u32| {
+        while connection.poll_transmit(at(10), &pool, &LIMITS).is_some() {}
+        let header = TcpHeader {
+            flags: TcpFlags::ACK,
+            seq: SeqNumber(1),
+            ack: SeqNumber(to),
+            window: 65_535,
+            ..TcpHeader::default()
+        };
+        connection.on_segment(at(10), &header, None, 0, &pool);
+        connection.take_events().writable
+    };
+    assert!(!ack(connection, 1));
+    let mut acked = 1;
+    while connection.info().send_queue_held_bytes >= 48 << 10 {
+        acked += 1460;
+        let told = ack(connection, acked);
+        let held = connection.info().send_queue_held_bytes;
+        assert_eq!(told, held < 48 << 10, "{held} bytes held");
+    }
+    assert!(!ack(connection, acked + 1460), "once is enough");
+}
