@@ -14,7 +14,41 @@ use crate::{Error, Readiness};
 /// dropped.
 pub struct Poller {
     target: Arc<Target>,
-    entries: Mutex<Vec<(usize, Arc<Shared>)>>,
+    entries: Mutex<Entries>,
+}
+
+/// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
+/// there were sockets when that was done last: what an addition costs does not grow with their number.
+#[derive(Default)]
+struct Entries {
+    list: Vec<(usize, Arc<Shared>)>,
+    free: Vec<usize>,
+    sweep_at: usize,
+}
+
+/// Entries below which none is looked at again.
+const SWEEP_FLOOR: usize = 64;
+
+impl Entries {
+    /// An index that no socket has.
+    fn free_index(&mut self) -> usize {
+        if self.free.is_empty()
+            && self.list.len() >= self.sweep_at.clamp(SWEEP_FLOOR, ReadySet::LIMIT)
+        {
+            let gone =
+                |(_, (_, shared)): &(usize, &(usize, Arc<Shared>))| Arc::strong_count(shared) == 1;
+            self.free.extend(self.list.iter().enumerate().filter(gone).map(|(index, _)| index));
+            self.sweep_at = 2 * (self.list.len() - self.free.len());
+        }
+        self.free.pop().unwrap_or(self.list.len())
+    }
+
+    fn put(&mut self, index: usize, entry: (usize, Arc<Shared>)) {
+        match self.list.get_mut(index) {
+            Some(old) => *old = entry,
+            None => self.list.push(entry),
+        }
+    }
 }
 
 struct Target {
@@ -41,7 +75,7 @@ impl Poller {
     pub fn new(_stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
         let target = Arc::new(Target { set, waiter: Waiter::default() });
-        Self { target, entries: Mutex::new(Vec::new()) }
+        Self { target, entries: Mutex::new(Entries::default()) }
     }
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
@@ -63,20 +97,18 @@ impl Poller {
 
     fn register(&self, shared: &Arc<Shared>, token: usize) -> io::Result<()> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = entries.iter().position(|(_, shared)| Arc::strong_count(shared) == 1);
-        let index = free.unwrap_or(entries.len());
+        let index = entries.free_index();
         if index >= ReadySet::LIMIT {
             return Err(Error::Limit("sockets of one poller").into());
         }
         let target = PollTarget { target: Arc::clone(&self.target), index: index as u32 };
         if shared.poller.set(target).is_err() {
+            if index < entries.list.len() {
+                entries.free.push(index);
+            }
             return Err(Error::Invalid("the socket has a poller already").into());
         }
-        let entry = (token, Arc::clone(shared));
-        match free {
-            Some(index) => entries[index] = entry,
-            None => entries.push(entry),
-        }
+        entries.put(index, (token, Arc::clone(shared)));
         drop(entries);
         shared.tell_poller(READABLE | WRITABLE);
         Ok(())
@@ -96,7 +128,7 @@ impl Poller {
         }
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         set.drain(|index| {
-            let Some((token, shared)) = entries.get(index as usize) else { return };
+            let Some((token, shared)) = entries.list.get(index as usize) else { return };
             let news = shared.news.swap(0, Ordering::AcqRel);
             let readiness = Readiness {
                 readable: news & READABLE != 0,
@@ -106,5 +138,36 @@ impl Poller {
             events.push((*token, readiness));
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_leaves_room_for_who_comes() {
+        let mut entries = Entries::default();
+        let mut add = |token| {
+            let shared = Arc::new(Shared::default());
+            let index = entries.free_index();
+            entries.put(index, (token, Arc::clone(&shared)));
+            assert_eq!((entries.list[index].0, entries.free.contains(&index)), (token, false));
+            (shared, entries.list.len())
+        };
+        let stay: Vec<_> = (0..200).map(|token| add(token).0).collect();
+        // One comes and goes, for long: no more than twice the entries that are needed.
+        let most = (200..20_000).map(|token| add(token).1).max();
+        assert!(most <= Some(2 * stay.len()), "{most:?}");
+        let tokens = |list: &[(usize, Arc<Shared>)]| {
+            let alive = |shared: &Arc<Shared>| stay.iter().any(|stay| Arc::ptr_eq(stay, shared));
+            list.iter()
+                .filter(|(_, shared)| alive(shared))
+                .map(|(token, _)| *token)
+                .collect::<Vec<_>>()
+        };
+        let mut left = tokens(&entries.list);
+        left.sort_unstable();
+        assert_eq!(left, (0..200).collect::<Vec<_>>(), "nobody lost its entry");
     }
 }
