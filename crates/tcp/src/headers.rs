@@ -9,8 +9,19 @@ use crate::timers::Deadline;
 use crate::transmit::{Segment, TransmitLimits};
 
 impl Connection {
-    pub(crate) fn make_reset(&mut self, seq: SeqNumber, ack: Option<SeqNumber>) -> Segment {
+    /// With a timestamp where they were agreed on (RFC 7323 3.2).
+    pub(crate) fn make_reset(
+        &mut self,
+        now: Instant,
+        seq: SeqNumber,
+        ack: Option<SeqNumber>,
+    ) -> Segment {
         self.counters.segments_out += 1;
+        let timestamps = Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent };
+        let options = TcpOptions {
+            timestamps: self.negotiated.timestamps.then_some(timestamps),
+            ..TcpOptions::default()
+        };
         let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
@@ -18,6 +29,7 @@ impl Connection {
             seq,
             ack: ack.unwrap_or_default(),
             flags,
+            options,
             ..TcpHeader::default()
         };
         Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }

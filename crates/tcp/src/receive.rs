@@ -60,8 +60,10 @@ impl Connection {
         };
         if !self.timestamp_is_acceptable(now, header, len) {
             self.counters.rare().paws_rejected += 1;
-            // RFC 7323 5.3 R1: answered, not taken
-            self.answer_unacceptable(now, span);
+            if header.options.timestamps.is_some() {
+                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently
+                self.answer_unacceptable(now, span);
+            }
             return;
         }
         if !self.is_acceptable(span) {
@@ -176,8 +178,8 @@ impl Connection {
             return true;
         }
         let Some(timestamps) = header.options.timestamps else {
-            // RFC 7323 3.2: SHOULD be dropped
-            return false;
+            // RFC 7323 3.2: SHOULD be dropped; but RFC 5961 4.2: a SYN is answered, whatever it is
+            return header.flags.syn();
         };
         let behind = self.rcv.ts_recent.wrapping_sub(timestamps.value) as i32;
         if behind <= 0 {

@@ -144,7 +144,7 @@ impl Connection {
             self.arm_close(now);
         }
         if let Some((seq, ack)) = self.reset_due.take() {
-            return Some(self.make_reset(seq, ack));
+            return Some(self.make_reset(now, seq, ack));
         }
         match self.state {
             State::Closed => return None,

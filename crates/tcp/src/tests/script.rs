@@ -224,6 +224,7 @@ impl Script {
                 "urg" => got.urgent == wanted.urgent,
                 "fo" => got.options.fast_open == wanted.options.fast_open,
                 "nofo" => got.options.fast_open.is_none(),
+                "nots" => got.options.timestamps.is_none(),
                 "ts" => got.options.timestamps == wanted.options.timestamps,
                 "sack" => got.options.sack == wanted.options.sack,
                 _ => true,
