@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
-//!     [--napi-us N] [--no-rps] [--control NAME] [--stats]
+//!     [--napi-us N] [--no-rps] [--control NAME] [--stats] [--events]
 //! ```
+//! What is received is read while it is waited for ([`Stack::wait_read`]); `--events` has it read after events only.
 //! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
 //! CPUs that are left, or anywhere if none is.
 //! `--napi-us N` has a thread of the kernel's take what engines send, after N microseconds at most
@@ -45,17 +46,23 @@ struct Options {
     napi: NapiMode,
     rps: bool,
     stats: bool,
+    events: bool,
     control: Option<OsString>,
 }
 
 /// How long a thread of the kernel's side waits when no stream can move anything.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// Memory that streams are read into while they are waited for.
+const WAIT_BYTES: usize = 256 * 1024;
+
 /// What all threads share.
 struct Run {
     options: Options,
     /// All engines listen: a stream that came before would be refused, and go to another.
     ready: Barrier,
+    /// The windows have grown: from now on counts.
+    counts: AtomicBool,
     over: AtomicBool,
     moved: Vec<AtomicU64>,
 }
@@ -70,6 +77,7 @@ fn main() {
         napi: NapiMode::Auto,
         rps: true,
         stats: false,
+        events: false,
         control: None,
     };
     let mut words = std::env::args().skip(1);
@@ -85,6 +93,7 @@ fn main() {
                 options.napi = NapiMode::On(Napi { threaded: true, gro_flush });
             }
             "--stats" => options.stats = true,
+            "--events" => options.events = true,
             "--no-rps" => options.rps = false,
             "--control" => options.control = words.next().map(OsString::from),
             "--no-offload" => options.offload = false,
@@ -111,7 +120,8 @@ fn measure(options: Options) -> io::Result<()> {
     let pool = Pool::new(Default::default()).map_err(io::Error::other)?;
     let moved = (0..options.engines).map(|_| AtomicU64::new(0)).collect();
     let ready = Barrier::new(options.engines + 1);
-    let run = Run { options, ready, over: AtomicBool::new(false), moved };
+    let (counts, over) = Default::default();
+    let run = Run { options, ready, counts, over, moved };
     std::thread::scope(|scope| {
         let engines: Vec<_> = queues
             .into_iter()
@@ -132,9 +142,10 @@ fn measure(options: Options) -> io::Result<()> {
         }
         // The windows grow first.
         std::thread::sleep(Duration::from_millis(500));
-        let (before, start) = (counts(&run), Instant::now());
+        let (before, start) = (moved_so_far(&run), Instant::now());
+        run.counts.store(true, Ordering::Relaxed);
         std::thread::sleep(Duration::from_secs(seconds));
-        let (after, seconds) = (counts(&run), start.elapsed().as_secs_f64());
+        let (after, seconds) = (moved_so_far(&run), start.elapsed().as_secs_f64());
         run.over.store(true, Ordering::Relaxed);
         let rates: Vec<f64> =
             after.iter().zip(&before).map(|(b, a)| (b - a) as f64 * 8e-9 / seconds).collect();
@@ -145,7 +156,7 @@ fn measure(options: Options) -> io::Result<()> {
     })
 }
 
-fn counts(run: &Run) -> Vec<u64> {
+fn moved_so_far(run: &Run) -> Vec<u64> {
     run.moved.iter().map(|count| count.load(Ordering::Relaxed)).collect()
 }
 
@@ -168,30 +179,45 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
     let opened = open(at, queue, pool);
     run.ready.wait();
     let (stack, listener, link) = opened?;
-    let mut streams: HashMap<SocketId, TcpStream> = HashMap::new();
-    let (mut events, mut ready) = (Vec::new(), Vec::new());
+    let mut streams: HashMap<SocketId, (TcpStream, u64)> = HashMap::new();
+    let (mut events, mut received, mut ready) = (Vec::new(), Vec::new(), Vec::new());
     let mut data = vec![5; CALL_BYTES];
+    let places = !run.options.send && !run.options.events;
+    let mut memory = vec![0; if places { WAIT_BYTES } else { 0 }];
     while !run.over.load(Ordering::Relaxed) {
         let patience = if ready.is_empty() { Duration::from_millis(50) } else { Duration::ZERO };
-        stack.wait(Some(patience), &mut events)?;
+        stack.wait_read(Some(patience), &mut memory, &mut events, &mut received)?;
         ready.extend(events.drain(..).map(|event| event.id));
         while let Ok((stream, _)) = listener.accept() {
             stream.set_nonblocking(true)?;
+            stream.set_wait_read(places)?;
             ready.push(stream.id());
-            streams.insert(stream.id(), stream);
+            streams.insert(stream.id(), (stream, 0));
         }
         ready.sort_unstable();
         ready.dedup();
+        let counts = u64::from(run.counts.load(Ordering::Relaxed));
         let mut total = 0;
+        for piece in received.drain(..) {
+            let Some((_, moved)) = streams.get_mut(&piece.id) else { continue };
+            *moved += counts * piece.range.len() as u64;
+            total += piece.range.len() as u64;
+        }
         ready.retain(|id| {
-            let Some(stream) = streams.get_mut(id) else { return false };
+            let Some((stream, moved)) = streams.get_mut(id) else { return false };
             let (bytes, more) = exchange(stream, run.options.send, &mut data);
+            *moved += counts * bytes;
             total += bytes;
             more
         });
         run.moved[at].fetch_add(total, Ordering::Relaxed);
     }
-    streams.into_values().for_each(TcpStream::abort);
+    let moved = || streams.values().map(|(_, moved)| *moved);
+    let fair = moved().sum::<u64>() as f64 / streams.len().max(1) as f64;
+    let share = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / fair;
+    let shares = (share(moved().min()), share(moved().max()));
+    println!("engine {at}: shares of a stream {:.2} to {:.2} (fair is 1)", shares.0, shares.1);
+    streams.into_values().for_each(|(stream, _)| stream.abort());
     if run.options.stats {
         println!("{:?}", stack.engine().link_stats(link));
     }

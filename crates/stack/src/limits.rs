@@ -55,7 +55,8 @@ pub struct Limits {
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
     /// granted a share in one of the next turns, in the order of asking.
     pub write_turn_bytes: usize,
-    /// Room that the buffer of a read that waits must have for a link to put received payload straight there,
+    /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
+    /// to put received payload straight there,
     /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
     pub direct_read_bytes: usize,
     /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
@@ -112,6 +113,9 @@ pub const WRITE_SHARE_BYTES: usize = 128 * 1024;
 /// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
 /// worth a guess.
 pub const DIRECT_BULK_BYTES: usize = 16 * 1024;
+
+/// Pieces of different connections in one buffer begin at multiples of this: the kernel copies there faster.
+pub const DIRECT_ALIGNMENT_BYTES: usize = 64;
 
 /// Smaller segments in a row after which it is not.
 pub const DIRECT_PATIENCE: u8 = 8;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use millstream::local::{Event, Stack, TcpListener, TcpStream};
+use millstream::local::{Event, Received, Stack, TcpListener, TcpStream};
 use millstream::route::LinkId;
 use millstream::{Engine, SocketId};
 
@@ -24,6 +24,7 @@ pub struct LocalNetwork {
     connections: Slots<TcpStream>,
     by_socket: HashMap<SocketId, ConnId>,
     events: Vec<Event>,
+    pieces: Vec<Received>,
     config: millstream::tcp::Config,
     message: Message,
 }
@@ -40,6 +41,7 @@ impl LocalNetwork {
             connections: Slots::new(),
             by_socket: HashMap::new(),
             events: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
@@ -99,20 +101,34 @@ impl Network for LocalNetwork {
         if self.connections.watch(conn, (readable, writable))? {
             self.connections.stream(conn)?.set_nonblocking(true)?;
         }
-        Ok(())
+        self.connections.stream(conn)?.set_wait_read(readable)
     }
 
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
-        ready.clear();
-        self.connections.collect(ready);
+        self.wait_read(timeout, &mut [], ready, &mut Vec::new())
+    }
+
+    fn wait_read(
+        &mut self,
+        timeout: Duration,
+        memory: &mut [u8],
+        ready: &mut Vec<Ready>,
+        received: &mut Vec<(ConnId, usize)>,
+    ) -> io::Result<()> {
         // With something to do already the stack still gets its turn, but does not sleep.
-        let timeout = if ready.is_empty() { timeout } else { Duration::ZERO };
-        let waited = self.stack.wait(Some(timeout), &mut self.events);
+        let timeout = if self.connections.any_ready() { Duration::ZERO } else { timeout };
+        let (events, pieces) = (&mut self.events, &mut self.pieces);
+        let waited = self.stack.wait_read(Some(timeout), memory, events, pieces);
         for event in self.events.drain(..) {
             if let Some(&conn) = self.by_socket.get(&event.id) {
                 self.connections.note(conn, event.readiness);
             }
         }
+        received.clear();
+        received.extend(self.pieces.drain(..).filter_map(|piece| {
+            let conn = *self.by_socket.get(&piece.id)?;
+            Some((conn, piece.range.len()))
+        }));
         ready.clear();
         self.connections.collect(ready);
         waited

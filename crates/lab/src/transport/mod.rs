@@ -89,6 +89,20 @@ pub trait Network {
     /// replaces `ready` by those that are.
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
 
+    /// As `wait`, and reads: bulk of watched connections that want to read may come straight into `memory`, each
+    /// piece of it told in `received` by its connection and length, before what a read of that connection gives.
+    /// Where the stack has no such call, as `wait`.
+    fn wait_read(
+        &mut self,
+        timeout: Duration,
+        _memory: &mut [u8],
+        ready: &mut Vec<Ready>,
+        received: &mut Vec<(ConnId, usize)>,
+    ) -> io::Result<()> {
+        received.clear();
+        self.wait(timeout, ready)
+    }
+
     /// Ends the sending direction after what was written.
     fn shutdown_write(&mut self, conn: ConnId) -> io::Result<()>;
 

@@ -10,6 +10,9 @@ use super::{ConnId, Ready};
 /// The connections of a network.
 pub(super) struct Slots<S> {
     slots: Vec<Option<Slot<S>>>,
+    /// All that are ready for what is wanted of them, each once, in the order in which they became so; and some
+    /// that are not any more.
+    listed: Vec<ConnId>,
 }
 
 struct Slot<S> {
@@ -18,17 +21,36 @@ struct Slot<S> {
     wants: Option<(bool, bool)>,
     readable: bool,
     writable: bool,
+    is_listed: bool,
+}
+
+impl<S> Slot<S> {
+    /// What it is ready for of what is wanted, if anything.
+    fn ready(&self, conn: ConnId) -> Option<Ready> {
+        let (read, write) = self.wants?;
+        let (readable, writable) = (read && self.readable, write && self.writable);
+        (readable || writable).then_some(Ready { conn, readable, writable })
+    }
+
+    /// To be called when that may have become more.
+    fn list(&mut self, conn: ConnId, listed: &mut Vec<ConnId>) {
+        if !self.is_listed && self.ready(conn).is_some() {
+            self.is_listed = true;
+            listed.push(conn);
+        }
+    }
 }
 
 impl<S> Slots<S> {
     pub(super) fn new() -> Self {
-        Self { slots: Vec::new() }
+        Self { slots: Vec::new(), listed: Vec::new() }
     }
 
     /// Edges before the first watch are not seen, so a new connection counts as
     /// ready: the first try tells.
     pub(super) fn add(&mut self, stream: S) -> ConnId {
-        self.slots.push(Some(Slot { stream, wants: None, readable: true, writable: true }));
+        let (readable, writable, is_listed) = (true, true, false);
+        self.slots.push(Some(Slot { stream, wants: None, readable, writable, is_listed }));
         self.slots.len() - 1
     }
 
@@ -47,26 +69,36 @@ impl<S> Slots<S> {
 
     /// Says what is wanted; true when it is the first time.
     pub(super) fn watch(&mut self, conn: ConnId, wants: (bool, bool)) -> io::Result<bool> {
-        let slot = self.slot(conn)?;
-        Ok(slot.wants.replace(wants).is_none())
+        let slot = self.slots.get_mut(conn).and_then(Option::as_mut);
+        let slot = slot.ok_or(io::ErrorKind::NotConnected)?;
+        let first = slot.wants.replace(wants).is_none();
+        slot.list(conn, &mut self.listed);
+        Ok(first)
     }
 
     pub(super) fn note(&mut self, conn: ConnId, news: Readiness) {
-        if let Ok(slot) = self.slot(conn) {
-            slot.readable |= news.readable || news.closed;
-            slot.writable |= news.writable || news.closed;
-        }
+        let Some(slot) = self.slots.get_mut(conn).and_then(Option::as_mut) else { return };
+        slot.readable |= news.readable || news.closed;
+        slot.writable |= news.writable || news.closed;
+        slot.list(conn, &mut self.listed);
     }
 
-    /// Adds those that are ready for what is wanted of them.
-    pub(super) fn collect(&self, ready: &mut Vec<Ready>) {
-        let one = |(conn, slot): (ConnId, &Option<Slot<S>>)| {
-            let slot = slot.as_ref()?;
-            let (read, write) = slot.wants?;
-            let (readable, writable) = (read && slot.readable, write && slot.writable);
-            (readable || writable).then_some(Ready { conn, readable, writable })
-        };
-        ready.extend(self.slots.iter().enumerate().filter_map(one));
+    /// Whether one is ready for what is wanted of it.
+    pub(super) fn any_ready(&self) -> bool {
+        let ready = |&conn: &ConnId| self.slots[conn].as_ref()?.ready(conn);
+        self.listed.iter().find_map(ready).is_some()
+    }
+
+    /// Adds those that are ready for what is wanted of them, in the order in which they became so.
+    pub(super) fn collect(&mut self, ready: &mut Vec<Ready>) {
+        let slots = &mut self.slots;
+        self.listed.retain(|&conn| {
+            let Some(slot) = &mut slots[conn] else { return false };
+            let one = slot.ready(conn);
+            slot.is_listed = one.is_some();
+            ready.extend(one);
+            slot.is_listed
+        });
     }
 }
 
@@ -137,24 +169,27 @@ mod tests {
     fn readiness_lasts_until_a_try_would_block() {
         let mut slots = Slots::new();
         let conn = slots.add(Dry);
-        let ready = |slots: &Slots<Dry>| {
+        let ready = |slots: &mut Slots<Dry>| {
+            let any = slots.any_ready();
             let mut ready = Vec::new();
             slots.collect(&mut ready);
+            assert_eq!(any, !ready.is_empty());
             ready
         };
-        assert_eq!(ready(&slots), [], "nobody asked");
+        assert_eq!(ready(&mut slots), [], "nobody asked");
         assert!(slots.watch(conn, (true, false)).unwrap());
         let readable = [Ready { conn, readable: true, writable: false }];
-        assert_eq!(ready(&slots), readable);
-        assert_eq!(ready(&slots), readable, "it was not used up");
+        assert_eq!(ready(&mut slots), readable);
+        assert_eq!(ready(&mut slots), readable, "it was not used up");
         assert!(slots.read(conn, &mut [0]).is_err());
-        assert_eq!(ready(&slots), []);
+        assert_eq!(ready(&mut slots), []);
         slots.note(conn, Readiness { readable: false, writable: false, closed: true });
-        assert_eq!(ready(&slots), readable, "the end is something to read");
+        assert_eq!(ready(&mut slots), readable, "the end is something to read");
         assert!(!slots.watch(conn, (false, true)).unwrap());
-        assert!(ready(&slots)[0].writable);
+        assert!(ready(&mut slots)[0].writable);
         slots.take(conn);
-        assert_eq!(ready(&slots), []);
+        assert_eq!(ready(&mut slots), []);
         assert!(slots.read(conn, &mut [0]).is_err() && slots.stream(conn).is_err());
+        assert_eq!(ready(&mut slots), [], "it is gone");
     }
 }

@@ -102,9 +102,7 @@ impl Network for ThreadedNetwork {
     }
 
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
-        ready.clear();
-        self.connections.collect(ready);
-        let timeout = if ready.is_empty() { timeout } else { Duration::ZERO };
+        let timeout = if self.connections.any_ready() { Duration::ZERO } else { timeout };
         let waited = self.poller.wait(Some(timeout), &mut self.news);
         for (conn, readiness) in self.news.drain(..) {
             self.connections.note(conn, readiness);

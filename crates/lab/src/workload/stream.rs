@@ -1,5 +1,5 @@
 //! Bulk data: one connection with plain blocking calls, several through
-//! [`Network::wait`].
+//! [`Network::wait_read`], or with packets handed over [`Network::wait`].
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,8 @@ use crate::transport::{ConnId, Network};
 
 /// Calls on one connection before the next has its turn.
 const CALLS_PER_TURN: usize = 4;
+/// Memory that several connections are read into while they are waited for.
+const WAIT_BYTES: usize = 256 * 1024;
 /// How often a thread without anything ready looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -149,13 +151,21 @@ fn several(
         stopped: false,
         tcp_info: Vec::new(),
     };
-    let mut ready = Vec::new();
+    let (mut ready, mut received) = (Vec::new(), Vec::new());
+    let reads = !state.calls.zero_copy && lanes.iter().any(|lane| !lane.sends);
+    let mut memory = vec![0; if reads { WAIT_BYTES } else { 0 }];
     while state.open > 0 {
         if !state.stopped && progress.stopping() {
             state.describe_once(end);
             state.stop_sending()?;
         }
-        state.network.wait(LOOK, &mut ready)?;
+        state.network.wait_read(LOOK, &mut memory, &mut ready, &mut received)?;
+        for &(conn, bytes) in &received {
+            let at = by_conn.get(conn).copied().unwrap_or(usize::MAX);
+            if at != usize::MAX {
+                state.note_received(at, bytes);
+            }
+        }
         for one in &ready {
             let at = by_conn.get(one.conn).copied().unwrap_or(usize::MAX);
             if at != usize::MAX && !state.ended[at] {
@@ -196,6 +206,12 @@ impl Several<'_> {
         Ok(())
     }
 
+    fn note_received(&mut self, at: usize, bytes: usize) {
+        self.received += bytes as u64;
+        self.progress.note_received(self.receivers[at], bytes as u64);
+        self.progress.received_bytes.store(self.received, Ordering::Relaxed);
+    }
+
     fn serve(&mut self, end: End, at: usize) -> io::Result<()> {
         let Lane { conn, sends } = self.lanes[at];
         let sending = sends && !self.stopped;
@@ -217,11 +233,7 @@ impl Several<'_> {
                     self.sent += bytes as u64;
                     self.progress.sent_bytes.store(self.sent, Ordering::Relaxed);
                 }
-                Ok(bytes) => {
-                    self.received += bytes as u64;
-                    self.progress.note_received(self.receivers[at], bytes as u64);
-                    self.progress.received_bytes.store(self.received, Ordering::Relaxed);
-                }
+                Ok(bytes) => self.note_received(at, bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }

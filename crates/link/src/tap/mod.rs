@@ -38,6 +38,7 @@ use crate::{
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
+use placed::FlowMark;
 use polling::Polling;
 use relief::{Look, Relief};
 use ring::ReadRing;
@@ -68,6 +69,8 @@ pub struct Tap {
     blocked: bool,
     /// The last batch was full, and there was more.
     more: bool,
+    /// Of what flow the last packet was that was read straight into a buffer.
+    placed_flow: FlowMark,
     notes: Vec<String>,
     stats: LinkStats,
 }
@@ -272,6 +275,7 @@ impl Tap {
             expected: Expectation::new(),
             blocked: false,
             more: false,
+            placed_flow: FlowMark::default(),
             notes: device.notes.clone(),
             stats: LinkStats::default(),
         }
@@ -345,7 +349,12 @@ impl Link for Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         let placed = self.read_placed(now, pool, head_len, memory)?;
-        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain });
+        let look = placed.as_ref().map(|placed| {
+            let flow = FlowMark::of(placed.head.head(), self.capabilities.medium);
+            let other = std::mem::replace(&mut self.placed_flow, flow) != flow;
+            Look::Placed { other }
+        });
+        self.looked(look.unwrap_or(Look::Vain));
         Ok(placed)
     }
 

@@ -5,7 +5,8 @@
 //! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends
 //! little else than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one,
 //! or the peer is the slower end, handing packets over costs both more than it saves: then they are received inside our
-//! calls. So it does where one reader is read into directly, and each packet handed over interrupts the other core.
+//! calls. So it does where one flow is read into its reader's buffer directly, and each packet handed over interrupts
+//! the other core.
 
 use crate::netdev::ReceiveSteering;
 use crate::{LinkError, LinkStats};
@@ -32,6 +33,10 @@ const IDLE_LOOKS: u64 = 2;
 /// at most.
 const SENT_SHARE: u64 = 8;
 
+/// Packets read straight into a buffer are those of one flow while fewer than one in so many is of another than the one
+/// before.
+const CHANGE_SHARE: u64 = 16;
+
 /// What a look at the device found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
@@ -39,8 +44,8 @@ pub(super) enum Look {
     More,
     /// All there was, or nothing.
     Vain,
-    /// A packet, read straight into a reader's buffer.
-    Placed,
+    /// A packet, read straight into a reader's buffer; whether it is of another flow than the one before.
+    Placed { other: bool },
 }
 
 /// What a window was like.
@@ -52,7 +57,7 @@ enum Verdict {
     Behind,
     /// Neither behind nor at rest.
     Level,
-    /// We looked in vain again and again, sent in bulk, or one reader had it straight into its buffer.
+    /// We looked in vain again and again, sent in bulk, or a reader of one flow had it straight into its buffer.
     Ahead,
 }
 
@@ -95,7 +100,9 @@ struct Choice {
     /// What was counted when this window began.
     start: LinkStats,
     vain: u64,
+    /// Read straight into a buffer, and those of them that were of another flow than the one before.
     placed: u64,
+    changes: u64,
     batches: u32,
     /// Windows in a row that ask for a change, and how many it takes to begin.
     streak: u32,
@@ -105,7 +112,17 @@ struct Choice {
 impl Default for Choice {
     fn default() -> Self {
         let start = LinkStats::default();
-        Self { is_on: false, start, vain: 0, placed: 0, batches: 0, streak: 0, patience: WINDOWS }
+        let patience = WINDOWS;
+        Self {
+            is_on: false,
+            start,
+            vain: 0,
+            placed: 0,
+            changes: 0,
+            batches: 0,
+            streak: 0,
+            patience,
+        }
     }
 }
 
@@ -114,7 +131,10 @@ impl Choice {
     #[inline]
     fn saw(&mut self, stats: &LinkStats, look: Look) -> bool {
         self.vain += u64::from(look == Look::Vain);
-        self.placed += u64::from(look == Look::Placed);
+        if let Look::Placed { other } = look {
+            self.placed += 1;
+            self.changes += u64::from(other);
+        }
         self.batches += 1;
         let supers = stats.rx_super_segments - self.start.rx_super_segments;
         if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
@@ -126,7 +146,8 @@ impl Choice {
     #[cold]
     fn end_window(&mut self, stats: &LinkStats) -> bool {
         let verdict = self.verdict(stats);
-        (self.start, self.vain, self.placed, self.batches) = (*stats, 0, 0, 0);
+        (self.start, self.batches) = (*stats, 0);
+        (self.vain, self.placed, self.changes) = (0, 0, 0);
         let counts = match (self.is_on, verdict) {
             (_, Verdict::Calm) => {
                 self.patience = WINDOWS;
@@ -158,7 +179,7 @@ impl Choice {
             Verdict::Calm
         } else if SENT_SHARE * sent > received
             || self.vain >= IDLE_LOOKS * supers
-            || 2 * self.placed > supers
+            || (2 * self.placed > supers && CHANGE_SHARE * self.changes < self.placed)
         {
             Verdict::Ahead
         } else if VAIN_SHARE * self.vain <= supers
@@ -198,12 +219,14 @@ mod tests {
             self
         }
 
-        /// As many super-segments, each read straight into a reader's buffer, and an ACK for each.
-        fn placed(&mut self, count: u64) -> &mut Self {
-            for _ in 0..count {
+        /// As many super-segments, each read straight into a reader's buffer, and an ACK for each; after `of` of them
+        /// (0: never) comes another flow.
+        fn placed(&mut self, count: u64, of: u64) -> &mut Self {
+            for packet in 0..count {
                 self.stats.count_received(60_000, true);
                 self.stats.count_sent(66, false);
-                self.changes += u32::from(self.choice.saw(&self.stats, Look::Placed));
+                let other = of != 0 && packet % of == 0;
+                self.changes += u32::from(self.choice.saw(&self.stats, Look::Placed { other }));
             }
             self
         }
@@ -241,10 +264,18 @@ mod tests {
     #[test]
     fn one_reader_that_is_read_into_directly_is_left_alone_and_ends_it() {
         let mut traffic = Traffic::default();
-        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100).state(), (false, 0));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 0).state(), (false, 0));
         assert_eq!(traffic.bulk(BATCHES * 10, 2, 8).state(), (true, 1));
         let windows = u64::from(WINDOWS) + 1;
-        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows).state(), (false, 2));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows, 0).state(), (false, 2));
+    }
+
+    #[test]
+    fn many_flows_that_are_read_into_one_buffer_are_relieved_as_others() {
+        let mut traffic = Traffic::default();
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 1));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 1));
+        assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 2));
     }
 
     #[test]

@@ -6,36 +6,110 @@
 //! as ever. Where they are not those of the connection's next data, the bytes are copied out of the buffer into
 //! frames, and out of the buffer: what is another's must not stay there. The packet takes the long way, and those
 //! after it are received without a guess.
+//!
+//! A thread that waits for many connections gives one buffer for the data of any of them
+//! ([`Stack::wait_read`](crate::local::Stack::wait_read)). Then the guess is not whose data come next, but only that
+//! they are the next ones of a connection of those, with headers of the same length.
 
-use millstream_link::{Medium, Placed};
+use std::ops::Range;
+
+use millstream_link::{Medium, Placed, limits};
 use millstream_packet::{BATCH_LIMIT, Checksum, FRAME_SIZE_BYTES, Instant};
 use millstream_route::LinkId;
-use millstream_tcp::PlacedData;
+use millstream_tcp::{FourTuple, PlacedData};
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::ip::{self, Protocol};
 use millstream_wire::tcp::TcpHeader;
 
 use super::Engine;
-use crate::limits::{DIRECT_BULK_BYTES, DIRECT_PATIENCE};
+use crate::limits::{DIRECT_ALIGNMENT_BYTES, DIRECT_BULK_BYTES, DIRECT_PATIENCE, Limits};
 use crate::socket::SocketId;
+use crate::socket::tcp::TcpSocket;
 use crate::stages::Stage;
 use crate::stats::DropReason;
 
+/// Data of one connection in the memory given to [`Stack::wait_read`](crate::local::Stack::wait_read): the next ones of
+/// its stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The connection.
+    pub id: SocketId,
+    /// Where they lie in the memory; never empty.
+    pub range: Range<usize>,
+}
+
+/// Whose data may go into a buffer.
+enum Readers<'a> {
+    /// Those of the connection whose read waits, one after the other.
+    One(SocketId),
+    /// Those of every connection that agreed, each packet's as a piece.
+    Any(&'a mut Vec<Received>),
+}
+
 /// The buffer of a read that waits.
 pub(crate) struct DirectRead<'a> {
-    id: SocketId,
+    readers: Readers<'a>,
     buffer: &'a mut [u8],
     filled: usize,
 }
 
 impl<'a> DirectRead<'a> {
+    /// For one connection.
     pub fn new(id: SocketId, buffer: &'a mut [u8]) -> Self {
-        Self { id, buffer, filled: 0 }
+        Self { readers: Readers::One(id), buffer, filled: 0 }
     }
 
-    /// Bytes of the stream at the start of the buffer. Whatever the connection has queued comes after them.
+    /// For all that agreed; the pieces are added to `received`.
+    pub fn of_any(buffer: &'a mut [u8], received: &'a mut Vec<Received>) -> Self {
+        Self { readers: Readers::Any(received), buffer, filled: 0 }
+    }
+
+    /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
+    /// comes after them.
     pub fn filled(&self) -> usize {
         self.filled
+    }
+
+    fn is_for_many(&self) -> bool {
+        matches!(self.readers, Readers::Any(_))
+    }
+
+    /// Least room for the next packet. One whose end did not fit would keep its connection from being read into.
+    fn least_room(&self, limits: &Limits) -> usize {
+        let least = limits.direct_read_bytes.max(FRAME_SIZE_BYTES);
+        match self.readers {
+            Readers::One(_) => least,
+            Readers::Any(_) => {
+                least.max(self.buffer.len().min(limits::SUPER_SEGMENT_BYTES as usize))
+            }
+        }
+    }
+
+    /// Where the next packet's data go: those of one connection without a gap.
+    fn next_start(&self) -> usize {
+        let rest = self.buffer.get(self.filled..).unwrap_or_default();
+        match self.readers {
+            Readers::Any(_) if self.filled > 0 => {
+                self.filled + rest.as_ptr().align_offset(DIRECT_ALIGNMENT_BYTES).min(rest.len())
+            }
+            _ => self.filled,
+        }
+    }
+
+    /// Takes note of the connection's data that are there.
+    fn take(&mut self, id: SocketId, range: Range<usize>) {
+        self.filled = range.end;
+        if let Readers::Any(received) = &mut self.readers {
+            received.push(Received { id, range });
+        }
+    }
+
+    /// Whether the connection's next data may go there.
+    fn may_take(&self, socket: &TcpSocket) -> bool {
+        match self.readers {
+            Readers::One(id) => socket.id == id,
+            Readers::Any(_) => socket.wait_read && !socket.detached && socket.listener.is_none(),
+        }
     }
 }
 
@@ -60,17 +134,19 @@ pub(super) struct Asked {
     pub link: LinkId,
     /// Packets that the reader has.
     pub packets: usize,
+    /// There may be more: the buffer, or the batch, is full.
+    pub more: bool,
 }
 
-/// The segment that is expected.
+/// What segments are expected.
 struct Expected {
-    slot: u32,
     link: LinkId,
     head_len: usize,
 }
 
-/// Headers as expected, and what they say of the data.
+/// Headers as expected, whose they are, and what they say of the data.
 struct Known {
+    slot: u32,
     header: TcpHeader,
     ecn: u8,
 }
@@ -84,17 +160,21 @@ impl Engine {
         now: Instant,
         read: &mut DirectRead<'_>,
     ) -> Option<Asked> {
-        let Expected { slot, link, head_len } = self.expect(read.id)?;
-        let room = self.limits.direct_read_bytes.max(FRAME_SIZE_BYTES);
+        let Expected { link, head_len } = self.expect(read)?;
+        let room = read.least_room(&self.limits);
         if read.buffer.len() < room {
             return None;
         }
-        let mut asked = Asked { link, packets: 0 };
-        while read.buffer.len() - read.filled >= room
-            && asked.packets < BATCH_LIMIT
-            && self.bulk.is_some()
-        {
-            let memory = &mut read.buffer[read.filled..];
+        // Whether a reader of one has more is not looked at: it reads all.
+        self.held.begin_batch(read.is_for_many());
+        let mut asked = Asked { link, packets: 0, more: false };
+        while self.bulk.is_some() {
+            let start = read.next_start();
+            if read.buffer.len() - start < room || asked.packets == BATCH_LIMIT {
+                asked.more = read.is_for_many();
+                break;
+            }
+            let memory = &mut read.buffer[start..];
             let target = &mut self.out.links[link.index()];
             let result = target.link.receive_into(now, &self.out.pool, head_len, memory);
             let placed = match result {
@@ -106,27 +186,37 @@ impl Engine {
                 }
             };
             self.out.stats.stages.mark(Stage::Receive, 1);
-            let bytes = placed.bytes;
-            let Some(placed) = self.take_placed(now, slot, link, placed, head_len) else {
-                read.filled += bytes;
-                asked.packets += 1;
-                continue;
-            };
-            self.bulk = None;
-            self.out.stats.tcp_rx_direct_missed += 1;
-            match placed.into_packet(&self.out.pool, memory) {
-                Some(packet) => drop(self.received.push(packet)),
-                None => self.out.stats.drop(DropReason::PoolExhausted),
+            let end = start + placed.bytes;
+            match self.take_placed(now, read, link, placed, head_len) {
+                Ok(id) => {
+                    read.take(id, start..end);
+                    asked.packets += 1;
+                }
+                Err(placed) => {
+                    asked.more = read.is_for_many();
+                    self.take_back(placed, &mut read.buffer[start..]);
+                    break;
+                }
             }
-            break;
         }
         Some(asked)
     }
 
-    /// What a read of the socket may expect, if that is worth a guess.
-    fn expect(&self, id: SocketId) -> Option<Expected> {
-        let slot = self.bulk.map(|bulk| bulk.slot).filter(|&slot| slot == id.slot())?;
-        let socket = self.tcp.sockets.get(slot).filter(|socket| socket.id == id)?;
+    /// A packet that was not expected takes the way of all others.
+    #[cold]
+    fn take_back(&mut self, placed: Placed, memory: &mut [u8]) {
+        self.bulk = None;
+        self.out.stats.tcp_rx_direct_missed += 1;
+        match placed.into_packet(&self.out.pool, memory) {
+            Some(packet) => drop(self.received.push(packet)),
+            None => self.out.stats.drop(DropReason::PoolExhausted),
+        }
+    }
+
+    /// What the read may expect, if that is worth a guess.
+    fn expect(&self, read: &DirectRead<'_>) -> Option<Expected> {
+        let slot = self.bulk?.slot;
+        let socket = self.tcp.sockets.get(slot).filter(|socket| read.may_take(socket))?;
         let link = socket.path.way(self.out.generations())?.link;
         let target = self.out.links.get(link.index())?;
         if target.failed.is_some() || !target.link.places() || !socket.conn.awaits_data() {
@@ -135,29 +225,34 @@ impl Engine {
         let ip_len = if socket.conn.ends().remote.is_ipv4() { 20 } else { 40 };
         let head_len =
             target.capabilities.medium.header_len() + ip_len + socket.conn.expected_header_len();
-        Some(Expected { slot, link, head_len })
+        Some(Expected { link, head_len })
     }
 
     /// Hands a packet to its connection, if it is what was expected; otherwise gives it back.
     fn take_placed(
         &mut self,
         now: Instant,
-        slot: u32,
+        read: &DirectRead<'_>,
         link: LinkId,
         placed: Placed,
         head_len: usize,
-    ) -> Option<Placed> {
+    ) -> Result<SocketId, Placed> {
         let total = placed.total_len();
-        let Some(Known { header, ecn }) = self.known(slot, link, &placed, head_len, total) else {
-            return Some(placed);
+        let Some(Known { slot, header, ecn }) = self.known(read, link, &placed, head_len, total)
+        else {
+            return Err(placed);
         };
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return Some(placed) };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return Err(placed) };
         let Placed { head, bytes, rest } = placed;
         let segment_size = head.meta().segmentation.map(|segmentation| segmentation.size);
-        let way = socket.path.way(self.out.generations());
+        let (id, way) = (socket.id, socket.path.way(self.out.generations()));
         socket.conn.set_sharers(self.tcp.quiet.len() as u32);
         let data = PlacedData { bytes, rest, segment_size, ecn };
         socket.conn.on_placed(now, &header, data, &self.out.pool);
+        let owed = match read.is_for_many() && !socket.conn.has_output() {
+            true => socket.conn.owed_ack_bytes(),
+            false => 0,
+        };
         let stats = &mut self.out.stats;
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
@@ -167,13 +262,19 @@ impl Engine {
         if let (true, Some(way)) = (connected, way) {
             self.out.neighbors.confirm(now, way.link, way.next_hop);
         }
-        self.tcp.touch(slot);
+        match owed {
+            0 => self.tcp.touch(slot),
+            owed => {
+                self.tcp.arm(slot);
+                self.hold_ack(slot, owed);
+            }
+        }
         if let Some(bulk) = Bulk::of(slot, bytes) {
             self.bulk = Some(bulk);
         }
         self.note_small(bytes);
         self.out.stats.stages.mark(Stage::Tcp, 1);
-        None
+        Ok(id)
     }
 
     /// The bulk is over after a number of small segments: the next packet is received without a guess.
@@ -187,47 +288,48 @@ impl Engine {
 
     /// The headers of a packet, if they are as long as expected and their connection takes data that is placed.
     fn known(
-        &self,
-        slot: u32,
+        &mut self,
+        read: &DirectRead<'_>,
         link: LinkId,
         placed: &Placed,
         head_len: usize,
         total: usize,
     ) -> Option<Known> {
         let capabilities = &self.out.links[link.index()].capabilities;
-        let conn = &self.tcp.sockets.get(slot)?.conn;
         let head = placed.head.head();
         let trusted = placed.head.meta().checksum != Checksum::Unverified;
         if placed.bytes == 0 || head.len() != head_len || !trusted {
             return None;
         }
-        let l3 = match capabilities.medium {
-            Medium::Ip => 0,
+        let (l3, is_v4) = match capabilities.medium {
+            Medium::Ip => (0, head[0] >> 4 == 4),
             Medium::Ethernet => {
                 let (header, len) = EthernetHeader::parse(head).ok()?;
-                let ethertype = match conn.ends().remote.is_ipv4() {
-                    true => EtherType::IPV4,
-                    false => EtherType::IPV6,
-                };
-                let is_ours = header.dst == capabilities.mac && header.ethertype == ethertype;
-                (is_ours && header.vlan.is_none() && len == ethernet::HEADER_LEN).then_some(len)?
+                let is_ip = matches!(header.ethertype, EtherType::IPV4 | EtherType::IPV6);
+                let is_ours = header.dst == capabilities.mac && is_ip;
+                let is_plain = is_ours && header.vlan.is_none() && len == ethernet::HEADER_LEN;
+                (is_plain.then_some(len)?, header.ethertype == EtherType::IPV4)
             }
         };
         let ip = ip::parse(&head[l3..], total - l3).ok()?;
-        let ends = conn.ends();
         if ip.protocol != Protocol::TCP
             || ip.fragment.is_some()
             || ip.packet_len() != total - l3
-            || (ip.src, ip.dst) != (ends.remote.ip(), ends.local.ip())
+            || ip.src.is_ipv4() != is_v4
         {
             return None;
         }
         let l4 = l3 + ip.header_len;
         let (header, len) = TcpHeader::parse(head.get(l4..)?).ok()?;
-        let ports = (ends.remote.port(), ends.local.port());
+        let tuple = FourTuple {
+            local: (ip.dst, header.dst_port).into(),
+            remote: (ip.src, header.src_port).into(),
+        };
+        let slot = self.tcp.find(&tuple)?;
+        let socket = self.tcp.sockets.get(slot).filter(|socket| socket.in_flows)?;
         let is_next = l4 + len == head_len
-            && (header.src_port, header.dst_port) == ports
-            && conn.takes_placed(&header, total - head_len);
-        is_next.then_some(Known { header, ecn: ip.ecn() })
+            && read.may_take(socket)
+            && socket.conn.takes_placed(&header, total - head_len);
+        is_next.then_some(Known { slot, header, ecn: ip.ecn() })
     }
 }

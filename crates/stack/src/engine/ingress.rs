@@ -49,14 +49,14 @@ impl Engine {
     /// packets it had.
     #[inline(never)]
     fn receive_for(&mut self, now: Instant, read: &mut DirectRead<'_>) -> (Option<LinkId>, usize) {
-        let Some(Asked { link, packets }) = self.receive_direct(now, read) else {
+        let Some(Asked { link, packets, more }) = self.receive_direct(now, read) else {
             return (None, 0);
         };
         if packets != 0 {
             self.out.stats.batches.receive_packets.add(packets);
         }
         let slot = &mut self.out.links[link.index()];
-        slot.more = slot.link.has_more();
+        slot.more = more || slot.link.has_more();
         self.held.begin_batch(slot.more);
         (Some(link), packets + self.carry_up(now, link, self.received.len()))
     }

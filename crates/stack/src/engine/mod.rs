@@ -44,6 +44,7 @@ use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketInfo, SocketKind};
 use crate::stats::EngineStats;
 pub(crate) use direct::DirectRead;
+pub use direct::Received;
 pub(crate) use output::Way;
 use output::{LinkSlot, Output};
 use rate::RateLimit;

@@ -302,6 +302,13 @@ impl Engine {
         self.with_conn(id, |socket, _| socket.conn.set_nodelay(nodelay))
     }
 
+    /// Whether its data may go into the buffer of who waits for many ([`crate::local::Stack::wait_read`]).
+    pub(crate) fn tcp_set_wait_read(&mut self, id: SocketId, on: bool) -> Result<(), Error> {
+        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        socket.wait_read = on;
+        Ok(())
+    }
+
     /// The state of a connection.
     pub fn tcp_state(&mut self, id: SocketId) -> Result<State, Error> {
         self.tcp.by_id(id).map(|(_, socket)| socket.conn.state()).ok_or(Error::NoSuchSocket)

@@ -210,6 +210,11 @@ impl TcpStream {
         Ok(self.stack.engine().tcp_urgent(self.id)?)
     }
 
+    /// Whether [`Stack::wait_read`] may take its data, into the memory given there. Off at first.
+    pub fn set_wait_read(&self, on: bool) -> io::Result<()> {
+        Ok(self.stack.engine().tcp_set_wait_read(self.id, on)?)
+    }
+
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         for mode in [&self.read_mode, &self.write_mode] {

@@ -33,6 +33,8 @@ pub(crate) struct TcpSocket {
     pub pending: Readiness,
     /// In the dirty list.
     pub dirty: bool,
+    /// Its data may go into the buffer of who waits for many.
+    pub wait_read: bool,
     /// Mark of the turn since when its ACK is held; 0 when none is.
     pub ack_held: u8,
     /// In the flow table.
@@ -163,6 +165,7 @@ impl TcpTable {
             scope,
             pending: Readiness::default(),
             dirty: false,
+            wait_read: false,
             ack_held: 0,
             in_flows: true,
             detached: false,
