@@ -133,8 +133,9 @@ fn the_queue_of_a_device_that_engines_share_does_so_too() {
 #[test]
 fn what_is_not_for_the_reader_takes_the_long_way() {
     for chunk in [128 << 10, 10_000] {
-        let stats = moved(PairConfig::default(), 3, 4 << 20, chunk, 8192);
-        assert!(stats.tcp_rx_direct_missed > 0, "chunks of {chunk}: no wrong guess");
+        // A reader that is always behind never waits, and nothing is guessed.
+        let missed = || moved(PairConfig::default(), 3, 4 << 20, chunk, 8192).tcp_rx_direct_missed;
+        assert!((0..5).any(|_| missed() > 0), "chunks of {chunk}: no wrong guess");
     }
 }
 
