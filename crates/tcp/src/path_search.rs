@@ -243,3 +243,30 @@ impl Connection {
         self.recovery.force_resend = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_tried_are_those_of_links_and_tunnels_then_halves() {
+        let next = |low, high, most, headers| {
+            let not_before = Instant::ZERO;
+            PathSearch { high, most, size: most, lost: 0, start: 0, end: 0, not_before }
+                .next_size(low, headers)
+        };
+        // the whole first, however little that is more
+        assert_eq!(next(1160, 8960, 8960, 40), Some(8960));
+        assert_eq!(next(1450, 1460, 1460, 40), Some(1460));
+        assert_eq!(next(1460, 1460, 1460, 40), None);
+        // then the middle one of those that are likely
+        assert_eq!(next(1160, 8959, 8960, 40), Some(1440));
+        assert_eq!(next(1160, 1459, 8960, 40), Some(1420));
+        assert_eq!(next(1160, 1459, 8960, 60), Some(1400));
+        // where there is none, halves, until the rest is not worth it
+        assert_eq!(next(2000, 3000, 8960, 40), Some(2500));
+        assert_eq!(next(2500, 2516, 8960, 40), Some(2508));
+        assert_eq!(next(2500, 2515, 8960, 40), None);
+        assert_eq!(next(2500, 2400, 8960, 40), None);
+    }
+}

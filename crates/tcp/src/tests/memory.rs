@@ -11,12 +11,12 @@ const LIMIT: usize = 16 << 10;
 const FRAME: usize = millstream_packet::FRAME_SIZE_BYTES + 64;
 
 /// A receiver, and what its peer has sent so far.
-struct Receiver {
-    connection: Connection,
-    pool: Pool,
+pub struct Receiver {
+    pub connection: Connection,
+    pub pool: Pool,
     now: Instant,
     /// The next byte in order, counted from the peer's SYN.
-    next: u32,
+    pub next: u32,
 }
 
 /// What stands at offset `at` of the stream.
@@ -25,7 +25,7 @@ fn byte(at: u32) -> u8 {
 }
 
 impl Receiver {
-    fn new(pool: Pool, config: Config) -> Receiver {
+    pub fn new(pool: Pool, config: Config) -> Receiver {
         let mut syn = TcpHeader { flags: TcpFlags::SYN, window: 65_535, ..TcpHeader::default() };
         syn.options.sack_permitted = true;
         syn.options.window_scale = Some(0);
@@ -45,7 +45,7 @@ impl Receiver {
         Receiver::new(pool(), config)
     }
 
-    fn packet(&self, at: u32, len: u32) -> Packet {
+    pub fn packet(&self, at: u32, len: u32) -> Packet {
         let bytes: Vec<u8> = (at..at + len).map(byte).collect();
         Packet::from_slice(&self.pool, 0, &bytes).expect("frames")
     }
@@ -69,7 +69,7 @@ impl Receiver {
     }
 
     /// The next `len` bytes arrive.
-    fn receive_next(&mut self, len: u32) {
+    pub fn receive_next(&mut self, len: u32) {
         self.receive(self.next, len);
         self.next += len;
     }
@@ -80,7 +80,7 @@ impl Receiver {
     }
 
     /// Reads what there is, which begins at `from` and must be what was sent.
-    fn read_all(&mut self, from: u32) -> u32 {
+    pub fn read_all(&mut self, from: u32) -> u32 {
         let mut at = from;
         let mut bytes = [0; 4096];
         while let Ok(n @ 1..) = self.connection.read(&mut bytes) {

@@ -1,5 +1,6 @@
 //! Conversations and transfers on a virtual clock.
 
+mod calls;
 mod channel;
 mod corners;
 mod goodput;
