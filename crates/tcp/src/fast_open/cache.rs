@@ -245,4 +245,25 @@ mod tests {
             assert_eq!(cache.hint(US, ip(1), Instant::ZERO), hint);
         }
     }
+
+    #[test]
+    fn refusals_count_in_a_row_and_avoiding_has_an_end() {
+        let mut cache = FastOpenCache::new(2);
+        cache.learn(US, ip(1), &given(1), Instant::ZERO);
+        let outcome = |status| FastOpenOutcome { status, cookie: None, mss: Some(1400) };
+        for _ in 0..2 * FAST_OPEN_REFUSALS {
+            let refused = outcome(FastOpenStatus::DataRefused);
+            (1..FAST_OPEN_REFUSALS).for_each(|_| cache.learn(US, ip(1), &refused, Instant::ZERO));
+            cache.learn(US, ip(1), &outcome(FastOpenStatus::Offered), Instant::ZERO);
+            let hint = cache.hint(US, ip(1), Instant::ZERO);
+            assert_eq!(hint, FastOpenHint::Cookie { cookie: cookie(1), mss: 1400 });
+        }
+        (0..100).for_each(|_| {
+            cache.learn(US, ip(1), &outcome(FastOpenStatus::Lost), Instant::ZERO);
+        });
+        let most = Duration::from_secs(FAST_OPEN_AVOID_S << FAST_OPEN_AVOID_STEPS);
+        let (last, end) = (most - Duration::from_nanos(1), Instant::ZERO + most);
+        assert_eq!(cache.hint(US, ip(1), Instant::ZERO + last), FastOpenHint::Avoid);
+        assert_ne!(cache.hint(US, ip(1), end), FastOpenHint::Avoid);
+    }
 }

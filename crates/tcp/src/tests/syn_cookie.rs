@@ -110,7 +110,9 @@ fn a_cookie_is_good_for_its_peer_and_its_time_alone() {
     assert!(!take(other, &ack));
     assert!(!take(tuple(1, false), &TcpHeader { seq: ack.seq + 1, ..ack }));
     assert!(!take(tuple(1, false), &TcpHeader { ack: ack.ack + 1, ..ack }));
-    assert!(!take(tuple(1, false), &TcpHeader { flags: TcpFlags::RST | TcpFlags::ACK, ..ack }));
+    for flags in [TcpFlags::RST | TcpFlags::ACK, TcpFlags::SYN_ACK, TcpFlags::PSH] {
+        assert!(!take(tuple(1, false), &TcpHeader { flags, ..ack }), "{flags:?}");
+    }
     let foreign = SynCookies::new([4; 16]);
     assert!(foreign.accept(Config::default(), tuple(1, false), 9000, &ack, now).is_none());
 }
@@ -140,4 +142,20 @@ fn the_first_segment_may_bring_data() {
     connection.on_segment(now, &ack, Some(packet), 0, &pool);
     assert_eq!((connection.state(), connection.readable_bytes()), (State::Established, 5));
     assert_eq!(connection.info().rto_us, 1_000_000, "no round trip was measured");
+}
+
+#[test]
+fn the_timestamp_of_a_cookie_is_never_ahead_of_the_clock() {
+    let pool = pool();
+    for (ms, scaled) in (0..128).flat_map(|ms| [(ms, false), (ms, true)]) {
+        let now = at(1000) + Duration::from_millis(ms);
+        let config = Config { window_scale: scaled, ..Config::default() };
+        let mut opener = Connection::connect(config, tuple(0, false), SeqNumber(700), 5, now);
+        let syn = opener.poll_transmit(now, &pool, &LIMITS).expect("SYN").header;
+        let cookies = SynCookies::new([3; 16]);
+        let answer = cookies.answer(&Config::default().into(), tuple(1, false), 9000, &syn, now);
+        let value = answer.options.timestamps.expect("granted").value;
+        let behind = (1_000_000 + ms as u32 + 9000).wrapping_sub(value);
+        assert!(behind < 128, "at {ms} ms: {behind}");
+    }
 }

@@ -124,3 +124,22 @@ fn nothing_is_kept_of_a_connection_that_is_not_done() {
     owing.rcv.ack.now = true;
     assert!(owing.time_wait().is_none(), "an ACK is to be sent first");
 }
+
+#[test]
+fn a_syn_that_may_not_begin_anew_is_challenged() {
+    let pool = pool();
+    let (whole, _) = closed(&Config::default(), false, &pool);
+    let (mut wait, _) = whole.time_wait().expect("nothing is owed");
+    let mut syn = TcpHeader { flags: TcpFlags::SYN, ..TcpHeader::default() };
+    syn.options.timestamps = Some(Timestamps { value: whole.rcv.ts_recent, echo: 0 });
+    for above in [0, -1, -70_000] {
+        syn.seq = SeqNumber(whole.rcv_seq(whole.rcv.nxt).0.wrapping_add_signed(above));
+        assert!(!wait.may_reuse(&syn, true), "{above}");
+        let (answer, again) = wait.on_segment(at(2000), tuple(0, false), &syn, 0);
+        let answer = answer.expect("a challenge");
+        assert_eq!(
+            (answer.flags, answer.ack, again),
+            (TcpFlags::ACK, whole.rcv_seq(whole.rcv.nxt), false)
+        );
+    }
+}
