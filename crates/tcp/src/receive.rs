@@ -433,12 +433,14 @@ impl Connection {
         let Self { rcv: crate::connection::ReceiveSide { reassembly, spare, .. }, .. } = self;
         let reassembly = reassembly
             .get_or_insert_with(|| spare.take().unwrap_or_else(|| Box::new(Reassembly::new(seed))));
+        let before = reassembly.bytes();
         let outcome = reassembly.insert(start, packet, memory, pool);
+        let gained = reassembly.bytes().saturating_sub(before);
         if outcome.dropped {
             self.counters.rare().memory_drops += 1;
         }
         self.put_aside_reassembly();
-        self.tune_for_early_data();
+        self.tune_for_early_data(gained);
         if let Some(duplicate) = outcome.duplicate.filter(|_| self.negotiated.sack) {
             self.rcv.dsack.set(duplicate);
         }

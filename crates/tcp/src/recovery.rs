@@ -191,10 +191,10 @@ impl Connection {
             }
         }
         self.judge_timeout(ack);
-        self.leave_recovery(ack);
+        let unfinished = self.leave_recovery(ack) && self.board.awaits_lost();
         let governed = self.congestion.governs();
         match self.recovery.phase {
-            Phase::Open if newly_lost > 0 => self.enter_recovery(now),
+            Phase::Open if newly_lost > 0 || unfinished => self.enter_recovery(now),
             _ if governed => {}
             Phase::Recovery => self.reduce_proportionally(delivered),
             Phase::Open | Phase::Loss => self.grow(now, ack),
@@ -334,9 +334,10 @@ impl Connection {
         self.window.cwnd_bytes = (pipe + allowed).max(mss);
     }
 
-    fn leave_recovery(&mut self, ack: &Acked) {
+    /// Whether all that was outstanding when it began is acknowledged, and it ended with that.
+    fn leave_recovery(&mut self, ack: &Acked) -> bool {
         if ack.acked == 0 {
-            return;
+            return false;
         }
         let whole = self.snd.una >= self.recovery.recover;
         match self.recovery.phase {
@@ -348,8 +349,12 @@ impl Connection {
                     self.window.cwnd_bytes = self.window.ssthresh_bytes;
                 }
                 self.open();
+                return true;
             }
-            Phase::Loss if whole => self.open(),
+            Phase::Loss if whole => {
+                self.open();
+                return true;
+            }
             Phase::Recovery | Phase::Loss if self.was_spurious(ack) => {
                 self.undo();
                 self.open();
@@ -357,6 +362,7 @@ impl Connection {
             }
             _ => {}
         }
+        false
     }
 
     fn open(&mut self) {

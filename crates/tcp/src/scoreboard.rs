@@ -151,6 +151,11 @@ impl Scoreboard {
         self.exceptions.as_ref().map_or(0, |b| b.lost.bytes())
     }
 
+    /// Something was judged lost and has not arrived since, whether it was sent again or not.
+    pub(crate) fn awaits_lost(&self) -> bool {
+        self.exceptions.as_ref().is_some_and(|b| !b.lost.is_empty() || !b.resent.is_empty())
+    }
+
     /// Bytes that were sent again and are in flight.
     pub(crate) fn resent_bytes(&self) -> u64 {
         let Some(resent) = self.exceptions.as_ref().map(|board| &board.resent) else { return 0 };

@@ -14,8 +14,10 @@ use crate::timers::Deadline;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AutoTune {
     since: Instant,
-    /// Bytes read since then.
-    read_bytes: u64,
+    /// Bytes read since then, or arrived out of order.
+    read_bytes: u32,
+    /// Bytes that were counted as they arrived out of order, and are not counted again when they are read.
+    early_bytes: u32,
     /// Most ever read in a round trip.
     space_bytes: u64,
     /// Round trip as the receiver sees it, from timestamps echoed; zero before the first.
@@ -29,6 +31,7 @@ impl AutoTune {
         AutoTune {
             since: now,
             read_bytes: 0,
+            early_bytes: 0,
             space_bytes: 0,
             rtt_us: 0,
             slack_bytes: WINDOW_SLACK_BYTES,
@@ -191,9 +194,17 @@ impl Connection {
 
     #[inline]
     fn tune_receive_buffer(&mut self, bytes: u64) {
+        let tune = &mut self.rcv.tune;
+        let counted = u64::from(tune.early_bytes).min(bytes);
+        tune.early_bytes -= counted as u32;
+        self.tune_by(bytes - counted);
+    }
+
+    #[inline]
+    fn tune_by(&mut self, bytes: u64) {
         let now = self.clock;
         let tune = &mut self.rcv.tune;
-        tune.read_bytes += bytes;
+        tune.read_bytes = tune.read_bytes.saturating_add(bytes as u32);
         if !self.config.auto_tune {
             return;
         }
@@ -204,7 +215,7 @@ impl Connection {
         if now.as_nanos().saturating_sub(tune.since.as_nanos()) < rtt_ns {
             return;
         }
-        let read = std::mem::take(&mut tune.read_bytes);
+        let read = u64::from(std::mem::take(&mut tune.read_bytes));
         tune.since = now;
         if read <= tune.space_bytes {
             return;
@@ -229,9 +240,13 @@ impl Connection {
         self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
     }
 
-    /// Something is out of order: the buffer grows with how far that reaches.
-    pub(crate) fn tune_for_early_data(&mut self) {
+    /// So many bytes more are out of order: the buffer grows with how far that reaches, and they count as what is read
+    /// does. Else a sender in slow start, whose segment is lost twice on a long path, would be held back meanwhile.
+    pub(crate) fn tune_for_early_data(&mut self, bytes: u64) {
         if self.config.auto_tune {
+            let counted = &mut self.rcv.tune.early_bytes;
+            *counted = counted.saturating_add(bytes as u32);
+            self.tune_by(bytes);
             self.grow_receive_buffer(2 * self.rcv.tune.space_bytes);
         }
     }

@@ -39,6 +39,14 @@ enum State {
     ProbeRtt,
 }
 
+/// Where loss recovery stands: Linux's congestion state, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Recovery {
+    None,
+    Fast,
+    TimedOut,
+}
+
 /// The controller.
 #[derive(Debug)]
 pub struct Bbr1 {
@@ -67,11 +75,12 @@ pub struct Bbr1 {
     cycle_at: Instant,
     /// Lost since the last ACK was taken.
     lost_bytes: u64,
-    recovering: bool,
+    /// As it stands, and as it stood when the last ACK had been taken: a recovery that ends with an ACK and another that
+    /// begins with it are one.
+    recovery: Recovery,
+    recovery_before: Recovery,
     /// In the first round of a recovery no more is sent than arrives.
     conserving: bool,
-    /// Recovery began since the last ACK was taken.
-    entering: bool,
     extra_since: Instant,
     extra_delivered: u64,
     extra_acked: [u64; 2],
@@ -109,9 +118,9 @@ impl Bbr1 {
             cycle: 0,
             cycle_at: Instant::ZERO,
             lost_bytes: 0,
-            recovering: false,
+            recovery: Recovery::None,
+            recovery_before: Recovery::None,
             conserving: false,
-            entering: false,
             extra_since: Instant::ZERO,
             extra_delivered: 0,
             extra_acked: [0; 2],
@@ -179,7 +188,8 @@ impl Bbr1 {
     }
 
     fn save_cwnd(&mut self, window: &Window) {
-        self.prior_cwnd = match self.recovering || self.state == State::ProbeRtt {
+        let reduced = self.recovery_before != Recovery::None || self.state == State::ProbeRtt;
+        self.prior_cwnd = match reduced {
             false => window.cwnd_bytes,
             true => self.prior_cwnd.max(window.cwnd_bytes),
         };
@@ -316,13 +326,32 @@ impl Bbr1 {
         }
     }
 
-    /// Section 4.2.3.
-    fn set_cwnd(&mut self, window: &mut Window, d: &DeliverySample, rs: &RateSample, lost: u64) {
+    /// Section 4.2.3.4: what is lost goes off; in the first round of a recovery, packet conservation; at the end of the
+    /// last the window from before. As Linux, which looks at where recovery stands once an ACK: on a long path with
+    /// much loss one recovery follows the other, and conservation in the first round of each would end Startup early.
+    fn recover_or_restore(&mut self, window: &mut Window, d: &DeliverySample, newly: u64) {
         let mss = u64::from(window.mss_bytes);
-        window.cwnd_bytes = match std::mem::take(&mut self.entering) {
-            true => mss,
-            false => window.cwnd_bytes.saturating_sub(lost).max(mss),
-        };
+        let lost = std::mem::take(&mut self.lost_bytes);
+        window.cwnd_bytes = window.cwnd_bytes.saturating_sub(lost).max(mss);
+        match (self.recovery_before, self.recovery) {
+            (Recovery::None | Recovery::TimedOut, Recovery::Fast) => {
+                self.conserving = true;
+                self.next_round_delivered = self.rate.delivered;
+                window.cwnd_bytes = (d.in_flight_bytes + newly).max(mss);
+            }
+            (Recovery::Fast | Recovery::TimedOut, Recovery::None) => {
+                self.conserving = false;
+                window.cwnd_bytes = window.cwnd_bytes.max(self.prior_cwnd);
+            }
+            _ => {}
+        }
+        self.recovery_before = self.recovery;
+    }
+
+    /// Section 4.2.3.
+    fn set_cwnd(&mut self, window: &mut Window, d: &DeliverySample, rs: &RateSample) {
+        let mss = u64::from(window.mss_bytes);
+        self.recover_or_restore(window, d, rs.newly);
         if self.conserving {
             window.cwnd_bytes = window.cwnd_bytes.max(d.in_flight_bytes + rs.newly);
         } else {
@@ -351,19 +380,12 @@ impl Controller for Bbr1 {
 
     fn on_congestion(&mut self, window: &mut Window, _now: Instant, _in_flight_bytes: u64) {
         self.save_cwnd(window);
-        // section 4.2.3.4: in the first round of a recovery, packet conservation
-        self.entering = !self.recovering;
-        self.conserving |= self.entering;
-        if self.entering {
-            self.next_round_delivered = self.rate.delivered;
-        }
-        self.recovering = true;
+        self.recovery = Recovery::Fast;
     }
 
     fn on_timeout(&mut self, window: &mut Window, _now: Instant, _in_flight_bytes: u64) {
         self.save_cwnd(window);
-        self.recovering = true;
-        self.conserving = false;
+        (self.recovery, self.recovery_before) = (Recovery::TimedOut, Recovery::TimedOut);
         self.full_bw = 0;
         self.lost_bytes = 0;
     }
@@ -421,14 +443,11 @@ impl Controller for Bbr1 {
         self.check_full_bw(d, &rs, mss);
         self.update_min_rtt(window, d);
         self.set_pacing_rate(self.pacing_gain());
-        let lost = std::mem::take(&mut self.lost_bytes);
-        self.set_cwnd(window, d, &rs, lost);
+        self.set_cwnd(window, d, &rs);
     }
 
-    fn on_recovered(&mut self, window: &mut Window) {
-        self.recovering = false;
-        self.conserving = false;
-        window.cwnd_bytes = window.cwnd_bytes.max(self.prior_cwnd);
+    fn on_recovered(&mut self, _window: &mut Window) {
+        self.recovery = Recovery::None;
     }
 
     /// Version 1 knows no marks.
