@@ -65,6 +65,12 @@ impl PacketBatch {
         packet
     }
 
+    /// The packet at the front.
+    #[inline]
+    pub fn front(&self) -> Option<&Packet> {
+        self.slots[self.first % BATCH_LIMIT].as_ref()
+    }
+
     /// Takes the packet at the front, and has the first bytes of the one behind it brought into the cache: for who looks
     /// into each.
     #[inline]

@@ -210,7 +210,7 @@ impl HeaderTemplate {
     /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start
     /// of `room`, which has [`header_len`](Self::header_len) bytes at least, and gives the sum of its pseudo-header. For
     /// templates without transport header.
-    #[inline]
+    #[inline(always)]
     pub fn put(
         &self,
         room: &mut [u8],
@@ -338,7 +338,7 @@ impl HeaderTemplate {
     }
 
     /// Writes what differs into a copy of the IP header.
-    #[inline]
+    #[inline(always)]
     fn stamp_ip(&self, ip: &mut [u8], length: u16, stamp: Stamp) {
         let length = length.to_be_bytes();
         let ecn = stamp.ecn & 3;

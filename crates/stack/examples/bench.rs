@@ -2,14 +2,15 @@
 //! the kernel's sockets at the other end.
 //!
 //! ```text
-//! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--seconds N] [--mtu N]
-//! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--rounds N]
+//! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--queued] [--seconds N] [--mtu N]
+//! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--queued] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps] [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
 //! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
 //! `--direct-bytes N` is [`millstream::Limits::direct_read_bytes`] (a huge number: never);
+//! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
@@ -113,6 +114,22 @@ fn time(engine: &mut Engine, o: &Options) -> millstream::packet::Instant {
     }
 }
 
+/// Takes a turn and reads, as a read that waits does.
+fn turn_and_read(
+    engine: &mut Engine,
+    o: &Options,
+    now: millstream::packet::Instant,
+    id: SocketId,
+    buffer: &mut [u8],
+) -> Result<usize, Error> {
+    if o.queued {
+        engine.turn(now);
+    } else if let (_, len @ 1..) = engine.turn_reading(now, id, buffer) {
+        return Ok(len);
+    }
+    engine.tcp_read(id, buffer)
+}
+
 fn pair_bulk(o: &Options) {
     let (mut a, client, mut b, server) = connected(o);
     let data = vec![7_u8; o.call];
@@ -144,14 +161,16 @@ fn pair_bulk(o: &Options) {
             }
             let now = time(&mut a, o);
             a.turn(now);
-            b.turn(now);
             if o.packets {
+                b.turn(now);
                 while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
                     moved += packet.len() as u64;
                 }
             } else {
-                while let Ok(len) = b.tcp_read(server, &mut sink) {
+                let mut read = turn_and_read(&mut b, o, now, server, &mut sink);
+                while let Ok(len) = read {
                     moved += len as u64;
+                    read = b.tcp_read(server, &mut sink);
                 }
             }
         }
@@ -223,18 +242,13 @@ fn pair_rr(o: &Options) {
     let mut byte = [0];
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..256 {
-            a.tcp_write(client, &byte).expect("write");
             let now = time(&mut a, o);
-            a.turn(now);
-            b.turn(now);
-            while b.tcp_read(server, &mut byte) == Err(Error::WouldBlock) {
-                b.turn(now);
-            }
+            a.tcp_write(client, &byte).expect("write");
+            a.flush();
+            while turn_and_read(&mut b, o, now, server, &mut byte) == Err(Error::WouldBlock) {}
             b.tcp_write(server, &byte).expect("write");
             b.flush();
-            a.turn(now);
-            while a.tcp_read(client, &mut byte) == Err(Error::WouldBlock) {
-                a.turn(now);
+            while turn_and_read(&mut a, o, now, client, &mut byte) == Err(Error::WouldBlock) {
                 b.turn(now);
             }
             done += 1;

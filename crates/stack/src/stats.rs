@@ -141,6 +141,8 @@ pub struct EngineStats {
     pub tcp_rx_direct_bytes: u64,
     /// Packets that were put there and were not for that read: copied out, received as any other.
     pub tcp_rx_direct_missed: u64,
+    /// Bytes that were copied from their frames into the buffers of reads that waited, in one pass with their checksums.
+    pub tcp_rx_copied_bytes: u64,
     /// TCP segments (super-segments count as one) sent.
     pub tcp_tx_segments: u64,
     /// TCP segments sent without payload.
@@ -230,6 +232,7 @@ impl EngineStats {
             tcp_rx_merged: 0,
             tcp_rx_direct_bytes: 0,
             tcp_rx_direct_missed: 0,
+            tcp_rx_copied_bytes: 0,
             tcp_tx_segments: 0,
             tcp_tx_pure: 0,
             tcp_resets: 0,

@@ -1,5 +1,5 @@
 //! Segments joined before they are read mean what they mean one by one: the same bytes, acknowledged the
-//! same way at the same time.
+//! same way at the same time. So do those that are copied to a read that waits.
 
 mod common;
 #[path = "attack/frames.rs"]
@@ -38,6 +38,8 @@ struct Host {
     begin: SeqNumber,
     now: Instant,
     got: Vec<u8>,
+    /// Bytes that its reader has room for while it waits; 0: it does not wait.
+    posted: usize,
 }
 
 impl Host {
@@ -53,7 +55,7 @@ impl Host {
         let ends = Ends { from: address(from, 4000), to: address(to, 80) };
         let (now, socket) = (engine.now(), listener);
         let (begin, got) = (SeqNumber(0), Vec::new());
-        let mut host = Self { pool, engine, wire, ends, socket, begin, now, got };
+        let mut host = Self { pool, engine, wire, ends, socket, begin, now, got, posted: 0 };
         let mut options =
             TcpOptions { mss: Some(MSS as u16), window_scale: Some(7), ..TcpOptions::NONE };
         options.sack_permitted = true;
@@ -92,7 +94,7 @@ impl Host {
             batch.push(Packet::from_slice(&self.pool, 64, packet).expect("frames")).expect("room");
         }
         self.wire.transmit(self.now, &self.pool, &mut batch).expect("sent");
-        self.engine.turn(self.now);
+        self.take_turn();
         let mut answers = Vec::new();
         while self.wire.receive(self.now, &self.pool, &mut batch).expect("received") != 0 {
             for packet in batch.drain() {
@@ -101,6 +103,20 @@ impl Host {
             }
         }
         answers
+    }
+
+    fn take_turn(&mut self) {
+        let mut buffer = vec![0; self.posted];
+        let (_, len) = self.engine.turn_reading(self.now, self.socket, &mut buffer);
+        self.got.extend_from_slice(&buffer[..len]);
+    }
+
+    /// As [`step`](Self::step), with a reader that waits and has room for `posted` bytes.
+    fn step_waiting(&mut self, packets: &[Vec<u8>], posted: usize) -> [Vec<Answer>; 2] {
+        self.posted = posted;
+        let said = self.step(packets, true);
+        self.posted = 0;
+        said
     }
 
     /// What it says at once, comparably; then what after the application has read, and later. Those are news of
@@ -217,6 +233,7 @@ proptest! {
     #[test]
     fn joined_segments_are_read_and_acknowledged_as_single_ones(
         v6: bool,
+        posted in prop::sample::select(vec![0, 0, 700, 10_300, 50_000]),
         batches in prop::collection::vec((prop::collection::vec(event(), 1..40), any::<bool>()), 1..12),
     ) {
         let pool = common::pool();
@@ -238,7 +255,11 @@ proptest! {
             let [whole, parts] = packets;
             // So that neither's window closes.
             let reads = reads || stream.next - joined.got.len() > 20_000;
-            let (ours, theirs) = (joined.step(&whole, reads), single.step(&parts, reads));
+            let ours = match reads {
+                true => joined.step_waiting(&whole, posted),
+                false => joined.step(&whole, false),
+            };
+            let theirs = single.step(&parts, reads);
             // A train counts as one of those that are acknowledged at once after a loss or at the start: the
             // answer may come sooner for it, never later.
             if !theirs[0].is_empty() {
@@ -269,6 +290,24 @@ fn a_train_is_one_segment_and_acknowledged_as_many() {
     }
 }
 
+#[test]
+fn a_reader_that_waits_has_what_fits_and_the_rest_is_queued() {
+    for (v6, posted, whole) in [(false, 50_000, 20), (true, 50_000, 20), (false, 10_300, 10)] {
+        let pool = common::pool();
+        let mut host = Host::new(&pool, v6);
+        let packets: Vec<_> =
+            (0..21).map(|i| host.segment(i * MSS, TcpFlags::ACK, &bytes(i * MSS, MSS))).collect();
+        // The flow's headers are known from its first segment on.
+        host.step(&packets[..1], true);
+        let [at_once, _] = host.step_waiting(&packets[1..], posted);
+        let stats = host.engine.stats();
+        assert_eq!(stats.tcp_rx_copied_bytes, whole * MSS as u64);
+        assert_eq!(stats.tcp_rx_merged, if whole == 20 { 19 } else { 18 });
+        assert_eq!(host.got, bytes(0, 21 * MSS));
+        assert_eq!(at_once.last().map(|answer| answer.0), Some(21 * MSS as u32));
+    }
+}
+
 /// Segments that were dropped for their checksum.
 fn damaged(host: &Host) -> u64 {
     host.engine.stats().malformed_by(Malformed::TcpChecksum)
@@ -277,29 +316,33 @@ fn damaged(host: &Host) -> u64 {
 /// A segment whose checksum is wrong never came (RFC 9293 3.1, MUST-3): not alone, and not between others that join.
 #[test]
 fn what_a_wrong_checksum_carries_is_neither_read_nor_acknowledged() {
-    for (v6, alone) in [(false, false), (false, true), (true, false), (true, true)] {
+    let all = [(false, false), (false, true), (true, false), (true, true)];
+    for ((v6, alone), posted) in all.into_iter().flat_map(|how| [(how, 0), (how, 50_000)]) {
         let pool = common::pool();
         let mut host = Host::new(&pool, v6);
+        let first = host.segment(0, TcpFlags::ACK, &bytes(0, MSS));
+        host.step(&[first], true);
         let mut packets: Vec<_> =
-            (0..3).map(|i| host.segment(i * MSS, TcpFlags::ACK, &bytes(i * MSS, MSS))).collect();
+            (1..4).map(|i| host.segment(i * MSS, TcpFlags::ACK, &bytes(i * MSS, MSS))).collect();
         *packets[1].last_mut().expect("a byte") ^= 1;
         let answers: Vec<Answer> = match alone {
             true => packets
                 .iter()
-                .flat_map(|p| host.step(std::slice::from_ref(p), true).concat())
+                .flat_map(|p| host.step_waiting(std::slice::from_ref(p), posted).concat())
                 .collect(),
-            false => host.step(&packets, true).concat(),
+            false => host.step_waiting(&packets, posted).concat(),
         };
-        let (first, third) = (MSS as u32, (2 * MSS as u32, 3 * MSS as u32));
+        assert_eq!(host.engine.stats().tcp_rx_copied_bytes > 0, posted > 0);
+        let (first, third) = (2 * MSS as u32, (3 * MSS as u32, 4 * MSS as u32));
         let last = answers.last().expect("an answer");
         assert_eq!((last.0, last.3.as_slice()), (first, [third].as_slice()), "{answers:?}");
-        assert_eq!(host.got, bytes(0, MSS));
+        assert_eq!(host.got, bytes(0, 2 * MSS));
         assert_eq!(damaged(&host), 1);
         // no checksum is no way round it
-        let mut none = host.segment(MSS, TcpFlags::ACK, &bytes(MSS, MSS));
+        let mut none = host.segment(2 * MSS, TcpFlags::ACK, &bytes(2 * MSS, MSS));
         let at = none.len() - MSS - 4;
         none[at..at + 2].fill(0);
-        host.step(&[none], true);
-        assert_eq!((host.got.len(), damaged(&host)), (MSS, 2));
+        host.step_waiting(&[none], posted);
+        assert_eq!((host.got.len(), damaged(&host)), (2 * MSS, 2));
     }
 }

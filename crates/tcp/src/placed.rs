@@ -2,7 +2,7 @@
 //! to the link, and where the link puts payload there nothing has to be copied.
 
 use millstream_packet::{Instant, Packet, Pool};
-use millstream_wire::tcp::{TcpFlags, TcpHeader};
+use millstream_wire::tcp::{PlainHeader, TcpFlags, TcpHeader};
 
 use crate::connection::{Connection, NO_FIN};
 use crate::state::State;
@@ -82,5 +82,39 @@ impl Connection {
         }
         self.after_read(bytes as u64);
         self.check();
+    }
+    /// Bytes of data in order that [`on_plain_placed`](Self::on_plain_placed) takes behind this header, if it is that of
+    /// the expected segment, with `len` bytes of data, and a reader would have them next; else none.
+    #[inline(always)]
+    pub fn plain_room(&self, header: &PlainHeader, len: usize) -> u64 {
+        let expected =
+            len > 0 && self.rcv.queue.is_empty() && self.expects(header, len as u64, 0).is_some();
+        if expected { self.rcv.edge - self.rcv.nxt } else { 0 }
+    }
+
+    /// Takes a segment, or several that were merged, whose data the application has already, and for which
+    /// [`plain_room`](Self::plain_room) said that there is room. Answers what [`has_output`](Self::has_output) does
+    /// then. `data` has nothing beyond what was placed.
+    #[inline(always)]
+    pub fn on_plain_placed(
+        &mut self,
+        now: Instant,
+        header: &PlainHeader,
+        data: PlacedData,
+    ) -> bool {
+        let PlacedData { bytes, rest, segment_size, ecn } = data;
+        debug_assert!(self.plain_room(header, bytes) >= bytes as u64 && rest.is_none());
+        self.set_clock(now);
+        let len = bytes as u64;
+        self.count_data_in(bytes, segment_size);
+        let acked = header.ack.0.wrapping_sub(self.snd_seq(self.snd.una).0);
+        let echo = self.take_expected_header(now, header, u64::from(acked));
+        self.note_expected_data(now, echo, len, ecn);
+        self.rcv.nxt += len;
+        self.counters.bytes_received += len;
+        self.schedule_ack(now, bytes as u32);
+        self.after_read(len);
+        self.check();
+        self.rcv.ack.now || self.snd.nxt != self.data_end()
     }
 }

@@ -67,6 +67,21 @@ impl Connection {
         let Some(acked) = self.expects(header, len, held) else { return Err(payload) };
         self.set_clock(now);
         self.count_in(payload.as_ref(), len as usize);
+        let echo = self.take_expected_header(now, header, acked);
+        let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
+        self.note_expected_data(now, echo, len, ecn);
+        self.take_next(now, packet, len, held);
+        Ok(())
+    }
+
+    /// What the header of the expected segment says, which acknowledges `acked` bytes. The timestamp that it echoes.
+    #[inline(always)]
+    pub(crate) fn take_expected_header(
+        &mut self,
+        now: Instant,
+        header: &PlainHeader,
+        acked: u64,
+    ) -> Option<u32> {
         let timestamps = header.timestamps.filter(|_| self.negotiated.timestamps);
         if let Some(timestamps) = timestamps
             && self.rcv.nxt == self.rcv.acked
@@ -83,26 +98,36 @@ impl Connection {
         self.snd.max_wnd = self.snd.max_wnd.max(window);
         self.snd.edge = ack + window;
         self.snd.probes_unanswered = 0;
+        let echo = timestamps.map(|timestamps| timestamps.echo);
         if acked > 0 {
-            self.take_expected_ack(now, timestamps.map(|timestamps| timestamps.echo), ack);
+            self.take_expected_ack(now, echo, ack);
         }
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
-        let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
+        echo
+    }
+
+    /// `len` bytes of data came with it.
+    #[inline(always)]
+    pub(crate) fn note_expected_data(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        len: u64,
+        ecn: u8,
+    ) {
         self.rcv.data_at = self.rcv.ack_at;
         self.ecn_take_mark(false, ecn);
-        if let Some(timestamps) = timestamps
+        if let Some(echo) = echo
             && len >= u64::from(self.rcv.mss_estimate)
         {
-            self.sample_receiver_rtt(now, timestamps.echo);
+            self.sample_receiver_rtt(now, echo);
         }
-        self.take_next(now, packet, len, held);
-        Ok(())
     }
 
     /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory.
-    #[inline]
-    fn expects(&self, header: &PlainHeader, len: u64, held: usize) -> Option<u64> {
+    #[inline(always)]
+    pub(crate) fn expects(&self, header: &PlainHeader, len: u64, held: usize) -> Option<u64> {
         let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
         let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
         let is_next = header.seq == self.rcv_seq(rcv.nxt)

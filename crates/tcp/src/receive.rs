@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// A merged burst says what its parts were; else what is larger than our MSS tells that it is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
         let size = match size {
             Some(size) if size > 0 => usize::from(size),

@@ -117,7 +117,7 @@ impl Connection {
 
     /// In-order data arrived: when is it acknowledged (RFC 9293 3.8.6.3, RFC 5681 4.2: at least every second
     /// full-sized segment, a merged burst counting as its parts)?
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule_ack(&mut self, now: Instant, len: u32) {
         let ack = &mut self.rcv.ack;
         ack.pending_bytes = ack.pending_bytes.saturating_add(len);

@@ -109,6 +109,7 @@ pub(super) fn engine_record(stats: &EngineStats) -> EngineRecord {
         ("tx_bytes", stats.tx_bytes),
         ("tcp_rx_merged", stats.tcp_rx_merged),
         ("tcp_rx_direct_bytes", stats.tcp_rx_direct_bytes),
+        ("tcp_rx_copied_bytes", stats.tcp_rx_copied_bytes),
         ("tcp_rx_direct_missed", stats.tcp_rx_direct_missed),
         ("tcp_tx_pure", stats.tcp_tx_pure),
         ("write_grants", stats.write_grants),

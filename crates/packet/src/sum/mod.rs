@@ -36,12 +36,17 @@ fn sum_many(data: &[u8]) -> u32 {
 ///
 /// # Panics
 /// When `dst` is shorter than `src`.
-#[inline]
+#[inline(always)]
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
     let dst = &mut dst[..src.len()];
     if src.len() <= FEW_BYTES {
         return copy_and_sum_few(src, dst);
     }
+    copy_and_sum_many(src, dst)
+}
+
+#[inline(never)]
+fn copy_and_sum_many(src: &[u8], dst: &mut [u8]) -> u32 {
     let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
         kernel.copy_and_sum(src, dst).into()

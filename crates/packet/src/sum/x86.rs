@@ -7,8 +7,8 @@
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use super::RUN_BYTES;
 use super::portable::{fold64, sum_short};
+use super::{RUN_BYTES, combine};
 
 /// Keeps the compiler from splitting a loop that copies and sums into a `memcpy`
 /// and a loop that sums, which it does and which takes twice as long.
@@ -16,6 +16,9 @@ use super::portable::{fold64, sum_short};
 fn one_pass() {
     compiler_fence(Ordering::SeqCst);
 }
+
+/// From here on a copy is aligned to where it is stored. Longer than two vectors.
+const ALIGNED_BYTES: usize = 256;
 
 /// Defines the two kernels for vectors of the module `$isa`, whose operations
 /// need the instructions `$features`.
@@ -30,7 +33,19 @@ macro_rules! kernels {
         /// Copies and sums at most [`RUN_BYTES`]; `dst` is as long as `src`.
         #[target_feature(enable = $features)]
         pub(super) fn $copy_and_sum(src: &[u8], dst: &mut [u8]) -> u16 {
-            $run::<true>(src, dst)
+            const WIDTH: usize = $isa::WIDTH;
+            let ahead = dst.as_ptr().addr().wrapping_neg() % WIDTH;
+            if ahead == 0 || src.len() < ALIGNED_BYTES || dst.len() != src.len() {
+                return $run::<true>(src, dst);
+            }
+            // A store across two cache lines costs two. The first vector reaches into what is written again.
+            // SAFETY: both are longer than a vector.
+            let first = unsafe { $isa::take::<true>(src.as_ptr(), dst.as_mut_ptr(), 0) };
+            let first = $isa::add_words($isa::zero(), $isa::keep_first(first, ahead));
+            let total = $isa::total([first, $isa::zero(), $isa::zero(), $isa::zero()]);
+            let first = fold64((i64::from(total) + ((WIDTH as i64 / 2) << 15)) as u64);
+            let rest = $run::<true>(&src[ahead..], &mut dst[ahead..]);
+            combine(first.into(), rest.into(), ahead % 2 == 1) as u16
         }
 
         /// Sums, and copies when `COPY`.
@@ -146,6 +161,13 @@ mod avx2 {
         _mm256_and_si256(vector, _mm256_cmpgt_epi8(place, limit))
     }
 
+    /// Zeroes all but the first `bytes` bytes, less than all.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn keep_first(vector: __m256i, bytes: usize) -> __m256i {
+        _mm256_andnot_si256(keep_last(_mm256_set1_epi8(-1), WIDTH - bytes), vector)
+    }
+
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn swap_bytes(words: __m256i) -> __m256i {
@@ -208,6 +230,13 @@ mod avx512 {
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) fn keep_last(vector: __m512i, bytes: usize) -> __m512i {
         _mm512_maskz_mov_epi8(u64::MAX << (64 - bytes), vector)
+    }
+
+    /// Zeroes all but the first `bytes` bytes, less than all.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) fn keep_first(vector: __m512i, bytes: usize) -> __m512i {
+        _mm512_maskz_mov_epi8((1 << bytes) - 1, vector)
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use crate::udp_pps;
 pub struct Options {
     pub offload: bool,
     pub packets: bool,
+    pub queued: bool,
     pub net: bool,
     pub same: bool,
     pub seconds: f64,
@@ -34,6 +35,7 @@ impl Options {
         Self {
             offload: what.starts_with("tap"),
             packets: false,
+            queued: false,
             net: false,
             same: false,
             seconds: 2.0,
@@ -72,6 +74,7 @@ impl Options {
                 "--offload" => o.offload = true,
                 "--no-offload" => o.offload = false,
                 "--packets" => o.packets = true,
+                "--queued" => o.queued = true,
                 "--net" => o.net = true,
                 "--same" => o.same = true,
                 "--seconds" => {

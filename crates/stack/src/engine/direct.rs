@@ -64,6 +64,27 @@ impl<'a> DirectRead<'a> {
         Self { readers: Readers::Any(received), buffer, filled: 0 }
     }
 
+    /// Whose data is read, where it is one connection's.
+    #[inline]
+    pub(super) fn sole(&self) -> Option<SocketId> {
+        match self.readers {
+            Readers::One(id) => Some(id),
+            Readers::Any(_) => None,
+        }
+    }
+
+    /// Where its next bytes go.
+    #[inline]
+    pub(super) fn free_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    /// It has `len` bytes more.
+    #[inline]
+    pub(super) fn fill(&mut self, len: usize) {
+        self.filled += len;
+    }
+
     /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
     /// comes after them.
     pub fn filled(&self) -> usize {

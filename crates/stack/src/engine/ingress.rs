@@ -31,15 +31,20 @@ impl Engine {
     /// Takes one batch from every link and carries it up, stage by stage; first what may go into the buffer of
     /// a read that waits. How many packets there were.
     #[inline]
-    pub(super) fn receive(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
-        let (asked, mut received) = match read {
+    pub(super) fn receive(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
+        let (asked, mut received) = match &mut read {
             Some(read) => self.receive_for(now, read),
             None => (None, 0),
         };
         for index in 0..self.out.links.len() {
             let link = LinkId(index as u16);
             if asked != Some(link) {
-                received += self.receive_from(now, link);
+                let count = self.take_from(now, link);
+                match &mut read {
+                    Some(read) if count != 0 => self.carry_to_reader(now, link, count, read),
+                    _ => self.carry_up(now, link, count),
+                }
+                received += count;
             }
         }
         received
@@ -58,12 +63,14 @@ impl Engine {
         let slot = &mut self.out.links[link.index()];
         slot.more = more || slot.link.has_more();
         self.held.begin_batch(slot.more);
-        (Some(link), packets + self.carry_up(now, link, self.received.len()))
+        let others = self.received.len();
+        self.carry_up(now, link, others);
+        (Some(link), packets + others)
     }
 
     /// Takes a batch from a link; how many packets that were.
     #[inline]
-    fn receive_from(&mut self, now: Instant, link: LinkId) -> usize {
+    fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
         let slot = &mut self.out.links[link.index()];
         if slot.failed.is_some() {
             return 0;
@@ -77,18 +84,17 @@ impl Engine {
         };
         slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more);
-        self.carry_up(now, link, count)
+        count
     }
 
-    /// Carries the batch that a link gave up to the sockets; how many packets that were.
+    /// Carries the batch that a link gave up to the sockets.
     #[inline]
-    fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) -> usize {
+    pub(super) fn carry_up(&mut self, now: Instant, link: LinkId, count: usize) {
         match count {
             0 => self.out.stats.stages.mark(Stage::Poll, 0),
             1 => self.carry_one(now, link),
             _ => self.carry_batch(now, link, count),
         }
-        count
     }
 
     /// The only packet of a batch.

@@ -3,6 +3,7 @@
 mod acks;
 mod addresses;
 mod admit;
+mod copied;
 mod datagram;
 mod direct;
 pub(crate) mod fast_open;
@@ -120,7 +121,7 @@ pub struct Engine {
     received: PacketBatch,
     /// TCP segments of the batch; empty between links.
     trains: trains::Trains,
-    /// Payload of the segments of one decision; empty between them.
+    /// Payload of the segments of one decision, or what a reader had from one batch; empty between them.
     parts: PacketBatch,
     /// The connection that bulk came for last.
     bulk: Option<direct::Bulk>,

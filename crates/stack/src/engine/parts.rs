@@ -9,7 +9,6 @@ use millstream_wire::tcp::{CHECKSUM_OFFSET, TcpFlags};
 use super::output::{Output, Way};
 use super::path::Path;
 use super::transmit::TCP_HEADER_MAX_BYTES;
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
 
 /// Where flags and sequence number are in a TCP header.
@@ -20,14 +19,16 @@ const FLAGS_AT: usize = 13;
 const LAST: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::PSH.0);
 const FIRST: TcpFlags = TcpFlags::CWR;
 
+/// Length of a TCP header with timestamps alone, as nearly all are.
+const COMMON_BYTES: usize = 32;
+
 /// The headers of the segments of one decision.
 struct Headers<'a> {
     template: &'a HeaderTemplate,
-    bytes: [u8; HEADROOM_BYTES],
-    /// Where the TCP header begins, and where it ends.
-    l4: usize,
-    len: usize,
-    /// Sum over the TCP header without sequence number and flags.
+    /// The TCP header without sequence number, flags and checksum.
+    tcp: [u8; TCP_HEADER_MAX_BYTES],
+    tcp_len: usize,
+    /// Its sum.
     sum: u32,
     flags: TcpFlags,
     seq: u32,
@@ -36,40 +37,58 @@ struct Headers<'a> {
 
 impl<'a> Headers<'a> {
     fn new(template: &'a HeaderTemplate, segment: &Segment, identification: u16) -> Self {
-        let mut bytes = [0; HEADROOM_BYTES];
-        let l4 = template.header_len();
-        bytes[..l4].copy_from_slice(template.headers());
-        let len = l4 + segment.header.emit(&mut bytes[l4..l4 + TCP_HEADER_MAX_BYTES]);
-        bytes[l4 + SEQ_AT..l4 + SEQ_AT + 4].fill(0);
-        bytes[l4 + FLAGS_AT] = 0;
-        let sum = checksum::sum(&bytes[l4..len]);
+        let mut tcp = [0; TCP_HEADER_MAX_BYTES];
+        let tcp_len = segment.header.emit(&mut tcp);
+        tcp[SEQ_AT..SEQ_AT + 4].fill(0);
+        tcp[FLAGS_AT] = 0;
+        tcp[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].fill(0);
+        let sum = checksum::sum(&tcp[..tcp_len]);
         let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
-        Self { template, bytes, l4, len, sum, flags, seq, stamp }
+        Self { template, tcp, tcp_len, sum, flags, seq, stamp }
     }
 
-    /// The headers of the next segment, whose payload is `len` bytes with the sum `payload_sum`.
-    #[inline]
-    fn next(&mut self, len: usize, payload_sum: u32, flags: TcpFlags) -> Option<&[u8]> {
-        let Self { template, bytes, l4, len: headers_len, sum, seq, stamp, .. } = self;
-        let l4 = *l4;
-        let number = seq.to_be_bytes();
-        // Those behind one that is not sent keep their place in the stream.
-        *seq = seq.wrapping_add(len as u32);
-        let pseudo = template.stamp(&mut bytes[..l4], *headers_len - l4 + len, *stamp).ok()?;
-        bytes[l4 + SEQ_AT..l4 + SEQ_AT + 4].copy_from_slice(&number);
-        bytes[l4 + FLAGS_AT] = flags.0;
-        let changed = [
-            u16::from_ne_bytes([number[0], number[1]]),
-            u16::from_ne_bytes([number[2], number[3]]),
-            u16::from_ne_bytes([0, flags.0]),
-        ];
-        let all = changed.iter().fold(*sum + pseudo + payload_sum, |all, &w| all + u32::from(w));
-        bytes[l4 + CHECKSUM_OFFSET..l4 + CHECKSUM_OFFSET + 2]
-            .copy_from_slice(&checksum::finish(all));
-        stamp.identification = stamp.identification.wrapping_add(1);
-        Some(&bytes[..*headers_len])
+    /// Bytes of all headers.
+    fn len(&self) -> usize {
+        self.template.header_len() + self.tcp_len
     }
+
+    /// Writes the headers of the next segment to `room`, which has their length: its payload is `len` bytes with the sum
+    /// `payload_sum`. False when that is too long. They are laid down first and then changed where they lie: bytes that
+    /// were just written one by one are slow to copy.
+    #[inline]
+    fn put(&mut self, room: &mut [u8], len: usize, payload_sum: u32, flags: TcpFlags) -> bool {
+        let Self { template, tcp, tcp_len, sum, seq, stamp, .. } = self;
+        let number = seq.to_be_bytes();
+        let Ok(pseudo) = template.put(room, *tcp_len + len, *stamp) else { return false };
+        let own = room.get_mut(template.header_len()..).unwrap_or_default();
+        match own.first_chunk_mut::<COMMON_BYTES>() {
+            Some(own) if *tcp_len == COMMON_BYTES => {
+                own.copy_from_slice(&tcp[..COMMON_BYTES]);
+                write(own, number, flags, *sum + pseudo + payload_sum);
+            }
+            _ => {
+                own.copy_from_slice(&tcp[..*tcp_len]);
+                write(own, number, flags, *sum + pseudo + payload_sum);
+            }
+        }
+        stamp.identification = stamp.identification.wrapping_add(1);
+        true
+    }
+}
+
+/// Completes a TCP header that has no number, flags and checksum yet, `sum` being that of all else.
+#[inline(always)]
+fn write(header: &mut [u8], number: [u8; 4], flags: TcpFlags, sum: u32) {
+    header[SEQ_AT..SEQ_AT + 4].copy_from_slice(&number);
+    header[FLAGS_AT] = flags.0;
+    let changed = [
+        u16::from_ne_bytes([number[0], number[1]]),
+        u16::from_ne_bytes([number[2], number[3]]),
+        u16::from_ne_bytes([0, flags.0]),
+    ];
+    let all = changed.iter().fold(sum, |all, &word| all + u32::from(word));
+    header[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum::finish(all));
 }
 
 impl Output {
@@ -125,6 +144,7 @@ impl Output {
         path.identification = first_id.wrapping_add(count as u16);
         let Some(template) = path.template() else { return parts.clear() };
         let mut headers = Headers::new(template, segment, first_id);
+        let header_len = headers.len();
         let link = &mut self.links[way.link.index()];
         self.waiting = true;
         let mut bytes = 0;
@@ -142,15 +162,20 @@ impl Output {
                 Some(sum) => u32::from(sum),
                 None => packet.sum(0, packet.len()),
             };
-            let Some(header) = headers.next(packet.len(), payload_sum, flags) else {
-                self.stats.drop(DropReason::TooLong);
-                continue;
+            let len = packet.len();
+            let refused = match packet.prepend(header_len) {
+                Some(room) => {
+                    let is_put = headers.put(room, len, payload_sum, flags);
+                    (!is_put).then_some(DropReason::TooLong)
+                }
+                None => Some(DropReason::PoolExhausted),
             };
-            let Some(room) = packet.prepend(header.len()) else {
-                self.stats.drop(DropReason::PoolExhausted);
+            // Those behind one that is not sent keep their place in the stream.
+            headers.seq = headers.seq.wrapping_add(len as u32);
+            if let Some(reason) = refused {
+                self.stats.drop(reason);
                 continue;
-            };
-            room.copy_from_slice(header);
+            }
             packet.meta_mut().payload_sum = None;
             bytes += packet.len();
             if link.queue.push(packet).is_err() {

@@ -86,6 +86,14 @@ impl Engine {
         socket.conn.set_sharers(sharers);
         let pool = &self.out.pool;
         let output = socket.conn.on_plain_segment(now, header, payload.take(), *ecn, pool);
+        self.after_plain(now, slot, output);
+        true
+    }
+
+    /// A connection has taken a segment by what its lane knows, and may have `output`: what follows from that.
+    #[inline(always)]
+    pub(super) fn after_plain(&mut self, now: Instant, slot: u32, output: bool) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         let owed = socket.conn.owed_ack_bytes();
         if !socket.dirty {
             if output {
@@ -105,7 +113,6 @@ impl Engine {
         if owed > 0 {
             self.hold_ack(slot, owed);
         }
-        true
     }
 
     /// Hands on a segment whose header is needed whole.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::{DirectRead, Engine};
+use crate::socket::SocketId;
 use crate::stages::Stage;
 
 /// What a turn did.
@@ -23,6 +24,15 @@ impl Engine {
     /// call besides the links' own.
     pub fn turn(&mut self, now: Instant) -> Turn {
         self.turn_for(now, None)
+    }
+
+    /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in order,
+    /// where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by the link.
+    /// How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may be changed.
+    pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
+        let mut read = DirectRead::new(id, buffer);
+        let turn = self.turn_for(now, Some(&mut read));
+        (turn, read.filled())
     }
 
     /// As [`Engine::turn`], for a read that waits.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use millstream_packet::{CHUNK_BLOCKS, Instant, Packet, PacketBatch, Pool, PoolConfig};
-use millstream_wire::tcp::{SeqNumber, TcpHeader};
+use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpHeader};
 
 use crate::*;
 
@@ -49,6 +49,8 @@ pub struct Net {
     pub dropped: u64,
     /// Bytes that readers had in their memory at once.
     pub placed: u64,
+    /// Segments of which that was so, and which took the short way.
+    pub placed_plain: u64,
     tables: [Vec<u8>; 2],
 }
 
@@ -122,6 +124,7 @@ impl Net {
             segments: 0,
             dropped: 0,
             placed: 0,
+            placed_plain: 0,
             tables: tables(),
         }
     }
@@ -358,12 +361,18 @@ impl Net {
             side.read += part.len() as u64;
         }
         let rest = (!rest.is_empty()).then(|| Packet::from_slice(&pool, 0, rest).expect("frames"));
-        connection.on_placed(
-            now,
-            header,
-            PlacedData { bytes, rest, segment_size: None, ecn },
-            &pool,
-        );
+        let data = PlacedData { bytes, rest, segment_size: None, ecn };
+        match PlainHeader::of(header) {
+            Some(plain)
+                if connection.plain_room(&plain, bytes) >= payload.len() as u64
+                    && data.rest.is_none() =>
+            {
+                let output = connection.on_plain_placed(now, &plain, data);
+                assert_eq!(output, connection.has_output());
+                self.placed_plain += 1;
+            }
+            _ => connection.on_placed(now, header, data, &pool),
+        }
         self.placed += bytes as u64;
         true
     }

@@ -43,3 +43,22 @@ fn over_a_clean_path_both_come_to_the_same() {
         });
     }
 }
+
+#[test]
+fn into_the_readers_memory_both_come_to_the_same() {
+    for (seed, merge, loss) in [(1, false, 0.0), (2, true, 0.0), (3, false, 0.01), (4, true, 0.01)]
+    {
+        let run = |long| {
+            LONG_WAY.set(long);
+            let path = Path { merge, placed: true, loss, ..Path::default() };
+            let mut net = Net::new(path, seed);
+            net.connect(0);
+            net.transfer([1_000_000, 300_000], Duration::from_secs(1000));
+            LONG_WAY.set(false);
+            net
+        };
+        let (short, long) = (run(false), run(true));
+        assert!(short.placed_plain > 0 && long.placed_plain == 0, "{}", short.placed_plain);
+        assert_eq!((short.placed, outcome(&short)), (long.placed, outcome(&long)));
+    }
+}

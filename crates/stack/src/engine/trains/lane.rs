@@ -32,6 +32,28 @@ pub(super) struct Said {
     end: usize,
 }
 
+/// Payload that a reader may have.
+pub(in super::super) struct Offer {
+    pub header: PlainHeader,
+    /// Where the TCP header begins, the payload begins, and it ends.
+    l4: usize,
+    at: usize,
+    end: usize,
+    /// Bytes of each of the segments that it was merged from.
+    pub part: usize,
+    pub ecn: u8,
+    /// Number of its lane.
+    pub lane: usize,
+}
+
+impl Offer {
+    /// Bytes of payload.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.at
+    }
+}
+
 /// See the module text. What is remembered was checked when it was learned: link address, IP header, addresses, ports and
 /// options are in order, and the connection is the one that the four-tuple names, if it is still there.
 pub(super) struct Lane {
@@ -191,6 +213,20 @@ impl Lane {
     /// must differ, and is sound.
     #[inline(always)]
     pub fn read(&self, packet: &Packet, head: &[u8], link: LinkId) -> Option<Said> {
+        let (said, l4) = self.unverified(packet, head, link)?;
+        let is_sound = is_trusted(packet) || {
+            let sum = match head.get(l4..said.end) {
+                Some(bytes) => checksum::sum(bytes),
+                None => packet.sum(l4, said.end - l4),
+            };
+            self.is_sound(l4, said.end, sum)
+        };
+        is_sound.then_some(said)
+    }
+
+    /// The same before its TCP checksum is looked at, and where its TCP header begins.
+    #[inline(always)]
+    fn unverified(&self, packet: &Packet, head: &[u8], link: LinkId) -> Option<(Said, usize)> {
         if self.link != link {
             return None;
         }
@@ -202,21 +238,20 @@ impl Lane {
             if !is_same(&self.bytes, compared, &self.mask) {
                 return None;
             }
-            return self.read_as(packet, head, first, COMMON);
+            return Some((self.said(packet, first, COMMON)?, COMMON.l4));
         }
         let len = self.layout.len;
         if len < PIECE_BYTES || head.len() < len || !self.is_same(head) {
             return None;
         }
-        self.read_as(packet, head, head, self.layout)
+        Some((self.said(packet, head, self.layout)?, self.layout.l4))
     }
 
-    /// What the packet says whose first bytes are `first`, the headers among them, and whose first frame is `head`.
+    /// What the packet says whose first bytes are `first`, the headers among them.
     #[inline(always)]
-    fn read_as(
+    fn said(
         &self,
         packet: &Packet,
-        head: &[u8],
         first: &[u8],
         Layout { l3, l4, len, is_v6, has_timestamps }: Layout,
     ) -> Option<Said> {
@@ -228,17 +263,6 @@ impl Lane {
         if end < len || end > packet.len() || !is_v6 && !self.is_sound_v4(first.get(l3..)?)? {
             return None;
         }
-        let verified = match packet.meta().checksum {
-            Checksum::Verified | Checksum::Partial { .. } => true,
-            Checksum::Unverified => {
-                let sum = match head.get(l4..end) {
-                    Some(bytes) => checksum::sum(bytes),
-                    None => packet.sum(l4, end - l4),
-                };
-                let length = ((end - l4) as u16).to_be();
-                checksum::is_valid(sum + self.pseudo + u32::from(length))
-            }
-        };
         let timestamps = match has_timestamps {
             true => Some(Timestamps { value: be32(first, l4 + 24)?, echo: be32(first, l4 + 28)? }),
             false => None,
@@ -250,7 +274,42 @@ impl Lane {
             push: first.get(l4 + 13)? & TcpFlags::PSH.0 != 0,
             timestamps,
         };
-        verified.then_some(Said { header, end })
+        Some(Said { header, end })
+    }
+
+    /// Whether the checksum holds of a segment with that `sum` from its TCP header, at `l4`, to its `end`.
+    #[inline(always)]
+    fn is_sound(&self, l4: usize, end: usize, sum: u32) -> bool {
+        let length = ((end - l4) as u16).to_be();
+        checksum::is_valid(sum + self.pseudo + u32::from(length))
+    }
+
+    /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow and its payload lies in its first
+    /// frame.
+    #[inline(always)]
+    pub fn offer(&self, packet: &Packet, head: &[u8], link: LinkId, lane: usize) -> Option<Offer> {
+        let (Said { header, end }, l4) = self.unverified(packet, head, link)?;
+        let at = self.layout.len;
+        let part = packet.meta().segmentation.map_or(end - at, |one| usize::from(one.size));
+        let ecn = self.ecn;
+        (end <= head.len()).then_some(Offer { header, l4, at, end, part, ecn, lane })
+    }
+
+    /// Copies the payload on offer to the start of `memory`, which has room for it; false when the checksum does not
+    /// hold: what was copied is no data then.
+    #[inline(always)]
+    pub fn copy_out(&self, packet: &Packet, head: &[u8], offer: &Offer, memory: &mut [u8]) -> bool {
+        let Offer { l4, at, end, .. } = *offer;
+        let (Some(header), Some(payload)) = (head.get(l4..at), head.get(at..end)) else {
+            return false;
+        };
+        if is_trusted(packet) {
+            let room = memory.get_mut(..payload.len());
+            return room.map(|room| room.copy_from_slice(payload)).is_some();
+        }
+        // The header has an even length.
+        let sum = checksum::sum(header) + checksum::copy_and_sum(payload, memory);
+        self.is_sound(l4, end, sum)
     }
 
     #[inline]
@@ -336,9 +395,24 @@ impl Lane {
         Arrived { header: said.header, payload, socket, ecn, link, way: Read::InLane(lane as u8) }
     }
 
+    /// The connection of its flow.
+    #[inline]
+    pub fn socket(&self) -> SocketId {
+        self.socket
+    }
+
     /// The connection of its flow, and the ends of that.
     pub fn ends(&self) -> (SocketId, FourTuple) {
         (self.socket, self.tuple)
+    }
+}
+
+/// Whether somebody who can be trusted says that the checksum holds.
+#[inline(always)]
+fn is_trusted(packet: &Packet) -> bool {
+    match packet.meta().checksum {
+        Checksum::Verified | Checksum::Partial { .. } => true,
+        Checksum::Unverified => false,
     }
 }
 

@@ -27,6 +27,7 @@ use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags};
 use super::tcp_input::Incoming;
 use crate::socket::{SocketId, SocketKind};
 use lane::Lane;
+pub(super) use lane::Offer;
 use place::{Candidate, Place};
 
 /// In the place of a header that is not plain, and of a connection that was not found.
@@ -57,6 +58,16 @@ pub(super) enum Read {
     InLane(u8),
     /// Whole: it is the one at this place of the others. Its payload is not there.
     Whole(u16),
+}
+
+/// What a packet has for a reader.
+pub(super) enum Offered {
+    /// This, if its checksum holds.
+    Payload(Offer),
+    /// Nothing: it is of another flow.
+    Other,
+    /// It has to take another way, and what it says may concern the reader's flow.
+    Unknown,
 }
 
 /// Segments of one batch in order of arrival, those that follow each other in one.
@@ -144,6 +155,46 @@ impl Trains {
                 Err(packet)
             }
         }
+    }
+
+    /// What a packet, whose first frame is `head`, has for a reader of `socket`.
+    #[inline(always)]
+    pub fn offer(
+        &self,
+        packet: &Packet,
+        head: &[u8],
+        link: LinkId,
+        medium: Medium,
+        socket: SocketId,
+    ) -> Offered {
+        let Some(place) = Place::of(head, medium) else { return Offered::Unknown };
+        let lane = &self.lanes[place.lane];
+        match lane.offer(packet, head, link, place.lane) {
+            Some(_) if lane.socket() != socket => Offered::Other,
+            Some(offer) => Offered::Payload(offer),
+            None => Offered::Unknown,
+        }
+    }
+
+    /// As [`offer`](Self::offer), for a packet that has the headers of the one before it, whose `lane` is known.
+    #[inline(always)]
+    pub fn offer_next(
+        &self,
+        packet: &Packet,
+        head: &[u8],
+        link: LinkId,
+        lane: usize,
+        socket: SocketId,
+    ) -> Option<Offer> {
+        let known = self.lanes.get(lane).filter(|lane| lane.socket() == socket)?;
+        known.offer(packet, head, link, lane)
+    }
+
+    /// Copies what is on offer to the start of `memory`, which has room for it; false when the checksum does not hold:
+    /// what was copied is no data then.
+    #[inline(always)]
+    pub fn copy_out(&self, packet: &Packet, head: &[u8], offer: &Offer, memory: &mut [u8]) -> bool {
+        self.lanes.get(offer.lane).is_some_and(|lane| lane.copy_out(packet, head, offer, memory))
     }
 
     /// Takes in the segment that [`join`](Self::join) gave back last, now that its headers are read:

@@ -1,0 +1,282 @@
+//! Reads that wait: payload goes straight from its frame into the application's buffer, in one pass with its checksum.
+//!
+//! A link that hands over frames has none to put into the buffer itself (`direct`), but what they carry has to be summed
+//! and, later, copied. Where a thread waits in a read both are done at once, and no queue is needed between: what Linux
+//! does for a process that waits (`skb_copy_and_csum_datagram`). It is done for the segments that follow each other, whose
+//! headers a lane knows, and which the connection expects next. Others take the ways they always take, and after one that
+//! may be of the same connection all of its batch do, so that nothing overtakes it.
+//!
+//! A segment whose checksum proves wrong after its bytes were copied is looked at the long way, which refuses and counts it; the bytes lie behind what
+//! the read reports then. They came to this connection's ends and number, so they are no other's.
+
+use millstream_link::Medium;
+use millstream_packet::{COALESCE_LIMIT_BYTES, Instant, Packet};
+use millstream_route::LinkId;
+use millstream_tcp::PlacedData;
+use millstream_wire::tcp::PlainHeader;
+
+use super::Engine;
+use super::direct::{Bulk, DirectRead};
+use super::trains::{Offer, Offered};
+use crate::socket::SocketId;
+use crate::stages::Stage;
+
+/// Segments that follow each other, whose payload a reader has.
+struct Copied {
+    /// Of the first; the others say the same.
+    header: PlainHeader,
+    /// Sequence number of the next.
+    next_seq: u32,
+    /// Bytes of them, and how many more the window takes.
+    len: usize,
+    room: usize,
+    count: u32,
+    /// Bytes of each: none is longer, and a shorter one is the last.
+    part: usize,
+    is_over: bool,
+    ecn: u8,
+    /// Where their headers are known.
+    lane: usize,
+}
+
+impl Copied {
+    /// No segment yet; what begins with `first` may be `room` bytes.
+    #[inline]
+    fn before(first: &Offer, room: usize) -> Self {
+        let Offer { header, part, ecn, lane, .. } = *first;
+        Self {
+            header,
+            next_seq: header.seq.0,
+            len: 0,
+            room,
+            count: 0,
+            part,
+            is_over: false,
+            ecn,
+            lane,
+        }
+    }
+
+    /// Whether the segment is one of them.
+    #[inline]
+    fn is_continued_by(&self, offer: &Offer) -> bool {
+        let Offer { header, part, .. } = offer;
+        !self.is_over
+            && self.next_seq == header.seq.0
+            && self.part >= *part
+            && self.header.ack == header.ack
+            && self.header.window == header.window
+            && self.header.timestamps == header.timestamps
+            && offer.len() <= self.room
+    }
+
+    /// Takes it in. As in a train, PSH, a shorter one and a small one are the last.
+    #[inline]
+    fn take_in(&mut self, offer: &Offer) {
+        let (len, part) = (offer.len(), offer.part);
+        self.next_seq = self.next_seq.wrapping_add(len as u32);
+        self.len += len;
+        self.room -= len;
+        self.count += 1;
+        let is_whole = len == self.part || part == self.part && len.is_multiple_of(part);
+        self.is_over = !is_whole || len < COALESCE_LIMIT_BYTES || offer.header.push;
+    }
+}
+
+impl Engine {
+    /// Carries the batch that a link gave up to the sockets, where a read waits.
+    #[inline]
+    pub(super) fn carry_to_reader(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        count: usize,
+        read: &mut DirectRead<'_>,
+    ) {
+        let Some(id) = read.sole() else { return self.carry_up(now, link, count) };
+        if count != 1 || !self.carry_sole_to_reader(now, link, id, read) {
+            self.carry_batch_to_reader(now, link, count, id, read);
+        }
+    }
+
+    /// A batch of some packets.
+    #[inline(never)]
+    fn carry_batch_to_reader(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        count: usize,
+        id: SocketId,
+        read: &mut DirectRead<'_>,
+    ) {
+        let medium = self.out.links[link.index()].capabilities.medium;
+        let stats = &mut self.out.stats;
+        stats.batches.receive_packets.add(count);
+        stats.stages.mark(Stage::Receive, count);
+        let (mut bytes, mut copied, mut waits) = (0, None, true);
+        while let Some(packet) = self.received.pop_ahead() {
+            bytes += packet.len();
+            let packet = match waits {
+                true => match self.copy_out(now, (link, medium), packet, id, read, &mut copied) {
+                    Ok(()) => continue,
+                    Err((packet, still)) => {
+                        waits = still;
+                        packet
+                    }
+                },
+                false => packet,
+            };
+            if !waits && let Some(copied) = copied.take() {
+                self.hand_on(now, id, copied);
+            }
+            match self.trains.join(packet, link, medium) {
+                Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
+                Err(packet) => self.link_input(now, link, packet),
+            }
+        }
+        if let Some(copied) = copied {
+            self.hand_on(now, id, copied);
+        }
+        // Not between two copies: an exchange of counters would wait for the one before to reach the cache.
+        self.parts.clear();
+        self.out.stats.rx_packets += count as u64;
+        self.out.stats.rx_bytes += bytes as u64;
+        self.out.stats.stages.mark(Stage::Ingress, count);
+        self.tcp_stage(now);
+        self.out.stats.stages.mark(Stage::Tcp, count);
+    }
+
+    /// The only packet of a batch, if its payload is for the reader; else nothing has changed.
+    #[inline(never)]
+    fn carry_sole_to_reader(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        id: SocketId,
+        read: &mut DirectRead<'_>,
+    ) -> bool {
+        let medium = self.out.links[link.index()].capabilities.medium;
+        let Some(packet) = self.received.front() else { return false };
+        let head = packet.head();
+        let Offered::Payload(offer) = self.trains.offer(packet, head, link, medium, id) else {
+            return false;
+        };
+        let len = offer.len();
+        if read.free_mut().len() < len {
+            return false;
+        }
+        let slot = id.slot();
+        let sharers = self.tcp.quiet.len() as u32;
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
+        let is_open = socket.id == id && socket.in_flows && !socket.half_open;
+        if !is_open
+            || socket.conn.plain_room(&offer.header, len) < len as u64
+            || !self.trains.copy_out(packet, head, &offer, read.free_mut())
+        {
+            return false;
+        }
+        let stats = &mut self.out.stats;
+        stats.batches.receive_packets.add(1);
+        stats.stages.mark(Stage::Receive, 1);
+        stats.rx_packets += 1;
+        stats.rx_bytes += packet.len() as u64;
+        stats.stages.mark(Stage::Ingress, 1);
+        stats.tcp_rx_segments += 1;
+        stats.tcp_rx_copied_bytes += len as u64;
+        drop(self.received.pop());
+        read.fill(len);
+        if let Some(bulk) = Bulk::of(slot, len) {
+            self.bulk = Some(bulk);
+        }
+        socket.conn.set_sharers(sharers);
+        let segment_size = (len > offer.part).then_some(offer.part as u16);
+        let data = PlacedData { bytes: len, rest: None, segment_size, ecn: offer.ecn };
+        let output = socket.conn.on_plain_placed(now, &offer.header, data);
+        self.after_plain(now, slot, output);
+        self.out.stats.stages.mark(Stage::Tcp, 1);
+        true
+    }
+
+    /// Copies the payload of a packet to the reader. Else gives it back, and says whether the next one may be tried.
+    #[inline(always)]
+    fn copy_out(
+        &mut self,
+        now: Instant,
+        (link, medium): (LinkId, Medium),
+        packet: Packet,
+        id: SocketId,
+        read: &mut DirectRead<'_>,
+        copied: &mut Option<Copied>,
+    ) -> Result<(), (Packet, bool)> {
+        let head = packet.head();
+        let next = copied
+            .as_ref()
+            .and_then(|copied| self.trains.offer_next(&packet, head, link, copied.lane, id));
+        let offered = match next {
+            Some(offer) => Offered::Payload(offer),
+            None => self.offered(&packet, link, medium, id),
+        };
+        let offer = match offered {
+            Offered::Payload(offer) => offer,
+            Offered::Other => return Err((packet, true)),
+            Offered::Unknown => return Err((packet, false)),
+        };
+        let continued = copied.as_ref().is_some_and(|copied| copied.is_continued_by(&offer));
+        if !continued && let Some(copied) = copied.take() {
+            self.hand_on(now, id, copied);
+        }
+        let begun = match copied {
+            Some(copied) => copied,
+            None => {
+                let room = self.room_for_reader(id, &offer);
+                copied.insert(Copied::before(&offer, room))
+            }
+        };
+        let memory = read.free_mut();
+        let fits = offer.len() <= begun.room.min(memory.len());
+        if !fits || !self.trains.copy_out(&packet, head, &offer, memory) {
+            return Err((packet, false));
+        }
+        read.fill(offer.len());
+        begun.take_in(&offer);
+        // There is room: as much as in the batch that it comes from.
+        let _ = self.parts.push(packet);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn offered(&self, packet: &Packet, link: LinkId, medium: Medium, socket: SocketId) -> Offered {
+        self.trains.offer(packet, packet.head(), link, medium, socket)
+    }
+
+    /// Bytes in order that the reader may have at once, beginning with those on offer; 0 if it may not have those.
+    #[inline]
+    fn room_for_reader(&self, id: SocketId, first: &Offer) -> usize {
+        let Some(socket) = self.tcp.sockets.get(id.slot()) else { return 0 };
+        if socket.id != id || !socket.in_flows || socket.half_open {
+            return 0;
+        }
+        socket.conn.plain_room(&first.header, first.len()) as usize
+    }
+
+    /// Tells the connection what its reader has.
+    #[inline(never)]
+    fn hand_on(&mut self, now: Instant, id: SocketId, copied: Copied) {
+        let Copied { header, len, count, part, ecn, .. } = copied;
+        let slot = id.slot();
+        let sharers = self.tcp.quiet.len() as u32;
+        let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|_| len != 0) else { return };
+        if let Some(bulk) = Bulk::of(slot, len) {
+            self.bulk = Some(bulk);
+        }
+        let stats = &mut self.out.stats;
+        stats.tcp_rx_segments += 1;
+        stats.tcp_rx_merged += u64::from(count.saturating_sub(1));
+        stats.tcp_rx_copied_bytes += len as u64;
+        socket.conn.set_sharers(sharers);
+        let segment_size = (len > part).then_some(part as u16);
+        let data = PlacedData { bytes: len, rest: None, segment_size, ecn };
+        let output = socket.conn.on_plain_placed(now, &header, data);
+        self.after_plain(now, slot, output);
+    }
+}
