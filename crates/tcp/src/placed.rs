@@ -75,6 +75,8 @@ impl Connection {
         self.ecn_take_data(header, ecn);
         self.time_data(now, header, len);
         self.rcv.nxt += bytes as u64;
+        // it holds no more memory than its own: the window is that of all such connections, whatever came before
+        self.observe_density(bytes as u64, bytes);
         self.counters.bytes_received += bytes as u64;
         self.schedule_ack(now, bytes as u32);
         if let Some(rest) = rest {

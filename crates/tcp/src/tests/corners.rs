@@ -96,6 +96,23 @@ fn what_is_placed_in_the_readers_memory_is_data_received() {
 }
 
 #[test]
+fn placed_data_take_nothing_off_the_window() {
+    let pool = pool();
+    let config = Config { auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    let before = connection.info().rcv_wnd_limit_bytes;
+    for at in 0..100 {
+        let segment = header(1 + at * 1000, 1, TcpFlags::ACK);
+        assert!(connection.takes_placed(&segment, 1000), "segment {at}");
+        let data = PlacedData { bytes: 1000, rest: None, segment_size: None, ecn: 0 };
+        connection.on_placed(now, &segment, data, &pool);
+        drain(&mut connection, now, &pool);
+    }
+    let after = connection.info().rcv_wnd_limit_bytes;
+    assert!(after > before && after > 240 << 10, "{before} and then {after} bytes");
+}
+
+#[test]
 fn small_segments_are_not_held_in_a_frame_each() {
     let pool = pool();
     for mss in [100, 536, 1460] {
