@@ -135,7 +135,12 @@ fn moved(link: PairConfig, with: Streams) -> (EngineStats, usize) {
         });
         let stack = Stack::new(engine(config(&pool, 1), near, &NEAR));
         is_listening.recv().expect("a listener");
-        let connect = |_| TcpStream::connect(&stack, addr()).expect("connect");
+        let connect = |_| {
+            let stream = TcpStream::connect(&stack, addr()).expect("connect");
+            // A reader that failed takes nothing any more.
+            stream.set_write_timeout(Some(PATIENCE)).expect("a stream");
+            stream
+        };
         let mut all: Vec<TcpStream> = (0..with.count).map(connect).collect();
         for (number, stream) in all.iter_mut().enumerate() {
             stream.write_all(&[number as u8]).expect("write");

@@ -6,8 +6,9 @@
 //! headers a lane knows, and which the connection expects next. Others take the ways they always take, and after one that
 //! may be of the same connection all of its batch do, so that nothing overtakes it.
 //!
-//! A segment whose checksum proves wrong after its bytes were copied is looked at the long way, which refuses and counts it; the bytes lie behind what
-//! the read reports then. They came to this connection's ends and number, so they are no other's.
+//! A segment whose checksum proves wrong after its bytes were copied is looked at the long way, which refuses and
+//! counts it; the bytes lie behind what the read reports then. They came to this connection's ends and number, so they
+//! are no other's.
 
 use millstream_link::Medium;
 use millstream_packet::{COALESCE_LIMIT_BYTES, Instant, Packet};

@@ -284,8 +284,8 @@ impl Lane {
         checksum::is_valid(sum + self.pseudo + u32::from(length))
     }
 
-    /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow and its payload lies in its first
-    /// frame.
+    /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow and
+    /// its payload lies in its first frame.
     #[inline(always)]
     pub fn offer(&self, packet: &Packet, head: &[u8], link: LinkId, lane: usize) -> Option<Offer> {
         let (Said { header, end }, l4) = self.unverified(packet, head, link)?;
