@@ -63,6 +63,8 @@ struct Lab {
     medium: Medium,
     now: Instant,
     sockets: Vec<SocketId>,
+    /// Turns are taken for a read of this one.
+    reading: Option<SocketId>,
     /// What the engine sent last, and the last TCP segment in it.
     sent: Vec<u8>,
     segment: Option<(IpHeader, TcpHeader, usize)>,
@@ -110,8 +112,9 @@ impl Lab {
         ];
         sockets.extend(engine.tcp_listen(any6, 3));
         let now = engine.now();
-        let (sent, segment) = (Vec::new(), None);
-        let mut lab = Self { engine, end, pool: pool.clone(), medium, now, sockets, sent, segment };
+        let pool = pool.clone();
+        let (reading, sent, segment) = (None, Vec::new(), None);
+        let mut lab = Self { engine, end, pool, medium, now, sockets, reading, sent, segment };
         if choice & 64 == 0 {
             lab.neighbors();
         }
@@ -331,6 +334,9 @@ impl Lab {
             (SocketKind::Tcp, 9) => drop(self.engine.tcp_shutdown_write(id)),
             (SocketKind::Tcp, 10) => self.engine.tcp_abort(id),
             (SocketKind::Tcp, 11) => self.engine.tcp_close(id),
+            (SocketKind::Tcp, 12 | 13) => {
+                self.reading = Some(id).filter(|_| self.reading != Some(id))
+            }
             (SocketKind::Udp, 0..=7) => drop(self.engine.udp_recv(id, &mut buffer)),
             (SocketKind::Udp, _) => {
                 let _ = self.engine.udp_send(id, &buffer[..input.length(1400)], Some(peer));
@@ -348,8 +354,16 @@ impl Lab {
 
     /// Turns until the engine rests, looking at all that it sends.
     fn settle(&mut self) {
+        let mut buffer = [0; 3000];
         for _ in 0..TURN_LIMIT {
-            let turn = self.engine.turn(self.now);
+            let turn = match self.reading {
+                None => self.engine.turn(self.now),
+                Some(id) => {
+                    let (turn, filled) = self.engine.turn_reading(self.now, id, &mut buffer);
+                    assert!(filled <= buffer.len(), "{filled} bytes read");
+                    turn
+                }
+            };
             let received = self.drain();
             let due = turn.next_deadline.is_some_and(|at| at <= self.now);
             if !turn.progress && !received && !due {

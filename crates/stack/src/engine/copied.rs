@@ -132,7 +132,13 @@ impl Engine {
             }
             match self.trains.join(packet, link, medium) {
                 Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
-                Err(packet) => self.link_input(now, link, packet),
+                Err(packet) => {
+                    // An ICMP message, for one, may change what the connection expects.
+                    if let Some(copied) = copied.take() {
+                        self.hand_on(now, id, copied);
+                    }
+                    self.link_input(now, link, packet)
+                }
             }
         }
         if let Some(copied) = copied {
@@ -163,7 +169,7 @@ impl Engine {
             return false;
         };
         let len = offer.len();
-        if read.free_mut().len() < len {
+        if len == 0 || read.free_mut().len() < len {
             return false;
         }
         let slot = id.slot();
@@ -234,7 +240,7 @@ impl Engine {
             }
         };
         let memory = read.free_mut();
-        let fits = offer.len() <= begun.room.min(memory.len());
+        let fits = (1..=begun.room.min(memory.len())).contains(&offer.len());
         if !fits || !self.trains.copy_out(&packet, head, &offer, memory) {
             return Err((packet, false));
         }
