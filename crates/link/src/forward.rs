@@ -70,6 +70,22 @@ macro_rules! forward_link {
             $inner.transmit(now, pool, batch)
         }
     };
+    (@ borrows, $self:ident, $inner:expr) => {
+        fn borrows(&$self) -> bool {
+            $inner.borrows()
+        }
+    };
+    (@ transmit_from, $self:ident, $inner:expr) => {
+        fn transmit_from(
+            &mut $self,
+            now: $crate::packet::Instant,
+            pool: &$crate::packet::Pool,
+            head: $crate::packet::Packet,
+            payload: &[u8],
+        ) -> Result<Option<$crate::packet::Packet>, $crate::LinkError> {
+            $inner.transmit_from(now, pool, head, payload)
+        }
+    };
     (@ wait_fd, $self:ident, $inner:expr) => {
         fn wait_fd(&$self) -> Option<::std::os::fd::RawFd> {
             $inner.wait_fd()

@@ -87,9 +87,20 @@ impl GatherList {
     /// `header`, unless empty, and the slices of `packet` after it; `None` when there are more than
     /// [`WRITE_SLICES`]. Valid while both live and until the next call here.
     pub fn of(&mut self, header: &[u8], packet: &Packet) -> Option<&[libc::iovec]> {
+        self.with(header, packet, &[])
+    }
+
+    /// The same, and `behind` after them, unless empty, which must live as long.
+    pub fn with(
+        &mut self,
+        header: &[u8],
+        packet: &Packet,
+        behind: &[u8],
+    ) -> Option<&[libc::iovec]> {
         let mut len = 0;
         let header = (!header.is_empty()).then_some(header);
-        for slice in header.into_iter().chain(packet.slices()) {
+        let behind = (!behind.is_empty()).then_some(behind);
+        for slice in header.into_iter().chain(packet.slices()).chain(behind) {
             // A write only reads through the pointer.
             let entry =
                 libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: slice.len() };

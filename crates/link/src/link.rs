@@ -199,6 +199,27 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
+    /// Whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a packet's memory when a call that
+    /// takes the packet returns.
+    fn borrows(&self) -> bool {
+        false
+    }
+
+    /// As [`transmit`](Self::transmit) of one packet: `head`, with the meta data of the whole, and `payload` behind it, which
+    /// is the caller's. Gives `head` back when the link can take nothing now.
+    ///
+    /// # Errors
+    /// When the link is broken for good.
+    fn transmit_from(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        head: Packet,
+        _payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        Ok(Some(head))
+    }
+
     /// A descriptor to sleep on, after [`prepare_sleep`](Self::prepare_sleep): readable when
     /// [`receive`](Self::receive) has something, or when there is room again for what
     /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)).
@@ -240,7 +261,7 @@ pub trait Link: Send {
 impl<L: Link + ?Sized> Link for Box<L> {
     forward_link!(
         self => (**self);
-        capabilities, receive, has_more, places, receive_into, transmit, wait_fd, wants_write, next_deadline,
+        capabilities, receive, has_more, places, receive_into, transmit, borrows, transmit_from, wait_fd, wants_write, next_deadline,
         prepare_sleep, share, stats, name
     );
 }

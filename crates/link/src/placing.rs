@@ -1,11 +1,11 @@
 //! A link in memory that is read as a device is.
 
-use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
 use crate::{Link, LinkError, PairEnd, Placed, forward_link};
 
-/// A pair's end for tests that reads as a TAP device does: the next packet's payload goes where the caller says. Of this crate
-/// and, by the feature `testing`, of those above.
+/// A pair's end for tests that reads and writes as a TAP device does: the next packet's payload goes where the caller says, and
+/// comes from there. Of this crate and, by the feature `testing`, of those above.
 #[derive(Debug)]
 pub struct Placing {
     end: PairEnd,
@@ -56,6 +56,28 @@ impl Link for Placing {
         }
         let next = self.waiting.pop();
         Ok(next.map(|packet| Placed::lay_out(packet, pool, head_len, memory)))
+    }
+
+    fn borrows(&self) -> bool {
+        true
+    }
+
+    fn transmit_from(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head: Packet,
+        payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        let copies =
+            (Packet::from_slice(pool, 0, head.head()), Packet::from_slice(pool, 0, payload));
+        let (Ok(mut whole), Ok(payload)) = copies else { return Ok(Some(head)) };
+        *whole.meta_mut() = *head.meta();
+        whole.concat(payload);
+        let mut batch = PacketBatch::new();
+        let _ = batch.push(whole);
+        self.end.transmit(now, pool, &mut batch)?;
+        Ok((!batch.is_empty()).then_some(head))
     }
 
     fn prepare_sleep(&mut self) -> bool {

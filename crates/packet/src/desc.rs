@@ -416,6 +416,12 @@ impl Entry {
         }
     }
 
+    /// Whether all bytes of the frame from `at` on may be written: nobody else refers to them.
+    #[inline]
+    pub(crate) fn may_write_from(self, at: usize) -> bool {
+        self.is_unique() || self.is_owner() && at >= self.shared().1
+    }
+
     /// The range of bytes that views were given of.
     fn shared(self) -> (usize, usize) {
         // SAFETY: a frame's descriptor in its owner's hands.

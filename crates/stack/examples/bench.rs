@@ -416,7 +416,7 @@ fn our_side(
     }
     if let Some(s) = stats() {
         line!(
-            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} missed {} drops {:?}",
+            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} missed {} lent {} copied {} drops {:?}",
             s.turns,
             s.idle_turns,
             s.sleeps,
@@ -428,6 +428,8 @@ fn our_side(
             s.tcp_rx_merged,
             s.tcp_rx_direct_bytes,
             s.tcp_rx_direct_missed,
+            s.tcp_tx_lent_bytes,
+            s.tcp_tx_lent_copied_bytes,
             s.drops_by_name().collect::<Vec<_>>()
         );
         if o.stages != 0 {

@@ -59,6 +59,9 @@ pub struct Limits {
     /// to put received payload straight there,
     /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
     pub direct_read_bytes: usize,
+    /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a packet
+    /// when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
+    pub lend_bytes: usize,
     /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
     pub held_ack_bytes: usize,
     /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
@@ -93,6 +96,7 @@ impl Default for Limits {
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 512 * 1024,
             direct_read_bytes: 8 * 1024,
+            lend_bytes: 256 * 1024,
             held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
             transmit_connections: 64,
@@ -119,6 +123,12 @@ pub const DIRECT_ALIGNMENT_BYTES: usize = 64;
 
 /// Smaller segments in a row after which it is not.
 pub const DIRECT_PATIENCE: u8 = 8;
+
+/// Largest segments that a write sends from the caller's memory before it looks for ACKs, and packets that it then takes from
+/// the links at most, in batches.
+pub const LEND_SEGMENTS: usize = 2;
+/// See [`LEND_SEGMENTS`].
+pub const LEND_LOOKS: usize = 8;
 
 /// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
 pub const HELD_ACK_TURNS_MAX: u64 = 256;

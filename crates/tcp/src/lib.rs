@@ -30,6 +30,7 @@ mod handshake;
 mod headers;
 mod info;
 pub mod isn;
+mod lent;
 pub mod limits;
 mod options;
 mod ordered;

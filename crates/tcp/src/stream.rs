@@ -108,6 +108,18 @@ impl StreamQueue {
         self.made().write_bulk(pool, bytes, cuts).bytes
     }
 
+    /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later.
+    pub(crate) fn reserve_bulk(&mut self, pool: &Pool, len: usize, cuts: &Cuts) -> usize {
+        self.made().reserve_bulk(pool, len, cuts)
+    }
+
+    /// Writes the last bytes, which were reserved.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        if let Some(queue) = &mut self.queue {
+            queue.fill(bytes);
+        }
+    }
+
     /// How many of `len` bytes to send from `offset`, so that the next segment is what a block holds: fewer where that
     /// leaves half of them, or they are as many as a block is filled with. Whole multiples of `segment`.
     #[inline]

@@ -23,6 +23,8 @@ pub enum PayloadMode {
         /// Bytes left free for headers.
         headroom: usize,
     },
+    /// None: it lies with the caller ([`Connection::lend`]).
+    Lent,
 }
 
 /// What the link below can take.
@@ -54,8 +56,14 @@ impl Connection {
     /// vain.
     #[inline]
     pub fn has_output(&self) -> bool {
-        let Self { state, snd, rcv, recovery, board, congestion, reset_due, .. } = self;
-        let is_plain = *state == State::Established
+        !self.sends_plainly() || self.rcv.ack.now || self.snd.nxt != self.data_end()
+    }
+
+    /// Whether there is nothing to send but new data and ACKs.
+    #[inline]
+    pub(crate) fn sends_plainly(&self) -> bool {
+        let Self { state, snd, recovery, board, congestion, reset_due, .. } = self;
+        *state == State::Established
             && !snd.fin_queued
             && !snd.syn_due
             && snd.probe == Probe::None
@@ -63,8 +71,7 @@ impl Connection {
             && reset_due.is_none()
             && board.next_lost().is_none()
             // which is told that there was nothing to send
-            && !congestion.governs();
-        !is_plain || rcv.ack.now || snd.nxt != self.data_end()
+            && !congestion.governs()
     }
 
     /// Data in order of which an ACK is due that may be held for a moment, so that it goes for what comes next, too;
@@ -131,7 +138,7 @@ impl Connection {
         Some(Segment { header, payload: None, payload_len, segment_size, ecn })
     }
 
-    fn poll(
+    pub(crate) fn poll(
         &mut self,
         now: Instant,
         pool: &Pool,
@@ -191,7 +198,7 @@ impl Connection {
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
         let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
-        if limits.payload == PayloadMode::View {
+        if matches!(limits.payload, PayloadMode::View | PayloadMode::Lent) {
             self.snd.queue.set_whole((most / mss * mss) as usize);
         }
         let most = parts.as_ref().map_or(most, |(count, _)| most.min(count * mss));
@@ -213,6 +220,10 @@ impl Connection {
         }
         let payload = match (chosen.len, parts) {
             (0, _) => None,
+            (_, None) if limits.payload == PayloadMode::Lent => {
+                debug_assert!(!chosen.resend, "only new data is lent");
+                None
+            }
             (len, Some((_, parts))) => {
                 let made = self.fill_parts(pool, limits, &chosen, mss, parts);
                 self.snd.frames_wanted = made == 0;
@@ -226,10 +237,10 @@ impl Connection {
             (len, None) => {
                 let offset = (chosen.start - self.snd.queue_base) as usize;
                 let made = match limits.payload {
-                    PayloadMode::View => self.snd.queue.view(pool, offset, len as usize),
                     PayloadMode::CopyAndSum { headroom } => {
                         self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
                     }
+                    _ => self.snd.queue.view(pool, offset, len as usize),
                 };
                 self.snd.frames_wanted = made.is_err();
                 Some(made.ok()?)
@@ -262,7 +273,8 @@ impl Connection {
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
     #[inline]
     fn end_before_block(&self, chosen: &mut Chosen, limits: &TransmitLimits, mss: u64) {
-        if limits.payload != PayloadMode::View || chosen.resend || chosen.len <= mss {
+        let in_blocks = matches!(limits.payload, PayloadMode::View | PayloadMode::Lent);
+        if !in_blocks || chosen.resend || chosen.len <= mss {
             return;
         }
         let offset = (chosen.start - self.snd.queue_base) as usize;
@@ -283,7 +295,7 @@ impl Connection {
     ) -> u64 {
         let headroom = match limits.payload {
             PayloadMode::CopyAndSum { headroom } => headroom,
-            PayloadMode::View => 0,
+            _ => 0,
         };
         let mut made = 0;
         while made < chosen.len {

@@ -111,6 +111,8 @@ pub(super) fn engine_record(stats: &EngineStats) -> EngineRecord {
         ("tcp_rx_direct_bytes", stats.tcp_rx_direct_bytes),
         ("tcp_rx_copied_bytes", stats.tcp_rx_copied_bytes),
         ("tcp_rx_direct_missed", stats.tcp_rx_direct_missed),
+        ("tcp_tx_lent_bytes", stats.tcp_tx_lent_bytes),
+        ("tcp_tx_lent_copied_bytes", stats.tcp_tx_lent_copied_bytes),
         ("tcp_tx_pure", stats.tcp_tx_pure),
         ("write_grants", stats.write_grants),
         ("timers_fired", stats.timers_fired),

@@ -26,7 +26,7 @@ mod tests;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::iov::Expectation;
@@ -376,6 +376,28 @@ impl Link for Tap {
             self.stats.tx_steered += sent as u64;
         }
         Ok(sent)
+    }
+
+    fn borrows(&self) -> bool {
+        self.vnet && self.sender.takes_super_segments()
+    }
+
+    fn transmit_from(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        head: Packet,
+        payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        let given_back =
+            self.sender.write_from(self.fd.as_raw_fd(), head, payload, &mut self.stats).err();
+        if given_back.is_none() {
+            self.follow(payload.len() as u64 >= BULK_BYTES);
+            if self.relief.as_ref().is_some_and(Relief::is_on) {
+                self.stats.tx_steered += 1;
+            }
+        }
+        Ok(given_back)
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

@@ -338,6 +338,41 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// Writes one packet of `head` and `payload`; `Err` gives `head` back when the device takes nothing now, or it is not
+    /// one that the device takes whole.
+    pub fn write_from(
+        &mut self,
+        fd: RawFd,
+        head: Packet,
+        payload: &[u8],
+        stats: &mut LinkStats,
+    ) -> Result<(), Packet> {
+        let len = head.len() + payload.len();
+        let is_super = head.meta().segmentation.is_some();
+        let limit = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
+        let fits = if is_super { len <= limit } else { len <= self.longest };
+        if !fits || !self.takes.tcp || self.ring.is_some() || self.cutting.is_some() {
+            return Err(head);
+        }
+        let header = vnet::encode(head.meta());
+        let header = &header[..self.header_len];
+        loop {
+            let Some(slices) = self.gather.with(header, &head, payload) else { return Err(head) };
+            // SAFETY: every entry is readable memory of `header`, `head` or `payload`; all outlive the call, which has
+            // copied them when it returns.
+            let result = unsafe { sys::write_slices(fd, slices) };
+            match finish(result, stats) {
+                Outcome::Sent => stats.count_sent(len, is_super),
+                Outcome::Refused => {}
+                Outcome::Again => continue,
+                Outcome::Full => return Err(head),
+            }
+            return Ok(());
+        }
+    }
+}
+
 /// What became of a write.
 enum Outcome {
     Sent,

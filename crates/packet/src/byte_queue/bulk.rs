@@ -57,19 +57,61 @@ impl ByteQueue {
         if self.whole == 0 {
             return self.write(pool, bytes);
         }
+        let mut rest = bytes;
+        self.extend_bulk(pool, bytes.len(), cuts, |queue, last, n| {
+            let (now, later) = rest.split_at(n);
+            queue.copy_behind(last, now);
+            rest = later;
+        })
+    }
+
+    /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later: until then their places
+    /// hold what lay there before, which nobody may be shown. None where [`whole`](Self::whole) is 0. Returns how many.
+    pub fn reserve_bulk(&mut self, pool: &Pool, len: usize, cuts: &Cuts) -> usize {
+        if self.whole == 0 {
+            return 0;
+        }
+        self.extend_bulk(pool, len, cuts, |queue, last, n| queue.grow_behind(last, n)).bytes
+    }
+
+    /// Writes the last bytes of the queue, which were [reserved](Self::reserve_bulk).
+    ///
+    /// # Panics
+    /// When there are fewer, or somebody was given a view of them.
+    pub fn fill(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len, "more than was reserved");
+        let mut done = 0;
+        let filled = self.walk(self.len - bytes.len(), bytes.len(), |entry, from, len| {
+            let from = entry.offset() + from;
+            assert!(entry.may_write_from(from), "a view of what was not filled");
+            // SAFETY: nobody else refers to these bytes, and the queue, which owns the entry, is borrowed.
+            unsafe { entry.frame_mut(from, len) }.copy_from_slice(&bytes[done..done + len]);
+            done += len;
+            Ok(())
+        });
+        debug_assert!(filled.is_ok() && done == bytes.len());
+    }
+
+    /// Grows by `len` bytes in the places described at [`write_bulk`](Self::write_bulk), each piece of which `put` adds.
+    fn extend_bulk(
+        &mut self,
+        pool: &Pool,
+        len: usize,
+        cuts: &Cuts,
+        mut put: impl FnMut(&mut Self, Entry, usize),
+    ) -> Written {
         let was_empty = self.is_empty();
         self.framed.end();
-        let mut rest = bytes;
+        let mut left = len;
         let mut blocks = self.gauge.limits.high_bytes >= 4 * BLOCK_HELD_BYTES;
-        while !rest.is_empty() {
-            let seam = cuts.seam(bytes.len() - rest.len());
-            let follows = blocks && self.block_follows(rest.len());
+        while left != 0 {
+            let seam = cuts.seam(len - left);
+            let follows = blocks && self.block_follows(left);
             if let Some(last) = self.last {
-                let room = self.room_in(last, seam, follows).min(rest.len());
+                let room = self.room_in(last, seam, follows).min(left);
                 if room != 0 {
-                    let (now, later) = rest.split_at(room);
-                    self.copy_behind(last, now);
-                    rest = later;
+                    put(self, last, room);
+                    left -= room;
                     continue;
                 }
             }
@@ -90,7 +132,7 @@ impl ByteQueue {
             let Some(frame) = pool.alloc(0) else { break };
             self.link_counted(frame);
         }
-        let bytes = bytes.len() - rest.len();
+        let bytes = len - left;
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
@@ -114,8 +156,13 @@ impl ByteQueue {
         let end = last.offset() + last.len();
         // SAFETY: tailroom may be written.
         unsafe { last.frame_mut(end, bytes.len()) }.copy_from_slice(bytes);
-        last.set_range(last.offset(), last.len() + bytes.len());
-        self.grew(bytes.len());
+        self.grow_behind(last, bytes.len());
+    }
+
+    /// `last` has `len` bytes more, in its room.
+    fn grow_behind(&mut self, last: Entry, len: usize) {
+        last.set_range(last.offset(), last.len() + len);
+        self.grew(len);
     }
 
     /// Of `len` bytes from `offset`, how many there are before the block that would be cut at their end; `len` where

@@ -114,7 +114,7 @@ impl ByteQueue {
 
     /// Calls `f` with (entry, from, len) for each piece of `len` bytes from `offset`, all of which
     /// are inside. Returns where that ended.
-    fn walk(
+    pub(super) fn walk(
         &self,
         offset: usize,
         len: usize,

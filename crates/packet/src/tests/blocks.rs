@@ -1,6 +1,6 @@
 //! Blocks: where they lie, what they are charged, and that they come home.
 
-use super::{all, bytes};
+use super::{all, bytes, same};
 use crate::*;
 
 fn pool(frames: usize, blocks: usize) -> Pool {
@@ -197,4 +197,45 @@ fn much_is_copied_into_blocks_and_what_is_left_into_frames() {
     }
     assert!(Packet::bulk_from_slice(&pool, &bytes(6 * EACH), EACH).is_err());
     assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
+}
+
+/// Places made first and filled later are those that a write would have taken, and what went from the front meanwhile is not
+/// asked for any more.
+#[test]
+fn reserved_bytes_are_filled_later() {
+    let pool = pool(40, 12);
+    let data = bytes(120_000);
+    let cuts = Cuts { segment: 1000, unsent: 0 };
+    for gone in [0, 1, 999, 40_000, 77_500, 120_000] {
+        let mut queue = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+        queue.set_whole(40_000);
+        queue.write_bulk(&pool, &data[..40_500], &cuts);
+        // In flight: its view stays in the hands of the link.
+        let sent = queue.view(&pool, 40_000, 500).unwrap();
+        let unsent = Cuts { unsent: 500, ..cuts };
+        let mut written = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+        written.set_whole(40_000);
+        written.write_bulk(&pool, &data[..40_500], &cuts);
+        written.write_bulk(&pool, &data, &unsent);
+        assert_eq!(queue.reserve_bulk(&pool, data.len(), &unsent), data.len());
+        let lens = |queue: &ByteQueue| queue.slices().map(<[u8]>::len).collect::<Vec<_>>();
+        assert_eq!(lens(&queue), lens(&written));
+        assert_eq!(queue.held_bytes(), written.held_bytes());
+        queue.discard(40_500 + gone);
+        queue.fill(&data[gone..]);
+        assert!(same(queue.slices(), &data[gone..]), "{gone}");
+        assert_eq!(sent.head(), &data[40_000..40_500]);
+    }
+    assert_eq!(pool.stats().used_blocks, 0);
+}
+
+#[test]
+#[should_panic(expected = "a view of what was not filled")]
+fn bytes_that_somebody_sees_are_not_filled() {
+    let pool = pool(40, 4);
+    let mut queue = ByteQueue::new(QueueLimits { low_bytes: 0, high_bytes: 1 << 20 });
+    queue.set_whole(40_000);
+    queue.reserve_bulk(&pool, 40_000, &Cuts { segment: 1000, unsent: 0 });
+    let _view = queue.view(&pool, 39_000, 10).unwrap();
+    queue.fill(&[1; 20_000]);
 }

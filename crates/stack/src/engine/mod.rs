@@ -9,6 +9,7 @@ mod direct;
 pub(crate) mod fast_open;
 mod icmp;
 mod ingress;
+mod lend;
 mod memory;
 mod neighbor;
 mod output;

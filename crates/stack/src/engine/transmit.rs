@@ -330,7 +330,7 @@ pub(super) const NO_WAY: TransmitLimits =
 
 /// What the link of `way` lets a connection do.
 #[inline]
-fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> TransmitLimits {
+pub(super) fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> TransmitLimits {
     let capabilities = &out.links[way.link.index()].capabilities;
     let v4 = tuple.remote.is_ipv4();
     let sums = if v4 { capabilities.tx_checksum.v4 } else { capabilities.tx_checksum.v6 };

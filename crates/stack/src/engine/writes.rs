@@ -135,6 +135,16 @@ impl Engine {
         granted
     }
 
+    /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
+    /// granted, when others stand in line.
+    pub(super) fn renew_writes(&mut self) -> bool {
+        let alone = self.admission.is_idle();
+        if alone {
+            self.admission.left = self.limits.write_turn_bytes;
+        }
+        alone
+    }
+
     /// Data was sent: who was refused for too much unsent may have room again.
     #[inline]
     pub(super) fn note_room(&mut self, slot: u32) {

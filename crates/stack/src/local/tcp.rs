@@ -294,9 +294,7 @@ impl Write for &TcpStream {
         }
         self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
-            let written = engine.tcp_write(self.id, data)?;
-            engine.push_written(self.id, written);
-            Ok(written)
+            engine.write_and_push(self.id, data)
         })
     }
 

@@ -119,6 +119,41 @@ fn in_the_engines_thread(ip: Ip, offload: bool, seed: u64) -> Outcome {
     capture.judge(Whose::Sent)
 }
 
+/// Large writes are sent from where they lie; the writer's memory is overwritten after each.
+fn from_the_writers_memory(ip: Ip) -> Outcome {
+    const CALL_BYTES: u64 = 1 << 20;
+    let bytes = transfer_bytes();
+    let link = host::tap(true)?;
+    let (address, kernel) = kernel_side(SocketAddr::new(ip.kernel(), 0), bytes, false);
+    let start = Instant::now();
+    {
+        let stack = local::Stack::new(host::engine(&host::pool(), link, Ip::ours)?);
+        watch(|| MOVED.load(Ordering::Relaxed), || "Millstream in the engine's thread".into());
+        let mut stream = local::TcpStream::connect(&stack, address)?;
+        let (own, theirs) = patterns();
+        let mut memory = vec![0; CALL_BYTES as usize];
+        for at in (0..bytes).step_by(memory.len()) {
+            let data = &mut memory[..CALL_BYTES.min(bytes - at) as usize];
+            own.fill(at, data);
+            stream.write_all(data)?;
+            data.fill(0xee);
+            MOVED.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+        stream.shutdown(Shutdown::Write)?;
+        receive(&stream, theirs, bytes);
+        let stats = stack.engine().stats().clone();
+        assert!(stats.tcp_tx_lent_bytes > bytes / 4, "{} lent", stats.tcp_tx_lent_bytes);
+        say(&format!(
+            "{}; {} MiB lent, {} of them copied",
+            rate(bytes, start),
+            stats.tcp_tx_lent_bytes >> 20,
+            stats.tcp_tx_lent_copied_bytes >> 20
+        ));
+    }
+    kernel.join().expect("the kernel's side");
+    Ok(())
+}
+
 /// Application in threads of its own; both directions at once.
 fn through_rings(ip: Ip, offload: bool, seed: u64) -> Outcome {
     let bytes = transfer_bytes();
@@ -153,6 +188,14 @@ judged! {
 
     fn v6_without_offloads_in_the_engines_thread() -> Outcome {
         in_the_engines_thread(Ip::V6, false, 12)
+    }
+
+    fn v4_from_the_writers_memory() -> Outcome {
+        from_the_writers_memory(Ip::V4)
+    }
+
+    fn v6_from_the_writers_memory() -> Outcome {
+        from_the_writers_memory(Ip::V6)
     }
 
     fn v6_with_offloads_through_rings_both_at_once() -> Outcome {

@@ -142,10 +142,10 @@ impl Connection {
             return None;
         }
         match mode {
-            PayloadMode::View => self.snd.queue.view(pool, 0, len).ok(),
             PayloadMode::CopyAndSum { headroom } => {
                 self.snd.queue.copy_packet(pool, headroom, 0, len).ok()
             }
+            _ => self.snd.queue.view(pool, 0, len).ok(),
         }
     }
 

@@ -1,0 +1,251 @@
+//! Writes that lend: sent from the writer's memory over a link that has done with it at once, acknowledged or copied, and over
+//! one that loses, refuses and delays.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{FAR, NEAR, config, engine, pool};
+use millstream::link::{Link, LinkError, PairConfig, PairEnd, Placing, forward_link, pair};
+use millstream::local::{Stack, TcpListener, TcpStream};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::{Engine, EngineConfig, EngineStats, SocketId};
+
+const PORT: u16 = 7000;
+
+/// What a bad link does to a hundred packets.
+#[derive(Clone, Copy, Default)]
+struct Badness {
+    /// Lent packets that get lost.
+    lost: u32,
+    /// Lent packets that it has no room for just then.
+    refused: u32,
+    /// Looks for packets that find nothing although there are some.
+    blind: u32,
+}
+
+/// Hands on what comes from the caller's memory, and treats it badly.
+struct Bad {
+    inner: Placing,
+    badness: Badness,
+    state: u64,
+}
+
+impl Bad {
+    /// True in `percent` of a hundred cases.
+    fn happens(&mut self, percent: u32) -> bool {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.state >> 33) % 100 < u64::from(percent)
+    }
+}
+
+impl Link for Bad {
+    forward_link!(
+        self => self.inner;
+        capabilities, has_more, transmit, borrows, wait_fd, prepare_sleep, stats, name
+    );
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        match self.happens(self.badness.blind) {
+            true => Ok(0),
+            false => self.inner.receive(now, pool, batch),
+        }
+    }
+
+    fn transmit_from(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head: Packet,
+        payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        if self.happens(self.badness.refused) {
+            return Ok(Some(head));
+        }
+        match self.happens(self.badness.lost) {
+            true => Ok(None),
+            false => self.inner.transmit_from(now, pool, head, payload),
+        }
+    }
+}
+
+/// Every byte tells its place.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+}
+
+fn addr(end: usize) -> SocketAddr {
+    SocketAddr::new(["10.9.0.2", "fd09::2"][end].parse().expect("an address"), PORT)
+}
+
+/// Writes `total` bytes in calls of `call`, out of one buffer that is overwritten between them, to a host that reads `chunk` at
+/// most at once. What the writer's engine counted.
+fn written(
+    link: impl FnOnce(PairEnd) -> Box<dyn Link>,
+    with: impl FnOnce(&mut EngineConfig),
+    (total, call, chunk): (usize, usize, usize),
+    end: usize,
+) -> EngineStats {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    std::thread::scope(|scope| {
+        let far_pool = pool.clone();
+        let (listening, is_listening) = std::sync::mpsc::channel();
+        let reader = scope.spawn(move || {
+            let stack = Stack::new(engine(config(&far_pool, 2), far, &FAR));
+            let listener = TcpListener::bind(&stack, addr(end), 1).expect("listen");
+            listening.send(()).expect("somebody waits");
+            let mut stream = listener.accept().expect("a connection").0;
+            let (mut buffer, mut at) = (vec![0; chunk], 0);
+            loop {
+                let len = stream.read(&mut buffer).expect("data");
+                for (i, &byte) in buffer[..len].iter().enumerate() {
+                    assert_eq!(byte, pattern(at + i), "at {}", at + i);
+                }
+                at += len;
+                if len == 0 {
+                    return at;
+                }
+            }
+        });
+        let mut config = config(&pool, 1);
+        with(&mut config);
+        let stack = Stack::new(engine(config, link(near), &NEAR));
+        is_listening.recv().expect("a listener");
+        let mut stream = TcpStream::connect(&stack, addr(end)).expect("connect");
+        let mut buffer = vec![0; call];
+        for at in (0..total).step_by(call) {
+            let data = &mut buffer[..call.min(total - at)];
+            data.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(at + i));
+            stream.write_all(data).expect("write");
+            data.fill(0xee);
+        }
+        drop(stream);
+        stack.finish(Duration::from_secs(30)).expect("an end");
+        assert_eq!(reader.join().expect("the reader"), total);
+        stack.engine().stats().clone()
+    })
+}
+
+fn plain(end: PairEnd) -> Box<dyn Link> {
+    Box::new(Placing::new(end))
+}
+
+fn as_it_is(_: &mut EngineConfig) {}
+
+#[test]
+fn a_large_write_is_sent_from_where_it_lies() {
+    for end in [0, 1] {
+        let stats = written(plain, as_it_is, (24 << 20, 2 << 20, 128 << 10), end);
+        assert!(stats.tcp_tx_lent_bytes > 1 << 20, "{}", stats.tcp_tx_lent_bytes);
+    }
+}
+
+/// A link whose far end reads whenever the near one looks: ACKs of all that was sent are there then.
+struct Prompt {
+    inner: Placing,
+    far: Engine,
+    listener: SocketId,
+    conn: Option<SocketId>,
+    read: usize,
+}
+
+impl Prompt {
+    fn new(end: PairEnd, far: PairEnd, pool: &Pool) -> Self {
+        let mut far = engine(config(pool, 2), far, &FAR);
+        let listener = far.tcp_listen(addr(0), 1).expect("listen");
+        Self { inner: Placing::new(end), far, listener, conn: None, read: 0 }
+    }
+
+    fn serve(&mut self) {
+        let mut buffer = [0; 65_536];
+        for _ in 0..4 {
+            let now = self.far.refresh_time();
+            self.far.turn(now);
+            self.conn = self.conn.or_else(|| Some(self.far.tcp_accept(self.listener).ok()?.0));
+            let Some(conn) = self.conn else { continue };
+            while let Ok(len @ 1..) = self.far.tcp_read(conn, &mut buffer) {
+                let is_right = |(i, &byte): (usize, &u8)| byte == pattern(self.read + i);
+                assert!(buffer[..len].iter().enumerate().all(is_right), "at {}", self.read);
+                self.read += len;
+            }
+        }
+    }
+}
+
+impl Link for Prompt {
+    forward_link!(
+        self => self.inner;
+        capabilities, has_more, transmit, borrows, transmit_from, wait_fd, prepare_sleep, stats, name
+    );
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        self.serve();
+        self.inner.receive(now, pool, batch)
+    }
+}
+
+#[test]
+fn what_is_acknowledged_while_it_is_lent_is_not_copied() {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let link = Prompt::new(near, far, &pool);
+    let stack = Stack::new(engine(config(&pool, 1), link, &NEAR));
+    let mut stream = TcpStream::connect(&stack, addr(0)).expect("connect");
+    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    data.chunks(1 << 20).for_each(|call| stream.write_all(call).expect("write"));
+    let EngineStats { tcp_tx_lent_bytes: lent, tcp_tx_lent_copied_bytes: copied, .. } =
+        stack.engine().stats().clone();
+    assert!(lent > 8 << 20, "{lent}");
+    assert!(4 * copied < lent, "{copied} of {lent}");
+}
+
+#[test]
+fn small_writes_and_other_links_are_copied() {
+    let stats = written(plain, as_it_is, (4 << 20, 100_000, 128 << 10), 0);
+    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+    let stats = written(|end| Box::new(end), as_it_is, (8 << 20, 1 << 20, 128 << 10), 0);
+    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+    let never = |config: &mut EngineConfig| config.limits.lend_bytes = usize::MAX;
+    let stats = written(plain, never, (8 << 20, 1 << 20, 128 << 10), 0);
+    assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
+}
+
+/// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the bytes that were written, though
+/// the writer's memory holds others by then.
+#[test]
+fn what_was_lent_arrives_whatever_happens_to_it() {
+    for seed in 0..12_u64 {
+        let badness = match seed % 4 {
+            0 => Badness { lost: 3, ..Badness::default() },
+            1 => Badness { refused: 20, blind: 30, ..Badness::default() },
+            2 => Badness { lost: 2, refused: 10, blind: 50 },
+            _ => Badness { blind: 90, ..Badness::default() },
+        };
+        let bad = |end| -> Box<dyn Link> {
+            Box::new(Bad { inner: Placing::new(end), badness, state: seed * 77 + 5 })
+        };
+        let with = |config: &mut EngineConfig| {
+            config.limits.lend_bytes = 70_000;
+            if seed % 3 == 0 {
+                config.tcp.send_buffer_bytes = 400_000;
+            }
+        };
+        let chunk = [1_000, 64 << 10, 300_000][seed as usize % 3];
+        let call = [150_000, 1 << 20, 333_333][seed as usize / 4];
+        let stats = written(bad, with, (6 << 20, call, chunk), seed as usize % 2);
+        assert!(stats.tcp_tx_lent_bytes > 0, "seed {seed}: nothing was lent");
+    }
+}
