@@ -113,6 +113,7 @@ impl Connection {
         let echo = self.take_expected_header(now, header, u64::from(acked));
         self.note_expected_data(now, echo, len, ecn);
         self.rcv.nxt += len;
+        self.observe_density(len, bytes);
         self.counters.bytes_received += len;
         self.schedule_ack(now, bytes as u32);
         self.after_read(len);
