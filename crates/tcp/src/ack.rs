@@ -46,7 +46,8 @@ impl Connection {
         if echoed && !old {
             self.ecn_take_echo(now, ack, in_flight);
         }
-        let mut delivery = Delivery::default();
+        let fack = self.board.highest_sacked();
+        let mut delivery = Delivery { fack, ..Delivery::default() };
         let mut dsack_bytes = 0;
         if self.negotiated.sack && !header.options.sack.is_empty() {
             dsack_bytes = self.take_sack(header, offset, ack, &mut delivery);
@@ -203,7 +204,7 @@ impl Connection {
                 continue;
             }
             self.board.limit_ranges(self.snd.nxt - self.snd.una, self.snd.mss);
-            self.board.on_sack(self.snd.una, start as u64, end as u64, delivery);
+            self.board.on_sack(start as u64, end as u64, delivery);
         }
         dsack_bytes
     }

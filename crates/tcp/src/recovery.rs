@@ -194,7 +194,7 @@ impl Connection {
         let unfinished = self.leave_recovery(ack) && self.board.awaits_lost();
         let governed = self.congestion.governs();
         match self.recovery.phase {
-            Phase::Open if newly_lost > 0 || unfinished => self.enter_recovery(now),
+            Phase::Open if newly_lost > 0 || unfinished => self.enter_recovery(now, ack.acked),
             _ if governed => {}
             Phase::Recovery => self.reduce_proportionally(delivered),
             Phase::Open | Phase::Loss => self.grow(now, ack),
@@ -286,11 +286,12 @@ impl Connection {
         0
     }
 
-    /// Begins fast recovery (RFC 6675 section 5 step 4).
-    pub(crate) fn enter_recovery(&mut self, now: Instant) {
+    /// Begins fast recovery (RFC 6675 section 5 step 4), by an ACK of `acked` bytes or without one. These were in flight
+    /// when it came, and what may be sent for them was not yet: of a small window they are a large part.
+    pub(crate) fn enter_recovery(&mut self, now: Instant, acked: u64) {
         self.end_mtu_probe(now, false);
         self.save_undo(false);
-        let flight = self.snd.nxt - self.snd.una;
+        let flight = self.snd.nxt - self.snd.una + acked;
         // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
         let used = flight.min(self.window.cwnd_bytes);
         self.congestion.on_congestion(&mut self.window, now, used);

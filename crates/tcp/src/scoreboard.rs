@@ -266,13 +266,12 @@ impl Scoreboard {
         board
             .sacked
             .gaps(una, ack, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
-        let fack = board.sacked.highest().unwrap_or(0);
         board.sacked.remove_below(ack, |_, _| ());
         board.judged = board.judged.max(ack);
         while board.resent_order.front().is_some_and(|r| r.end <= ack) {
             board.resent_order.pop_front();
         }
-        self.deliver(parts, fack, delivery);
+        self.deliver(parts, delivery);
     }
 
     /// At most as many ranges are kept as selective acknowledgements of what is outstanding can name: for each segment
@@ -284,21 +283,26 @@ impl Scoreboard {
         self.exceptions().sacked.set_limit(most);
     }
 
+    /// End of the highest selectively acknowledged; zero where nothing is.
+    pub(crate) fn highest_sacked(&self) -> u64 {
+        self.exceptions.as_ref().and_then(|b| b.sacked.highest()).unwrap_or(0)
+    }
+
     /// The peer holds `[start, end)`, above `una`.
-    pub(crate) fn on_sack(&mut self, una: u64, start: u64, end: u64, delivery: &mut Delivery) {
+    pub(crate) fn on_sack(&mut self, start: u64, end: u64, delivery: &mut Delivery) {
         let board = self.exceptions();
-        let fack = board.sacked.highest().unwrap_or(una);
         let mut parts = board.take_scratch();
         board
             .sacked
             .insert(start, end, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
         let before = delivery.bytes;
-        self.deliver(parts, fack, delivery);
+        self.deliver(parts, delivery);
         delivery.sacked_bytes += delivery.bytes - before;
     }
 
     /// Takes delivered ranges out of `lost` and `resent`, and notes their times.
-    fn deliver(&mut self, parts: Vec<Sent>, fack: u64, delivery: &mut Delivery) {
+    fn deliver(&mut self, parts: Vec<Sent>, delivery: &mut Delivery) {
+        let fack = delivery.fack;
         for &Sent { start, end, .. } in &parts {
             let Some(board) = self.exceptions.as_mut() else { return };
             delivery.bytes += end - start;

@@ -13,6 +13,8 @@ pub(crate) struct Delivery {
     pub(crate) newest: Option<Transmission>,
     /// Time of the last transmission delivered that was sent only once (Karn).
     pub(crate) sent_once_at: Option<Instant>,
+    /// End of the highest selectively acknowledged before this ACK (RFC 8985 6.2 step 3: RACK.fack); zero: nothing was.
+    pub(crate) fack: u64,
     /// The lowest offset delivered that was sent once, although something above it had been delivered before.
     pub(crate) reordered: Option<u64>,
     /// How far that lay below the highest delivered before, the most of it.
