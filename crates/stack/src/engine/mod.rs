@@ -16,6 +16,7 @@ mod output;
 mod parts;
 pub(crate) mod path;
 mod rate;
+mod show;
 mod sleep;
 mod tcp_api;
 mod tcp_input;
@@ -30,12 +31,10 @@ mod writes;
 use std::io;
 use std::time::Duration;
 
-use millstream_link::{Link, LinkStats, Medium, Share};
+use millstream_link::{Link, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
-use millstream_route::{
-    LinkId, Neighbor, NeighborConfig, NeighborTable, Prefix, Route, RouteTable,
-};
-use millstream_tcp::{Config, State};
+use millstream_route::{LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
+use millstream_tcp::Config;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -43,7 +42,7 @@ use crate::limits::{self, Limits};
 use crate::socket::icmp::IcmpTable;
 use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
-use crate::socket::{EventQueue, Readiness, SocketId, SocketInfo, SocketKind};
+use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 pub(crate) use direct::DirectRead;
 pub use direct::Received;
@@ -272,39 +271,9 @@ impl Engine {
         &mut self.out.table
     }
 
-    /// The neighbours known on all links.
-    pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
-        self.out.neighbors.iter()
-    }
-
-    /// Counters so far.
-    pub fn stats(&self) -> &EngineStats {
-        &self.out.stats
-    }
-
     /// Has the stages of one turn in `every` timed from now on; 0 stops it. What was seen is kept.
     pub fn set_stage_sample(&mut self, every: u32) {
         self.out.stats.stages.set_every(every);
-    }
-
-    /// What a link counted.
-    pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        self.out.links.get(link.index()).map(|slot| slot.link.stats())
-    }
-
-    /// Why a link is not used any more, if so.
-    pub fn link_error(&self, link: LinkId) -> Option<&millstream_link::LinkError> {
-        self.out.links.get(link.index())?.failed.as_ref()
-    }
-
-    /// The names of all links, in order of their ids.
-    pub fn link_names(&self) -> impl Iterator<Item = &str> {
-        self.out.links.iter().map(|slot| slot.link.name())
-    }
-
-    /// The engine's own addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
-        self.out.addresses.iter()
     }
 
     /// The pool its packets come from.
@@ -401,70 +370,6 @@ impl Engine {
         }
     }
 
-    /// All sockets, for showing.
-    pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> {
-        let listeners = self.tcp.listeners.slots.iter().map(|(_, listener)| SocketInfo {
-            id: listener.id,
-            kind: SocketKind::Listener,
-            local: listener.local,
-            remote: None,
-            state: "LISTEN",
-            receive_queue: listener.ready.len(),
-            send_queue: listener.backlog,
-        });
-        let connections = self.tcp.sockets.iter().map(|(_, socket)| {
-            let info = socket.conn.info();
-            SocketInfo {
-                id: socket.id,
-                kind: SocketKind::Tcp,
-                local: socket.conn.ends().local,
-                remote: Some(socket.conn.ends().remote),
-                state: socket.conn.state().name(),
-                receive_queue: info.recv_queue_bytes as usize,
-                send_queue: info.send_queue_bytes as usize,
-            }
-        });
-        let unfinished = self.tcp.half_open.iter().map(|(entry, request)| {
-            let tuple = request.key.unpack();
-            SocketInfo {
-                id: SocketId::new(SocketKind::Tcp, HALF_OPEN_SLOTS + entry, 0),
-                kind: SocketKind::Tcp,
-                local: tuple.local,
-                remote: Some(tuple.remote),
-                state: State::SynReceived.name(),
-                receive_queue: 0,
-                send_queue: 0,
-            }
-        });
-        let waiting = self.tcp.time_wait.iter().map(|(entry, waiting)| {
-            let tuple = waiting.key.unpack();
-            SocketInfo {
-                id: SocketId::new(SocketKind::Tcp, TIME_WAIT_SLOTS + entry, 0),
-                kind: SocketKind::Tcp,
-                local: tuple.local,
-                remote: Some(tuple.remote),
-                state: State::TimeWait.name(),
-                receive_queue: 0,
-                send_queue: 0,
-            }
-        });
-        let datagrams = self.udp.sockets.iter().map(|(_, socket)| SocketInfo {
-            id: socket.id,
-            kind: SocketKind::Udp,
-            local: socket.local,
-            remote: socket.remote,
-            state: "UNCONN",
-            receive_queue: socket.queue.len(),
-            send_queue: 0,
-        });
-        listeners.chain(connections).chain(unfinished).chain(waiting).chain(datagrams)
-    }
-
-    /// Connections of any state, TIME-WAIT and unfinished handshakes included.
-    pub fn connection_count(&self) -> usize {
-        self.tcp.sockets.len() + self.tcp.half_open.len() + self.tcp.time_wait.len()
-    }
-
     /// A number for choices that a stranger should not foresee (splitmix64 from the seed).
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -474,10 +379,6 @@ impl Engine {
         z ^ (z >> 31)
     }
 }
-
-/// What is no socket yet, or no more, is shown under slot numbers that no socket has: its name finds nothing.
-const HALF_OPEN_SLOTS: u32 = 3 << 30;
-const TIME_WAIT_SLOTS: u32 = 2 << 30;
 
 /// Six numbers from the seed, others for each `purpose`.
 fn words(seed: &[u8; 32], purpose: u8) -> [u64; 6] {
