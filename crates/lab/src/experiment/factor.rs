@@ -132,6 +132,13 @@ pub const FACTORS: &[Factor] = &[
         "send and receive buffer of the sockets of both hosts",
     ),
     factor(
+        "peer_buffer_bytes",
+        BOTH,
+        Levels::WordOrNumber("same", 4096, 1 << 30),
+        "same",
+        "the same for the far host alone; same = as socket_buffer_bytes",
+    ),
+    factor(
         "congestion",
         BOTH,
         Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
@@ -284,6 +291,7 @@ mod tests {
             assert_eq!(streams.level(refused), None, "{refused}");
         }
         assert_eq!(Factor::of("socket_buffer_bytes").unwrap().level("auto").unwrap(), "auto");
+        assert_eq!(Factor::of("peer_buffer_bytes").unwrap().level("same").unwrap(), "same");
         assert!(Factor::of("stack").is_none());
         let loss = Factor::of("loss_percent").unwrap();
         assert_eq!(loss.level("0.10").as_deref(), Some("0.1"));

@@ -192,11 +192,17 @@ impl Run<'_> {
             cpu: if end == Some(End::Far) { far } else { near },
             far_cpu: far,
             engine_cpu: self.engine_cpu(),
-            buffer_bytes: Some(self.configuration().number("socket_buffer_bytes") as usize)
-                .filter(|&bytes| bytes > 0),
+            buffer_bytes: self.buffer_bytes(end),
             congestion: Some(self.configuration().level("congestion").to_owned())
                 .filter(|name| name != "system"),
         }
+    }
+
+    /// Buffers of the sockets of an end; `None` leaves them to its stack.
+    fn buffer_bytes(&self, end: Option<End>) -> Option<usize> {
+        let number = |factor| self.configuration().number(factor) as usize;
+        let own = if end == Some(End::Far) { number("peer_buffer_bytes") } else { 0 };
+        Some(if own > 0 { own } else { number("socket_buffer_bytes") }).filter(|&bytes| bytes > 0)
     }
 
     /// Whether the engine runs in a thread of its own.
