@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millstream_packet::Packet;
 
@@ -58,12 +57,8 @@ impl Datagrams {
     pub fn carry_in(&mut self, engine: &mut Engine) {
         let mut any = false;
         loop {
-            if !self.rx.has_room() {
-                // Either the application sees the flag after it has made room, or the room is seen here.
-                self.shared.rx_stalled.store(true, Ordering::SeqCst);
-                if !self.rx.has_room() {
-                    break;
-                }
+            if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
+                break;
             }
             match engine.udp_recv_packet(self.id) {
                 Ok((packet, from)) => any |= self.rx.push((packet, Some(from))).is_ok(),

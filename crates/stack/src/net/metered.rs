@@ -4,7 +4,7 @@
 //! larger than the room that is left: then the bound is passed by that one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millstream_packet::Packet;
 use millstream_packet::ring::{Consumer, Producer, spsc};
@@ -44,8 +44,17 @@ pub struct Giver<T> {
 }
 
 impl<T: Held> Giver<T> {
-    /// Whether another item may be put in. Looks at what was taken as a sequentially consistent load: who sets a
-    /// flag before, and then sees no room, is seen by who takes and then looks at the flag.
+    /// Whether another item may be put in; if not, `stalled` is set. Either who takes sees that after it has made room,
+    /// or the room is seen here.
+    pub fn has_room_or_stalls(&self, stalled: &AtomicBool) -> bool {
+        if self.has_room() {
+            return true;
+        }
+        stalled.store(true, Ordering::SeqCst);
+        self.has_room()
+    }
+
+    /// Whether another item may be put in. What was taken is a sequentially consistent load.
     pub fn has_room(&self) -> bool {
         let inside = self.given.wrapping_sub(self.taken.load(Ordering::SeqCst));
         self.ring.len() < self.ring.capacity() && inside < self.limit_bytes

@@ -340,12 +340,8 @@ impl Stream {
         }
         let mut any = false;
         loop {
-            if !self.rx.has_room() {
-                // Either the application sees the flag after it has made room, or the room is seen here.
-                self.shared.rx_stalled.store(true, Ordering::SeqCst);
-                if !self.rx.has_room() {
-                    break;
-                }
+            if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
+                break;
             }
             match engine.tcp_read_packet(self.id, PACKET_BYTES) {
                 Ok(Some(packet)) => {

@@ -95,6 +95,16 @@ fn late_wake_ups_do_not_slow_it() {
     assert!(late > 0.97 * exact && late > 45.0, "{late} of {exact} Mbit/s");
 }
 
+/// Goodput of a sender without end in five seconds after one and a half.
+fn steady_mbit_per_s(net: &mut Net) -> f64 {
+    net.sides[0].to_write = 1 << 40;
+    net.connect(0);
+    net.run_until(Duration::from_millis(1500), |_| false);
+    let read = net.sides[1].read;
+    net.run_until(Duration::from_secs(5), |_| false);
+    (net.sides[1].read - read) as f64 * 8.0 / 5e6
+}
+
 /// A segment lost twice keeps all that is behind it in the send queue for round trips, while the window goes on.
 #[test]
 fn the_send_buffer_does_not_empty_a_lossy_long_path() {
@@ -102,12 +112,7 @@ fn the_send_buffer_does_not_empty_a_lossy_long_path() {
     let path =
         Path { loss: 0.03, reorder: 0.05, late, ..Path::bottleneck(100_000_000, 100, 1_261_162) };
     let mut net = net(path, 1000);
-    net.sides[0].to_write = 1 << 40;
-    net.connect(0);
-    net.run_until(Duration::from_millis(1500), |_| false);
-    let read = net.sides[1].read;
-    net.run_until(Duration::from_secs(5), |_| false);
-    let mbit_per_s = (net.sides[1].read - read) as f64 * 8.0 / 5e6;
+    let mbit_per_s = steady_mbit_per_s(&mut net);
     assert!(mbit_per_s > 84.0, "{mbit_per_s}: {:#?}", net.side(0).info());
 }
 
@@ -200,11 +205,6 @@ fn the_receive_buffer_keeps_pace_with_startup_behind_a_gap() {
         Path { loss: 0.03, reorder: 0.05, late, ..Path::bottleneck(100_000_000, 100, 1_261_162) };
     let path = Path { super_segment_bytes: 65_000, ..path };
     let mut net = net(path, 1025);
-    net.sides[0].to_write = 1 << 40;
-    net.connect(0);
-    net.run_until(Duration::from_millis(1500), |_| false);
-    let read = net.sides[1].read;
-    net.run_until(Duration::from_secs(5), |_| false);
-    let mbit_per_s = (net.sides[1].read - read) as f64 * 8.0 / 5e6;
+    let mbit_per_s = steady_mbit_per_s(&mut net);
     assert!(mbit_per_s > 80.0, "{mbit_per_s}: {:#?}", net.side(0).info());
 }
