@@ -164,16 +164,14 @@ pub const FACTORS: &[Factor] = &[
         needs_impaired: false,
         help: "Millstream inside the application's thread, or in a thread of its own",
     },
-    Factor {
-        name: "api",
-        levels: Levels::Words(&["copy", "zero-copy"]),
-        default: "copy",
-        workloads: STREAM,
-        millstream_only: true,
-        needs_impaired: false,
-        help: "bytes copied between buffers and sockets, or packets of the pool handed over as they are; \
-               the kernel's sockets copy (MSG_ZEROCOPY copies after all to a peer on the same machine)",
-    },
+    factor(
+        "api",
+        STREAM,
+        Levels::Words(&["copy", "zero-copy"]),
+        "copy",
+        "bytes copied between buffers and sockets, or what is sent handed over as it is: packets of Millstream's \
+         pool, or a file in memory by sendfile(2); a kernel at the far end copies always",
+    ),
     factor(
         "path",
         BOTH,

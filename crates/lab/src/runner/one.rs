@@ -183,11 +183,23 @@ impl Run<'_> {
         }
     }
 
+    /// What an end does: the calls of `api` are the near host's and a Millstream's, a kernel at the far end copies.
+    fn task_of(&self, end: Option<End>, stack: &StackJob) -> Task {
+        match self.task() {
+            Task::Stream { near_sends, far_sends, message_bytes, .. }
+                if end == Some(End::Far) && matches!(stack, StackJob::Kernel) =>
+            {
+                Task::Stream { near_sends, far_sends, message_bytes, zero_copy: false }
+            }
+            task => task,
+        }
+    }
+
     fn job(&self, end: Option<End>, stack: StackJob) -> Job {
         let (near, far) = self.cpus;
         Job {
             end,
-            task: self.task(),
+            task: self.task_of(end, &stack),
             stack,
             cpu: if end == Some(End::Far) { far } else { near },
             far_cpu: far,

@@ -70,8 +70,8 @@ pub trait Network {
     /// Writes some bytes, at least one.
     fn write(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize>;
 
-    /// As `write`, from packets that hold the bytes of `data` since the first call and are sent as they are, as many as
-    /// fill whole segments; always the same `data`. Where the stack has no such call, as `write`.
+    /// As `write`, from memory of the stack's own (packets, or pages of a file) that holds the bytes of `data` since
+    /// the first call and is sent as it is; always the same `data`. Where the stack has no such call, as `write`.
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
         self.write(conn, data)
     }

@@ -75,8 +75,10 @@ fn over<N: Network>(
 
 #[test]
 fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
-    for (near_sends, far_sends) in [(1, 0), (0, 1), (1, 1), (5, 0), (0, 5), (3, 3)] {
-        let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy: false };
+    for (near_sends, far_sends, zero_copy) in
+        [(1, 0, false), (0, 1, true), (1, 1, false), (5, 0, true), (0, 5, false), (3, 3, true)]
+    {
+        let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy };
         let ((near, near_end), (far, far_end)) = over_loopback(task);
         assert_eq!(near.sent_bytes, far.received_bytes, "{task:?}");
         assert_eq!(far.sent_bytes, near.received_bytes, "{task:?}");
