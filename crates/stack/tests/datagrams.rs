@@ -111,3 +111,56 @@ fn a_datagram_finds_the_socket_that_is_there_now() {
     send(&mut near, &mut far);
     assert_eq!([second, third].map(|sink| heard(&mut far, sink).len()), [0, 1]);
 }
+
+/// A link that takes super-segments whole gives them whole, too: the sockets see datagrams.
+#[test]
+fn datagrams_of_one_size_travel_as_one_packet_and_arrive_as_they_are() {
+    for (offload, ours, peer) in [
+        (true, "10.9.0.1:5", "10.9.0.2:9"),
+        (true, "[fd09::1]:5", "[fd09::2]:9"),
+        (false, "10.9.0.1:5", "10.9.0.2:9"),
+        (false, "[fd09::1]:5", "[fd09::2]:9"),
+    ] {
+        let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
+        let socket = near.udp_bind(addr(ours)).expect("bind");
+        let sink = far.udp_bind(addr(peer)).expect("bind");
+        near.udp_send(socket, b"who is there?", Some(addr(peer))).expect("send");
+        settle(&mut near, &mut far);
+        heard(&mut far, sink);
+        for (len, size) in [(5000, 1000), (5001, 1000), (60_000, 1200), (999, 1000), (30, 1)] {
+            let data: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8).collect();
+            let packets = near.stats().tx_packets;
+            near.udp_send_segmented(socket, &data, size, Some(addr(peer))).expect("send");
+            settle(&mut near, &mut far);
+            let expected: Vec<_> =
+                data.chunks(size.into()).map(|part| (part.to_vec(), addr(ours))).collect();
+            assert!(heard(&mut far, sink) == expected, "{len} bytes by {size}");
+            let packets = near.stats().tx_packets - packets;
+            assert_eq!(packets, if offload { 1 } else { expected.len() as u64 });
+        }
+        let counted = (near.stats().udp_tx, far.stats().udp_rx);
+        assert_eq!(counted, (1 + 5 + 6 + 50 + 1 + 30, 1 + 5 + 6 + 50 + 1 + 30));
+        let send = |near: &mut Engine, len: usize, size| {
+            near.udp_send_segmented(socket, &vec![0; len], size, Some(addr(peer)))
+        };
+        assert_eq!(send(&mut near, 5000, 1473), Err(Error::MessageTooLong));
+        assert_eq!(send(&mut near, 65_508, 1000), Err(Error::MessageTooLong));
+        assert!(matches!(send(&mut near, 5, 0), Err(Error::Invalid(_))));
+        settle(&mut near, &mut far);
+        assert_eq!(heard(&mut far, sink), []);
+    }
+}
+
+/// Of a super-segment that does not fit the socket's memory what fits is delivered.
+#[test]
+fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_counted() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    far.udp_set_limit(sink, 10_000).expect("a socket");
+    near.udp_send_segmented(socket, &[7; 10_000], 1000, Some(addr("10.9.0.2:9"))).expect("send");
+    settle(&mut near, &mut far);
+    let fit = heard(&mut far, sink);
+    assert!((2..10).contains(&fit.len()) && fit.iter().all(|(data, _)| data == &[7; 1000]));
+    assert_eq!(far.stats().dropped(DropReason::UdpQueueFull), 10 - fit.len() as u64);
+}

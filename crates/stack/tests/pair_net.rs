@@ -220,6 +220,11 @@ fn datagrams_and_their_limits() {
     server.send_to(b"answer", from).expect("send");
     let (len, from) = client.recv_from(&mut bytes).expect("receive");
     assert_eq!((&bytes[..len], from), (&b"answer"[..], far_addr(53)));
+    client.send_segmented_to(&[7; 150], 60, far_addr(53)).expect("send");
+    let received = [(); 3].map(|()| server.recv(&mut bytes).expect("receive"));
+    assert_eq!(received, [60, 60, 30]);
+    let none = client.send_segmented_to(b"what?", 0, far_addr(53));
+    assert_eq!(none.err().map(|e| e.kind()), Some(io::ErrorKind::InvalidInput));
     client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");
     assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
 }

@@ -13,6 +13,7 @@ use super::addresses::Destination;
 use super::addresses::is_link_local;
 use super::ingress::{Arrival, checksum_holds, gather};
 use super::output::{Output, Way, is_broadcast, with_header};
+use super::super_datagrams::datagram_size;
 use super::{Engine, FOREIGN};
 use crate::error::Error;
 use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
@@ -148,6 +149,10 @@ impl Engine {
         };
         let Arrival { mut packet, link, .. } = arrival;
         packet.trim_front(ip_len + header_len);
+        if let Some(size) = datagram_size(&packet) {
+            return self.udp_deliver_parts(slot, from, (packet, size), link);
+        }
+        packet.meta_mut().segmentation = None;
         match self.udp.deliver(slot, Datagram { from, packet }, link, &mut self.events) {
             Ok(()) => self.out.stats.udp_rx += 1,
             Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
@@ -233,7 +238,9 @@ impl Engine {
         self.udp_send_packet(id, packet, to)
     }
 
-    /// Sends a packet's bytes as a datagram, without copying them.
+    /// Sends a packet's bytes as a datagram, without copying them; as several where its
+    /// [`Meta::segmentation`](millstream_packet::Meta) is that of UDP, see
+    /// [`udp_send_segmented`](Self::udp_send_segmented).
     pub fn udp_send_packet(
         &mut self,
         id: SocketId,
@@ -248,7 +255,11 @@ impl Engine {
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
         let generations = self.out.generations();
         let packet = match &mut socket.path {
-            Some(path) if path.remote == remote && path.generations == generations => {
+            Some(path)
+                if packet.meta().segmentation.is_none()
+                    && path.remote == remote
+                    && path.generations == generations =>
+            {
                 match self.out.send_known(now, path, packet)? {
                     Some(packet) => packet,
                     None => return Ok(()),
@@ -264,7 +275,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: SocketId,
-        packet: Packet,
+        mut packet: Packet,
         remote: SocketAddr,
     ) -> Result<(), Error> {
         let socket = self.udp.by_id(id)?;
@@ -281,6 +292,11 @@ impl Engine {
                 .ok_or(Error::AddrNotAvailable)?,
             ip => ip,
         };
+        if let Some(size) = datagram_size(&packet) {
+            let ends = (SocketAddr::new(src, local.port()), remote);
+            return self.udp_send_super(now, id, way, ends, (packet, size));
+        }
+        packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
         socket.path = match again && !is_scoped(remote.ip()) {

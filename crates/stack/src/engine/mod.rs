@@ -18,6 +18,7 @@ pub(crate) mod path;
 mod rate;
 mod show;
 mod sleep;
+mod super_datagrams;
 mod tcp_api;
 mod tcp_input;
 mod tcp_options;
@@ -49,6 +50,7 @@ pub use direct::Received;
 pub(crate) use output::Way;
 use output::{LinkSlot, Output};
 use rate::RateLimit;
+pub(crate) use super_datagrams::datagrams_of;
 
 pub use tcp_options::TcpSocketOptions;
 pub use turn::Turn;

@@ -46,6 +46,16 @@ impl UdpSocket {
         self.transmit(data, None)
     }
 
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
+    pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
+        self.stack.block(self.mode.get(), |engine| {
+            engine.refresh_time();
+            engine.udp_send_segmented(self.id, data, size, Some(addr))?;
+            engine.flush();
+            Ok(data.len())
+        })
+    }
+
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.stack.block(self.mode.get(), |engine| engine.udp_recv(self.id, buffer))

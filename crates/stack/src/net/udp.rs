@@ -12,6 +12,7 @@ use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, READ_END, Shared};
 use super::{Handle, Stack};
+use crate::engine::datagrams_of;
 use crate::limits::HEADROOM_BYTES;
 use crate::{Error, SocketId};
 
@@ -55,7 +56,12 @@ impl UdpSocket {
         Ok(self.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
     }
 
-    fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+    fn transmit(
+        &self,
+        data: &[u8],
+        to: Option<SocketAddr>,
+        size: Option<u16>,
+    ) -> io::Result<usize> {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong.into());
         }
@@ -63,8 +69,9 @@ impl UdpSocket {
             return Err(error.into());
         }
         let door = &self.handle.door;
-        let packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
+        let mut packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
             .map_err(|_| io::Error::from(Error::Exhausted))?;
+        packet.meta_mut().segmentation = size.map(datagrams_of);
         let mut tx = self.tx.lock().unwrap_or_else(PoisonError::into_inner);
         while !tx.has_room() {
             if self.shared.has(READ_END) {
@@ -86,12 +93,20 @@ impl UdpSocket {
 
     /// Sends a datagram to `addr`.
     pub fn send_to(&self, data: &[u8], addr: SocketAddr) -> io::Result<usize> {
-        self.transmit(data, Some(addr))
+        self.transmit(data, Some(addr), None)
     }
 
     /// Sends a datagram to the connected peer.
     pub fn send(&self, data: &[u8]) -> io::Result<usize> {
-        self.transmit(data, None)
+        self.transmit(data, None, None)
+    }
+
+    /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
+    pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
+        if size == 0 {
+            return Err(Error::Invalid("datagrams of no bytes").into());
+        }
+        self.transmit(data, Some(addr), Some(size))
     }
 
     /// The next datagram as it came, and who sent it.
