@@ -11,6 +11,7 @@
 use crate::byte_queue::{ByteQueue, Written};
 use crate::desc::{Entry, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
+use crate::magazine;
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::sum;
@@ -182,6 +183,45 @@ impl ByteQueue {
         self.grew(len);
         self.hold(FRAME_HELD_BYTES);
         Some(len)
+    }
+
+    /// As [`write_first`](Self::write_first) behind `headroom` bytes, and what [`hand_out`](Self::hand_out) gives of it
+    /// then, in one step: where the queue is empty, the bytes are [few](FRAMED_COPY_BYTES), and frames of `size` bytes are
+    /// what is written. `None` where it is not so or frames are lacking; then nothing has changed.
+    #[inline]
+    pub fn write_out(
+        &mut self,
+        pool: &Pool,
+        bytes: &[u8],
+        headroom: usize,
+        size: usize,
+    ) -> Option<Packet> {
+        let len = bytes.len();
+        let is_few = len <= size && len <= FRAMED_COPY_BYTES;
+        if self.last.is_some() || len == 0 || !is_few || headroom + size > FRAME_SIZE_BYTES {
+            return None;
+        }
+        let frame = pool.take_frame()?;
+        frame.reset_filled(headroom, len);
+        let Some(copy) = pool.take_frame() else {
+            magazine::release(frame);
+            return None;
+        };
+        copy.reset_filled(headroom, len);
+        // SAFETY: nobody else has the frames.
+        let (kept, sent) =
+            unsafe { (frame.own_frame_mut(headroom, len), copy.own_frame_mut(headroom, len)) };
+        let sum = Some(sum::copy_and_sum(bytes, kept) as u16);
+        sum::copy_few(bytes, sent);
+        set_sum(frame, sum);
+        set_sum(copy, sum);
+        self.set_framing_only(headroom);
+        self.framed.begin(self.front);
+        self.framed.given = Some((frame, self.front.wrapping_add(len as u64)));
+        self.last = Some(frame);
+        self.grew(len);
+        self.hold(FRAME_HELD_BYTES);
+        Some(Packet::from_ring(copy))
     }
 
     /// Whether the last frame was written by `write_framed` and takes more.

@@ -243,11 +243,9 @@ fn pair_rr(o: &Options) {
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..256 {
             let now = time(&mut a, o);
-            a.tcp_write(client, &byte).expect("write");
-            a.flush();
+            a.tcp_send(client, &byte).expect("write");
             while turn_and_read(&mut b, o, now, server, &mut byte) == Err(Error::WouldBlock) {}
-            b.tcp_write(server, &byte).expect("write");
-            b.flush();
+            b.tcp_send(server, &byte).expect("write");
             while turn_and_read(&mut a, o, now, client, &mut byte) == Err(Error::WouldBlock) {
                 b.turn(now);
             }

@@ -87,7 +87,7 @@ impl Connection {
     }
     /// Bytes of data in order that [`on_plain_placed`](Self::on_plain_placed) takes behind this header, if it is that of
     /// the expected segment, with `len` bytes of data, and a reader would have them next; else none.
-    #[inline(always)]
+    #[inline(never)]
     pub fn plain_room(&self, header: &PlainHeader, len: usize) -> u64 {
         let expected =
             len > 0 && self.rcv.queue.is_empty() && self.expects(header, len as u64, 0).is_some();
@@ -97,7 +97,7 @@ impl Connection {
     /// Takes a segment, or several that were merged, whose data the application has already, and for which
     /// [`plain_room`](Self::plain_room) said that there is room. Answers what [`has_output`](Self::has_output) does
     /// then. `data` has nothing beyond what was placed.
-    #[inline(always)]
+    #[inline(never)]
     pub fn on_plain_placed(
         &mut self,
         now: Instant,

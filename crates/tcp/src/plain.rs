@@ -7,6 +7,7 @@ use millstream_wire::tcp::{PlainHeader, Timestamps};
 use crate::congestion::Controller;
 use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
+use crate::limits::FRAMED_SEGMENT_BYTES;
 use crate::predicted::short_ways;
 use crate::recovery::Phase;
 use crate::state::State;
@@ -29,7 +30,7 @@ impl Connection {
     /// with nothing uncommon about it. Its payload stands behind `headroom` bytes. `None`: it is not the plain case, or
     /// there is no frame, and nothing has changed; [`poll_parts`](Self::poll_parts) or
     /// [`poll_transmit`](Self::poll_transmit) has the answer.
-    #[inline]
+    #[inline(never)]
     pub fn poll_plain(
         &mut self,
         now: Instant,
@@ -37,9 +38,39 @@ impl Connection {
         headroom: usize,
     ) -> Option<PlainSegment> {
         self.snd.queue.set_framing_only(headroom);
-        let wanted = self.plain_len(now)?;
+        // a FIN that was sent lies beyond
+        let wanted = self.data_end().checked_sub(self.snd.nxt)?;
+        if !self.is_plain(now, wanted) {
+            return None;
+        }
         let offset = (self.snd.nxt - self.snd.queue_base) as usize;
         let payload = self.snd.queue.hand_out(pool, headroom, offset, wanted as usize).ok()?;
+        Some(self.plain_segment(now, payload, wanted))
+    }
+
+    /// Takes a few bytes that the application writes, and gives the segment that they are sent in, behind `headroom`
+    /// bytes, where both are plain: nothing written before waits to be sent or acknowledged, and the rest is as for
+    /// [`poll_plain`](Self::poll_plain). `None`: it is not so, and nothing has changed; [`write`](Self::write) takes them.
+    #[inline(never)]
+    pub fn write_plain(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        headroom: usize,
+        bytes: &[u8],
+    ) -> Option<PlainSegment> {
+        let (len, size) = (bytes.len() as u64, self.snd.mss as usize);
+        let is_next = self.snd.queue_base == self.snd.nxt && size >= FRAMED_SEGMENT_BYTES;
+        if !is_next || !self.is_plain(now, len) {
+            return None;
+        }
+        let payload = self.snd.queue.write_out(pool, bytes, headroom, size)?;
+        Some(self.plain_segment(now, payload, len))
+    }
+
+    /// The segment with `payload`, the next of the `wanted` bytes that there are to send.
+    #[inline(always)]
+    fn plain_segment(&mut self, now: Instant, payload: Packet, wanted: u64) -> PlainSegment {
         let len = payload.len() as u64;
         // RFC 9293 3.9.1: the last of what the application wrote, unless a frame ends before
         let push = len == wanted;
@@ -63,7 +94,7 @@ impl Connection {
             self.account_limits(now);
         }
         self.check();
-        Some(PlainSegment { header, payload, ecn, more: !push })
+        PlainSegment { header, payload, ecn, more: !push }
     }
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
@@ -83,16 +114,14 @@ impl Connection {
         PlainHeader { seq, ack, window, push, timestamps }
     }
 
-    /// Bytes of the plain segment; none if there is no such.
-    #[inline]
-    fn plain_len(&self, now: Instant) -> Option<u64> {
+    /// Whether a segment of all that there is to send, `len` bytes, is the plain case.
+    #[inline(never)]
+    fn is_plain(&self, now: Instant, len: u64) -> bool {
         let Self { state, snd, rcv, recovery, board, counters, .. } = self;
-        // a FIN that was sent lies beyond
-        let len = self.data_end().checked_sub(snd.nxt)?;
         let in_flight = snd.nxt - snd.una;
         let whole = u64::from(snd.mss);
         // one after the other, each a branch that is hardly ever taken
-        let is_plain = len != 0
+        len != 0
             && len <= whole
             && snd.nxt + len <= snd.edge
             && in_flight + len <= self.window.cwnd_bytes
@@ -118,8 +147,7 @@ impl Connection {
             && rcv.reassembly.is_none()
             && !rcv.dsack.is_some()
             && !self.ecn.has_to_say()
-            && short_ways();
-        is_plain.then_some(len)
+            && short_ways()
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.

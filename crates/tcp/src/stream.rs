@@ -174,6 +174,19 @@ impl StreamQueue {
         self.queue.as_mut()?.write_first(pool, bytes, size)
     }
 
+    /// As that, for a few bytes that are sent at once behind `headroom` free ones: what [`hand_out`](Self::hand_out) gives
+    /// of them. `None` where it is not so, and nothing has changed.
+    #[inline]
+    pub(crate) fn write_out(
+        &mut self,
+        pool: &Pool,
+        bytes: &[u8],
+        headroom: usize,
+        size: usize,
+    ) -> Option<Packet> {
+        self.queue.as_mut()?.write_out(pool, bytes, headroom, size)
+    }
+
     /// Whether what is written now goes into such frames without a seam.
     #[inline]
     pub(crate) fn is_framed(&self) -> bool {

@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// The application took `bytes` out of the receive queue.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn after_read(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -167,6 +167,12 @@ impl Connection {
             // mostly so: even an empty buffer is not twice what is open
             return;
         }
+        self.widen_window(left);
+    }
+
+    /// Tells the peer of the window if that is worth an ACK, `left` being open now.
+    #[inline(never)]
+    fn widen_window(&mut self, left: u64) {
         let next = self.next_edge();
         let gained = next.saturating_sub(self.rcv.edge);
         if gained > 0
@@ -217,9 +223,15 @@ impl Connection {
         }
         let read = u64::from(std::mem::take(&mut tune.read_bytes));
         tune.since = now;
-        if read <= tune.space_bytes {
-            return;
+        if read > tune.space_bytes {
+            self.follow_reads(read);
         }
+    }
+
+    /// In the last round trip `read` bytes were read, more than in any before.
+    #[inline(never)]
+    fn follow_reads(&mut self, read: u64) {
+        let tune = &mut self.rcv.tune;
         // twice what was read, for a sender in slow start doubles it; and growth ahead of that
         let growth = match tune.space_bytes {
             0 => 0,

@@ -135,27 +135,28 @@ impl PairEnd {
         self.tx.is_closed()
     }
 
+    /// Sends a packet if it goes into the ring as it is; else gives it back.
+    #[inline(always)]
+    fn send(&mut self, packet: Packet) -> Result<(), Packet> {
+        let is_ready = outgoing::is_ready(&packet, &self.capabilities, self.offload);
+        if self.cutting.is_some() || !is_ready {
+            return Err(packet);
+        }
+        let (len, is_super) = (packet.len() as u64, packet.meta().segmentation.is_some());
+        let edge = self.tx.push(packet)?;
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += len;
+        self.stats.tx_super_segments += u64::from(is_super);
+        self.stats.wakeups += u64::from(edge && self.peer.0.notify(FRAMES));
+        Ok(())
+    }
+
     /// Sends the only packet of the batch if it goes into the ring as it is; else nothing has changed.
     #[inline]
     fn send_only(&mut self, batch: &mut PacketBatch) -> bool {
-        if self.cutting.is_some() {
-            return false;
-        }
         let Some(packet) = batch.pop() else { return false };
-        let is_ready = outgoing::is_ready(&packet, &self.capabilities, self.offload);
-        let (len, is_super) = (packet.len() as u64, packet.meta().segmentation.is_some());
-        let refused = match is_ready {
-            true => self.tx.push(packet),
-            false => Err(packet),
-        };
-        match refused {
-            Ok(edge) => {
-                self.stats.tx_packets += 1;
-                self.stats.tx_bytes += len;
-                self.stats.tx_super_segments += u64::from(is_super);
-                self.stats.wakeups += u64::from(edge && self.peer.0.notify(FRAMES));
-                true
-            }
+        match self.send(packet) {
+            Ok(()) => true,
             Err(packet) => {
                 // There is room.
                 let _ = batch.push_front(packet);
@@ -238,6 +239,10 @@ impl Link for PairEnd {
             self.stats.wakeups += 1;
         }
         Ok(before - batch.len())
+    }
+
+    fn transmit_one(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.tx.is_closed() { Err(packet) } else { self.send(packet) }
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

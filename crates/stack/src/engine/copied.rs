@@ -165,7 +165,7 @@ impl Engine {
         let medium = self.out.links[link.index()].capabilities.medium;
         let Some(packet) = self.received.front() else { return false };
         let head = packet.head();
-        let Offered::Payload(offer) = self.trains.offer(packet, head, link, medium, id) else {
+        let Offered::Payload(offer) = self.offered(packet, link, medium, id) else {
             return false;
         };
         let len = offer.len();

@@ -33,8 +33,8 @@ impl Engine {
     #[inline]
     pub(super) fn receive(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
         let (asked, mut received) = match &mut read {
-            Some(read) => self.receive_for(now, read),
-            None => (None, 0),
+            Some(read) if self.bulk.is_some() => self.receive_for(now, read),
+            _ => (None, 0),
         };
         for index in 0..self.out.links.len() {
             let link = LinkId(index as u16);

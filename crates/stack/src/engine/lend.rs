@@ -44,8 +44,20 @@ struct Loan<'a> {
 }
 
 impl Engine {
-    /// As [`Engine::tcp_write`], and sends what that made ready; much from where it lies.
-    pub(crate) fn write_and_push(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+    /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it: who waits
+    /// for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies. The end of a large
+    /// write that fills no segment, behind others, waits for the next write or turn.
+    #[inline]
+    pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+        match self.send_plain_write(id, data) {
+            Some(written) => Ok(written),
+            None => self.write_and_push(id, data),
+        }
+    }
+
+    /// As [`Engine::tcp_send`], whatever there is to send.
+    #[inline(never)]
+    fn write_and_push(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         let large = self.limits.lend_bytes;
         let lent = if data.len() < large { 0 } else { self.lend(id, data) };
         if lent != 0 && (lent == data.len() || data.len() - lent >= large) {

@@ -160,6 +160,25 @@ impl Output {
         }
     }
 
+    /// Hands a finished frame to the link behind what waits for it, at once where the link takes one by itself.
+    #[inline(always)]
+    pub fn send_now(&mut self, now: Instant, link: LinkId, packet: Packet) {
+        let slot = &mut self.links[link.index()];
+        let alone = slot.queue.is_empty() && slot.failed.is_none();
+        self.stats.stages.mark(Stage::Egress, 1);
+        let refused = if alone { slot.link.transmit_one(packet) } else { Err(packet) };
+        match refused {
+            Ok(()) => {
+                self.stats.batches.transmit_packets.add(1);
+                self.stats.stages.mark(Stage::Transmit, 1);
+            }
+            Err(packet) => {
+                self.put(link, packet);
+                self.flush(now);
+            }
+        }
+    }
+
     /// Packets that can be queued for `link` before one would be dropped. Asks the link to take what
     /// waits when there is no room.
     #[inline]

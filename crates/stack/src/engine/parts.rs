@@ -1,7 +1,7 @@
 //! Many segments of one decision: their headers are built once and stamped anew for each.
 
-use millstream_packet::PacketBatch;
-use millstream_route::{HeaderTemplate, LinkId, Stamp};
+use millstream_packet::{Packet, PacketBatch};
+use millstream_route::{HeaderTemplate, Stamp};
 use millstream_tcp::{PlainSegment, Segment};
 use millstream_wire::checksum;
 use millstream_wire::tcp::{CHECKSUM_OFFSET, TcpFlags};
@@ -92,16 +92,9 @@ fn write(header: &mut [u8], number: [u8; 4], flags: TcpFlags, sum: u32) {
 }
 
 impl Output {
-    /// Puts headers before a plain segment and queues it for the link of `way`, whose queue has room for it. How many
-    /// bytes of payload those are.
-    #[inline]
-    pub(super) fn send_plain(
-        &mut self,
-        link: LinkId,
-        path: &mut Path,
-        ports: (u16, u16),
-        segment: PlainSegment,
-    ) -> usize {
+    /// A plain segment with its headers, a frame for the link of `path`; what cannot be one is dropped and counted.
+    #[inline(always)]
+    pub(super) fn frame_plain(&mut self, path: &mut Path, segment: PlainSegment) -> Option<Packet> {
         let PlainSegment { header, payload: mut packet, ecn, .. } = segment;
         let identification = path.identification;
         path.identification = identification.wrapping_add(1);
@@ -111,23 +104,22 @@ impl Output {
             None => packet.sum(0, len),
         };
         packet.meta_mut().payload_sum = None;
-        let Some(template) = path.template() else { return len };
+        let (template, ports) = path.plain()?;
         let (l4, header_len) = (template.header_len(), header.header_len());
         let Some(room) = packet.prepend(l4 + header_len) else {
             self.stats.drop(DropReason::PoolExhausted);
-            return len;
+            return None;
         };
         let stamp = Stamp { identification, ecn, ..Stamp::default() };
         let Ok(pseudo) = template.put(room, header_len + len, stamp) else {
             self.stats.drop(DropReason::TooLong);
-            return len;
+            return None;
         };
         header.emit(ports, pseudo + payload_sum, &mut room[l4..]);
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += packet.len() as u64;
         self.stats.tcp_tx_segments += 1;
-        self.put(link, packet);
-        len
+        Some(packet)
     }
 
     /// Puts headers before each of the `parts` of a segment, which is empty then, and queues them for the link, whose

@@ -24,6 +24,9 @@ pub(crate) struct Path {
 struct Known {
     way: Way,
     generations: Generations,
+    /// The link leaves transport checksums to us.
+    is_summed: bool,
+    ports: (u16, u16),
     /// The headers say that no router is to fragment.
     dont_fragment: bool,
     /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
@@ -68,11 +71,19 @@ impl Path {
         self.known.as_ref().is_none_or(|known| known.dont_fragment != conn.may_be_fragmented())
     }
 
-    /// The link of [`way`](Self::way).
+    /// The link of [`way`](Self::way), if it leaves transport checksums to us.
     #[inline]
-    pub fn link(&self, generations: Generations) -> Option<LinkId> {
+    pub fn summed_link(&self, generations: Generations) -> Option<LinkId> {
         let known = self.known.as_ref()?;
-        (known.generations == generations && known.template.is_some()).then_some(known.way.link)
+        let is_known = known.generations == generations && known.template.is_some();
+        (is_known && known.is_summed).then_some(known.way.link)
+    }
+
+    /// The headers for the way, and the ports, ours first.
+    #[inline]
+    pub fn plain(&self) -> Option<(&HeaderTemplate, (u16, u16))> {
+        let known = self.known.as_ref()?;
+        Some((known.template.as_ref()?, known.ports))
     }
 
     /// Gives the memory back; the way is looked up anew when something is sent.
@@ -123,9 +134,12 @@ impl Output {
         let template =
             ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
         self.stats.templates_built += u64::from(template.is_some());
+        let sums = self.links[way.link.index()].capabilities.tx_checksum;
         path.known = Some(Box::new(Known {
             way,
             generations,
+            is_summed: !if dst.is_ipv4() { sums.v4 } else { sums.v6 },
+            ports: (tuple.local.port(), tuple.remote.port()),
             dont_fragment: marks.dont_fragment,
             template,
         }));

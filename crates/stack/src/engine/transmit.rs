@@ -6,8 +6,10 @@
 //! and Varghese 1996). When a link takes nothing more, serving pauses: nothing is made that would have to
 //! be dropped.
 
-use millstream_packet::{Instant, Packet, PacketBatch, Segmentation, SegmentationKind};
-use millstream_route::{Stamp, TransportChecksum};
+use millstream_packet::{
+    FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
+};
+use millstream_route::{LinkId, Stamp, TransportChecksum};
 use millstream_tcp::{FourTuple, PayloadMode, Segment, State, TransmitLimits};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, TcpHeader};
@@ -18,6 +20,7 @@ use super::path::{Marks, Path};
 use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
+use crate::stages::Stage;
 use crate::stats::DropReason;
 
 /// Longest TCP header.
@@ -225,6 +228,32 @@ impl Engine {
         self.out.flush(now);
     }
 
+    /// Takes a few bytes of a connection that has nothing unsent or unacknowledged, and sends them as the plain segment that
+    /// they are: how many. `None` where it is not so; then nothing has changed.
+    #[inline(never)]
+    pub(super) fn send_plain_write(&mut self, id: SocketId, data: &[u8]) -> Option<usize> {
+        let now = self.time;
+        if data.len() > FRAMED_COPY_BYTES || self.push_left == 0 {
+            return None;
+        }
+        let (slot, socket) = self.tcp.by_id(id).filter(|(_, socket)| !socket.dirty)?;
+        let link = plain_link(&self.out, socket)?;
+        self.out.stats.stages.mark(Stage::Application, 0);
+        let segment = socket.conn.write_plain(now, &self.out.pool, HEADROOM_BYTES, data)?;
+        self.admission.charge(socket, data.len());
+        self.push_left = self.push_left.saturating_sub(SEGMENT_COST_BYTES);
+        (socket.whole, socket.unflushed) = (WHOLE_MIN_BYTES, 0);
+        let tells = socket.conn.has_events() | socket.wants_room;
+        let deadline = socket.conn.next_deadline();
+        let packet = self.out.frame_plain(&mut socket.path, segment);
+        self.out.stats.stages.mark(Stage::Write, 1);
+        if let Some(packet) = packet {
+            self.out.send_now(now, link, packet);
+        }
+        self.settle_plain(slot, now, deadline, tells);
+        Some(data.len())
+    }
+
     /// Whether connections are waiting to be served and nothing keeps them from it.
     pub(super) fn has_output(&self) -> bool {
         !self.tcp.dirty.is_empty() && !self.blocked || !self.held.is_empty()
@@ -305,23 +334,25 @@ fn serve(
 /// Sends the next segment where that is the plain case: bytes of payload, and whether the connection may have more.
 #[inline(never)]
 fn serve_plain(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
-    let generations = out.generations();
-    let TcpSocket { conn, path, .. } = socket;
-    let link = path.link(generations)?;
-    let slot = &out.links[link.index()];
-    let ends = conn.ends();
-    let sums = &slot.capabilities.tx_checksum;
-    let is_summed = if ends.remote.is_ipv4() { sums.v4 } else { sums.v6 };
-    if is_summed || slot.queue.is_full() || !path.agrees_with(conn) {
-        return None;
-    }
-    let ports = (ends.local.port(), ends.remote.port());
-    let segment = conn.poll_plain(now, &out.pool, HEADROOM_BYTES)?;
+    let link = plain_link(out, socket)?;
+    let segment = socket.conn.poll_plain(now, &out.pool, HEADROOM_BYTES)?;
     socket.whole = WHOLE_MIN_BYTES;
-    let more = segment.more;
-    let len = out.send_plain(link, path, ports, segment);
+    let (len, more) = (segment.payload.len(), segment.more);
+    if let Some(packet) = out.frame_plain(&mut socket.path, segment) {
+        out.put(link, packet);
+    }
     out.stats.batches.served_bytes.add(len);
     Some((len, more))
+}
+
+/// The link of a connection whose plain segments may go there: headers built ahead are good, the link has room and leaves
+/// sums to us.
+#[inline(always)]
+fn plain_link(out: &Output, socket: &TcpSocket) -> Option<LinkId> {
+    let TcpSocket { conn, path, .. } = socket;
+    let link = path.summed_link(out.generations())?;
+    let is_full = out.links[link.index()].queue.is_full();
+    (!is_full && path.agrees_with(conn)).then_some(link)
 }
 
 /// For a connection without a route: what it makes is counted and dropped.

@@ -294,7 +294,7 @@ impl Write for &TcpStream {
         }
         self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
-            engine.write_and_push(self.id, data)
+            engine.tcp_send(self.id, data)
         })
     }
 

@@ -51,6 +51,8 @@ pub struct Net {
     pub placed: u64,
     /// Segments of which that was so, and which took the short way.
     pub placed_plain: u64,
+    /// Writes that were sent at once.
+    pub written_plain: u64,
     tables: [Vec<u8>; 2],
 }
 
@@ -125,6 +127,7 @@ impl Net {
             dropped: 0,
             placed: 0,
             placed_plain: 0,
+            written_plain: 0,
             tables: tables(),
         }
     }
@@ -185,6 +188,27 @@ impl Net {
                 connection.shutdown_write();
             }
         }
+    }
+
+    /// Writes `len` bytes, which are sent at once where that is the plain case.
+    pub fn write_few(&mut self, index: usize, len: usize) {
+        let (now, pool) = (self.now, self.pool.clone());
+        let side = &mut self.sides[index];
+        (side.to_write, side.finished) = (side.written + len as u64, true);
+        let at = side.written as usize % PERIOD;
+        let bytes = &self.tables[index][at..at + len];
+        let Some(connection) = side.connection.as_mut() else { return };
+        let Some(segment) = connection.write_plain(now, &pool, 128, bytes) else { return };
+        side.written += len as u64;
+        self.written_plain += 1;
+        let tuple = tuple(index, self.v6);
+        let header = segment.header.header(tuple.local.port(), tuple.remote.port());
+        assert!(!segment.more && segment.payload.len() == len && segment.payload.headroom() >= 128);
+        let mut payload = vec![0; len];
+        segment.payload.copy_to(0, &mut payload);
+        assert_eq!(payload, bytes);
+        self.check_outgoing(index, &header, len as u32);
+        self.launch(index, header, payload, segment.ecn);
     }
 
     fn check_outgoing(&mut self, from: usize, header: &TcpHeader, len: u32) {
