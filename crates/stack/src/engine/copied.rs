@@ -127,13 +127,10 @@ impl Engine {
                 },
                 false => packet,
             };
-            if !waits && let Some(copied) = copied.take() {
-                self.hand_on(now, id, copied);
-            }
             match self.trains.join(packet, link, medium) {
                 Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
                 Err(packet) => {
-                    // An ICMP message, for one, may change what the connection expects.
+                    // An ICMP message, for one, may change what the connection expects. What joins waits for `tcp_stage`.
                     if let Some(copied) = copied.take() {
                         self.hand_on(now, id, copied);
                     }

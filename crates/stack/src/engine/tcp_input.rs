@@ -297,7 +297,7 @@ impl Engine {
     }
 
     /// An ICMP error about a segment; whether there is such a connection and the segment can be its own
-    /// (RFC 5927, 4.1).
+    /// (RFC 5927, 4.1): what the segments before it in its batch acknowledge is not outstanding any more.
     pub(super) fn tcp_icmp_error(
         &mut self,
         now: Instant,
@@ -305,6 +305,7 @@ impl Engine {
         seq: SeqNumber,
         error: &Icmp,
     ) -> bool {
+        self.tcp_stage(now);
         let Some(slot) = self.tcp.find(tuple) else {
             return self.half_open_icmp_error(tuple, seq, is_hard(error));
         };
