@@ -10,6 +10,9 @@ use crate::limits::{
 };
 use crate::timers::Deadline;
 
+/// A peer's initial window (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+
 /// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AutoTune {
@@ -232,13 +235,14 @@ impl Connection {
     #[inline(never)]
     fn follow_reads(&mut self, read: u64) {
         let tune = &mut self.rcv.tune;
-        // twice what was read, for a sender in slow start doubles it; and growth ahead of that
-        let growth = match tune.space_bytes {
-            0 => 0,
-            space => 2 * (read - space),
-        };
+        // the first is compared with an initial window
+        let before = tune.space_bytes.max(INITIAL_SEGMENTS * u64::from(self.rcv.mss_estimate));
         tune.space_bytes = read;
-        self.grow_receive_buffer(2 * read + growth);
+        // A sender in slow start sends twice as much in the round trip to come, and twice that before the next look: by
+        // how much more came than before, twice over, the window grows ahead of it (as Linux), at most threefold.
+        let window = 2 * read;
+        let growth = window * read.saturating_sub(before).min(before) / before.max(1) * 2;
+        self.grow_receive_buffer(window + growth);
     }
 
     /// Room for `window` bytes of payload, and for what lies out of order now: that will be read only when it is

@@ -225,3 +225,23 @@ fn a_deep_queue_below_is_not_filled_for_nothing() {
     // 250,000 bytes fit into the path
     assert!(info.send_limit_bytes < 4 << 20, "{info:#?}");
 }
+
+#[test]
+fn the_window_grows_ahead_of_slow_start() {
+    for rtt_ms in [20, 100] {
+        let path = Path {
+            rate_bits_per_s: 1_000_000_000,
+            queue_bytes: 64 << 20,
+            delay: Duration::from_millis(rtt_ms / 2),
+            ..Path::default()
+        };
+        let mut net = Net::new(path, 16);
+        net.configs[0].congestion = CongestionKind::NewReno;
+        let took = net.transfer([3 << 20, 0], Duration::from_secs(60));
+        let info = net.side(0).info();
+        println!("{rtt_ms} ms: {took:?}, limited by the window for {} us", info.rwnd_limited_us);
+        // 10 segments, 20, ..., 1,280 of 2,173, after the handshake; the last round ends early
+        assert!(took < Duration::from_millis(9 * rtt_ms + rtt_ms / 2), "{took:?} {info:#?}");
+        assert_eq!((info.rwnd_limited_us, info.retransmits), (0, 0), "{info:#?}");
+    }
+}
