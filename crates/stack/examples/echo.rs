@@ -83,6 +83,7 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
+                    stream.set_nodelay(true)?;
                     let mut client = Client { stream, waiting: None, ended: false };
                     if client.serve() {
                         clients.insert(client.stream.id(), client);

@@ -134,31 +134,30 @@ impl Client {
                 Err(error) => return Err(pause(&error)),
             }
         }
+        match self.fill() {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // The length that was promised cannot be kept.
+            Err(_) => return Err(Pause::Close),
+        }
+        let keep_alive = self.response.take().is_some_and(|response| response.keep_alive);
+        if keep_alive { Ok(()) } else { Err(Pause::Close) }
+    }
+
+    /// Whether something is left to send of the response; the head goes with the first of the file, as one write.
+    fn fill(&mut self) -> io::Result<bool> {
         self.sent = 0;
         self.chunk.clear();
-        let Some(response) = &mut self.response else { return Ok(()) };
-        if !response.head.is_empty() {
-            self.chunk = std::mem::take(&mut response.head);
-            return Ok(());
+        let Some(response) = &mut self.response else { return Ok(false) };
+        self.chunk.append(&mut response.head);
+        if let Body::File { file, left } = &mut response.body {
+            let want = (CHUNK_BYTES as u64).min(*left);
+            if file.take(want).read_to_end(&mut self.chunk)? as u64 != want {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            *left -= want;
         }
-        if let Body::File { file, left } = &mut response.body
-            && *left > 0
-        {
-            let want = CHUNK_BYTES.min(usize::try_from(*left).unwrap_or(CHUNK_BYTES));
-            self.chunk.resize(want, 0);
-            return match file.read(&mut self.chunk) {
-                // The file shrank: the length that was promised cannot be kept.
-                Ok(0) | Err(_) => Err(Pause::Close),
-                Ok(len) => {
-                    self.chunk.truncate(len);
-                    *left -= len as u64;
-                    Ok(())
-                }
-            };
-        }
-        let keep_alive = response.keep_alive;
-        self.response = None;
-        if keep_alive { Ok(()) } else { Err(Pause::Close) }
+        Ok(!self.chunk.is_empty())
     }
 }
 
@@ -331,6 +330,8 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
+                    // The end of a response is not to wait for the ACK of what is before it (Nagle).
+                    stream.set_nodelay(true)?;
                     let mut client = Client::new(stream);
                     if clients.len() < CLIENTS && client.serve(root) {
                         clients.insert(client.stream.id(), client);
