@@ -175,6 +175,8 @@ pub struct EngineStats {
     pub tcp_fast_open_refused: u64,
     /// UDP datagrams delivered to a socket.
     pub udp_rx: u64,
+    /// Those of them whose flow's headers were known.
+    pub udp_rx_known: u64,
     /// UDP datagrams sent.
     pub udp_tx: u64,
     /// ICMP echo requests answered.
@@ -253,6 +255,7 @@ impl EngineStats {
             tcp_fast_opens: 0,
             tcp_fast_open_refused: 0,
             udp_rx: 0,
+            udp_rx_known: 0,
             udp_tx: 0,
             icmp_echo_answered: 0,
             icmp_errors_sent: 0,
@@ -268,7 +271,13 @@ impl EngineStats {
     /// Counts a drop.
     #[inline]
     pub(crate) fn drop(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts as many dropped packets.
+    #[inline]
+    pub(crate) fn drop_many(&mut self, reason: DropReason, count: u64) {
+        self.drops[reason as usize] += count;
     }
 
     /// Counts a malformed packet.

@@ -134,7 +134,7 @@ impl Engine {
                     if let Some(copied) = copied.take() {
                         self.hand_on(now, id, copied);
                     }
-                    self.link_input(now, link, packet)
+                    self.datagram_or_other(now, link, medium, packet)
                 }
             }
         }

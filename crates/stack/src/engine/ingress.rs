@@ -113,7 +113,7 @@ impl Engine {
                 self.tcp_one(now, &mut segment);
             }
             Err(packet) => {
-                self.link_input(now, link, packet);
+                self.datagram_or_other(now, link, medium, packet);
                 self.out.stats.stages.mark(Stage::Ingress, 1);
                 self.tcp_stage(now);
             }
@@ -133,7 +133,7 @@ impl Engine {
             bytes += packet.len();
             match self.trains.join(packet, link, medium) {
                 Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
-                Err(packet) => self.link_input(now, link, packet),
+                Err(packet) => self.datagram_or_other(now, link, medium, packet),
             }
         }
         self.out.stats.rx_packets += count as u64;

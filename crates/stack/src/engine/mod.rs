@@ -45,6 +45,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
+pub use datagram::ReceivedDatagram;
 pub(crate) use direct::DirectRead;
 pub use direct::Received;
 pub(crate) use output::Way;
@@ -223,6 +224,7 @@ impl Engine {
         if medium == Medium::Ethernet && mtu >= 1280 {
             let local = millstream_route::link_local(mac);
             self.out.addresses.add(id, Prefix { addr: local.into(), len: 64 });
+            self.forget_flows();
         }
         Ok(id)
     }
@@ -238,8 +240,14 @@ impl Engine {
         if !self.out.addresses.add(link, prefix) {
             return Err(Error::AddrInUse);
         }
-        self.trains.forget();
+        self.forget_flows();
         self.add_route(prefix.network(), Route::on_link(link))
+    }
+
+    /// What is known about the headers of flows may not hold any more: an address was added.
+    fn forget_flows(&mut self) {
+        self.trains.forget();
+        self.udp.flows.forget();
     }
 
     /// Which part of the flows of its shared links is this engine's.

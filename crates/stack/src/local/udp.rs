@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Mode, Stack};
-use crate::{Error, SocketId};
+use crate::{Error, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
@@ -59,6 +59,16 @@ impl UdpSocket {
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.stack.block(self.mode.get(), |engine| engine.udp_recv(self.id, buffer))
+    }
+
+    /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
+    /// [`crate::Engine::udp_recv_many`]. How many there are: one at least.
+    pub fn recv_many(
+        &self,
+        buffer: &mut [u8],
+        list: &mut Vec<ReceivedDatagram>,
+    ) -> io::Result<usize> {
+        self.stack.block(self.mode.get(), |engine| engine.udp_recv_many(self.id, buffer, list))
     }
 
     /// The next datagram of the connected peer, cut to `buffer`.

@@ -6,6 +6,7 @@ pub mod listener;
 pub(crate) mod mini;
 pub mod tcp;
 pub mod udp;
+pub(crate) mod udp_flows;
 
 use std::net::SocketAddr;
 

@@ -7,6 +7,7 @@ use millstream_packet::Packet;
 use millstream_route::{Generations, HeaderTemplate, LinkId};
 
 use super::listener::{match_rank, overlaps};
+use super::udp_flows::Flows;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::engine::Way;
 use crate::error::Error;
@@ -50,13 +51,18 @@ pub(crate) struct UdpTable {
     pub sockets: Slab<UdpSocket>,
     by_port: BTreeMap<u16, Vec<u32>>,
     limit_bytes: usize,
-    /// Whose datagram was found a socket last, and which; forgotten when a socket changes.
-    recent: Option<(SocketAddr, SocketAddr, u32)>,
+    /// Forgotten when a socket changes.
+    pub flows: Flows,
 }
 
 impl UdpTable {
     pub fn new(limit: usize, limit_bytes: usize) -> Self {
-        Self { sockets: Slab::new(limit), by_port: BTreeMap::new(), limit_bytes, recent: None }
+        Self {
+            sockets: Slab::new(limit),
+            by_port: BTreeMap::new(),
+            limit_bytes,
+            flows: Flows::new(),
+        }
     }
 
     pub fn uses_port(&self, port: u16) -> bool {
@@ -88,7 +94,7 @@ impl UdpTable {
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
         self.by_port.entry(local.port()).or_default().push(slot);
-        self.recent = None;
+        self.flows.forget();
         let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
         if let Some(socket) = self.sockets.get_mut(slot) {
             socket.id = id;
@@ -105,7 +111,7 @@ impl UdpTable {
             return;
         }
         let Some(socket) = self.sockets.remove(id.slot()) else { return };
-        self.recent = None;
+        self.flows.forget();
         if let Some(slots) = self.by_port.get_mut(&socket.local.port()) {
             slots.retain(|&other| other != id.slot());
             if slots.is_empty() {
@@ -116,33 +122,7 @@ impl UdpTable {
 
     /// The socket for a datagram: a connected one before one bound to the address before one bound to
     /// any.
-    pub fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        match self.recent {
-            Some((to, from, slot)) if (to, from) == (local, remote) => Some(slot),
-            _ => {
-                let slot = self.search(local, remote)?;
-                self.recent = Some((local, remote, slot));
-                Some(slot)
-            }
-        }
-    }
-
-    /// Fixes (and names) the address of a socket and its peer.
-    pub fn connect(
-        &mut self,
-        id: SocketId,
-        local: IpAddr,
-        remote: SocketAddr,
-    ) -> Result<(), Error> {
-        self.recent = None;
-        let socket = self.by_id(id)?;
-        socket.local.set_ip(local);
-        socket.remote = Some(remote);
-        socket.path = None;
-        Ok(())
-    }
-
-    fn search(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let rank = |&slot: &u32| {
             let socket = self.sockets.get(slot)?;
             let bound = match_rank(socket.local, local)?;
@@ -155,6 +135,21 @@ impl UdpTable {
         self.by_port.get(&local.port())?.iter().filter_map(rank).max().map(|(_, slot)| slot)
     }
 
+    /// Fixes (and names) the address of a socket and its peer.
+    pub fn connect(
+        &mut self,
+        id: SocketId,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.flows.forget();
+        let socket = self.by_id(id)?;
+        socket.local.set_ip(local);
+        socket.remote = Some(remote);
+        socket.path = None;
+        Ok(())
+    }
+
     /// Queues a datagram; gives it back when the socket's memory is used up.
     pub fn deliver(
         &mut self,
@@ -164,18 +159,9 @@ impl UdpTable {
         events: &mut EventQueue,
     ) -> Result<(), Datagram> {
         let Some(socket) = self.sockets.get_mut(slot) else { return Err(datagram) };
-        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
-        if socket.held_bytes + held > socket.limit_bytes {
-            return Err(datagram);
-        }
-        socket.held_bytes += held;
-        socket.scope = Some(link);
         let was_empty = socket.queue.is_empty();
-        socket.queue.push_back(datagram);
-        if was_empty {
-            let readable = Readiness { readable: true, ..Readiness::default() };
-            events.push(socket.id, &mut socket.pending, readable);
-        }
+        socket.push(datagram)?;
+        socket.delivered(link, was_empty, events);
         Ok(())
     }
 
@@ -199,7 +185,30 @@ impl UdpTable {
 }
 
 impl UdpSocket {
+    /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to follow.
+    #[inline]
+    pub fn push(&mut self, datagram: Datagram) -> Result<(), Datagram> {
+        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
+        if self.held_bytes + held > self.limit_bytes {
+            return Err(datagram);
+        }
+        self.held_bytes += held;
+        self.queue.push_back(datagram);
+        Ok(())
+    }
+
+    /// Datagrams from `link` were queued; whoever waits is told, if there were none before.
+    #[inline]
+    pub fn delivered(&mut self, link: LinkId, was_empty: bool, events: &mut EventQueue) {
+        self.scope = Some(link);
+        if was_empty {
+            let readable = Readiness { readable: true, ..Readiness::default() };
+            events.push(self.id, &mut self.pending, readable);
+        }
+    }
+
     /// The next datagram.
+    #[inline]
     pub fn take(&mut self) -> Option<Datagram> {
         let datagram = self.queue.pop_front()?;
         self.held_bytes -= datagram.packet.held_bytes() + size_of::<Datagram>();

@@ -1,27 +1,25 @@
-//! Datagram sockets: UDP and ICMP echo, both ways.
+//! Datagram sockets: UDP, opened and sent from here, and ICMP echo.
+
+mod echo;
+mod receive;
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::{Checksum, Instant, Packet};
+use millstream_packet::{Instant, Packet};
 use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
-use millstream_wire::Malformed;
-use millstream_wire::icmp::{self, Icmp, Unreachable};
-use millstream_wire::ip::{self, IpHeader, Protocol};
+use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
-use super::addresses::Destination;
+use super::Engine;
 use super::addresses::is_link_local;
-use super::ingress::{Arrival, checksum_holds, gather};
 use super::output::{Output, Way, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
-use super::{Engine, FOREIGN};
 use crate::error::Error;
 use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
 use crate::socket::SocketId;
-use crate::socket::icmp::Echo;
 use crate::socket::tcp::plain;
-use crate::socket::udp::{Datagram, DatagramPath};
-use crate::stats::DropReason;
+use crate::socket::udp::DatagramPath;
+pub use receive::ReceivedDatagram;
 
 /// Whether the way to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {
@@ -115,62 +113,6 @@ impl Output {
 }
 
 impl Engine {
-    /// A UDP datagram for this engine.
-    pub(super) fn udp_input(&mut self, now: Instant, mut arrival: Arrival) {
-        let ip_len = arrival.ip.header_len;
-        if !gather(&mut arrival.packet, ip_len + udp::HEADER_LEN) {
-            return self.out.stats.drop(DropReason::PoolExhausted);
-        }
-        let ip = arrival.ip;
-        let bytes = arrival.packet.head().get(ip_len..).unwrap_or_default();
-        let (header, header_len) = match UdpHeader::parse(bytes, ip.payload_len) {
-            Ok(parsed) => parsed,
-            Err(reason) => return self.out.stats.malformed(reason),
-        };
-        let covered = header_len + header.payload_len;
-        arrival.packet.truncate(ip_len + covered);
-        // RFC 768: a zero checksum says there is none; RFC 8200, 8.1: not so in IPv6.
-        let none = header.checksum == [0, 0];
-        let holds = || {
-            arrival.packet.meta().checksum != Checksum::Unverified
-                || checksum_holds(
-                    &arrival,
-                    ip::pseudo_header_sum(ip.src, ip.dst, Protocol::UDP, covered),
-                )
-        };
-        if (none && ip.src.is_ipv6()) || (!none && !holds()) {
-            return self.out.stats.malformed(Malformed::UdpChecksum);
-        }
-        let local = SocketAddr::new(ip.dst, header.dst_port);
-        let from = SocketAddr::new(ip.src, header.src_port);
-        let Some(slot) = self.udp.find(local, from) else {
-            self.out.stats.drop(DropReason::UdpNoSocket);
-            return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
-        };
-        let Arrival { mut packet, link, .. } = arrival;
-        packet.trim_front(ip_len + header_len);
-        if let Some(size) = datagram_size(&packet) {
-            return self.udp_deliver_parts(slot, from, (packet, size), link);
-        }
-        packet.meta_mut().segmentation = None;
-        match self.udp.deliver(slot, Datagram { from, packet }, link, &mut self.events) {
-            Ok(()) => self.out.stats.udp_rx += 1,
-            Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
-        }
-    }
-
-    /// An echo reply for this engine.
-    pub(super) fn echo_reply_input(&mut self, arrival: Arrival, identifier: u16, seq: u16) {
-        let Arrival { mut packet, ip, destination, .. } = arrival;
-        let slot = self.icmp.find(identifier).filter(|_| destination == Destination::Own);
-        let Some(slot) = slot else { return self.out.stats.drop(DropReason::IcmpNoSocket) };
-        packet.trim_front(ip.header_len + icmp::HEADER_LEN);
-        let echo = Echo { from: ip.src, seq, packet };
-        if self.icmp.deliver(slot, echo, &mut self.events).is_err() {
-            self.out.stats.drop(DropReason::IcmpQueueFull);
-        }
-    }
-
     /// Opens a UDP socket. Port 0 asks for a free ephemeral one; an unspecified address takes datagrams
     /// for any own address, the IPv6 one those of IPv4 as well.
     pub fn udp_bind(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
@@ -319,94 +261,5 @@ impl Engine {
         self.out.stats.udp_tx += 1;
         self.out.send_ip(now, way, &ip, packet);
         Ok(())
-    }
-
-    /// Copies the next datagram into `buffer` and tells its length and sender. What does not fit is lost,
-    /// as with `recvfrom`.
-    pub fn udp_recv(
-        &mut self,
-        id: SocketId,
-        buffer: &mut [u8],
-    ) -> Result<(usize, SocketAddr), Error> {
-        let (packet, from) = self.udp_recv_packet(id)?;
-        let head = packet.head();
-        if head.len() == packet.len() && head.len() <= buffer.len() {
-            buffer[..head.len()].copy_from_slice(head);
-            return Ok((head.len(), from));
-        }
-        Ok((packet.copy_to(0, buffer), from))
-    }
-
-    /// The next datagram as it came, and its sender.
-    pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<(Packet, SocketAddr), Error> {
-        let socket = self.udp.by_id(id)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error);
-        }
-        let Datagram { from, packet } = socket.take().ok_or(Error::WouldBlock)?;
-        Ok((packet, from))
-    }
-
-    /// Counts what a caller lost who cannot wait for room.
-    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
-        self.out.stats.drop(reason);
-    }
-
-    /// Sets how much memory the socket's received datagrams may hold.
-    pub fn udp_set_limit(&mut self, id: SocketId, limit_bytes: usize) -> Result<(), Error> {
-        self.udp.by_id(id)?.limit_bytes = limit_bytes;
-        Ok(())
-    }
-
-    /// Opens an echo socket; identifier 0 asks for a free one.
-    pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
-        match identifier {
-            0 => {
-                let start = self.random() as u16;
-                let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
-                let free = wanted.find(|&id| {
-                    id != 0 && self.share.owns_identifier(id) && self.icmp.find(id).is_none()
-                });
-                self.icmp.bind(free.ok_or(Error::AddrNotAvailable)?)
-            }
-            identifier if !self.share.owns_identifier(identifier) => Err(FOREIGN),
-            identifier => self.icmp.bind(identifier),
-        }
-    }
-
-    /// Sends an echo request with `data`.
-    pub fn icmp_send_echo(
-        &mut self,
-        id: SocketId,
-        to: IpAddr,
-        seq: u16,
-        data: &[u8],
-    ) -> Result<(), Error> {
-        let now = self.now();
-        let identifier = self.icmp.by_id(id)?.identifier;
-        let way = self.out.way(to, None).ok_or(Error::NetworkUnreachable)?;
-        let src = self.out.addresses.source(way.link, way.next_hop, to);
-        let src = src.ok_or(Error::AddrNotAvailable)?;
-        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
-            .map_err(|_| Error::Exhausted)?;
-        let version = ip::Version::of(&to);
-        let len = packet.len() + icmp::HEADER_LEN;
-        let header = IpHeader::new(src, to, icmp::protocol(version), len);
-        if header.packet_len() > way.mtu {
-            return Err(Error::MessageTooLong);
-        }
-        let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
-            Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
-        })
-        .map_err(|_| Error::Exhausted)?;
-        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
-        self.out.send_ip(now, way, &header, packet);
-        Ok(())
-    }
-
-    /// The next echo reply: who sent it, its sequence number, its data.
-    pub fn icmp_recv(&mut self, id: SocketId) -> Result<(IpAddr, u16, Packet), Error> {
-        let Echo { from, seq, packet } = self.icmp.by_id(id)?.take().ok_or(Error::WouldBlock)?;
-        Ok((from, seq, packet))
     }
 }

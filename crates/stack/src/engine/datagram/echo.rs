@@ -1,0 +1,88 @@
+//! ICMP echo sockets, both ways.
+
+use std::net::IpAddr;
+
+use millstream_packet::Packet;
+use millstream_wire::icmp::{self, Icmp};
+use millstream_wire::ip::{self, IpHeader};
+
+use crate::engine::addresses::Destination;
+use crate::engine::ingress::Arrival;
+use crate::engine::output::with_header;
+use crate::engine::{Engine, FOREIGN};
+use crate::error::Error;
+use crate::limits::HEADROOM_BYTES;
+use crate::socket::SocketId;
+use crate::socket::icmp::Echo;
+use crate::stats::DropReason;
+
+impl Engine {
+    /// An echo reply for this engine.
+    pub(in crate::engine) fn echo_reply_input(
+        &mut self,
+        arrival: Arrival,
+        identifier: u16,
+        seq: u16,
+    ) {
+        let Arrival { mut packet, ip, destination, .. } = arrival;
+        let slot = self.icmp.find(identifier).filter(|_| destination == Destination::Own);
+        let Some(slot) = slot else { return self.out.stats.drop(DropReason::IcmpNoSocket) };
+        packet.trim_front(ip.header_len + icmp::HEADER_LEN);
+        let echo = Echo { from: ip.src, seq, packet };
+        if self.icmp.deliver(slot, echo, &mut self.events).is_err() {
+            self.out.stats.drop(DropReason::IcmpQueueFull);
+        }
+    }
+
+    /// Opens an echo socket; identifier 0 asks for a free one.
+    pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
+        match identifier {
+            0 => {
+                let start = self.random() as u16;
+                let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
+                let free = wanted.find(|&id| {
+                    id != 0 && self.share.owns_identifier(id) && self.icmp.find(id).is_none()
+                });
+                self.icmp.bind(free.ok_or(Error::AddrNotAvailable)?)
+            }
+            identifier if !self.share.owns_identifier(identifier) => Err(FOREIGN),
+            identifier => self.icmp.bind(identifier),
+        }
+    }
+
+    /// Sends an echo request with `data`.
+    pub fn icmp_send_echo(
+        &mut self,
+        id: SocketId,
+        to: IpAddr,
+        seq: u16,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let now = self.now();
+        let identifier = self.icmp.by_id(id)?.identifier;
+        let way = self.out.way(to, None).ok_or(Error::NetworkUnreachable)?;
+        let src = self.out.addresses.source(way.link, way.next_hop, to);
+        let src = src.ok_or(Error::AddrNotAvailable)?;
+        let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
+            .map_err(|_| Error::Exhausted)?;
+        let version = ip::Version::of(&to);
+        let len = packet.len() + icmp::HEADER_LEN;
+        let header = IpHeader::new(src, to, icmp::protocol(version), len);
+        if header.packet_len() > way.mtu {
+            return Err(Error::MessageTooLong);
+        }
+        let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
+            Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
+        })
+        .map_err(|_| Error::Exhausted)?;
+        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.send_ip(now, way, &header, packet);
+        Ok(())
+    }
+
+    /// The next echo reply: who sent it, its sequence number, its data.
+    pub fn icmp_recv(&mut self, id: SocketId) -> Result<(IpAddr, u16, Packet), Error> {
+        let Echo { from, seq, packet } = self.icmp.by_id(id)?.take().ok_or(Error::WouldBlock)?;
+        Ok((from, seq, packet))
+    }
+}

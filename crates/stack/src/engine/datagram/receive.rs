@@ -1,0 +1,211 @@
+//! Datagrams received: up to their socket, and from there to the application.
+
+use std::net::SocketAddr;
+
+use millstream_link::Medium;
+use millstream_packet::{Checksum, Instant, Packet};
+use millstream_route::LinkId;
+use millstream_wire::Malformed;
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{self, Protocol};
+use millstream_wire::udp::{self, UdpHeader};
+
+use crate::engine::Engine;
+use crate::engine::ingress::{Arrival, checksum_holds, gather};
+use crate::engine::super_datagrams::datagram_size;
+use crate::error::Error;
+use crate::socket::SocketId;
+use crate::socket::udp::{Datagram, UdpTable};
+use crate::socket::udp_flows::Place;
+use crate::stats::DropReason;
+
+/// A datagram that [`Engine::udp_recv_many`] has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedDatagram {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Bytes of it in the buffer.
+    pub len: usize,
+}
+
+impl Engine {
+    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram of a known flow, that
+    /// and those of the same flow that follow it in the batch; else by the long way.
+    #[inline]
+    pub(in crate::engine) fn datagram_or_other(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        medium: Medium,
+        packet: Packet,
+    ) {
+        let Some(place) = Place::of(packet.head(), medium) else {
+            return self.link_input(now, link, packet);
+        };
+        if let Err(packet) = self.known_datagrams(link, &place, packet) {
+            self.udp.flows.propose(packet.head(), place);
+            self.link_input(now, link, packet);
+            self.udp.flows.settle();
+        }
+    }
+
+    /// Queues a datagram of a known flow, and those of it that follow in the batch: its socket is looked for and told
+    /// once. Gives back what has to go the long way.
+    #[inline(never)]
+    fn known_datagrams(
+        &mut self,
+        link: LinkId,
+        place: &Place,
+        packet: Packet,
+    ) -> Result<(), Packet> {
+        let UdpTable { flows, sockets, .. } = &mut self.udp;
+        let Some(flow) = flows.at(place) else { return Err(packet) };
+        let Some(data) = flow.read(&packet, packet.head(), link) else { return Err(packet) };
+        let Some(socket) = sockets.get_mut(flow.slot) else { return Err(packet) };
+        let was_empty = socket.queue.is_empty();
+        let (mut taken, mut refused, mut bytes) = (0, 0, 0);
+        let mut next = Some((packet, data));
+        while let Some((mut packet, data)) = next.take() {
+            packet.crop(data.start, data.end);
+            match socket.push(Datagram { from: flow.from, packet }) {
+                Ok(()) => taken += 1,
+                Err(_) => refused += 1,
+            }
+            let Some(packet) = self.received.front() else { break };
+            if let Some(data) = flow.read(packet, packet.head(), link) {
+                bytes += packet.len();
+                next = self.received.pop_ahead().map(|packet| (packet, data));
+            }
+        }
+        if taken != 0 {
+            socket.delivered(link, was_empty, &mut self.events);
+        }
+        let stats = &mut self.out.stats;
+        stats.udp_rx += taken;
+        stats.udp_rx_known += taken;
+        stats.rx_bytes += bytes as u64;
+        stats.drop_many(DropReason::UdpQueueFull, refused);
+        Ok(())
+    }
+
+    /// A UDP datagram for this engine.
+    pub(in crate::engine) fn udp_input(&mut self, now: Instant, mut arrival: Arrival) {
+        let ip_len = arrival.ip.header_len;
+        if !gather(&mut arrival.packet, ip_len + udp::HEADER_LEN) {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        let ip = arrival.ip;
+        let bytes = arrival.packet.head().get(ip_len..).unwrap_or_default();
+        let (header, header_len) = match UdpHeader::parse(bytes, ip.payload_len) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.out.stats.malformed(reason),
+        };
+        let covered = header_len + header.payload_len;
+        arrival.packet.truncate(ip_len + covered);
+        // RFC 768: a zero checksum says there is none; RFC 8200, 8.1: not so in IPv6.
+        let none = header.checksum == [0, 0];
+        let holds = || {
+            arrival.packet.meta().checksum != Checksum::Unverified
+                || checksum_holds(
+                    &arrival,
+                    ip::pseudo_header_sum(ip.src, ip.dst, Protocol::UDP, covered),
+                )
+        };
+        if (none && ip.src.is_ipv6()) || (!none && !holds()) {
+            return self.out.stats.malformed(Malformed::UdpChecksum);
+        }
+        let local = SocketAddr::new(ip.dst, header.dst_port);
+        let from = SocketAddr::new(ip.src, header.src_port);
+        let Some(slot) = self.udp.find(local, from) else {
+            self.out.stats.drop(DropReason::UdpNoSocket);
+            return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
+        };
+        let Arrival { mut packet, link, .. } = arrival;
+        packet.trim_front(ip_len + header_len);
+        if let Some(size) = datagram_size(&packet) {
+            return self.udp_deliver_parts(slot, from, (packet, size), link);
+        }
+        packet.meta_mut().segmentation = None;
+        match self.udp.deliver(slot, Datagram { from, packet }, link, &mut self.events) {
+            Ok(()) => {
+                self.out.stats.udp_rx += 1;
+                self.udp.flows.learn(link, from, slot);
+            }
+            Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
+        }
+    }
+
+    /// Copies the next datagram into `buffer` and tells its length and sender. What does not fit is lost,
+    /// as with `recvfrom`.
+    pub fn udp_recv(
+        &mut self,
+        id: SocketId,
+        buffer: &mut [u8],
+    ) -> Result<(usize, SocketAddr), Error> {
+        let (packet, from) = self.udp_recv_packet(id)?;
+        Ok((copy_out(&packet, buffer), from))
+    }
+
+    /// Copies the datagrams that wait into `buffer`, one behind the other, as many as it has room for, and lists them in
+    /// `list`, which is cleared before; how many those are. One that is longer than all of `buffer` is cut, as by
+    /// [`Engine::udp_recv`]; another for which no room is left stays.
+    ///
+    /// # Errors
+    /// As [`Engine::udp_recv`]: [`Error::WouldBlock`] when none waits.
+    pub fn udp_recv_many(
+        &mut self,
+        id: SocketId,
+        mut buffer: &mut [u8],
+        list: &mut Vec<ReceivedDatagram>,
+    ) -> Result<usize, Error> {
+        list.clear();
+        let socket = self.udp.by_id(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        while let Some(next) = socket.queue.front() {
+            if next.packet.len() > buffer.len() && !list.is_empty() {
+                break;
+            }
+            let Some(Datagram { from, packet }) = socket.take() else { break };
+            let len = copy_out(&packet, buffer);
+            list.push(ReceivedDatagram { from, len });
+            buffer = &mut buffer[len..];
+        }
+        if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
+    }
+
+    /// The next datagram as it came, and its sender.
+    pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<(Packet, SocketAddr), Error> {
+        let socket = self.udp.by_id(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let Datagram { from, packet } = socket.take().ok_or(Error::WouldBlock)?;
+        Ok((packet, from))
+    }
+
+    /// Counts what a caller lost who cannot wait for room.
+    pub(crate) fn count_drop(&mut self, reason: crate::DropReason) {
+        self.out.stats.drop(reason);
+    }
+
+    /// Sets how much memory the socket's received datagrams may hold.
+    pub fn udp_set_limit(&mut self, id: SocketId, limit_bytes: usize) -> Result<(), Error> {
+        self.udp.by_id(id)?.limit_bytes = limit_bytes;
+        Ok(())
+    }
+}
+
+/// Copies the packet, or as much of it as there is room for; how many bytes that was.
+#[inline]
+fn copy_out(packet: &Packet, buffer: &mut [u8]) -> usize {
+    let head = packet.head();
+    match buffer.get_mut(..head.len()) {
+        Some(room) if head.len() == packet.len() => {
+            room.copy_from_slice(head);
+            head.len()
+        }
+        _ => packet.copy_to(0, buffer),
+    }
+}
