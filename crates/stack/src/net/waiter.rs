@@ -13,6 +13,7 @@ use loom::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
     thread::{self, Thread},
 };
+use std::cell::Cell;
 use std::sync::PoisonError;
 #[cfg(not(all(loom, test)))]
 use std::sync::{
@@ -24,6 +25,15 @@ use std::thread::{self, Thread};
 use std::time::Instant as StdInstant;
 
 use crate::WakeStats;
+
+thread_local! {
+    static WOKE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread has woken another since it last asked.
+pub fn take_woke() -> bool {
+    WOKE.replace(false)
+}
 
 /// A thread that waits for the engine. One at a time: callers hold their side's lock.
 #[derive(Default)]
@@ -86,6 +96,7 @@ impl Waiter {
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             add_one(&self.wakes);
+            WOKE.set(true);
             let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(thread) = &*thread {
                 thread.unpark();
@@ -97,6 +108,32 @@ impl Waiter {
 /// Counts where one thread alone writes: without a read-modify-write of the bus.
 fn add_one(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_rings_learns_whether_that_woke_somebody() {
+        let waiter = Arc::new(Waiter::default());
+        waiter.ring();
+        assert!(!take_woke(), "nobody slept");
+        let said = Arc::new(AtomicBool::new(false));
+        let sleeper = {
+            let (waiter, said) = (waiter.clone(), said.clone());
+            thread::spawn(move || assert!(waiter.wait(None, || said.load(Ordering::SeqCst))))
+        };
+        while !waiter.armed.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        said.store(true, Ordering::SeqCst);
+        waiter.ring();
+        sleeper.join().unwrap();
+        assert_eq!(take_woke(), waiter.stats().wakes == 1);
+        assert!(!take_woke(), "told once");
+    }
 }
 
 #[cfg(all(loom, test))]

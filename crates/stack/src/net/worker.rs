@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use millstream_packet::Packet;
@@ -13,6 +14,7 @@ use super::Door;
 use super::datagrams::{Datagrams, Letter};
 use super::metered::{Giver, Taker, metered};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::waiter::take_woke;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -109,6 +111,10 @@ impl Worker {
         if busy || turn.progress {
             self.engine.worked();
         } else if !rested {
+            // Who was woken may wait for this very core, and polling would keep it from that.
+            if take_woke() {
+                thread::yield_now();
+            }
             self.engine.idle_unless(turn, max_sleep, || door.is_busy())?;
         }
         Ok(())
