@@ -1,5 +1,5 @@
 //! Loss recovery: when something is lost (RACK, RFC 8985; duplicate ACKs, RFC 6582), how much is sent while
-//! recovering (PRR, RFC 6937). Taking it back when nothing was lost is in `spurious`.
+//! recovering (PRR, RFC 9937). Taking it back when nothing was lost is in `spurious`.
 
 mod spurious;
 
@@ -180,7 +180,7 @@ impl Connection {
             self.update_rack(now, ack);
             (newly_lost, delivered) = (self.detect_lost(now), ack.delivery.bytes);
         } else {
-            // RFC 6937 section 2: without SACK each duplicate stands for a segment, to be taken off later
+            // RFC 9937 section 5: without SACK each duplicate stands for a segment, to be taken off later
             delivered = match ack.acked {
                 0 if ack.duplicate => u64::from(self.snd.mss),
                 acked => acked.saturating_sub(self.board.duplicate_bytes()),
@@ -194,9 +194,14 @@ impl Connection {
         let unfinished = self.leave_recovery(ack) && self.board.awaits_lost();
         let governed = self.congestion.governs();
         match self.recovery.phase {
-            Phase::Open if newly_lost > 0 || unfinished => self.enter_recovery(now, ack.acked),
+            Phase::Open if newly_lost > 0 || unfinished => {
+                self.enter_recovery(now, ack.acked, delivered);
+            }
             _ if governed => {}
-            Phase::Recovery => self.reduce_proportionally(delivered),
+            Phase::Recovery => {
+                // RFC 9937 section 5: SafeACK
+                self.reduce_proportionally(delivered, ack.acked > 0 && newly_lost == 0);
+            }
             Phase::Open | Phase::Loss => self.grow(now, ack),
         }
         if governed {
@@ -286,9 +291,10 @@ impl Connection {
         0
     }
 
-    /// Begins fast recovery (RFC 6675 section 5 step 4), by an ACK of `acked` bytes or without one. These were in flight
-    /// when it came, and what may be sent for them was not yet: of a small window they are a large part.
-    pub(crate) fn enter_recovery(&mut self, now: Instant, acked: u64) {
+    /// Begins fast recovery (RFC 6675 section 5 step 4), by an ACK of `acked` bytes that says that `delivered` arrived,
+    /// or without one. These were in flight when it came, and what may be sent for them was not yet: of a small window
+    /// they are a large part.
+    pub(crate) fn enter_recovery(&mut self, now: Instant, acked: u64, delivered: u64) {
         self.end_mtu_probe(now, false);
         self.save_undo(false);
         let flight = self.snd.nxt - self.snd.una + acked;
@@ -296,13 +302,18 @@ impl Connection {
         let used = flight.min(self.window.cwnd_bytes);
         self.congestion.on_congestion(&mut self.window, now, used);
         self.ecn_reduced();
+        // RFC 9937 section 5, RecoverFS: what was selectively acknowledged before is not delivered while recovering
+        let to_deliver = match self.negotiated.sack {
+            true => self.snd.nxt - self.snd.una - self.board.sacked_bytes() + delivered,
+            false => used,
+        };
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Recovery;
         recovery.recover = self.snd.nxt;
         let episode = recovery.episode();
         episode.prr_delivered = 0;
         episode.prr_out = 0;
-        episode.prr_flight = used.max(1);
+        episode.prr_flight = to_deliver.max(1);
         episode.short_bytes = 0;
         recovery.probe_end = 0;
         recovery.probe_due = false;
@@ -310,13 +321,14 @@ impl Connection {
         self.counters.rare().fast_recoveries += 1;
         self.believe_claim_of_lost(now);
         if !self.congestion.governs() {
-            self.reduce_proportionally(0);
+            self.reduce_proportionally(delivered, false);
         }
     }
 
-    /// RFC 6937 section 3: sends in proportion to what is delivered, so that the window reaches the threshold
-    /// by the end of recovery.
-    fn reduce_proportionally(&mut self, delivered: u64) {
+    /// RFC 9937 section 5: sends in proportion to what is delivered, so that the window reaches the threshold by the
+    /// end of recovery. Below it, as much as is delivered, and a segment more for an ACK that is `safe`: one that moves
+    /// on and tells of nothing more that is lost.
+    fn reduce_proportionally(&mut self, delivered: u64, safe: bool) {
         let mss = u64::from(self.snd.mss);
         let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
         let ssthresh = self.window.ssthresh_bytes;
@@ -327,9 +339,8 @@ impl Connection {
                 .div_ceil(u128::from(recovery.prr_flight.max(1))) as u64;
             due.saturating_sub(recovery.prr_out)
         } else {
-            // slow-start reduction bound
-            let limit =
-                recovery.prr_delivered.saturating_sub(recovery.prr_out).max(delivered) + mss;
+            let conserved = recovery.prr_delivered.saturating_sub(recovery.prr_out).max(delivered);
+            let limit = if safe { conserved + mss } else { conserved };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd_bytes = (pipe + allowed).max(mss);
@@ -343,7 +354,7 @@ impl Connection {
         let whole = self.snd.una >= self.recovery.recover;
         match self.recovery.phase {
             Phase::Recovery if whole => {
-                // RFC 6937 section 3: at the end of recovery
+                // RFC 9937 section 5: at the end of recovery
                 if self.was_spurious(ack) {
                     self.undo();
                 } else if !self.congestion.governs() {

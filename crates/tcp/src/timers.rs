@@ -314,7 +314,7 @@ impl Connection {
         self.restart_retransmit(now);
         let newly = self.detect_lost(now);
         if newly > 0 && self.recovery.phase == Phase::Open {
-            self.enter_recovery(now, 0);
+            self.enter_recovery(now, 0, 0);
         }
     }
 }
