@@ -1,6 +1,7 @@
 //! Batches: what passes from stage to stage.
 
 use crate::limits::BATCH_LIMIT;
+use crate::magazine;
 use crate::packet::Packet;
 use std::fmt;
 
@@ -71,6 +72,50 @@ impl PacketBatch {
         self.slots[self.first % BATCH_LIMIT].as_ref()
     }
 
+    /// The packet at the end.
+    #[inline]
+    pub fn back(&self) -> Option<&Packet> {
+        let last = self.len.checked_sub(1)?;
+        self.slots[self.slot(last)].as_ref()
+    }
+
+    /// The packet at place `i` from the front, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, i: usize) -> Option<&mut Packet> {
+        let at = self.slot(i);
+        if i < self.len { self.slots[at].as_mut() } else { None }
+    }
+
+    /// The packet at place `i` from the front, the first bytes of the one behind it brought into the cache.
+    #[inline]
+    pub fn get_ahead(&self, i: usize) -> Option<&Packet> {
+        if i >= self.len {
+            return None;
+        }
+        if i + 1 < self.len
+            && let Some(next) = &self.slots[self.slot(i + 1)]
+        {
+            next.first().prefetch();
+        }
+        self.slots[self.slot(i)].as_ref()
+    }
+
+    /// Drops the first `n` packets, or all.
+    pub fn discard(&mut self, n: usize) {
+        let n = n.min(self.len);
+        for i in 0..n {
+            let at = self.slot(i);
+            let Some(packet) = self.slots[at].take() else { continue };
+            let entry = packet.into_ring();
+            // Many of them are shared: that is asked first.
+            if !magazine::release_shared_frame(entry) {
+                drop(Packet::from_ring(entry));
+            }
+        }
+        self.first = self.slot(n);
+        self.len -= n;
+    }
+
     /// Takes the packet at the front, and has the first bytes of the one behind it brought into the cache: for who looks
     /// into each.
     #[inline]
@@ -86,6 +131,9 @@ impl PacketBatch {
 
     /// Moves packets from the front of `other` to the end, as far as there is room.
     pub fn append(&mut self, other: &mut PacketBatch) {
+        if self.is_empty() {
+            return std::mem::swap(self, other);
+        }
         while !self.is_full() {
             let Some(packet) = other.pop() else { return };
             let pushed = self.push(packet);
@@ -182,12 +230,24 @@ mod tests {
         batch.iter_mut().for_each(|p| p.head_mut().unwrap()[0] += 1);
         let expected: Vec<u8> = (1..=BATCH_LIMIT as u8).collect();
         assert_eq!(batch.iter().map(|p| p.head()[0]).collect::<Vec<_>>(), expected);
+        assert_eq!(batch.back().unwrap().head(), [64]);
+        assert_eq!(batch.get_ahead(63).unwrap().head(), [64]);
+        assert!(batch.get_ahead(64).is_none() && batch.get_mut(64).is_none());
+        assert_eq!(batch.get_mut(9).unwrap().sole(), Some(&[10][..]));
+        batch.discard(3);
+        assert_eq!((batch.len(), batch.front().unwrap().head()), (BATCH_LIMIT - 3, &[4][..]));
+        for n in (1..4).rev() {
+            batch.push_front(packet(n)).unwrap();
+        }
         let mut other = PacketBatch::new();
+        assert!(other.back().is_none());
         other.push(packet(0)).unwrap();
         other.append(&mut batch);
         assert_eq!((other.len(), batch.len()), (BATCH_LIMIT, 1));
         assert_eq!(batch.drain().map(|p| p.head()[0]).collect::<Vec<_>>(), [64]);
-        drop(other);
+        batch.discard(9);
+        other.discard(99);
+        assert!(other.is_empty());
         assert_eq!(pool.stats().used_frames, 0);
     }
 }

@@ -247,6 +247,18 @@ impl ByteQueue {
         self.gauge.add(held);
     }
 
+    /// A frame with `len` bytes, for which there is room, goes to the end.
+    #[inline]
+    pub(crate) fn link_frame(&mut self, frame: Entry, len: usize) {
+        if let Some(last) = self.last {
+            frame.set_next(last.next());
+            last.set_next(frame);
+        }
+        self.last = Some(frame);
+        self.len += len;
+        self.gauge.add(FRAME_HELD_BYTES);
+    }
+
     /// The last entry has grown.
     #[inline]
     pub(crate) fn grew(&mut self, bytes: usize) {

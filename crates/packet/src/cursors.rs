@@ -64,6 +64,12 @@ impl Cursors {
     /// The entry leaves the queue.
     #[inline]
     pub(crate) fn forget(&mut self, entry: Entry) {
+        if self.0[0].is_some() {
+            self.forget_some(entry);
+        }
+    }
+
+    fn forget_some(&mut self, entry: Entry) {
         let mut kept = 0;
         for i in 0..CURSORS {
             let Some(cursor) = self.0[i] else { break };

@@ -28,6 +28,8 @@
 //! A block is a frame of another size, in chunks of its own; which of the two it is stands in the tag of its
 //! descriptor and of every view of it. What is said here of frames holds for blocks too.
 
+mod own;
+
 use crate::limits::{
     BLOCK_HELD_BYTES, BLOCK_ROOM_BYTES, BLOCK_SIZE_BYTES, CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES,
     FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
@@ -280,6 +282,7 @@ impl Entry {
     }
 
     /// Counts one more reference to the frame, for bytes of this entry.
+    #[inline]
     fn share(self, offset: usize, len: usize) {
         let first = self.frame().refs().share();
         if self.is_owner() {
@@ -325,16 +328,6 @@ impl Entry {
         })
     }
 
-    /// The same for a [frame](Self::is_frame) of its own.
-    #[inline]
-    fn own_base(self) -> *mut u8 {
-        debug_assert!(self.is_frame());
-        self.as_ptr().cast::<u8>().map_addr(|at| {
-            let inside = at & (CHUNK_SIZE_BYTES - 1);
-            at - inside + (inside << FRAME_SHIFT)
-        })
-    }
-
     /// The start of this entry's chunk, where its arena is named.
     pub(crate) fn chunk(self) -> *mut u8 {
         self.as_ptr().cast::<u8>().map_addr(|at| at & !(CHUNK_SIZE_BYTES - 1))
@@ -359,24 +352,6 @@ impl Entry {
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: offset + len is inside the frame; nobody writes within a range that is held.
         unsafe { slice::from_raw_parts(self.base().add(self.offset()), self.len()) }
-    }
-
-    /// As [`bytes`](Self::bytes) for a frame of its own.
-    #[inline]
-    pub(crate) unsafe fn own_bytes<'a>(self) -> &'a [u8] {
-        // SAFETY: as there.
-        unsafe { slice::from_raw_parts(self.own_base().add(self.offset()), self.len()) }
-    }
-
-    /// As [`frame_mut`](Self::frame_mut) for a frame of its own.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline]
-    pub(crate) unsafe fn own_frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
-        debug_assert!(from + len <= FRAME_SIZE_BYTES);
-        // SAFETY: inside the frame; exclusive by the caller's promise.
-        unsafe { slice::from_raw_parts_mut(self.own_base().add(from), len) }
     }
 
     /// Bytes `from..from + len` of the frame, to be written.

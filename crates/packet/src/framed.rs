@@ -8,6 +8,7 @@
 //! So a sender copies and sums in one pass, keeps what it may have to send again, and copies nothing to send it. What
 //! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`.
 
+use crate::batch::PacketBatch;
 use crate::byte_queue::{ByteQueue, Written};
 use crate::desc::{Entry, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
@@ -145,12 +146,13 @@ impl ByteQueue {
             if !self.has_room_for(FRAME_HELD_BYTES) {
                 break;
             }
-            let Some(mut packet) = pool.alloc(headroom) else { break };
+            let Some(frame) = pool.take_frame() else { break };
             let (now, later) = rest.split_at(rest.len().min(size));
-            let Some(room) = packet.append(now.len()) else { break };
-            let part = sum::copy_and_sum(now, room);
-            packet.meta_mut().payload_sum = Some(part as u16);
-            self.link_counted(packet);
+            frame.reset_filled(headroom, now.len());
+            // SAFETY: nobody else has the frame.
+            let part = sum::copy_and_sum(now, unsafe { frame.own_frame_mut(headroom, now.len()) });
+            set_sum(frame, Some(part as u16));
+            self.link_frame(frame, now.len());
             rest = later;
         }
         let bytes = bytes.len() - rest.len();
@@ -288,6 +290,66 @@ impl ByteQueue {
         frame.set_next(frame);
         frame.set_totals(len, frame.units());
         Some(Packet::from_ring(frame))
+    }
+
+    /// As [`hand_out`](Self::hand_out) of frames that follow each other, `each` bytes in every one, up to `len` bytes of them:
+    /// they go to `parts`. How many bytes those are; 0 where the first is no such frame.
+    pub fn hand_out_run(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        (each, len): (usize, usize),
+        parts: &mut PacketBatch,
+    ) -> usize {
+        let len = len.min(self.len().saturating_sub(offset));
+        let at = self.front.wrapping_add(offset as u64);
+        let Some(last) = self.last.filter(|_| self.framed.active && each > FRAMED_COPY_BYTES)
+        else {
+            return 0;
+        };
+        if at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
+            return 0;
+        }
+        let mut before = match self.framed.given {
+            Some((given, end)) if end == at => given,
+            _ if offset == 0 => last,
+            _ => return 0,
+        };
+        let (mut made, mut held) = (0, 0);
+        while made + each <= len && !parts.is_full() {
+            let frame = before.next();
+            let is_whole = frame.is_frame()
+                && frame.len() == each
+                && frame.offset() >= headroom
+                && get_sum(frame).is_some()
+                && frame.refs().is_sole();
+            if !is_whole {
+                break;
+            }
+            let Some(view) = pool.take_view() else { break };
+            view.reset_view_of_frame(frame);
+            if before != frame {
+                view.set_next(frame.next());
+                before.set_next(view);
+            }
+            if Some(frame) == self.last {
+                self.last = Some(view);
+            }
+            self.cursors.forget(frame);
+            held += view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES;
+            before = view;
+            made += each;
+            frame.set_next(frame);
+            frame.set_totals(each, frame.units());
+            // There is room.
+            drop(parts.push(Packet::from_ring(frame)));
+        }
+        if made != 0 {
+            self.hold(held);
+            self.framed.give(before, at.wrapping_add(made as u64));
+        }
+        made
     }
 
     /// So few bytes, which end at `end`, are copied, and their sum with them: the frame stays.

@@ -75,6 +75,11 @@ impl Magazine {
     }
 
     #[inline]
+    fn is_full(&self) -> bool {
+        self.count() >= self.limit as usize
+    }
+
+    #[inline]
     fn pop(&self) -> Option<Entry> {
         let count = self.count().checked_sub(1)?;
         self.set_count(count);
@@ -366,12 +371,35 @@ fn release_frame(frame: Entry) {
 fn release_other(entry: Entry) {
     let owner = entry.frame();
     if owner.refs().release() {
+        if owner.is_frame() && release_with_frame(entry, owner) {
+            return;
+        }
         let what = if owner.is_in_block() { What::Block } else { What::Frame };
         give(owner, owner.tag() & !KIND_MASK, what);
     }
     if owner != entry {
         give(entry, entry.tag() & !KIND_MASK, What::View);
     }
+}
+
+/// Gives back a view and its frame, to which nobody else refers, where the magazines have room; else nothing is done.
+#[inline(always)]
+fn release_with_frame(view: Entry, frame: Entry) -> bool {
+    let Some(cache) = cached(frame.tag()) else { return false };
+    let has_room = !cache.frames.is_full() && !cache.views.is_full();
+    has_room && cache.frames.push(frame) && cache.views.push(view)
+}
+
+/// Gives up a packet of one frame to which others refer; false, and nothing is done, where it is none.
+#[inline]
+pub(crate) fn release_shared_frame(entry: Entry) -> bool {
+    if entry.next() != entry || !entry.is_frame() || entry.refs().is_sole() {
+        return false;
+    }
+    if entry.refs().release() {
+        give(entry, entry.tag(), What::Frame);
+    }
+    true
 }
 
 #[inline]

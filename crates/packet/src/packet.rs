@@ -151,6 +151,14 @@ impl Packet {
         unsafe { self.first().bytes() }
     }
 
+    /// The bytes of a packet of one frame of its own; `None` of any other.
+    #[inline]
+    pub fn sole(&self) -> Option<&[u8]> {
+        let entry = self.0;
+        // SAFETY: the entry is this packet's; the borrow is the packet's.
+        (entry.next() == entry && entry.is_frame()).then(|| unsafe { entry.own_bytes() })
+    }
+
     /// The same, to be written; `None` if others refer to that frame
     /// ([`make_head_mut`](Self::make_head_mut) copies it then).
     #[inline]
@@ -267,6 +275,9 @@ impl Packet {
     #[inline]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         let first = self.first();
+        if first == self.0 && first.is_frame() {
+            return first.prepend_own(n);
+        }
         if n > first.headroom() || n > PACKET_LIMIT_BYTES - self.len() {
             return None;
         }
@@ -438,6 +449,9 @@ impl Drop for Packet {
 
 #[inline(never)]
 fn release_ring(last: Entry) {
+    if magazine::release_shared_frame(last) {
+        return;
+    }
     let mut entry = last.next();
     while entry != last {
         let next = entry.next();

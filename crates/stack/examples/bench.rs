@@ -11,6 +11,7 @@
 //! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
 //! `--direct-bytes N` is [`millstream::Limits::direct_read_bytes`] (a huge number: never);
 //! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
+//! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as bytes are taken;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
@@ -156,11 +157,18 @@ fn pair_bulk(o: &Options) {
                         break;
                     }
                 }
-            } else {
+            } else if o.calls == 0 {
                 while a.tcp_write(client, &data) == Ok(data.len()) {}
+            } else {
+                for _ in 0..o.calls {
+                    let _ = a.tcp_write(client, &data);
+                }
+                a.flush();
             }
             let now = time(&mut a, o);
-            a.turn(now);
+            if o.calls == 0 {
+                a.turn(now);
+            }
             if o.packets {
                 b.turn(now);
                 while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
@@ -173,18 +181,22 @@ fn pair_bulk(o: &Options) {
                     read = b.tcp_read(server, &mut sink);
                 }
             }
+            if o.calls != 0 {
+                a.turn(now);
+            }
         }
     }
     // One thread: its own processor time, whatever else the machine does.
     let seconds = own_seconds() - cpu;
     let segments = moved as f64 / (o.mtu - 52) as f64;
     line!(
-        "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {}",
+        "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {} copied {:.3}",
         moved as f64 * 8e-9 / seconds,
         seconds * 1e9 / segments,
         seconds / (moved as f64 * 1e-9),
         b.stats().rx_packets,
         b.stats().tcp_rx_merged,
+        b.stats().tcp_rx_copied_bytes as f64 / moved as f64,
     );
     line!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
     line!("{}", a.memory());

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod bare;
 mod choose;
 mod config;
 pub mod congestion;

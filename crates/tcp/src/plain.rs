@@ -99,7 +99,7 @@ impl Connection {
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
     #[inline]
-    fn plain_header(&mut self, now: Instant, start: u64, push: bool) -> PlainHeader {
+    pub(crate) fn plain_header(&mut self, now: Instant, start: u64, push: bool) -> PlainHeader {
         let timestamps = match self.negotiated.timestamps {
             true => Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent }),
             false => None,

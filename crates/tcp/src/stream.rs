@@ -1,7 +1,7 @@
 //! A byte queue that exists only while it is needed.
 
 use millstream_packet::{
-    Appended, ByteQueue, Cuts, Exhausted, Full, Packet, Pool, QueueLimits, QueueStats,
+    Appended, ByteQueue, Cuts, Exhausted, Full, Packet, PacketBatch, Pool, QueueLimits, QueueStats,
 };
 
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
@@ -212,6 +212,20 @@ impl StreamQueue {
                 queue.copy_packet(pool, headroom, offset, left.unwrap_or(len))
             }
         }
+    }
+
+    /// Whole frames of `each` bytes from `offset`, as [`hand_out`](Self::hand_out) gives them one by one, `len` bytes at most: how
+    /// many bytes went to `parts`.
+    #[inline]
+    pub(crate) fn hand_out_run(
+        &mut self,
+        pool: &Pool,
+        headroom: usize,
+        offset: usize,
+        (each, len): (usize, usize),
+        parts: &mut PacketBatch,
+    ) -> usize {
+        self.made().hand_out_run(pool, headroom, offset, (each, len), parts)
     }
 
     pub(crate) fn concat(&mut self, other: &mut ByteQueue) {

@@ -297,7 +297,9 @@ impl Connection {
             PayloadMode::CopyAndSum { headroom } => headroom,
             _ => 0,
         };
-        let mut made = 0;
+        let offset = (chosen.start - self.snd.queue_base) as usize;
+        let whole = (mss as usize, chosen.len as usize);
+        let mut made = self.snd.queue.hand_out_run(pool, headroom, offset, whole, parts) as u64;
         while made < chosen.len {
             let len = mss.min(chosen.len - made);
             let offset = (chosen.start + made - self.snd.queue_base) as usize;

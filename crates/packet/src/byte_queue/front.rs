@@ -118,7 +118,7 @@ impl ByteQueue {
 
     fn discard_some(&mut self, n: usize) -> usize {
         let n = n.min(self.len);
-        let mut left = n;
+        let mut left = n - self.discard_whole(n);
         // With the last byte go frames that were appended without data.
         while let Some(last) = self.last
             && (left != 0 || self.len == 0)
@@ -129,6 +129,27 @@ impl ByteQueue {
             self.drop_front(last, first, step);
         }
         n
+    }
+
+    /// Drops the entries that lie in the first `n` bytes, but the last of the queue. Returns their bytes.
+    fn discard_whole(&mut self, n: usize) -> usize {
+        let Some(last) = self.last else { return 0 };
+        let front = last.next();
+        let (mut entry, mut end, mut bytes, mut units) = (front, None, 0, 0);
+        while entry != last && bytes + entry.len() <= n {
+            bytes += entry.len();
+            units += entry.units();
+            self.cursors.forget(entry);
+            self.framed.forget(entry);
+            end = Some(entry);
+            entry = entry.next();
+        }
+        if let Some(end) = end {
+            last.set_next(entry);
+            self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
+            release_from(front, end);
+        }
+        bytes
     }
 
     /// Drops the first `n` bytes of the first entry, and the entry when that is all of it.

@@ -33,19 +33,15 @@ macro_rules! kernels {
         /// Copies and sums at most [`RUN_BYTES`]; `dst` is as long as `src`.
         #[target_feature(enable = $features)]
         pub(super) fn $copy_and_sum(src: &[u8], dst: &mut [u8]) -> u16 {
-            const WIDTH: usize = $isa::WIDTH;
-            let ahead = dst.as_ptr().addr().wrapping_neg() % WIDTH;
-            if ahead == 0 || src.len() < ALIGNED_BYTES || dst.len() != src.len() {
+            let is_odd = dst.as_ptr().addr() % 2 == 1;
+            if !is_odd || src.len() < ALIGNED_BYTES || dst.len() != src.len() {
                 return $run::<true>(src, dst);
             }
-            // A store across two cache lines costs two. The first vector reaches into what is written again.
-            // SAFETY: both are longer than a vector.
-            let first = unsafe { $isa::take::<true>(src.as_ptr(), dst.as_mut_ptr(), 0) };
-            let first = $isa::add_words($isa::zero(), $isa::keep_first(first, ahead));
-            let total = $isa::total([first, $isa::zero(), $isa::zero(), $isa::zero()]);
-            let first = fold64((i64::from(total) + ((WIDTH as i64 / 2) << 15)) as u64);
-            let rest = $run::<true>(&src[ahead..], &mut dst[ahead..]);
-            combine(first.into(), rest.into(), ahead % 2 == 1) as u16
+            // No whole number of words lies before where a line begins.
+            let ((first, rest), (to, behind)) = (src.split_at(1), dst.split_at_mut(1));
+            to.copy_from_slice(first);
+            let first = u16::from_ne_bytes([first[0], 0]);
+            combine(first.into(), $run::<true>(rest, behind).into(), true) as u16
         }
 
         /// Sums, and copies when `COPY`.
@@ -64,7 +60,15 @@ macro_rules! kernels {
             let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
             // Four sums that do not wait for one another.
             let mut lanes = [$isa::zero(); 4];
-            let mut at = 0;
+            let (mut at, mut masked) = (0, 0);
+            let ahead = dst.addr().wrapping_neg() % WIDTH;
+            if COPY && len >= ALIGNED_BYTES && ahead != 0 && ahead % 2 == 0 {
+                // A store across two cache lines costs two. The first vector reaches into what is
+                // written again. SAFETY: both are longer than a vector.
+                let vector = unsafe { $isa::take::<true>(src, dst, 0) };
+                lanes[3] = $isa::add_words(lanes[3], $isa::keep_first(vector, ahead));
+                (at, masked) = (ahead, WIDTH - ahead);
+            }
             while at + 4 * WIDTH <= len {
                 for (i, lane) in lanes.iter_mut().enumerate() {
                     // SAFETY: the whole block lies below `len`, the length of
@@ -87,7 +91,7 @@ macro_rules! kernels {
                     one_pass();
                 }
             }
-            let mut words = at / 2;
+            let mut words = (at + masked) / 2;
             if at < len {
                 // The last vector overlaps the one before: what was summed is
                 // masked away. SAFETY: `len` is at least `WIDTH`.
@@ -109,6 +113,7 @@ kernels!(avx2, "avx2", sum_avx2, copy_and_sum_avx2, run_avx2);
 kernels!(avx512, "avx512f,avx512bw,avx512vnni", sum_avx512, copy_and_sum_avx512, run_avx512);
 
 mod avx2 {
+    use core::arch::asm;
     use core::arch::x86_64::*;
 
     pub(super) const WIDTH: usize = 32;
@@ -133,8 +138,10 @@ mod avx2 {
     ) -> __m256i {
         // SAFETY: the caller's promise; neither needs alignment.
         unsafe {
-            let vector = _mm256_loadu_si256(src.add(at).cast());
+            let mut vector = _mm256_loadu_si256(src.add(at).cast());
             if COPY {
+                // Loaded once: the compiler would load it for the sum again.
+                asm!("/* {0} */", inout(ymm_reg) vector, options(pure, nomem, nostack, preserves_flags));
                 _mm256_storeu_si256(dst.add(at).cast(), vector);
             }
             vector
@@ -186,6 +193,7 @@ mod avx2 {
 }
 
 mod avx512 {
+    use core::arch::asm;
     use core::arch::x86_64::*;
 
     pub(super) const WIDTH: usize = 64;
@@ -210,8 +218,10 @@ mod avx512 {
     ) -> __m512i {
         // SAFETY: the caller's promise; neither needs alignment.
         unsafe {
-            let vector = _mm512_loadu_si512(src.add(at).cast());
+            let mut vector = _mm512_loadu_si512(src.add(at).cast());
             if COPY {
+                // Loaded once, as above.
+                asm!("/* {0} */", inout(zmm_reg) vector, options(pure, nomem, nostack, preserves_flags));
                 _mm512_storeu_si512(dst.add(at).cast(), vector);
             }
             vector

@@ -177,6 +177,63 @@ fn few_bytes_are_written_and_handed_out_at_once() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
+/// Frames handed out together are what they are one by one, and so is what stays.
+#[test]
+fn a_run_of_frames_is_handed_out_as_each_of_them() {
+    let pool = Pool::new(PoolConfig::fixed(200)).unwrap();
+    let bytes: Vec<u8> = (0..5500u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    for (skip, len) in [(0, 5500), (0, 4000), (0, 999), (1000, 3000), (2000, 9000), (500, 2000)] {
+        let [mut queue, mut other] = [1 << 20; 2].map(|limit| {
+            let mut queue = ByteQueue::new(QueueLimits::new(limit));
+            queue.write_framed(&pool, &bytes, 100, 1000);
+            queue
+        });
+        for queue in [&mut queue, &mut other] {
+            for at in (0..skip).step_by(1000) {
+                assert_eq!(
+                    queue.hand_out(&pool, 100, at, 1000).is_some(),
+                    at + 1000 <= skip.max(1000)
+                );
+            }
+        }
+        let mut parts = PacketBatch::new();
+        let made = queue.hand_out_run(&pool, 100, skip, (1000, len), &mut parts);
+        assert_eq!(made, parts.len() * 1000);
+        for i in 0..parts.len() {
+            let one = other.hand_out(&pool, 100, skip + 1000 * i, 1000).expect("a frame");
+            let part = parts.pop().expect("as many");
+            assert!(same(part.slices(), &bytes[skip + 1000 * i..][..1000]));
+            assert_eq!(part.meta().payload_sum, one.meta().payload_sum);
+            assert_eq!((part.held_bytes(), part.headroom()), (one.held_bytes(), one.headroom()));
+            parts.push(part).unwrap();
+        }
+        let (whole, left) = (skip.is_multiple_of(1000), 5500 - skip);
+        assert_eq!(made, if whole { len.min(left) / 1000 * 1000 } else { 0 });
+        assert_eq!((queue.stats(), queue.held_bytes()), (other.stats(), other.held_bytes()));
+        // What comes behind is found in both, and all of it is there to be sent again.
+        let rest = (left - made).min(500);
+        let [this, that] = [&mut queue, &mut other].map(|queue| {
+            assert!(same(queue.slices(), &bytes));
+            queue.hand_out(&pool, 100, 5500 - rest, rest).map(|packet| packet.len())
+        });
+        assert!(this == that || made == 0, "{skip} {len}");
+        assert_eq!(queue.discard(1700), 1700);
+        assert!(same(queue.slices(), &bytes[1700..]));
+        drop(parts);
+        queue.discard(usize::MAX);
+        assert_eq!(queue.held_bytes(), 0);
+    }
+    assert_eq!(pool.stats().used_frames, 0);
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let mut parts = PacketBatch::new();
+    assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 1000), &mut parts), 0, "empty");
+    queue.write(&pool, &bytes);
+    assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 1000), &mut parts), 0, "not framed");
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    queue.write_framed(&pool, &bytes, 50, 1000);
+    assert_eq!(queue.hand_out_run(&pool, 100, 0, (1000, 5000), &mut parts), 0, "no headroom");
+}
+
 /// What is sent again from the front does not cost new data its place, nor the last frame its end.
 #[test]
 fn new_data_is_found_behind_a_resend() {

@@ -82,6 +82,17 @@ impl Copied {
         let is_whole = len == self.part || part == self.part && len.is_multiple_of(part);
         self.is_over = !is_whole || len < COALESCE_LIMIT_BYTES || offer.header.push;
     }
+
+    /// Takes in `count` more of them, each as long as the first; the last one `pushes`.
+    #[inline]
+    fn take_in_run(&mut self, count: usize, pushes: bool) {
+        let len = count * self.part;
+        self.next_seq = self.next_seq.wrapping_add(len as u32);
+        self.len += len;
+        self.room -= len;
+        self.count += count as u32;
+        self.is_over = pushes;
+    }
 }
 
 impl Engine {
@@ -119,7 +130,10 @@ impl Engine {
             bytes += packet.len();
             let packet = match waits {
                 true => match self.copy_out(now, (link, medium), packet, id, read, &mut copied) {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        bytes += self.copy_run(read, &mut copied);
+                        continue;
+                    }
                     Err((packet, still)) => {
                         waits = still;
                         packet
@@ -246,6 +260,37 @@ impl Engine {
         // There is room: as much as in the batch that it comes from.
         let _ = self.parts.push(packet);
         Ok(())
+    }
+
+    /// Copies the payloads of the packets that say the same as the one before them; how many bytes those packets are.
+    #[inline]
+    fn copy_run(&mut self, read: &mut DirectRead<'_>, copied: &mut Option<Copied>) -> usize {
+        let Some(copied) = copied.as_mut().filter(|copied| !copied.is_over) else { return 0 };
+        let run = match self.parts.back() {
+            Some(before) if !self.received.is_empty() => {
+                self.trains.run(before.head(), copied.lane)
+            }
+            _ => None,
+        };
+        let Some(run) = run.filter(|run| run.part() == copied.part) else { return 0 };
+        let memory = read.free_mut();
+        let most = memory.len().min(copied.room) / run.part();
+        let (mut bytes, mut count, mut seq, mut pushes) = (0, 0, copied.next_seq, false);
+        for room in memory.chunks_exact_mut(run.part()).take(most) {
+            let Some(packet) = self.received.get_ahead(count) else { break };
+            let Some(push) = run.copy_next(packet, seq, room) else { break };
+            bytes += packet.len();
+            count += 1;
+            seq = seq.wrapping_add(run.part() as u32);
+            if push {
+                pushes = true;
+                break;
+            }
+        }
+        read.fill(count * run.part());
+        copied.take_in_run(count, pushes);
+        self.received.discard(count);
+        bytes
     }
 
     #[inline(never)]

@@ -1,10 +1,10 @@
 //! Many segments of one decision: their headers are built once and stamped anew for each.
 
-use millstream_packet::{Packet, PacketBatch};
-use millstream_route::{HeaderTemplate, Stamp};
+use millstream_packet::{BATCH_LIMIT, Packet, PacketBatch};
+use millstream_route::{HeaderTemplate, LinkId, Stamp};
 use millstream_tcp::{PlainSegment, Segment};
 use millstream_wire::checksum;
-use millstream_wire::tcp::{CHECKSUM_OFFSET, TcpFlags};
+use millstream_wire::tcp::{CHECKSUM_OFFSET, PlainHeader, TcpFlags};
 
 use super::output::{Output, Way};
 use super::path::Path;
@@ -22,6 +22,67 @@ const FIRST: TcpFlags = TcpFlags::CWR;
 /// Length of a TCP header with timestamps alone, as nearly all are.
 const COMMON_BYTES: usize = 32;
 
+/// Where it begins behind Ethernet and IPv4, where those keep identification and checksum, and where it ends.
+const COMMON_AT: usize = 34;
+const ID_AT: usize = 18;
+const IP_CHECKSUM_AT: usize = 24;
+const COMMON_END: usize = COMMON_AT + COMMON_BYTES;
+
+/// All headers of a segment of the usual length: Ethernet, IPv4, TCP with timestamps.
+struct Common {
+    bytes: [u8; COMMON_END],
+    /// Bytes of its payload.
+    len: usize,
+    /// Sums over the IPv4 header without identification and checksum, and over the TCP header without number, flags and
+    /// checksum and its pseudo-header.
+    ip_sum: u32,
+    tcp_sum: u32,
+}
+
+impl Common {
+    /// With a payload of `len` bytes, where all headers are of this kind.
+    fn new(
+        template: &HeaderTemplate,
+        stamp: Stamp,
+        tcp: &[u8],
+        sum: u32,
+        len: usize,
+    ) -> Option<Self> {
+        let mut bytes = [0; COMMON_END];
+        let (before, own) = bytes.split_at_mut(COMMON_AT);
+        if template.header_len() != COMMON_AT || tcp.len() != COMMON_BYTES {
+            return None;
+        }
+        let unnumbered = Stamp { identification: 0, ..stamp };
+        let pseudo = template.put(before, COMMON_BYTES + len, unnumbered).ok()?;
+        own.copy_from_slice(tcp);
+        if bytes[12..15] != [0x08, 0x00, 0x45] {
+            return None;
+        }
+        let ip_checksum = u16::from_ne_bytes([bytes[IP_CHECKSUM_AT], bytes[IP_CHECKSUM_AT + 1]]);
+        let ip_sum = u32::from(!ip_checksum);
+        Some(Self { bytes, len, ip_sum, tcp_sum: sum + pseudo })
+    }
+
+    /// Writes them to `room`.
+    #[inline(always)]
+    fn put(
+        &self,
+        room: &mut [u8; COMMON_END],
+        id: u16,
+        number: [u8; 4],
+        flags: TcpFlags,
+        payload_sum: u32,
+    ) {
+        *room = self.bytes;
+        let id = id.to_be_bytes();
+        room[ID_AT..ID_AT + 2].copy_from_slice(&id);
+        let ip_sum = self.ip_sum + u32::from(u16::from_ne_bytes(id));
+        room[IP_CHECKSUM_AT..IP_CHECKSUM_AT + 2].copy_from_slice(&checksum::finish(ip_sum));
+        write(&mut room[COMMON_AT..], number, flags, self.tcp_sum + payload_sum);
+    }
+}
+
 /// The headers of the segments of one decision.
 struct Headers<'a> {
     template: &'a HeaderTemplate,
@@ -33,6 +94,7 @@ struct Headers<'a> {
     flags: TcpFlags,
     seq: u32,
     stamp: Stamp,
+    common: Option<Common>,
 }
 
 impl<'a> Headers<'a> {
@@ -45,7 +107,9 @@ impl<'a> Headers<'a> {
         let sum = checksum::sum(&tcp[..tcp_len]);
         let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
-        Self { template, tcp, tcp_len, sum, flags, seq, stamp }
+        let part = usize::from(segment.segment_size);
+        let common = Common::new(template, stamp, &tcp[..tcp_len], sum, part);
+        Self { template, tcp, tcp_len, sum, flags, seq, stamp, common }
     }
 
     /// Bytes of all headers.
@@ -58,8 +122,16 @@ impl<'a> Headers<'a> {
     /// were just written one by one are slow to copy.
     #[inline]
     fn put(&mut self, room: &mut [u8], len: usize, payload_sum: u32, flags: TcpFlags) -> bool {
-        let Self { template, tcp, tcp_len, sum, seq, stamp, .. } = self;
+        let Self { template, tcp, tcp_len, sum, seq, stamp, common, .. } = self;
         let number = seq.to_be_bytes();
+        if let Some(common) = common
+            && common.len == len
+            && let Ok(room) = <&mut [u8; COMMON_END]>::try_from(&mut *room)
+        {
+            common.put(room, stamp.identification, number, flags, payload_sum);
+            stamp.identification = stamp.identification.wrapping_add(1);
+            return true;
+        }
         let Ok(pseudo) = template.put(room, *tcp_len + len, *stamp) else { return false };
         let own = room.get_mut(template.header_len()..).unwrap_or_default();
         match own.first_chunk_mut::<COMMON_BYTES>() {
@@ -122,6 +194,37 @@ impl Output {
         Some(packet)
     }
 
+    /// Writes an ACK without data into `packet`, which is empty, and queues it for the link of `way`, whose queue has room
+    /// for it.
+    #[inline]
+    pub(super) fn send_ack(
+        &mut self,
+        link: LinkId,
+        path: &mut Path,
+        ports: (u16, u16),
+        header: &PlainHeader,
+        mut packet: Packet,
+    ) {
+        let identification = path.identification;
+        path.identification = identification.wrapping_add(1);
+        self.stats.tcp_tx_segments += 1;
+        self.stats.tcp_tx_pure += 1;
+        let Some(template) = path.template() else { return };
+        let (l4, header_len) = (template.header_len(), header.header_len());
+        let stamp = Stamp { identification, ..Stamp::default() };
+        let put = packet.append(l4 + header_len).and_then(|room| {
+            let pseudo = template.put(room, header_len, stamp).ok()?;
+            header.emit(ports, pseudo, &mut room[l4..]);
+            Some(())
+        });
+        if put.is_none() {
+            return self.stats.drop(DropReason::TooLong);
+        }
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += packet.len() as u64;
+        self.put(link, packet);
+    }
+
     /// Puts headers before each of the `parts` of a segment, which is empty then, and queues them for the link, whose
     /// queue has room for them.
     pub(super) fn send_parts(
@@ -137,45 +240,117 @@ impl Output {
         let Some(template) = path.template() else { return parts.clear() };
         let mut headers = Headers::new(template, segment, first_id);
         let header_len = headers.len();
-        let link = &mut self.links[way.link.index()];
         self.waiting = true;
-        let mut bytes = 0;
-        let mut left = count;
-        while let Some(mut packet) = parts.pop() {
+        let (mut bytes, mut refused) = (0, 0_u64);
+        for index in 0..count {
+            let Some(packet) = parts.get_mut(index) else { break };
             let mut flags = headers.flags;
-            if left != 1 {
+            if index + 1 != count {
                 flags = flags.without(LAST);
             }
-            if left != count {
+            if index != 0 {
                 flags = flags.without(FIRST);
             }
-            left -= 1;
-            let payload_sum = match packet.meta().payload_sum {
-                Some(sum) => u32::from(sum),
-                None => packet.sum(0, packet.len()),
-            };
             let len = packet.len();
-            let refused = match packet.prepend(header_len) {
-                Some(room) => {
-                    let is_put = headers.put(room, len, payload_sum, flags);
-                    (!is_put).then_some(DropReason::TooLong)
-                }
-                None => Some(DropReason::PoolExhausted),
+            let payload_sum = match packet.meta_mut().payload_sum.take() {
+                Some(sum) => u32::from(sum),
+                None => packet.sum(0, len),
             };
+            let is_put = packet
+                .prepend(header_len)
+                .is_some_and(|room| headers.put(room, len, payload_sum, flags));
             // Those behind one that is not sent keep their place in the stream.
             headers.seq = headers.seq.wrapping_add(len as u32);
-            if let Some(reason) = refused {
-                self.stats.drop(reason);
-                continue;
-            }
-            packet.meta_mut().payload_sum = None;
+            refused |= u64::from(!is_put) << index;
             bytes += packet.len();
-            if link.queue.push(packet).is_err() {
-                self.stats.drop(DropReason::TransmitQueueFull);
-            }
+        }
+        if refused != 0 {
+            self.drop_refused(parts, refused);
+        }
+        self.links[way.link.index()].queue.append(parts);
+        while parts.pop().is_some() {
+            self.stats.drop(DropReason::TransmitQueueFull);
         }
         self.stats.tx_packets += count as u64;
         self.stats.tx_bytes += bytes as u64;
         self.stats.tcp_tx_segments += count as u64;
+    }
+
+    /// Drops those of the `parts` whose bits are set: there was no room for their headers.
+    #[cold]
+    fn drop_refused(&mut self, parts: &mut PacketBatch, refused: u64) {
+        for index in 0..parts.len() {
+            let Some(packet) = parts.pop() else { return };
+            if refused & 1 << index != 0 {
+                self.stats.drop(DropReason::PoolExhausted);
+            } else {
+                drop(parts.push(packet));
+            }
+        }
+    }
+}
+
+const _: () = assert!(BATCH_LIMIT <= u64::BITS as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_route::Generations;
+    use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+    use millstream_wire::ip::{IpHeader, Protocol};
+    use millstream_wire::tcp::{SeqNumber, TcpHeader, TcpOptions, Timestamps};
+    use proptest::prelude::*;
+
+    fn template(is_v6: bool, is_bare: bool) -> HeaderTemplate {
+        let [src, dst] = match is_v6 {
+            true => ["fd00::1", "fd00::2"].map(|text| text.parse().expect("an address")),
+            false => ["10.0.0.1", "10.9.0.2"].map(|text| text.parse().expect("an address")),
+        };
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let ethernet = EthernetHeader::new(mac, mac, EtherType::of(&dst));
+        let ip = IpHeader::new(src, dst, Protocol::TCP, 0);
+        HeaderTemplate::new((!is_bare).then_some(&ethernet), &ip, Generations::default())
+    }
+
+    proptest! {
+        /// Headers copied whole are those that are built piece by piece, whatever differs from segment to segment.
+        #[test]
+        fn common_headers_are_as_those_built_piece_by_piece(
+            is_v6 in prop::bool::ANY,
+            without_link_header in prop::bool::weighted(0.2),
+            has_timestamps in prop::bool::weighted(0.8),
+            ecn in 0..4u8,
+            first_id in prop::num::u16::ANY,
+            seq in prop::num::u32::ANY,
+            ack in prop::num::u32::ANY,
+            sums in prop::collection::vec((prop::num::u16::ANY, prop::bool::ANY, prop::bool::ANY), 1..5),
+        ) {
+            let template = template(is_v6, without_link_header);
+            let timestamps = has_timestamps.then_some(Timestamps { value: ack, echo: seq });
+            let header = TcpHeader {
+                src_port: 7,
+                dst_port: 80,
+                seq: SeqNumber(seq),
+                ack: SeqNumber(ack),
+                flags: TcpFlags::ACK,
+                window: ack as u16,
+                urgent: 0,
+                options: TcpOptions { timestamps, ..TcpOptions::NONE },
+            };
+            let segment = Segment { header, payload: None, payload_len: 5000, segment_size: 1000, ecn };
+            let mut short = Headers::new(&template, &segment, first_id);
+            let mut long = Headers::new(&template, &segment, first_id);
+            prop_assert_eq!(long.common.is_some(), !is_v6 && !without_link_header && has_timestamps);
+            long.common = None;
+            for (sum, is_whole, push) in sums {
+                let len = if is_whole { 1000 } else { 333 };
+                let flags = if push { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
+                let [mut ours, mut theirs] = [vec![0x55; short.len()], vec![0xaa; long.len()]];
+                prop_assert!(short.put(&mut ours, len, sum.into(), flags));
+                prop_assert!(long.put(&mut theirs, len, sum.into(), flags));
+                prop_assert_eq!(ours, theirs);
+                (short.seq, long.seq) = (short.seq.wrapping_add(len as u32), long.seq.wrapping_add(len as u32));
+            }
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
             return false;
         };
-        let Some((_, more)) = serve_plain(&mut self.out, socket, now) else { return false };
+        let Some((_, more)) = serve_short(&mut self.out, socket, now) else { return false };
         if more {
             self.serve_dirty(now);
             return true;
@@ -90,7 +90,7 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            if let Some((len, more)) = serve_plain(&mut self.out, socket, now) {
+            if let Some((len, more)) = serve_short(&mut self.out, socket, now) {
                 (progress, count) = (true, count + 1);
                 left = left.saturating_sub(SEGMENT_COST_BYTES.max(len));
                 if !more {
@@ -329,6 +329,32 @@ fn serve(
         out.stats.batches.served_bytes.add(sent);
     }
     (sent, any, served)
+}
+
+/// Sends the next segment where that is a plain one, or an ACK alone: bytes of payload, and whether the connection may have
+/// more.
+#[inline]
+fn serve_short(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
+    if socket.conn.has_plain_ack() {
+        return serve_ack(out, socket, now).then_some((0, false));
+    }
+    // More than one segment is no plain one.
+    let is_more = socket.conn.unsent_bytes() > socket.conn.mss() as usize;
+    if is_more { None } else { serve_plain(out, socket, now) }
+}
+
+/// Sends the ACK that is all there is to send; false where it has to take the long way, and nothing has changed.
+#[inline(never)]
+fn serve_ack(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> bool {
+    let Some(link) = plain_link(out, socket) else { return false };
+    let TcpSocket { conn, path, .. } = socket;
+    let Some((template, ports)) = path.plain() else { return false };
+    let headroom = HEADROOM_BYTES.saturating_sub(template.header_len());
+    let Some(packet) = out.pool.alloc(headroom) else { return false };
+    let Some(header) = conn.poll_plain_ack(now) else { return false };
+    socket.whole = WHOLE_MIN_BYTES;
+    out.send_ack(link, path, ports, &header, packet);
+    true
 }
 
 /// Sends the next segment where that is the plain case: bytes of payload, and whether the connection may have more.

@@ -51,6 +51,8 @@ pub struct Net {
     pub placed: u64,
     /// Segments of which that was so, and which took the short way.
     pub placed_plain: u64,
+    /// ACKs without data that were sent in the short way.
+    pub acks_plain: u64,
     /// Writes that were sent at once.
     pub written_plain: u64,
     tables: [Vec<u8>; 2],
@@ -127,6 +129,7 @@ impl Net {
             dropped: 0,
             placed: 0,
             placed_plain: 0,
+            acks_plain: 0,
             written_plain: 0,
             tables: tables(),
         }
@@ -288,7 +291,16 @@ impl Net {
             let made = match !self.path.view && self.path.super_segment_bytes == 0 {
                 true => {
                     let most = 1 + self.random.below(45) as usize;
-                    connection.poll_parts(now, &pool, 128, most, &mut parts)
+                    let (ends, segment_size) = (*connection.ends(), connection.mss() as u16);
+                    match connection.poll_plain_ack(now) {
+                        Some(ack) => {
+                            self.acks_plain += 1;
+                            let header = ack.header(ends.local.port(), ends.remote.port());
+                            let (payload, payload_len) = (None, 0);
+                            Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
+                        }
+                        None => connection.poll_parts(now, &pool, 128, most, &mut parts),
+                    }
                 }
                 false => connection.poll_transmit(now, &pool, &limits),
             };

@@ -83,6 +83,7 @@ fn few_bytes_sent_as_they_are_written_come_to_the_same() {
     for (delay_us, nagle) in [(500, false), (500, true), (20_000, false)] {
         let delay = Duration::from_micros(delay_us);
         let (short, long) = (run(false, delay, nagle), run(true, delay, nagle));
+        assert!(short.acks_plain > 0 && long.acks_plain == 0, "{}", short.acks_plain);
         assert!(short.written_plain > 0 && long.written_plain == 0, "{}", short.written_plain);
         assert_eq!(outcome(&short), outcome(&long));
         assert_eq!(

@@ -12,6 +12,7 @@ use super::place::{
     COMMON, COMMON_BYTES, Candidate, HEADERS_BYTES, IPV4_BYTES, IPV6_BYTES, Layout, Place,
     TCP_BYTES, TIMESTAMPS_BYTES, TIMESTAMPS_LAYOUT, be16, be32,
 };
+use super::run::Run;
 use super::{Arrived, Read};
 use crate::socket::SocketId;
 
@@ -312,6 +313,14 @@ impl Lane {
         self.is_sound(l4, end, sum)
     }
 
+    /// What may follow a segment of this flow, whose first frame is `head`, and which was sound.
+    #[inline]
+    pub fn run(&self, head: &[u8]) -> Option<Run> {
+        let first = head.first_chunk().filter(|_| self.is_common)?;
+        let len = (COMMON.l3 + be16(first, COMMON.l3 + 2)?).checked_sub(COMMON_BYTES)?;
+        Some(Run::behind(first, len, self.ip_sum, self.pseudo))
+    }
+
     #[inline]
     fn is_same(&self, head: &[u8]) -> bool {
         // Mostly one or the other: all at once.
@@ -409,7 +418,7 @@ impl Lane {
 
 /// Whether somebody who can be trusted says that the checksum holds.
 #[inline(always)]
-fn is_trusted(packet: &Packet) -> bool {
+pub(super) fn is_trusted(packet: &Packet) -> bool {
     match packet.meta().checksum {
         Checksum::Verified | Checksum::Partial { .. } => true,
         Checksum::Unverified => false,
@@ -433,7 +442,7 @@ fn is_multiple(len: usize, part: u16) -> bool {
 
 /// Whether `theirs` are the first bytes of `ours`, the bits of `mask` counted.
 #[inline]
-fn is_same<const N: usize>(
+pub(super) fn is_same<const N: usize>(
     ours: &[u8; HEADERS_BYTES],
     theirs: &[u8; N],
     mask: &[u8; HEADERS_BYTES],

@@ -15,6 +15,7 @@
 
 mod lane;
 mod place;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::socket::{SocketId, SocketKind};
 use lane::Lane;
 pub(super) use lane::Offer;
 use place::{Candidate, Place};
+pub(super) use run::Run;
 
 /// In the place of a header that is not plain, and of a connection that was not found.
 const NOTHING: PlainHeader =
@@ -195,6 +197,12 @@ impl Trains {
     #[inline(always)]
     pub fn copy_out(&self, packet: &Packet, head: &[u8], offer: &Offer, memory: &mut [u8]) -> bool {
         self.lanes.get(offer.lane).is_some_and(|lane| lane.copy_out(packet, head, offer, memory))
+    }
+
+    /// What may follow a segment of this `lane`, whose first frame is `head`, and which was sound.
+    #[inline]
+    pub fn run(&self, head: &[u8], lane: usize) -> Option<Run> {
+        self.lanes.get(lane)?.run(head)
     }
 
     /// Takes in the segment that [`join`](Self::join) gave back last, now that its headers are read:

@@ -267,6 +267,50 @@ fn a_known_flow_is_not_read_again() {
     }
 }
 
+/// A run takes the next segment, with or without PSH, and nothing that differs from it by a single bit.
+#[test]
+fn a_run_takes_the_next_segment_alone() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    let mut trains = Trains::new(8);
+    let first = Shape::data(u32::MAX - 1500, 1000);
+    assert!(carry(&mut trains, &pool, &first));
+    let list = trains.take();
+    trains.put_back(list);
+    let packet = first.build(&pool);
+    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
+    let run = trains.run(packet.head(), place.lane).expect("common headers");
+    assert_eq!(run.part(), 1000);
+    let seq = first.seq.wrapping_add(1000);
+    let next = Shape { hop_limit: 64, ..Shape::data(seq, 1000) };
+    let pushed = Shape { flags: TcpFlags::ACK | TcpFlags::PSH, ..next.clone() };
+    for (shape, push) in [(&next, false), (&pushed, true)] {
+        let mut memory = [0; 1000];
+        assert_eq!(run.copy_next(&shape.build(&pool), seq, &mut memory), Some(push));
+        assert_eq!(memory[..], shape.payload());
+    }
+    let mut memory = [0; 1000];
+    assert_eq!(run.copy_next(&next.build(&pool), seq.wrapping_add(1), &mut memory), None);
+    for len in [0, 1, 999, 1001] {
+        let other = Shape::data(seq, len).build(&pool);
+        assert_eq!(run.copy_next(&other, seq, &mut memory), None, "{len} bytes");
+    }
+    let v6 = Shape { is_v6: true, ..next.clone() };
+    assert!(carry(&mut trains, &pool, &v6));
+    let v6 = v6.build(&pool);
+    let lane = Place::of(v6.head(), Medium::Ethernet).map(|place| place.lane);
+    assert!(trains.run(v6.head(), lane.expect("a flow")).is_none(), "IPv4 alone");
+    let mut packet = next.build(&pool);
+    for bit in 0..8 * packet.len() {
+        let flip = |packet: &mut Packet| {
+            packet.head_mut().expect("its own")[bit / 8] ^= 1 << (bit % 8);
+        };
+        flip(&mut packet);
+        assert_eq!(run.copy_next(&packet, seq, &mut memory), None, "bit {bit}");
+        flip(&mut packet);
+    }
+    assert_eq!(run.copy_next(&packet, seq, &mut memory), Some(false));
+}
+
 #[test]
 fn a_segment_knows_its_ends_though_others_took_the_lane_of_its_flow() {
     let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
