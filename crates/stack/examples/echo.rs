@@ -59,9 +59,14 @@ impl Client {
 }
 
 fn answer_datagrams(socket: &UdpSocket) {
-    let mut bytes = [0; 65_536];
-    while let Ok((len, from)) = socket.recv_from(&mut bytes) {
-        let _ = socket.send_to(&bytes[..len], from);
+    let (mut bytes, mut list) = ([0; 65_536], Vec::new());
+    while socket.recv_many(&mut bytes, &mut list).is_ok() {
+        let mut rest = &bytes[..];
+        for datagram in &list {
+            let (data, behind) = rest.split_at(datagram.len);
+            let _ = socket.send_to(data, datagram.from);
+            rest = behind;
+        }
     }
 }
 
