@@ -208,6 +208,41 @@ fn a_poller_serves_many_streams() {
     drop(server.join().expect("server"));
 }
 
+/// Urgent data come behind what was written before, wherever that waits (RFC 9293 MUST-30 to MUST-33).
+#[test]
+fn urgent_data_keep_their_place_and_a_reset_is_told() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (mut server, _) = listener.accept().expect("accept");
+    let plain = vec![b'.'; 100_000];
+    client.write_all(&plain).expect("write");
+    let urgent = || match client.write_urgent(b"urgent") {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            std::thread::yield_now();
+            None
+        }
+        written => Some(written.expect("a connection")),
+    };
+    let mut got = vec![0; plain.len() + 12];
+    let (first, rest) = got.split_at_mut(plain.len() / 2);
+    server.read_exact(first).expect("data");
+    assert_eq!(std::iter::repeat_with(urgent).flatten().next(), Some(6));
+    client.write_all(b"as usu").expect("write");
+    server.read_exact(&mut rest[..1]).expect("data");
+    while server.urgent().expect("a connection").is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.urgent().expect("a connection"), Some(plain.len() as u64 / 2 + 5));
+    server.read_exact(&mut rest[1..]).expect("data");
+    assert_eq!(server.urgent().expect("a connection"), None);
+    assert!(got.starts_with(&plain) && got.ends_with(b"urgentas usu"));
+    client.write_all(&plain).expect("write");
+    client.abort();
+    let told = server.read_to_end(&mut got).err().map(|error| error.kind());
+    assert_eq!(told, Some(io::ErrorKind::ConnectionReset));
+}
+
 #[test]
 fn datagrams_and_their_limits() {
     let (near, far) = stacks(PairConfig::default());

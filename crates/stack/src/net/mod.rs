@@ -7,6 +7,7 @@
 //!
 //! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
 
+mod calls;
 mod datagrams;
 mod metered;
 mod poller;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant as StdInstant};
 
 use millstream_packet::Packet;
 use millstream_packet::ring::Consumer;
-use millstream_tcp::{Config, TcpInfo};
+use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
 use super::worker::{PACKET_BYTES, StreamParts};
 use super::{Handle, Stack};
-use crate::{Error, SocketId, TcpSocketOptions, WakeStats};
+use crate::{Error, SocketId, WakeStats};
 
 /// A TCP listener.
 pub struct TcpListener {
@@ -115,19 +115,19 @@ impl Drop for TcpListener {
 
 /// A TCP connection. One thread may read while another writes; dropping it closes it in order.
 pub struct TcpStream {
-    handle: Arc<Handle>,
-    id: SocketId,
+    pub(super) handle: Arc<Handle>,
+    pub(super) id: SocketId,
     shared: Arc<Shared>,
     local: SocketAddr,
     remote: SocketAddr,
-    tx: Mutex<Writing>,
+    pub(super) tx: Mutex<Writing>,
     rx: Mutex<Reading>,
     /// Bytes that were read, from the beginning of the stream.
-    read: AtomicU64,
+    pub(super) read: AtomicU64,
     nonblocking: AtomicBool,
 }
 
-struct Writing {
+pub(super) struct Writing {
     ring: Giver<Packet>,
     timeout: Option<Duration>,
 }
@@ -314,39 +314,6 @@ impl TcpStream {
         door.nudge(&door.streams, self.id.slot());
     }
 
-    /// Sends small segments at once.
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
-    }
-
-    /// The options as they are; see also [`TcpStream::set_options`].
-    pub fn options(&self) -> io::Result<TcpSocketOptions> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_options(id))??)
-    }
-
-    /// Sets the options, as far as they differ: read them, change some, set them.
-    pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
-        let (id, options) = (self.id, *options);
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
-    }
-
-    /// Acknowledges what waits at once, and the next segments as they come.
-    pub fn quick_ack(&self) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_quick_ack(id))??)
-    }
-
-    /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
-    /// none was announced, or it was read.
-    pub fn urgent(&self) -> io::Result<Option<u64>> {
-        let id = self.id;
-        let mark = self.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
-        let read = self.read.load(Ordering::Relaxed);
-        Ok(mark.filter(|&end| end > read).map(|end| end - read))
-    }
-
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
@@ -363,12 +330,6 @@ impl TcpStream {
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         lock(&self.tx).timeout = nonzero(timeout)?;
         Ok(())
-    }
-
-    /// Counters and estimates.
-    pub fn info(&self) -> io::Result<TcpInfo> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
     }
 
     /// How often the engine told this stream's readers and writers of news, and woke them.
@@ -399,7 +360,7 @@ impl TcpStream {
 }
 
 /// Both sides' locks guard plain data, which is whole even if a holder panicked.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -44,7 +44,7 @@ pub struct StreamParts {
 }
 
 /// The engine's ends of a stream.
-struct Stream {
+pub(super) struct Stream {
     id: SocketId,
     shared: Arc<Shared>,
     tx: Taker<Packet>,
@@ -67,7 +67,7 @@ struct Listening {
 pub struct Worker {
     pub engine: Engine,
     pub door: Arc<Door>,
-    streams: Vec<Option<Stream>>,
+    pub(super) streams: Vec<Option<Stream>>,
     listeners: Vec<Option<Listening>>,
     datagrams: Vec<Option<Datagrams>>,
     /// Slots taken out of the ready sets; empty between uses.
@@ -222,7 +222,7 @@ impl Worker {
         if readiness.readable || readiness.closed {
             stream.carry_in(engine);
         }
-        if stream.closing && stream.pending.is_none() && stream.tx.is_empty() {
+        if stream.closing && !stream.has_unwritten() {
             engine.tcp_close(stream.id);
             self.streams[slot as usize] = None;
         }
@@ -313,7 +313,7 @@ impl Worker {
 
 impl Stream {
     /// From the ring into the connection, as far as it takes it.
-    fn carry_out(&mut self, engine: &mut Engine) {
+    pub(super) fn carry_out(&mut self, engine: &mut Engine) {
         let mut any = false;
         while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
             match engine.tcp_write_packet(self.id, packet) {
@@ -334,9 +334,14 @@ impl Stream {
             self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
             self.shared.writable();
         }
-        if self.ending && self.pending.is_none() && self.tx.is_empty() {
+        if self.ending && !self.has_unwritten() {
             let _ = engine.tcp_shutdown_write(self.id);
         }
+    }
+
+    /// Something that was written is not the connection's yet.
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.pending.is_some() || !self.tx.is_empty()
     }
 
     /// From the connection into the ring, as far as it has room.
@@ -373,7 +378,7 @@ impl Stream {
     }
 
     /// The connection is over: nothing more in either direction.
-    fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: Error) {
         self.pending = None;
         while self.tx.pop().is_some() {}
         self.shared.set_error(error);
