@@ -26,6 +26,9 @@ const COMMON_MTUS: [u16; 16] = [
     32_000,
 ];
 
+/// What a probe lost by a time-out costs more than one lost alone (RFC 4821 7.6.3).
+const TIMED_OUT_FACTOR: u32 = 5;
+
 /// The state of a search; it exists while segments are smaller than they might be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathSearch {
@@ -40,6 +43,17 @@ pub(crate) struct PathSearch {
     start: u64,
     end: u64,
     not_before: Instant,
+}
+
+/// What became of a probe that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeLoss {
+    /// It alone was lost, which is no congestion (RFC 4821 7.6.2).
+    Alone,
+    /// That showed by a time-out (RFC 4821 7.6.3).
+    TimedOut,
+    /// Others were lost too, or a router told of it: nothing follows for its size (RFC 4821 7.6.4).
+    Inconclusive,
 }
 
 /// Whether the next segment is a probe.
@@ -203,23 +217,31 @@ impl Connection {
             && self.recovery.phase == Phase::Open
             && self.board.lost_bytes() == bytes
             && self.board.next_lost() == Some((start, end));
-        self.end_mtu_probe(now, alone);
+        self.end_mtu_probe(now, if alone { ProbeLoss::Alone } else { ProbeLoss::Inconclusive });
         if alone {
             self.recovery.force_resend = true;
         }
         alone
     }
 
-    /// The probe that is out, if one is, did not arrive. Only where that `counts` against its size is it not sent
-    /// again and again: among other losses it says nothing (RFC 4821 7.6.2).
-    pub(crate) fn end_mtu_probe(&mut self, now: Instant, counts: bool) {
-        let pause = self.rtt.base_rto();
+    /// The probe that is out, if one is, did not arrive. Where that counts against its size the next one waits for as
+    /// many round trips as the window has segments, which is about the time between two losses by congestion (RFC 4821
+    /// 7.6.2: losses that go unpunished are to be rarer than those), five times that after a time-out (7.6.3).
+    pub(crate) fn end_mtu_probe(&mut self, now: Instant, loss: ProbeLoss) {
+        let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss).max(1));
+        let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
+        let pause = match loss {
+            ProbeLoss::Alone => epoch,
+            ProbeLoss::TimedOut => epoch.saturating_mul(TIMED_OUT_FACTOR),
+            ProbeLoss::Inconclusive => Duration::ZERO,
+        };
+        let pause = pause.clamp(self.rtt.base_rto(), Duration::from_secs(MTU_RAISE_S));
         let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
             return;
         };
         (search.start, search.end) = (0, 0);
         search.not_before = now + pause;
-        search.lost += u8::from(counts);
+        search.lost += u8::from(loss != ProbeLoss::Inconclusive);
         if search.lost >= MTU_PROBES {
             (search.high, search.lost) = (search.size - 1, 0);
         }
@@ -238,7 +260,7 @@ impl Connection {
         }
         let (start, end) = (search.start, search.end);
         search.high = mss;
-        self.end_mtu_probe(now, false);
+        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.board.mark_lost(start, end);
         self.recovery.force_resend = true;
     }

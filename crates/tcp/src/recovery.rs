@@ -10,6 +10,7 @@ use millstream_packet::Instant;
 use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
 use crate::connection::Connection;
 use crate::limits::DUPLICATE_THRESHOLD;
+use crate::path_search::ProbeLoss;
 use crate::scoreboard::Delivery;
 use spurious::{Frto, Undo};
 
@@ -295,7 +296,7 @@ impl Connection {
     /// or without one. These were in flight when it came, and what may be sent for them was not yet: of a small window
     /// they are a large part.
     pub(crate) fn enter_recovery(&mut self, now: Instant, acked: u64, delivered: u64) {
-        self.end_mtu_probe(now, false);
+        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.save_undo(false);
         let flight = self.snd.nxt - self.snd.una + acked;
         // RFC 5681 3.2 step 2: what limited transmit sent in place of what was reported does not count
@@ -399,7 +400,7 @@ impl Connection {
 
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
     pub(crate) fn enter_loss(&mut self, now: Instant) {
-        self.end_mtu_probe(now, true);
+        self.end_mtu_probe(now, ProbeLoss::TimedOut);
         let (una, nxt) = (self.snd.una, self.snd.nxt);
         let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
         if self.board.is_sacked(una, una + 1) {

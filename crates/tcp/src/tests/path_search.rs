@@ -11,14 +11,14 @@ fn search(largest: usize, probing: MtuProbing, link: u16, kind: CongestionKind) 
         largest,
         delay: Duration::from_millis(10),
         rate_bits_per_s: 5_000_000,
-        queue_bytes: 60_000,
+        queue_bytes: 20_000,
         ..Path::default()
     };
     let mut net = Net::new(path, 7);
     for config in &mut net.configs {
         (config.mss, config.mtu_probing, config.congestion) = (link, probing, kind);
     }
-    net.transfer([6_000_000, 0], Duration::from_secs(600));
+    net.transfer([25_000_000, 0], Duration::from_secs(6000));
     let info = net.side(0).info();
     assert!(info.snd_mss_bytes as usize <= largest, "{} of {largest}", info.snd_mss_bytes);
     (info.snd_mss_bytes, info.mtu_probes, info.black_holes)
