@@ -243,7 +243,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 8 } else { 300 },
+        cases: if cfg!(miri) { 3 } else { 300 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -251,7 +251,7 @@ proptest! {
     fn chains_behave_like_vectors(
         frames in prop_oneof![Just(8usize), Just(200)],
         blocks in 0..5usize,
-        ops in prop::collection::vec(op(), 1..if cfg!(miri) { 15 } else { 60 }),
+        ops in prop::collection::vec(op(), 1..if cfg!(miri) { 10 } else { 60 }),
     ) {
         let config = PoolConfig { views: 50, ..PoolConfig::fixed(frames) };
         let config = PoolConfig { initial_blocks: blocks, limit_blocks: blocks, ..config };
