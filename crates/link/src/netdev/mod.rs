@@ -16,6 +16,7 @@ pub use napi::NapiControl;
 pub use steering::ReceiveSteering;
 #[cfg(test)]
 pub(crate) use sysfs::setting;
+pub(crate) use veth::is_veth;
 pub use veth::{add_veth, set_transmit_checksum};
 
 use std::ffi::CString;

@@ -192,11 +192,18 @@ impl Xdp {
             ..Capabilities::plain(Medium::Ethernet, mtu, mac)
         };
         let share = pool.stats().frames / 4 / queues.max(1) as usize;
+        let is_pair = netdev::is_veth(name);
         let mut links: Vec<Self> = Vec::new();
         for queue in config.queue..places {
             let mut notes = Vec::new();
             if !attachment.is_native {
                 notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
+            }
+            if links.is_empty() && is_pair {
+                notes.push(format!(
+                    "{name}: an end of a virtual pair: what the other end leaves unsummed is dropped as damaged \
+                     (there: ethtool -K NAME tx off)"
+                ));
             }
             let first = links.first().map(|link| link.socket.fd.as_raw_fd());
             let Bound { socket, polls, notes: more } =

@@ -310,6 +310,8 @@ fn polling_that_is_refused_is_said_once_and_not_tried() {
     let Some(mut link) = bench.open(&XdpConfig { busy_poll, ..bench.config() }) else { return };
     let said = link.notes().iter().filter(|note| note.contains("no busy polling"));
     assert_eq!(said.count(), 1, "{:?}", link.notes());
+    let pair = link.notes().iter().filter(|note| note.contains("virtual pair"));
+    assert_eq!(pair.count(), 1, "{:?}", link.notes());
     let calls = |link: &Xdp| link.stats().rx_syscalls;
     let before = calls(&link);
     link.receive(Instant::ZERO, &bench.pool, &mut PacketBatch::new()).unwrap();
