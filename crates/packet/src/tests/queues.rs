@@ -390,7 +390,7 @@ impl World {
 }
 
 pub(super) fn config(cases: u32) -> ProptestConfig {
-    let cases = if cfg!(miri) { 6 } else { cases };
+    let cases = if cfg!(miri) { 2 } else { cases };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -436,12 +436,13 @@ proptest! {
         headroom in 0..600usize,
         reads in prop::collection::vec(0..2000usize, 1..10),
     ) {
-        let high = if cfg!(miri) { 12 << 10 } else { 256 << 10 };
-        let pool = Pool::new(PoolConfig::fixed(400)).unwrap();
+        let (high, frames, rounds) =
+            if cfg!(miri) { (6 << 10, 40, 1_000) } else { (256 << 10, 400, 200_000) };
+        let pool = Pool::new(PoolConfig::fixed(frames)).unwrap();
         let mut queue = ByteQueue::new(QueueLimits::new(high));
         let (mut refused, mut bytes, mut reads) = (0, 0usize, reads.iter().cycle());
         for (round, size) in sizes.iter().cycle().enumerate() {
-            if refused == 8 || round == 200_000 {
+            if refused == 8 || round == rounds {
                 break;
             }
             let packet = Packet::from_slice(&pool, headroom, &vec![7; *size]).unwrap();
