@@ -13,6 +13,7 @@
 //!
 //! Nothing here owns a thread or reads a clock; time is an argument.
 
+mod barrier;
 mod doorbell;
 mod error;
 pub mod event;

@@ -12,7 +12,6 @@ use crate::batch::PacketBatch;
 use crate::byte_queue::{ByteQueue, Written};
 use crate::desc::{Entry, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
-use crate::magazine;
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::sum;
@@ -189,7 +188,7 @@ impl ByteQueue {
 
     /// As [`write_first`](Self::write_first) behind `headroom` bytes, and what [`hand_out`](Self::hand_out) gives of it
     /// then, in one step: where the queue is empty, the bytes are [few](FRAMED_COPY_BYTES), and frames of `size` bytes are
-    /// what is written. `None` where it is not so or frames are lacking; then nothing has changed.
+    /// what is written. `None` where it is not so or no two frames lie ready; then nothing has changed.
     #[inline]
     pub fn write_out(
         &mut self,
@@ -203,12 +202,8 @@ impl ByteQueue {
         if self.last.is_some() || len == 0 || !is_few || headroom + size > FRAME_SIZE_BYTES {
             return None;
         }
-        let frame = pool.take_frame()?;
+        let [frame, copy] = pool.take_two_frames()?;
         frame.reset_filled(headroom, len);
-        let Some(copy) = pool.take_frame() else {
-            magazine::release(frame);
-            return None;
-        };
         copy.reset_filled(headroom, len);
         // SAFETY: nobody else has the frames.
         let (kept, sent) =

@@ -265,6 +265,12 @@ impl Pool {
         magazine::take_frame(&self.arena)
     }
 
+    /// Two frames that lie ready; none does not mean that there are none.
+    #[inline]
+    pub(crate) fn take_two_frames(&self) -> Option<[Entry; 2]> {
+        magazine::take_two_frames(&self.arena)
+    }
+
     #[inline]
     pub(crate) fn take_view(&self) -> Option<Entry> {
         magazine::take_view(&self.arena)

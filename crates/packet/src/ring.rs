@@ -123,6 +123,22 @@ impl<T> Producer<T> {
         Ok(self.publish(self.tail.wrapping_add(1)))
     }
 
+    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise whether the consumer sleeps, with
+    /// a fence between this and that.
+    ///
+    /// # Errors
+    /// Gives the item back when the ring is full.
+    #[inline]
+    pub fn put(&mut self, item: T) -> Result<(), T> {
+        if self.room(1) == 0 {
+            return Err(item);
+        }
+        self.write(self.tail, item);
+        self.tail = self.tail.wrapping_add(1);
+        self.shared.tail.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
     /// Puts items as long as there is room, and shows them to the consumer at once. Returns how
     /// many, and whether the ring was empty.
     #[inline]

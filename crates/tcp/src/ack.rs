@@ -210,7 +210,7 @@ impl Connection {
     }
 
     /// Data was acknowledged: what waits for that, but for the end of the connection.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn after_data_advance(&mut self, now: Instant) {
         self.tune_send_buffer();
         self.raise_mss(now);

@@ -87,7 +87,7 @@ impl Connection {
     }
     /// Bytes of data in order that [`on_plain_placed`](Self::on_plain_placed) takes behind this header, if it is that of
     /// the expected segment, with `len` bytes of data, and a reader would have them next; else none.
-    #[inline(never)]
+    #[inline(always)]
     pub fn plain_room(&self, header: &PlainHeader, len: usize) -> u64 {
         let expected =
             len > 0 && self.rcv.queue.is_empty() && self.expects(header, len as u64, 0).is_some();
@@ -104,13 +104,41 @@ impl Connection {
         header: &PlainHeader,
         data: PlacedData,
     ) -> bool {
+        debug_assert!(self.plain_room(header, data.bytes) >= data.bytes as u64);
+        let acked = header.ack.0.wrapping_sub(self.snd_seq(self.snd.una).0);
+        self.take_expected_placed(now, header, data, u64::from(acked))
+    }
+
+    /// Both at once: `None`, and nothing has changed, where there is no room.
+    #[inline(never)]
+    pub fn take_plain_placed(
+        &mut self,
+        now: Instant,
+        header: &PlainHeader,
+        data: PlacedData,
+    ) -> Option<bool> {
+        if !self.rcv.queue.is_empty() {
+            return None;
+        }
+        let acked = self.expects(header, data.bytes as u64, 0)?;
+        Some(self.take_expected_placed(now, header, data, acked))
+    }
+
+    /// The expected segment's data are placed; it acknowledges `acked` bytes.
+    #[inline(always)]
+    fn take_expected_placed(
+        &mut self,
+        now: Instant,
+        header: &PlainHeader,
+        data: PlacedData,
+        acked: u64,
+    ) -> bool {
         let PlacedData { bytes, rest, segment_size, ecn } = data;
-        debug_assert!(self.plain_room(header, bytes) >= bytes as u64 && rest.is_none());
+        debug_assert!(bytes > 0 && rest.is_none());
         self.set_clock(now);
         let len = bytes as u64;
         self.count_data_in(bytes, segment_size);
-        let acked = header.ack.0.wrapping_sub(self.snd_seq(self.snd.una).0);
-        let echo = self.take_expected_header(now, header, u64::from(acked));
+        let echo = self.take_expected_header(now, header, acked);
         self.note_expected_data(now, echo, len, ecn);
         self.rcv.nxt += len;
         self.observe_density(len, bytes);

@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn plain_header(&mut self, now: Instant, start: u64, push: bool) -> PlainHeader {
         let timestamps = match self.negotiated.timestamps {
             true => Some(Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent }),
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.
-    #[inline]
+    #[inline(always)]
     fn note_plain(&mut self, now: Instant, start: u64, len: u64) {
         let end = start + len;
         self.counters.segments_out += 1;

@@ -106,7 +106,7 @@ impl Connection {
 
     /// After new data was sent: the time-out runs on (RFC 6298 5.1); a loss probe is put off (RFC 8985 7.2), but not
     /// beyond that. With `same_burst` the timers were started by the segment before, at the same moment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep_loss_timers(&mut self, now: Instant, same_burst: bool) {
         match self.timers.retransmit() {
             Some((_, Expiry::Reorder)) => {}

@@ -99,7 +99,8 @@ impl Scoreboard {
     }
 
     /// `[start, end)` is sent for the first time, in so many segments.
-    #[inline]
+    // Not inlined, so that the record is made in its place and not in two steps.
+    #[inline(never)]
     pub(crate) fn on_send(&mut self, start: u64, end: u64, segments: u32, now: Instant) {
         self.segments += segments;
         if let Some(last) = self.sent.back_mut()

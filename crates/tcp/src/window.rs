@@ -319,7 +319,7 @@ impl Connection {
     /// allowance for scheduling. What the peer has selectively stays in the queue and is in flight no more: where the
     /// controller keeps its rate while recovering, that has room of its own, or one segment that is lost again and
     /// again would empty a long path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.config.auto_tune {
             return;

@@ -22,6 +22,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 use millstream_packet::{Instant, Meta, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::barrier::Barrier;
 use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
 use crate::limits;
 use crate::offload::Segmenter;
@@ -90,6 +91,7 @@ pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
         cutting: None,
         blocked: false,
         sleeper: Sleeper::default(),
+        barrier: Barrier::of_process(),
         stats: LinkStats::default(),
         name,
         own: Arc::clone(&bells[own]),
@@ -111,6 +113,8 @@ pub struct PairEnd {
     /// The last transmit left packets behind.
     blocked: bool,
     sleeper: Sleeper,
+    /// Between sending a packet and looking whether the other end sleeps.
+    barrier: Barrier,
     stats: LinkStats,
     name: &'static str,
     own: Arc<Doorbell<EventFd>>,
@@ -143,11 +147,13 @@ impl PairEnd {
             return Err(packet);
         }
         let (len, is_super) = (packet.len() as u64, packet.meta().segmentation.is_some());
-        let edge = self.tx.push(packet)?;
+        self.tx.put(packet)?;
+        // The other end passes its side of this after it has said that it sleeps, and then looks at the ring.
+        self.barrier.light();
         self.stats.tx_packets += 1;
         self.stats.tx_bytes += len;
         self.stats.tx_super_segments += u64::from(is_super);
-        self.stats.wakeups += u64::from(edge && self.peer.0.notify(FRAMES));
+        self.stats.wakeups += u64::from(self.peer.0.notify(FRAMES));
         Ok(())
     }
 
@@ -252,10 +258,11 @@ impl Link for PairEnd {
     fn prepare_sleep(&mut self) -> bool {
         let reasons = if self.blocked { FRAMES | ROOM } else { FRAMES };
         self.sleeper.announce(&self.own, reasons);
+        let is_told = self.barrier.heavy();
         // The announcement's fence comes after all room made: tell of it now if that was missed.
         self.stats.wakeups += u64::from(self.peer.0.notify(ROOM));
         let has_room = self.blocked && (self.tx.len() < self.tx.capacity() || self.tx.is_closed());
-        if !self.rx.is_empty() || has_room {
+        if !self.rx.is_empty() || has_room || !is_told {
             self.sleeper.wake(&self.own);
             return false;
         }

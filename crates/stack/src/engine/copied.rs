@@ -106,7 +106,10 @@ impl Engine {
         read: &mut DirectRead<'_>,
     ) {
         let Some(id) = read.sole() else { return self.carry_up(now, link, count) };
-        if count != 1 || !self.carry_sole_to_reader(now, link, id, read) {
+        let is_carried = count == 1
+            && (self.carry_few_to_reader(now, link, id, read)
+                || self.carry_sole_to_reader(now, link, id, read));
+        if !is_carried {
             self.carry_batch_to_reader(now, link, count, id, read);
         }
     }
@@ -176,9 +179,8 @@ impl Engine {
         let medium = self.out.links[link.index()].capabilities.medium;
         let Some(packet) = self.received.front() else { return false };
         let head = packet.head();
-        let Offered::Payload(offer) = self.offered(packet, link, medium, id) else {
-            return false;
-        };
+        let offered = self.offered(packet, link, medium, id);
+        let Offered::Payload(offer) = &offered else { return false };
         let len = offer.len();
         if len == 0 || read.free_mut().len() < len {
             return false;
@@ -189,7 +191,7 @@ impl Engine {
         let is_open = socket.id == id && socket.in_flows && !socket.half_open;
         if !is_open
             || socket.conn.plain_room(&offer.header, len) < len as u64
-            || !self.trains.copy_out(packet, head, &offer, read.free_mut())
+            || !self.trains.copy_out(packet, head, offer, read.free_mut())
         {
             return false;
         }
@@ -202,6 +204,7 @@ impl Engine {
         stats.tcp_rx_segments += 1;
         stats.tcp_rx_copied_bytes += len as u64;
         drop(self.received.pop());
+        self.trains.note_reader(offer);
         read.fill(len);
         if let Some(bulk) = Bulk::of(slot, len) {
             self.bulk = Some(bulk);

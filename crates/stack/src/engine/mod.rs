@@ -7,6 +7,7 @@ mod copied;
 mod datagram;
 mod direct;
 pub(crate) mod fast_open;
+mod few;
 mod icmp;
 mod ingress;
 mod lend;

@@ -2,7 +2,7 @@
 
 use millstream_packet::{BATCH_LIMIT, Packet, PacketBatch};
 use millstream_route::{HeaderTemplate, LinkId, Stamp};
-use millstream_tcp::{PlainSegment, Segment};
+use millstream_tcp::Segment;
 use millstream_wire::checksum;
 use millstream_wire::tcp::{CHECKSUM_OFFSET, PlainHeader, TcpFlags};
 
@@ -164,10 +164,16 @@ fn write(header: &mut [u8], number: [u8; 4], flags: TcpFlags, sum: u32) {
 }
 
 impl Output {
-    /// A plain segment with its headers, a frame for the link of `path`; what cannot be one is dropped and counted.
+    /// The payload of a plain segment with its headers, a frame for the link of `path`; what cannot be one is dropped and
+    /// counted.
     #[inline(always)]
-    pub(super) fn frame_plain(&mut self, path: &mut Path, segment: PlainSegment) -> Option<Packet> {
-        let PlainSegment { header, payload: mut packet, ecn, .. } = segment;
+    pub(super) fn frame_plain(
+        &mut self,
+        path: &mut Path,
+        header: &PlainHeader,
+        ecn: u8,
+        mut packet: Packet,
+    ) -> Option<Packet> {
         let identification = path.identification;
         path.identification = identification.wrapping_add(1);
         let len = packet.len();

@@ -105,10 +105,12 @@ impl Engine {
                 self.tcp.wheel.arm(slot, deadline);
             }
         }
-        if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
-            self.events.push(socket.id, &mut socket.pending, READABLE);
-        } else if socket.conn.has_events() {
-            self.tell(now, slot);
+        if socket.conn.has_events() {
+            if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
+                self.events.push(socket.id, &mut socket.pending, READABLE);
+            } else {
+                self.tell(now, slot);
+            }
         }
         if owed > 0 {
             self.hold_ack(slot, owed);

@@ -10,7 +10,7 @@ use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
 };
 use millstream_route::{LinkId, Stamp, TransportChecksum};
-use millstream_tcp::{FourTuple, PayloadMode, Segment, State, TransmitLimits};
+use millstream_tcp::{FourTuple, PayloadMode, PlainSegment, Segment, State, TransmitLimits};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, TcpHeader};
 
@@ -239,13 +239,15 @@ impl Engine {
         let (slot, socket) = self.tcp.by_id(id).filter(|(_, socket)| !socket.dirty)?;
         let link = plain_link(&self.out, socket)?;
         self.out.stats.stages.mark(Stage::Application, 0);
-        let segment = socket.conn.write_plain(now, &self.out.pool, HEADROOM_BYTES, data)?;
+        let segment = socket.conn.write_plain(now, &self.out.pool, HEADROOM_BYTES, data);
+        #[expect(clippy::question_mark, reason = "as in `serve_plain`")]
+        let Some(PlainSegment { ref header, payload, ecn, .. }) = segment else { return None };
         self.admission.charge(socket, data.len());
         self.push_left = self.push_left.saturating_sub(SEGMENT_COST_BYTES);
         (socket.whole, socket.unflushed) = (WHOLE_MIN_BYTES, 0);
         let tells = socket.conn.has_events() | socket.wants_room;
         let deadline = socket.conn.next_deadline();
-        let packet = self.out.frame_plain(&mut socket.path, segment);
+        let packet = self.out.frame_plain(&mut socket.path, header, ecn, payload);
         self.out.stats.stages.mark(Stage::Write, 1);
         if let Some(packet) = packet {
             self.out.send_now(now, link, packet);
@@ -361,10 +363,15 @@ fn serve_ack(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> bool {
 #[inline(never)]
 fn serve_plain(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
     let link = plain_link(out, socket)?;
-    let segment = socket.conn.poll_plain(now, &out.pool, HEADROOM_BYTES)?;
+    let segment = socket.conn.poll_plain(now, &out.pool, HEADROOM_BYTES);
+    #[expect(
+        clippy::question_mark,
+        reason = "a copy of the header waits for its parts to reach the cache"
+    )]
+    let Some(PlainSegment { ref header, payload, ecn, more }) = segment else { return None };
     socket.whole = WHOLE_MIN_BYTES;
-    let (len, more) = (segment.payload.len(), segment.more);
-    if let Some(packet) = out.frame_plain(&mut socket.path, segment) {
+    let len = payload.len();
+    if let Some(packet) = out.frame_plain(&mut socket.path, header, ecn, payload) {
         out.put(link, packet);
     }
     out.stats.batches.served_bytes.add(len);

@@ -61,7 +61,7 @@ impl PlainHeader {
 
     /// Writes the header to the start of `room`, its checksum complete: `sum` is that of the pseudo-header and the
     /// payload. Gives the length; `None` when `room` is shorter.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, (src, dst): (u16, u16), sum: u32, room: &mut [u8]) -> Option<usize> {
         let Self { seq, ack, window, timestamps, .. } = *self;
         let len = self.header_len();

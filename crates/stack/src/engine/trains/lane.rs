@@ -20,7 +20,7 @@ use crate::socket::SocketId;
 const TRAIN_BYTES: usize = 65_535;
 
 /// Where what is compared ends in most headers: Ethernet, IPv4, TCP with timestamps, whose values are left out.
-const SHORT_BYTES: usize = 64;
+pub(super) const SHORT_BYTES: usize = 64;
 
 /// Other headers are compared in three pieces of this many bytes, which may overlap.
 const PIECE_BYTES: usize = 32;
@@ -30,7 +30,7 @@ const PIECE_BYTES: usize = 32;
 pub(super) struct Said {
     pub header: PlainHeader,
     /// Where its payload ends.
-    end: usize,
+    pub end: usize,
 }
 
 /// Payload that a reader may have.
@@ -58,22 +58,22 @@ impl Offer {
 /// See the module text. What is remembered was checked when it was learned: link address, IP header, addresses, ports and
 /// options are in order, and the connection is the one that the four-tuple names, if it is still there.
 pub(super) struct Lane {
-    bytes: [u8; HEADERS_BYTES],
+    pub(super) bytes: [u8; HEADERS_BYTES],
     /// The bits that are the same in all.
-    mask: [u8; HEADERS_BYTES],
+    pub(super) mask: [u8; HEADERS_BYTES],
     layout: Layout,
     /// The layout is that of most headers.
-    is_common: bool,
+    pub(super) is_common: bool,
     /// Where the last bit lies that is the same in all.
     compared: usize,
-    ecn: u8,
-    link: LinkId,
+    pub(super) ecn: u8,
+    pub(super) link: LinkId,
     /// Sum over the IPv4 header without length, identification and checksum.
     ip_sum: u32,
     /// Sum over the pseudo-header without the length.
-    pseudo: u32,
+    pub(super) pseudo: u32,
     tuple: FourTuple,
-    socket: SocketId,
+    pub(super) socket: SocketId,
     train: Train,
 }
 
@@ -250,7 +250,7 @@ impl Lane {
 
     /// What the packet says whose first bytes are `first`, the headers among them.
     #[inline(always)]
-    fn said(
+    pub(super) fn said(
         &self,
         packet: &Packet,
         first: &[u8],
