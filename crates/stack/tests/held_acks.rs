@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{FAR, NEAR, config, engine, pool, settle};
+use common::{FAR, NEAR, config, engine, pool};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
 use millstream::{Engine, SocketId};
@@ -35,13 +35,24 @@ struct Hosts {
     from: SocketId,
     to: SocketId,
     more: Arc<AtomicBool>,
-    /// Of both engines; it stands still but in [`settle`](Self::settle): after a pause of the machine the sender would
-    /// start slowly again.
+    /// Of both engines from the handshake on; it stands still but in [`settle`](Self::settle): a pause of the machine
+    /// would make the sender start slowly again, and a handshake of no time is a round trip that the later ones are
+    /// longer than, which ends slow start (HyStart++).
     time: Instant,
 }
 
 /// Whole segments.
 const PART: usize = 28 * 1448;
+
+/// Takes turns of both, a tenth of a millisecond each, until neither has anything to do, and one more.
+fn settle(near: &mut Engine, far: &mut Engine, time: &mut Instant) {
+    let mut progress = true;
+    while progress {
+        *time += Duration::from_micros(100);
+        let of = [&mut *near, &mut *far].map(|engine| engine.turn(*time).progress);
+        progress = of.contains(&true);
+    }
+}
 
 impl Hosts {
     fn new() -> Self {
@@ -55,9 +66,9 @@ impl Hosts {
         let listener =
             far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
         let from = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
-        settle(&mut near, &mut far);
+        let mut time = near.now().max(far.now());
+        settle(&mut near, &mut far, &mut time);
         let (to, _) = far.tcp_accept(listener).expect("a connection");
-        let time = near.now().max(far.now());
         let mut hosts = Self { near, far, from, to, more, time };
         for _ in 0..40 {
             // The congestion window grows to what the tests have under way.
@@ -72,14 +83,8 @@ impl Hosts {
         hosts
     }
 
-    /// Takes turns of both, a tenth of a millisecond each, until neither has anything to do, and one more.
     fn settle(&mut self) {
-        let mut progress = true;
-        while progress {
-            self.time += Duration::from_micros(100);
-            let of = [&mut self.near, &mut self.far].map(|engine| engine.turn(self.time).progress);
-            progress = of.contains(&true);
-        }
+        settle(&mut self.near, &mut self.far, &mut self.time);
     }
 
     /// Sends one super-segment.
