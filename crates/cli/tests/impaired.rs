@@ -59,6 +59,16 @@ fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs()
     }
 }
 
+/// A kernel's socket that holds 3 MB, unsent for the most part, needs longer than the 20 s that a silent worker is given.
+#[test]
+fn a_slow_path_may_take_its_time_to_carry_what_a_socket_holds() {
+    if !hosts_possible() {
+        return;
+    }
+    let runs = run("slow", "stack = \"kernel\"\nrate_mbit = 1\nsocket_buffer_bytes = 1500000\n");
+    assert_eq!(runs.len(), 1);
+}
+
 #[test]
 fn a_rival_shares_the_path_and_both_are_seen() {
     if !hosts_possible() {

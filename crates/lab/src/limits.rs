@@ -19,8 +19,14 @@ pub const NAME_LIMIT_BYTES: usize = 64;
 pub const INTERVAL_MS: u64 = 100;
 /// Until a worker must have answered a step of the set-up.
 pub const STEP_TIMEOUT_MS: u64 = 15_000;
-/// Until a worker must have finished after the end of the measured window.
+/// After the end of the measured window, until some worker must have finished or told of data that arrived.
 pub const FINISH_TIMEOUT_MS: u64 = 20_000;
+/// The same, until all must have finished, whatever still arrives: a kernel's socket keeps some MB unsent.
+pub const FINISH_LIMIT_MS: u64 = 120_000;
+/// How often a worker tells that data still arrive after the window.
+pub const NEWS_MS: u64 = 1_000;
+/// How often the workers' reports are looked for at the end of a run.
+pub const LOOK_MS: u64 = 2;
 /// How often interrupts and workers are looked at while a run goes.
 pub const WATCH_MS: u64 = 50;
 /// Last words of a worker that are kept for an error.

@@ -1,14 +1,13 @@
 //! One run, from the making of its hosts to its record.
 
 mod impaired;
+mod steps;
 
-use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
-use super::machine::{MachineTime, MachineUse};
 use super::process::WorkerProcess;
 use super::{Interrupt, Setting, results};
 use crate::error::Error;
@@ -20,10 +19,9 @@ use crate::limits;
 use crate::netlink::Interface;
 use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
-use crate::worker::{
-    Command, EndReport, Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob,
-};
-use crate::workload::{End, Ports, Task, monotonic_ns};
+use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
+use crate::workload::{End, Task, monotonic_ns};
+use steps::Measured;
 
 /// Does one planned run. A failure of the run is a record that says so; an
 /// error is what ends the experiment: an interrupt or the loss of the marker.
@@ -131,16 +129,6 @@ struct Run<'a> {
 /// same fate whatever stack sends them.
 fn path_seed(experiment: u64, block: u32) -> u64 {
     experiment.wrapping_add(u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11
-}
-
-/// What was measured over the window.
-#[derive(Default)]
-struct Measured {
-    ends: Vec<EndReport>,
-    rivals: Vec<EndReport>,
-    machine: Option<MachineUse>,
-    near_cpu_s: f64,
-    far_cpu_s: f64,
 }
 
 impl Run<'_> {
@@ -365,94 +353,6 @@ impl Run<'_> {
         let proof = integrity::check(claim, &Counters::default(), &after, "memory", None);
         self.fill(record, measured, proof, probes);
         Ok(())
-    }
-
-    fn prepare(
-        &self,
-        worker: &mut WorkerProcess,
-        job: Job,
-        inode: u64,
-        record: &mut RunRecord,
-    ) -> Result<(), Error> {
-        worker.tell(&Command::Start(Box::new(job)))?;
-        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
-            Reply::Prepared { notes, namespace_inode } => {
-                record.notes.extend(notes);
-                if namespace_inode != inode {
-                    record.validity.reject("a worker was not in its host's network namespace");
-                }
-                Ok(())
-            }
-            other => Err(worker.out_of_turn(&other)),
-        }
-    }
-
-    fn listen(&self, worker: &mut WorkerProcess, address: IpAddr) -> Result<Ports, Error> {
-        worker.tell(&Command::Listen { address })?;
-        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
-            Reply::Listening { ports } => Ok(ports),
-            other => Err(worker.out_of_turn(&other)),
-        }
-    }
-
-    fn connect(
-        &self,
-        worker: &mut WorkerProcess,
-        address: IpAddr,
-        ports: Ports,
-    ) -> Result<(), Error> {
-        worker.tell(&Command::Connect { address, ports })?;
-        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
-            Reply::Connected => Ok(()),
-            other => Err(worker.out_of_turn(&other)),
-        }
-    }
-
-    /// Warm-up and window; then the workers end the workload and report. The first worker is the near
-    /// one, the second the far one; others are its rivals.
-    fn measure(&self, workers: &mut [&mut WorkerProcess]) -> Result<Measured, Error> {
-        let ns = |seconds: f64| (seconds * 1e9) as u64;
-        let lead_ns = limits::LEAD_MS * 1_000_000;
-        let begin_ns = monotonic_ns() + lead_ns + ns(self.definition.warmup_s);
-        let end_ns = begin_ns + ns(self.definition.duration_s);
-        for worker in workers.iter_mut() {
-            worker.tell(&Command::Measure { begin_ns, end_ns })?;
-        }
-        self.watch_until(begin_ns, workers)?;
-        let begin = MachineTime::now();
-        self.watch_until(end_ns, workers)?;
-        let end = MachineTime::now();
-        let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
-        let mut measured = Measured { machine, ..Measured::default() };
-        for (at, worker) in workers.iter_mut().enumerate() {
-            let report = match worker.hear(limits::FINISH_TIMEOUT_MS, self.interrupt())? {
-                Reply::Done(report) => *report,
-                other => return Err(worker.out_of_turn(&other)),
-            };
-            match at {
-                0 => measured.near_cpu_s = report.cpu_s,
-                1 => measured.far_cpu_s = report.cpu_s,
-                _ => {}
-            }
-            let ends = if at < 2 { &mut measured.ends } else { &mut measured.rivals };
-            ends.extend(report.ends);
-        }
-        Ok(measured)
-    }
-
-    /// Sleeps until then; a worker that dies or gives up meanwhile ends the run at once.
-    fn watch_until(&self, at_ns: u64, workers: &mut [&mut WorkerProcess]) -> Result<(), Error> {
-        loop {
-            self.interrupt().check()?;
-            for worker in workers.iter_mut() {
-                worker.still_at_work()?;
-            }
-            let left = at_ns.saturating_sub(monotonic_ns());
-            if left == 0 {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_nanos(left.min(limits::WATCH_MS * 1_000_000)));
-        }
     }
 
     fn fill(

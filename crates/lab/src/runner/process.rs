@@ -123,22 +123,25 @@ impl WorkerProcess {
         }
     }
 
+    /// Its next answer, if there is one. Does not wait.
+    pub fn answer(&mut self) -> Result<Option<Reply>, Error> {
+        if let Some(reply) = self.early.take() {
+            return Ok(Some(reply));
+        }
+        match self.replies.try_recv() {
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.died()),
+            Ok(Ok(Reply::Failed { why })) => Err(self.failed(&why)),
+            Ok(Ok(reply)) => Ok(Some(reply)),
+            Ok(Err(garbage)) => Err(self.failed(&format!("answers oddly: {garbage}"))),
+        }
+    }
+
     /// An error when the worker has died or given up. Does not wait. An answer is kept for
     /// [`hear`](Self::hear): on a busy machine a workload is over before the runner looks at its clock.
     pub fn still_at_work(&mut self) -> Result<(), Error> {
-        if self.early.is_some() {
-            return Ok(());
-        }
-        match self.replies.try_recv() {
-            Err(TryRecvError::Empty) => Ok(()),
-            Err(TryRecvError::Disconnected) => Err(self.died()),
-            Ok(Ok(Reply::Failed { why })) => Err(self.failed(&why)),
-            Ok(Ok(reply)) => {
-                self.early = Some(reply);
-                Ok(())
-            }
-            Ok(Err(garbage)) => Err(self.failed(&format!("answers oddly: {garbage}"))),
-        }
+        self.early = self.answer()?;
+        Ok(())
     }
 
     /// The error for an answer that is not the one asked for.

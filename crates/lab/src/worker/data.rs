@@ -112,6 +112,18 @@ impl DataThread {
         }
     }
 
+    fn hear_within(&self, wait: Duration) -> Result<Option<Told>, String> {
+        if let Some(told) = self.early.take() {
+            return Ok(Some(told));
+        }
+        match self.told.recv_timeout(wait) {
+            Ok(Told::Failed(why)) => Err(why),
+            Ok(told) => Ok(Some(told)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
+        }
+    }
+
     pub(super) fn prepared(&self) -> Result<Vec<String>, String> {
         match self.hear()? {
             Told::Prepared(notes) => Ok(notes),
@@ -141,11 +153,18 @@ impl DataThread {
         }
     }
 
-    /// Waits for the end of the workload. The stack stays open until this is dropped.
-    pub(super) fn finished(&self) -> Result<Finished, String> {
-        match self.hear()? {
-            Told::Finished(finished) => Ok(*finished),
-            _ => Err(out_of_turn()),
+    /// Waits for the end of the workload; `meanwhile` is called now and then. The stack stays open until this is
+    /// dropped.
+    pub(super) fn finished(
+        &self,
+        mut meanwhile: impl FnMut() -> Result<(), String>,
+    ) -> Result<Finished, String> {
+        loop {
+            match self.hear_within(Duration::from_millis(limits::NEWS_MS))? {
+                Some(Told::Finished(finished)) => return Ok(*finished),
+                Some(_) => return Err(out_of_turn()),
+                None => meanwhile()?,
+            }
         }
     }
 }

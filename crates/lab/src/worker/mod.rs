@@ -128,8 +128,14 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
     let taken = sampling::sample(&counters, begin_ns, end_ns, failed)?;
     counters.iter().for_each(|progress| progress.stop());
     let mut reports = Vec::new();
+    let counts = || counters.iter().map(|progress| progress.counts()).collect::<Vec<_>>();
+    let mut told = counts();
+    let mut tell_of_progress = || match std::mem::replace(&mut told, counts()) == told {
+        true => Ok(()),
+        false => answer(&Reply::Draining),
+    };
     for (at, thread) in ends.all().enumerate() {
-        let finished = thread.finished()?;
+        let finished = thread.finished(&mut tell_of_progress)?;
         reports.push(EndReport {
             end: thread.end,
             samples: taken.samples.iter().map(|sample| sample.of(at)).collect(),

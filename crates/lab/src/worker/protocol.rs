@@ -103,7 +103,8 @@ pub enum Command {
         ports: Ports,
     },
     /// Read the counters over this stretch of CLOCK_MONOTONIC, then end the
-    /// workload in order. Answer: [`Reply::Done`]; the stack and its link stay.
+    /// workload in order. Answers: [`Reply::Draining`] now and then while that takes long and goes on,
+    /// [`Reply::Done`] at its end; the stack and its link stay.
     Measure {
         /// Beginning of the window.
         begin_ns: u64,
@@ -131,6 +132,8 @@ pub enum Reply {
     },
     /// All connections are open and the workload goes.
     Connected,
+    /// The window is over, and what was sent in it still arrives.
+    Draining,
     /// The workload is over.
     Done(Box<Report>),
     /// The worker gives up.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use millstream::link::{Burst, Faults, Reorder};
 
-use super::{Measured, Run};
+use super::Run;
+use super::steps::Measured;
 use crate::error::Error;
 use crate::experiment::Configuration;
 use crate::hosts::{Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};

@@ -1,0 +1,141 @@
+//! The steps that the workers of a run are led through: prepared, connected, measured.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::error::Error;
+use crate::limits;
+use crate::record::RunRecord;
+use crate::runner::machine::{MachineTime, MachineUse};
+use crate::runner::process::WorkerProcess;
+use crate::worker::{Command, EndReport, Job, Reply, Report};
+use crate::workload::{Ports, monotonic_ns};
+
+/// What was measured over the window.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) ends: Vec<EndReport>,
+    pub(super) rivals: Vec<EndReport>,
+    pub(super) machine: Option<MachineUse>,
+    pub(super) near_cpu_s: f64,
+    pub(super) far_cpu_s: f64,
+}
+
+impl Run<'_> {
+    pub(super) fn prepare(
+        &self,
+        worker: &mut WorkerProcess,
+        job: Job,
+        inode: u64,
+        record: &mut RunRecord,
+    ) -> Result<(), Error> {
+        worker.tell(&Command::Start(Box::new(job)))?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Prepared { notes, namespace_inode } => {
+                record.notes.extend(notes);
+                if namespace_inode != inode {
+                    record.validity.reject("a worker was not in its host's network namespace");
+                }
+                Ok(())
+            }
+            other => Err(worker.out_of_turn(&other)),
+        }
+    }
+
+    pub(super) fn listen(
+        &self,
+        worker: &mut WorkerProcess,
+        address: IpAddr,
+    ) -> Result<Ports, Error> {
+        worker.tell(&Command::Listen { address })?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Listening { ports } => Ok(ports),
+            other => Err(worker.out_of_turn(&other)),
+        }
+    }
+
+    pub(super) fn connect(
+        &self,
+        worker: &mut WorkerProcess,
+        address: IpAddr,
+        ports: Ports,
+    ) -> Result<(), Error> {
+        worker.tell(&Command::Connect { address, ports })?;
+        match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
+            Reply::Connected => Ok(()),
+            other => Err(worker.out_of_turn(&other)),
+        }
+    }
+
+    /// Warm-up and window; then the workers end the workload and report. The first worker is the near
+    /// one, the second the far one; others are its rivals.
+    pub(super) fn measure(&self, workers: &mut [&mut WorkerProcess]) -> Result<Measured, Error> {
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let lead_ns = limits::LEAD_MS * 1_000_000;
+        let begin_ns = monotonic_ns() + lead_ns + ns(self.definition.warmup_s);
+        let end_ns = begin_ns + ns(self.definition.duration_s);
+        for worker in workers.iter_mut() {
+            worker.tell(&Command::Measure { begin_ns, end_ns })?;
+        }
+        self.watch_until(begin_ns, workers)?;
+        let begin = MachineTime::now();
+        self.watch_until(end_ns, workers)?;
+        let end = MachineTime::now();
+        let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
+        let mut measured = Measured { machine, ..Measured::default() };
+        for (at, report) in self.reports(workers)?.into_iter().enumerate() {
+            match at {
+                0 => measured.near_cpu_s = report.cpu_s,
+                1 => measured.far_cpu_s = report.cpu_s,
+                _ => {}
+            }
+            let ends = if at < 2 { &mut measured.ends } else { &mut measured.rivals };
+            ends.extend(report.ends);
+        }
+        Ok(measured)
+    }
+
+    /// What the workers have to report, in their order. A slow path takes its time to carry what was sent, so they may as
+    /// long as some data arrive, within limits.
+    fn reports(&self, workers: &mut [&mut WorkerProcess]) -> Result<Vec<Report>, Error> {
+        let after = |ms| Instant::now() + Duration::from_millis(ms);
+        let limit = after(limits::FINISH_LIMIT_MS);
+        let mut deadline = after(limits::FINISH_TIMEOUT_MS);
+        let mut reports: Vec<Option<Report>> = workers.iter().map(|_| None).collect();
+        while let Some(missing) = reports.iter().position(Option::is_none) {
+            self.interrupt().check()?;
+            if Instant::now() >= deadline.min(limit) {
+                return Err(workers[missing].failed("does not finish after the window"));
+            }
+            for (worker, report) in workers.iter_mut().zip(&mut reports) {
+                if report.is_some() {
+                    continue;
+                }
+                match worker.answer()? {
+                    None => {}
+                    Some(Reply::Draining) => deadline = after(limits::FINISH_TIMEOUT_MS),
+                    Some(Reply::Done(done)) => *report = Some(*done),
+                    Some(other) => return Err(worker.out_of_turn(&other)),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(limits::LOOK_MS));
+        }
+        Ok(reports.into_iter().flatten().collect())
+    }
+
+    /// Sleeps until then; a worker that dies or gives up meanwhile ends the run at once.
+    fn watch_until(&self, at_ns: u64, workers: &mut [&mut WorkerProcess]) -> Result<(), Error> {
+        loop {
+            self.interrupt().check()?;
+            for worker in workers.iter_mut() {
+                worker.still_at_work()?;
+            }
+            let left = at_ns.saturating_sub(monotonic_ns());
+            if left == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_nanos(left.min(limits::WATCH_MS * 1_000_000)));
+        }
+    }
+}
