@@ -1,10 +1,15 @@
 //! What to send next: what is lost, what is new, and what had better wait (RFC 9293 3.8.6.2.1 and 3.7.4).
 
+use core::time::Duration;
+
 use millstream_packet::Instant;
 
 use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::recovery::Phase;
+
+/// An ACK that is farther than this is not waited for.
+const NEAR: Duration = Duration::from_millis(1);
 
 /// A stretch of the send queue chosen to be sent.
 pub(crate) struct Chosen {
@@ -147,9 +152,7 @@ impl Connection {
     }
 
     /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few
-    /// more ACKs rather than send what the last one allowed. Not where the oldest in flight left less than half a
-    /// round trip ago (as Linux): the next ACK is far, and what was held back would leave with it as a burst, into a
-    /// queue that others have filled meanwhile.
+    /// more ACKs rather than send what the last one allowed, where the next is near.
     fn defers(
         &self,
         now: Instant,
@@ -167,7 +170,17 @@ impl Connection {
         // an ACK is certain to come: at least two segments are in flight
         quota.min(room) < worthwhile
             && self.snd.nxt - self.snd.una >= 2 * worthwhile.max(mss)
-            && self.board.oldest_at().is_none_or(|at| at + self.rtt.srtt() / 2 <= now)
+            && self.ack_is_near(now)
+    }
+
+    /// Whether an ACK is near enough to wait for (as Linux has it): the oldest in flight left a round trip ago, or will have in a
+    /// millisecond or half a round trip, whichever is less, and no more than a millisecond has passed since the last segment was
+    /// sent. Else what is held back would leave with an ACK of the next train, as a burst, into a queue that others have
+    /// filled meanwhile.
+    fn ack_is_near(&self, now: Instant) -> bool {
+        let srtt = self.rtt.srtt();
+        now.saturating_duration_since(self.snd.last_sent_at) <= NEAR
+            && self.board.oldest_at().is_none_or(|at| at + srtt <= now + NEAR.min(srtt / 2))
     }
 
     /// RFC 5681 4.1: after an idle time-out the window starts again from the initial one.

@@ -248,7 +248,7 @@ impl Connection {
         };
         let mut flags = TcpFlags::ACK;
         let end = chosen.start + chosen.len;
-        if end == self.data_end() && chosen.len > 0 {
+        if end == self.data_end() && chosen.len > 0 || self.ends_burst(&chosen, mss) {
             // RFC 9293 3.9.1: the last of what the application wrote
             flags |= TcpFlags::PSH;
         }
@@ -268,6 +268,15 @@ impl Connection {
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
+    }
+
+    /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: where bursts are sized to
+    /// the round trip and this one has more than one segment. A receiver that acknowledges every second segment then acknowledges an
+    /// odd last one, too, as soon as it is read. That ACK would else come with the next burst, a round trip later on a path where
+    /// another flow's train lies between.
+    #[inline]
+    fn ends_burst(&self, chosen: &Chosen, mss: u64) -> bool {
+        chosen.len > mss && self.burst(mss) < u64::MAX
     }
 
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
