@@ -128,6 +128,16 @@ impl Connection {
         self.timers.earliest()
     }
 
+    /// The earliest of the deadlines that a plain segment, sent or taken, may bring nearer. Who has armed a timer for
+    /// [`next_deadline`](Self::next_deadline) before the segment need look no further than this.
+    #[inline]
+    pub fn plain_deadline(&self) -> Option<Instant> {
+        let Timers { retransmit, delayed_ack, keepalive, .. } = self.timers;
+        let ns = |at: Deadline| at.0.as_nanos();
+        let first = ns(retransmit).min(ns(delayed_ack)).min(ns(keepalive));
+        Deadline(Instant::from_nanos(first)).get()
+    }
+
     /// Does what is due at `now`. Harmless when called early.
     pub fn on_timer(&mut self, now: Instant) {
         self.set_clock(now);

@@ -38,6 +38,8 @@ impl Engine {
         let Some(output) = socket.conn.take_plain_placed(now, &few.header, data) else {
             return false;
         };
+        let told = output || socket.conn.has_events() || socket.conn.owed_ack_bytes() != 0;
+        let deadline = socket.conn.plain_deadline();
         sum::copy_few(few.payload, memory);
         let stats = &mut self.out.stats;
         stats.batches.receive_packets.add(1);
@@ -47,7 +49,10 @@ impl Engine {
         stats.tcp_rx_copied_bytes += len as u64;
         drop(self.received.pop());
         read.fill(len);
-        self.after_plain(now, slot, output);
+        if told || !self.tcp.wheel.covers_all(slot, deadline) {
+            self.settle_taken(now, slot, output);
+        }
+        debug_assert!(self.tcp.is_armed(slot));
         self.out.stats.stages.mark(Stage::Tcp, 1);
         true
     }

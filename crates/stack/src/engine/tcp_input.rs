@@ -90,6 +90,12 @@ impl Engine {
         true
     }
 
+    /// As [`after_plain`](Self::after_plain), where something does follow.
+    #[inline(never)]
+    pub(super) fn settle_taken(&mut self, now: Instant, slot: u32, output: bool) {
+        self.after_plain(now, slot, output);
+    }
+
     /// A connection has taken a segment by what its lane knows, and may have `output`: what follows from that.
     #[inline(always)]
     pub(super) fn after_plain(&mut self, now: Instant, slot: u32, output: bool) {

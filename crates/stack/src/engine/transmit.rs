@@ -181,6 +181,7 @@ impl Engine {
         {
             self.tcp.wheel.arm(slot, deadline);
         }
+        debug_assert!(self.tcp.is_armed(slot));
         self.tcp.note_moved(slot, now);
         if tells {
             self.tcp.collect_events(slot, &mut self.events);
@@ -246,7 +247,8 @@ impl Engine {
         self.push_left = self.push_left.saturating_sub(SEGMENT_COST_BYTES);
         (socket.whole, socket.unflushed) = (WHOLE_MIN_BYTES, 0);
         let tells = socket.conn.has_events() | socket.wants_room;
-        let deadline = socket.conn.next_deadline();
+        // it was not waiting for its turn, so its timer was armed for what it waited for
+        let deadline = socket.conn.plain_deadline();
         let packet = self.out.frame_plain(&mut socket.path, header, ecn, payload);
         self.out.stats.stages.mark(Stage::Write, 1);
         if let Some(packet) = packet {

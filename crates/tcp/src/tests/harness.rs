@@ -85,6 +85,14 @@ pub const LIMITS: TransmitLimits =
     TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
 
 /// So long after the clock began.
+/// A timer that was `armed` for what the connection waited for before a plain segment, and is for what that has brought
+/// nearer, is for all it waits for now.
+fn check_armed(connection: &Connection, armed: Option<Instant>) {
+    let armed = armed.into_iter().chain(connection.plain_deadline()).min();
+    let due = connection.next_deadline();
+    assert!(due.is_none_or(|due| armed.is_some_and(|armed| armed <= due)), "{armed:?} {due:?}");
+}
+
 pub fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
@@ -201,7 +209,9 @@ impl Net {
         let at = side.written as usize % PERIOD;
         let bytes = &self.tables[index][at..at + len];
         let Some(connection) = side.connection.as_mut() else { return };
+        let armed = connection.next_deadline();
         let Some(segment) = connection.write_plain(now, &pool, 128, bytes) else { return };
+        check_armed(connection, armed);
         side.written += len as u64;
         self.written_plain += 1;
         let tuple = tuple(index, self.v6);
@@ -403,7 +413,9 @@ impl Net {
                 if connection.plain_room(&plain, bytes) >= payload.len() as u64
                     && data.rest.is_none() =>
             {
+                let armed = connection.next_deadline();
                 let output = connection.on_plain_placed(now, &plain, data);
+                check_armed(connection, armed);
                 assert_eq!(output, connection.has_output());
                 self.placed_plain += 1;
             }
