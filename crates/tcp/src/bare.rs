@@ -3,36 +3,16 @@
 use millstream_packet::Instant;
 use millstream_wire::tcp::PlainHeader;
 
-use crate::congestion::Controller;
-use crate::connection::{Connection, Probe};
-use crate::predicted::short_ways;
-use crate::recovery::Phase;
-use crate::state::State;
+use crate::connection::Connection;
 
 impl Connection {
     /// Whether all there is to send is an ACK without data and without anything uncommon: then
     /// [`poll_plain_ack`](Self::poll_plain_ack) has it.
     #[inline]
     pub fn has_plain_ack(&self) -> bool {
-        let Self { state, snd, rcv, recovery, board, counters, .. } = self;
-        // one after the other, each a branch that is hardly ever taken; a FIN that was sent lies beyond the data
-        (rcv.ack.now || rcv.ack.due)
-            && snd.nxt == self.data_end()
-            && *state == State::Established
-            && !self.orphaned
-            && !snd.fin_queued
-            && !snd.syn_due
-            && snd.probe == Probe::None
-            && self.reset_due.is_none()
-            && !self.congestion.governs()
-            && board.is_plain()
-            && recovery.phase == Phase::Open
-            && !recovery.probe_due
-            && counters.is_plain()
-            && rcv.reassembly.is_none()
-            && !rcv.dsack.is_some()
-            && !self.ecn.has_to_say()
-            && short_ways()
+        let ack = &self.rcv.ack;
+        // a FIN that was sent lies beyond the data
+        (ack.now || ack.due) && self.snd.nxt == self.data_end() && self.has_nothing_uncommon()
     }
 
     /// The header of an ACK without data, where [that is all there is to send](Self::has_plain_ack); its checksum is the

@@ -117,7 +117,7 @@ impl Connection {
     /// Whether a segment of all that there is to send, `len` bytes, is the plain case.
     #[inline(never)]
     fn is_plain(&self, now: Instant, len: u64) -> bool {
-        let Self { state, snd, rcv, recovery, board, counters, .. } = self;
+        let snd = &self.snd;
         let in_flight = snd.nxt - snd.una;
         let whole = u64::from(snd.mss);
         // one after the other, each a branch that is hardly ever taken
@@ -127,18 +127,26 @@ impl Connection {
             && in_flight + len <= self.window.cwnd_bytes
             // after an idle time the window starts anew
             && (in_flight != 0
-                || counters.bytes_sent == 0
+                || self.counters.bytes_sent == 0
                 || now.as_nanos().saturating_sub(snd.last_sent_at.as_nanos())
                     <= self.rtt.base_rto_ns())
             // Nagle with Minshall's change
             && !(snd.nagle && len < whole && snd.small_end > snd.una)
-            && *state == State::Established
+            && !self.config.pacing
+            && self.has_nothing_uncommon()
+    }
+
+    /// Whether nothing uncommon is to be said or done with what is sent next, data or an ACK alone.
+    #[inline(always)]
+    pub(crate) fn has_nothing_uncommon(&self) -> bool {
+        let Self { state, snd, rcv, recovery, board, counters, .. } = self;
+        // one after the other, each a branch that is hardly ever taken
+        *state == State::Established
             && !self.orphaned
             && !snd.fin_queued
             && !snd.syn_due
             && snd.probe == Probe::None
             && self.reset_due.is_none()
-            && !self.config.pacing
             && !self.congestion.governs()
             && board.is_plain()
             && recovery.phase == Phase::Open
