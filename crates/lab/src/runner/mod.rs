@@ -8,10 +8,13 @@ mod one;
 mod process;
 mod results;
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 pub use access::Access;
 use machine::MachineTime;
@@ -31,14 +34,20 @@ impl Interrupt {
     /// One that the signals SIGINT, SIGTERM and SIGHUP raise. A second signal
     /// ends the process at once.
     pub fn from_signals() -> Result<Self, Error> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let interrupt = Self::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let flag = interrupt.0.clone();
-            signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
-                .and_then(|_| signal_hook::flag::register(signal, flag))
-                .map_err(Error::host("watch for signals"))?;
-        }
+        // A signal between the two registrations would find the first alone, which does nothing with it.
+        let signals: SigSet =
+            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+        let watch = || {
+            let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+            for signal in &signals {
+                let (signal, flag) = (signal as i32, interrupt.0.clone());
+                signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
+                signal_hook::flag::register(signal, flag)?;
+            }
+            Ok::<(), io::Error>(before.thread_set_mask()?)
+        };
+        watch().map_err(Error::host("watch for signals"))?;
         Ok(interrupt)
     }
 
