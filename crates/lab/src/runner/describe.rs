@@ -84,7 +84,7 @@ fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
     let ends = vec![
         entry(
             "calls of the near host",
-            "system calls: blocking send and recv for one stream, epoll for several",
+            "system calls: blocking send and recv for one stream, epoll for several; sendfile with api=zero-copy",
             "function calls into the stack, in the application's thread unless engine=net",
         ),
         entry(

@@ -39,15 +39,20 @@ impl Interrupt {
         let signals: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         let watch = || {
-            let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
             for signal in &signals {
                 let (signal, flag) = (signal as i32, interrupt.0.clone());
                 signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
                 signal_hook::flag::register(signal, flag)?;
             }
-            Ok::<(), io::Error>(before.thread_set_mask()?)
+            Ok::<(), io::Error>(())
         };
-        watch().map_err(Error::host("watch for signals"))?;
+        let held = || {
+            let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+            let watched = watch();
+            before.thread_set_mask()?;
+            watched
+        };
+        held().map_err(Error::host("watch for signals"))?;
         Ok(interrupt)
     }
 

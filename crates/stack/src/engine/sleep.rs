@@ -49,6 +49,8 @@ pub(super) struct Sleeper {
     awaited: u32,
     /// Somebody rang since this was last asked.
     woken: bool,
+    /// Another thread may wait for this core: polling begins behind it.
+    makes_way: bool,
 }
 
 impl Sleeper {
@@ -66,6 +68,7 @@ impl Sleeper {
             has_slept: false,
             awaited: 0,
             woken: false,
+            makes_way: false,
         })
     }
 
@@ -144,6 +147,11 @@ impl Engine {
         std::mem::take(&mut self.sleeper.woken)
     }
 
+    /// Whoever waits for the engine's core has it before the engine polls on.
+    pub(crate) fn make_way(&mut self) {
+        self.sleeper.makes_way = true;
+    }
+
     /// What a turn would answer that finds nothing to do, when it is better to sleep than to take one:
     /// sleep with it, then take a turn. Sends what is ready before.
     pub(crate) fn sleeps_before_turn(&mut self) -> Option<Turn> {
@@ -190,8 +198,12 @@ impl Engine {
             return Ok(());
         }
         let polled = self.sleeper.idle_since.is_some();
+        let makes_way = std::mem::take(&mut self.sleeper.makes_way);
         if self.sleeper.keeps_polling(now) {
-            std::hint::spin_loop();
+            match makes_way {
+                true => std::thread::yield_now(),
+                false => std::hint::spin_loop(),
+            }
             self.out.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }

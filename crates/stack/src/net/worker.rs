@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
 
 use millstream_packet::Packet;
@@ -113,7 +112,7 @@ impl Worker {
         } else if !rested {
             // Who was woken may wait for this very core, and polling would keep it from that.
             if take_woke() {
-                thread::yield_now();
+                self.engine.make_way();
             }
             self.engine.idle_unless(turn, max_sleep, || door.is_busy())?;
         }
