@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use millstream::link::{PairConfig, pair};
+use millstream::packet::Instant;
 use millstream::{Engine, Error as StackError, SocketId};
 use peers_common::{Options, measure_in_memory};
 
@@ -33,6 +34,19 @@ fn connected(o: &Options) -> Result<(Engine, SocketId, Engine, SocketId), Box<dy
     Ok((a, client, b, server))
 }
 
+/// Takes a turn with the buffer of a reader who waits, then reads what was queued for it.
+fn turn_and_read(
+    engine: &mut Engine,
+    now: Instant,
+    id: SocketId,
+    buffer: &mut [u8],
+) -> Result<usize, StackError> {
+    match engine.turn_reading(now, id, buffer) {
+        (_, 0) => engine.tcp_read(id, buffer),
+        (_, len) => Ok(len),
+    }
+}
+
 /// Bulk from one to the other.
 pub fn bulk(o: &Options) -> Result<(), Box<dyn Error>> {
     let (mut a, client, mut b, server) = connected(o)?;
@@ -50,14 +64,16 @@ pub fn bulk(o: &Options) -> Result<(), Box<dyn Error>> {
             }
             let now = a.refresh_time();
             a.turn(now);
-            b.turn(now);
             if packets {
+                b.turn(now);
                 while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
                     moved += packet.len() as u64;
                 }
             } else {
-                while let Ok(len) = b.tcp_read(server, &mut sink) {
+                let mut read = turn_and_read(&mut b, now, server, &mut sink);
+                while let Ok(len) = read {
                     moved += len as u64;
+                    read = b.tcp_read(server, &mut sink);
                 }
             }
         }
@@ -88,18 +104,11 @@ pub fn rr(o: &Options) -> Result<(), Box<dyn Error>> {
     let mut byte = [0];
     measure_in_memory(o, "transactions", || {
         for _ in 0..256 {
-            assert_eq!(a.tcp_write(client, &byte), Ok(1));
             let now = a.refresh_time();
-            a.turn(now);
-            b.turn(now);
-            while b.tcp_read(server, &mut byte) == Err(StackError::WouldBlock) {
-                b.turn(now);
-            }
-            assert_eq!(b.tcp_write(server, &byte), Ok(1));
-            b.flush();
-            a.turn(now);
-            while a.tcp_read(client, &mut byte) == Err(StackError::WouldBlock) {
-                a.turn(now);
+            assert_eq!(a.tcp_send(client, &byte), Ok(1));
+            while turn_and_read(&mut b, now, server, &mut byte) == Err(StackError::WouldBlock) {}
+            assert_eq!(b.tcp_send(server, &byte), Ok(1));
+            while turn_and_read(&mut a, now, client, &mut byte) == Err(StackError::WouldBlock) {
                 b.turn(now);
             }
         }
