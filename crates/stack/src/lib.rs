@@ -27,6 +27,7 @@ pub mod clock;
 pub mod demux;
 mod engine;
 mod error;
+mod headers;
 pub mod limits;
 pub mod local;
 pub mod net;

@@ -4,16 +4,14 @@ use millstream_packet::{BATCH_LIMIT, Packet, PacketBatch};
 use millstream_route::{HeaderTemplate, LinkId, Stamp};
 use millstream_tcp::Segment;
 use millstream_wire::checksum;
-use millstream_wire::tcp::{CHECKSUM_OFFSET, PlainHeader, TcpFlags};
+use millstream_wire::tcp::{PlainHeader, TcpFlags};
 
 use super::output::{Output, Way};
 use super::path::Path;
 use super::transmit::TCP_HEADER_MAX_BYTES;
+use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
+use crate::headers::{ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, v4};
 use crate::stats::DropReason;
-
-/// Where flags and sequence number are in a TCP header.
-const SEQ_AT: usize = 4;
-const FLAGS_AT: usize = 13;
 
 /// Flags of the last segment, and of the first.
 const LAST: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::PSH.0);
@@ -23,9 +21,9 @@ const FIRST: TcpFlags = TcpFlags::CWR;
 const COMMON_BYTES: usize = 32;
 
 /// Where it begins behind Ethernet and IPv4, where those keep identification and checksum, and where it ends.
-const COMMON_AT: usize = 34;
-const ID_AT: usize = 18;
-const IP_CHECKSUM_AT: usize = 24;
+const COMMON_AT: usize = ETHERNET_BYTES + IPV4_BYTES;
+const ID_AT: usize = ETHERNET_BYTES + v4::ID_AT;
+const IP_CHECKSUM_AT: usize = ETHERNET_BYTES + v4::CHECKSUM_AT;
 const COMMON_END: usize = COMMON_AT + COMMON_BYTES;
 
 /// All headers of a segment of the usual length: Ethernet, IPv4, TCP with timestamps.
@@ -56,7 +54,7 @@ impl Common {
         let unnumbered = Stamp { identification: 0, ..stamp };
         let pseudo = template.put(before, COMMON_BYTES + len, unnumbered).ok()?;
         own.copy_from_slice(tcp);
-        if bytes[12..15] != [0x08, 0x00, 0x45] {
+        if bytes[ETHERTYPE_AT..ETHERTYPE_AT + 3] != [0x08, 0x00, 0x45] {
             return None;
         }
         let ip_checksum = u16::from_ne_bytes([bytes[IP_CHECKSUM_AT], bytes[IP_CHECKSUM_AT + 1]]);
@@ -103,7 +101,7 @@ impl<'a> Headers<'a> {
         let tcp_len = segment.header.emit(&mut tcp);
         tcp[SEQ_AT..SEQ_AT + 4].fill(0);
         tcp[FLAGS_AT] = 0;
-        tcp[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].fill(0);
+        tcp[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
         let sum = checksum::sum(&tcp[..tcp_len]);
         let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
@@ -160,7 +158,7 @@ fn write(header: &mut [u8], number: [u8; 4], flags: TcpFlags, sum: u32) {
         u16::from_ne_bytes([0, flags.0]),
     ];
     let all = changed.iter().fold(sum, |all, &word| all + u32::from(word));
-    header[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&checksum::finish(all));
+    header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum::finish(all));
 }
 
 impl Output {
@@ -247,7 +245,7 @@ impl Output {
         let mut headers = Headers::new(template, segment, first_id);
         let header_len = headers.len();
         self.waiting = true;
-        let (mut bytes, mut refused) = (0, 0_u64);
+        let (mut bytes, mut refused) = (0, Refused::default());
         for index in 0..count {
             let Some(packet) = parts.get_mut(index) else { break };
             let mut flags = headers.flags;
@@ -262,38 +260,51 @@ impl Output {
                 Some(sum) => u32::from(sum),
                 None => packet.sum(0, len),
             };
-            let is_put = packet
-                .prepend(header_len)
-                .is_some_and(|room| headers.put(room, len, payload_sum, flags));
+            match packet.prepend(header_len).map(|room| headers.put(room, len, payload_sum, flags))
+            {
+                Some(true) => bytes += header_len + len,
+                Some(false) => refused.too_long |= 1 << index,
+                None => refused.without_frame |= 1 << index,
+            }
             // Those behind one that is not sent keep their place in the stream.
             headers.seq = headers.seq.wrapping_add(len as u32);
-            refused |= u64::from(!is_put) << index;
-            bytes += packet.len();
         }
-        if refused != 0 {
+        if refused != Refused::default() {
             self.drop_refused(parts, refused);
         }
+        let sent = parts.len() as u64;
         self.links[way.link.index()].queue.append(parts);
         while parts.pop().is_some() {
             self.stats.drop(DropReason::TransmitQueueFull);
         }
-        self.stats.tx_packets += count as u64;
+        self.stats.tx_packets += sent;
         self.stats.tx_bytes += bytes as u64;
-        self.stats.tcp_tx_segments += count as u64;
+        self.stats.tcp_tx_segments += sent;
     }
 
-    /// Drops those of the `parts` whose bits are set: there was no room for their headers.
+    /// Drops those of the `parts` that are refused.
     #[cold]
-    fn drop_refused(&mut self, parts: &mut PacketBatch, refused: u64) {
+    fn drop_refused(&mut self, parts: &mut PacketBatch, refused: Refused) {
         for index in 0..parts.len() {
             let Some(packet) = parts.pop() else { return };
-            if refused & 1 << index != 0 {
+            if refused.without_frame & 1 << index != 0 {
                 self.stats.drop(DropReason::PoolExhausted);
+            } else if refused.too_long & 1 << index != 0 {
+                self.stats.drop(DropReason::TooLong);
             } else {
                 drop(parts.push(packet));
             }
         }
     }
+}
+
+/// Segments of a decision that have no headers, a bit for each.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Refused {
+    /// There was no room for them, and no frame.
+    without_frame: u64,
+    /// An IP header cannot say how long they are.
+    too_long: u64,
 }
 
 const _: () = assert!(BATCH_LIMIT <= u64::BITS as usize);

@@ -11,19 +11,23 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use millstream_link::Medium;
-use millstream_packet::{Checksum, Packet};
+use millstream_packet::Packet;
 use millstream_route::LinkId;
 use millstream_wire::checksum;
 use millstream_wire::ip::Protocol;
 use millstream_wire::udp;
 
+use crate::headers::{
+    ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, IPV6_BYTES, all_but, be16, be32, first, flow_hash,
+    is_same, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum, v4, v6, word,
+};
+
 /// Flows that are known at most, found by a plain hash. Of two in one place each takes the long way more often, and is not
 /// otherwise affected.
 const FLOWS: usize = 64;
 
-const ETHERNET_BYTES: usize = 14;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
+/// Where a datagram's length lies.
+const LENGTH_AT: usize = 4;
 
 /// The most that headers are: Ethernet without a tag, IPv6, UDP.
 const HEADERS_BYTES: usize = ETHERNET_BYTES + IPV6_BYTES + udp::HEADER_LEN;
@@ -106,12 +110,8 @@ impl Flows {
     /// Takes note of a datagram that takes the long way now; the second of a flow is worth learning from.
     pub fn propose(&mut self, head: &[u8], place: Place) {
         let known = &mut self.known[place.at];
-        self.candidate = (known.missed == place.key).then(|| {
-            let mut bytes = [0; HEADERS_BYTES];
-            let len = head.len().min(HEADERS_BYTES);
-            bytes[..len].copy_from_slice(&head[..len]);
-            Candidate { bytes, place }
-        });
+        self.candidate =
+            (known.missed == place.key).then(|| Candidate { bytes: first(head), place });
         known.missed = place.key;
     }
 
@@ -138,29 +138,32 @@ impl Place {
                 (head.get(ETHERNET_BYTES..)?, [Shape::EthernetV4, Shape::EthernetV6])
             }
         };
-        let v4 = ip.first_chunk::<{ IPV4_BYTES + udp::HEADER_LEN }>()?;
+        let ipv4 = ip.first_chunk::<{ IPV4_BYTES + udp::HEADER_LEN }>()?;
         let ethertype = match medium {
             Medium::Ip => None,
-            Medium::Ethernet => Some([head[12], head[13]]),
+            Medium::Ethernet => Some([head[ETHERTYPE_AT], head[ETHERTYPE_AT + 1]]),
         };
-        if v4[0] == 0x45 && v4[9] == Protocol::UDP.0 && ethertype.is_none_or(|is| is == [8, 0]) {
-            return Some(Self::new(shapes[0], be32(v4, 12), be32(v4, IPV4_BYTES)));
+        if ipv4[0] == 0x45
+            && ipv4[v4::PROTOCOL_AT] == Protocol::UDP.0
+            && ethertype.is_none_or(|is| is == [8, 0])
+        {
+            return Some(Self::new(shapes[0], be32(ipv4, v4::SOURCE_AT)?, be32(ipv4, IPV4_BYTES)?));
         }
-        let v6 = ip.first_chunk::<{ IPV6_BYTES + udp::HEADER_LEN }>()?;
-        if v6[0] >> 4 == 6
-            && v6[6] == Protocol::UDP.0
+        let ipv6 = ip.first_chunk::<{ IPV6_BYTES + udp::HEADER_LEN }>()?;
+        if ipv6[0] >> 4 == 6
+            && ipv6[v6::PROTOCOL_AT] == Protocol::UDP.0
             && ethertype.is_none_or(|is| is == [0x86, 0xdd])
         {
-            return Some(Self::new(shapes[1], be32(v6, 20), be32(v6, IPV6_BYTES)));
+            let (address, ports) = (be32(ipv6, v6::SOURCE_END_AT)?, be32(ipv6, IPV6_BYTES)?);
+            return Some(Self::new(shapes[1], address, ports));
         }
         None
     }
 
     #[inline]
     fn new(shape: Shape, address: u32, ports: u32) -> Self {
-        let hash = (address ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1);
         let key = u64::from(address) << 32 | u64::from(ports);
-        Self { shape, at: (hash >> 25) as usize % FLOWS, key }
+        Self { shape, at: flow_hash(address, ports) % FLOWS, key }
     }
 }
 
@@ -179,10 +182,8 @@ impl Flow {
             Shape::IpV6 => (0, true),
         };
         let ip = &bytes[l3..];
-        let addresses = if is_v6 { &ip[8..IPV6_BYTES] } else { &ip[12..IPV4_BYTES] };
-        let pseudo = checksum::sum(addresses) + u32::from(u16::from(Protocol::UDP.0).to_be());
-        let same = [0, 6, 8, 12, 14, 16, 18];
-        let ip_sum = same.iter().map(|&at| u32::from(word(ip, at))).sum();
+        let pseudo = pseudo_sum(ip, is_v6, Protocol::UDP);
+        let ip_sum = if is_v6 { 0 } else { steady_sum(ip) };
         Self { bytes, shape, link, ip_sum, pseudo, from, slot }
     }
 
@@ -209,78 +210,40 @@ impl Flow {
         head: &[u8],
     ) -> Option<Range<usize>> {
         let (headers, l4) = (head.first_chunk::<LEN>()?, LEN - udp::HEADER_LEN);
-        if !is_same(self.bytes.first_chunk()?, headers, &const { mask::<LEN>(L3, V6) }) {
+        if !is_same(&self.bytes, headers, &const { mask(LEN, L3, V6) }) {
             return None;
         }
-        let covered = be16(headers, l4 + 4);
-        let by_ip = if V6 { be16(headers, L3 + 4) } else { be16(headers, L3 + 2) };
+        let covered = be16(headers, l4 + LENGTH_AT)?;
+        let by_ip = be16(headers, L3 + if V6 { v6::LENGTH_AT } else { v4::LENGTH_AT })?;
         let datagram = head.get(l4..l4 + covered)?;
         if covered < udp::HEADER_LEN || by_ip != if V6 { covered } else { IPV4_BYTES + covered } {
             return None;
         }
-        let differing = |at| u32::from(word(headers, L3 + at));
-        if !V6 && !checksum::is_valid(self.ip_sum + differing(2) + differing(4) + differing(10)) {
+        if !V6 && !is_sound_v4(&headers[L3..], self.ip_sum)? {
             return None;
         }
         // RFC 768: zero says that there is none; RFC 8200, 8.1: not so in IPv6.
-        let is_sound = match word(headers, l4 + udp::CHECKSUM_OFFSET) {
+        let is_sound = match word(headers, l4 + udp::CHECKSUM_OFFSET)? {
             0 => !V6,
-            _ if packet.meta().checksum != Checksum::Unverified => true,
-            _ => {
-                let length = u32::from((covered as u16).to_be());
-                checksum::is_valid(self.pseudo + length + checksum::sum(datagram))
-            }
+            _ if is_trusted(packet) => true,
+            _ => checksum::is_valid(self.pseudo + length_sum(covered) + checksum::sum(datagram)),
         };
         is_sound.then_some(LEN..l4 + covered)
     }
 }
 
-/// The bits of the headers that every datagram of a flow has the same.
-const fn mask<const LEN: usize>(l3: usize, is_v6: bool) -> [u8; LEN] {
-    let mut mask = [0xff; LEN];
-    let differing: &[usize] = match is_v6 {
-        true => &[l3 + 4, LEN - 4, LEN - 2],
-        false => &[l3 + 2, l3 + 4, l3 + 10, LEN - 4, LEN - 2],
-    };
-    let mut i = 0;
-    while i < differing.len() {
-        (mask[differing[i]], mask[differing[i] + 1]) = (0, 0);
-        i += 1;
+/// The bits of `len` bytes of headers that every datagram of a flow has the same.
+const fn mask(len: usize, l3: usize, is_v6: bool) -> [u8; HEADERS_BYTES] {
+    let l4 = len - udp::HEADER_LEN;
+    let (length, sum) = ((l4 + LENGTH_AT, 2), (l4 + udp::CHECKSUM_OFFSET, 2));
+    match is_v6 {
+        true => all_but(&[(l3 + v6::LENGTH_AT, 2), length, sum]),
+        false => all_but(&[
+            (l3 + v4::LENGTH_AT, 2),
+            (l3 + v4::ID_AT, 2),
+            (l3 + v4::CHECKSUM_AT, 2),
+            length,
+            sum,
+        ]),
     }
-    mask
-}
-
-/// Whether both are the same in the bits of `mask`.
-#[inline(always)]
-fn is_same<const LEN: usize>(ours: &[u8; LEN], theirs: &[u8; LEN], mask: &[u8; LEN]) -> bool {
-    let differ = |at: usize| (ne64(ours, at) ^ ne64(theirs, at)) & ne64(mask, at);
-    // The last eight bytes overlap those before.
-    let mut all = differ(LEN - 8);
-    let mut at = 0;
-    while at + 8 <= LEN {
-        all |= differ(at);
-        at += 8;
-    }
-    all == 0
-}
-
-#[inline(always)]
-fn ne64<const LEN: usize>(bytes: &[u8; LEN], at: usize) -> u64 {
-    bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
-}
-
-#[inline(always)]
-fn be16(bytes: &[u8], at: usize) -> usize {
-    usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
-}
-
-#[inline(always)]
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// Two bytes as they lie in memory.
-#[inline(always)]
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
 }

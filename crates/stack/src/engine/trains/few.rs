@@ -6,8 +6,9 @@ use millstream_route::LinkId;
 use millstream_wire::checksum;
 use millstream_wire::tcp::PlainHeader;
 
-use super::lane::{Lane, SHORT_BYTES, Said, is_same, is_trusted};
+use super::lane::{Lane, SHORT_BYTES, Said};
 use super::place::{COMMON, COMMON_BYTES};
+use crate::headers::{is_same, is_trusted, length_sum};
 use crate::socket::SocketId;
 
 /// Most payload that is taken so.
@@ -40,8 +41,8 @@ impl Lane {
             return None;
         }
         let is_sound = is_trusted(packet) || {
-            let length = ((end - COMMON.l4) as u16).to_be();
-            let mut all = u64::from(self.pseudo + u32::from(length) + sum::sum_few(payload));
+            let length = length_sum(end - COMMON.l4);
+            let mut all = u64::from(self.pseudo + length + sum::sum_few(payload));
             for word in first[COMMON.l4..].as_chunks::<4>().0 {
                 all += u64::from(u32::from_ne_bytes(*word));
             }

@@ -1,6 +1,6 @@
 //! One flow's headers as they came last, and the train that its next segment may join.
 
-use millstream_packet::{COALESCE_LIMIT_BYTES, Checksum, Packet};
+use millstream_packet::{COALESCE_LIMIT_BYTES, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::checksum;
@@ -9,11 +9,16 @@ use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags, Timestamps};
 
 use super::super::tcp_input::Incoming;
 use super::place::{
-    COMMON, COMMON_BYTES, Candidate, HEADERS_BYTES, IPV4_BYTES, IPV6_BYTES, Layout, Place,
-    TCP_BYTES, TIMESTAMPS_BYTES, TIMESTAMPS_LAYOUT, be16, be32,
+    COMMON, COMMON_BYTES, Candidate, HEADERS_BYTES, Layout, Place, TIMESTAMPS_BYTES,
+    TIMESTAMPS_LAYOUT,
 };
 use super::run::Run;
 use super::{Arrived, Read};
+use crate::headers::segment::{ACK_AT, CHECKSUM_AT, FLAGS_AT, SEQ_AT, WINDOW_AT};
+use crate::headers::{
+    IPV4_BYTES, IPV6_BYTES, TCP_BYTES, be16, be32, is_same, is_sound_v4, is_trusted, length_sum,
+    pseudo_sum, steady_sum, v4, v6,
+};
 use crate::socket::SocketId;
 
 /// Payload of a train: what a super-segment can be.
@@ -159,29 +164,24 @@ impl Lane {
         let mask = &mut self.mask;
         mask[..len].fill(0xff);
         mask[len..].fill(0);
-        let addresses = if is_v6 {
-            mask[l3 + 4..l3 + 6].fill(0);
-            l3 + 8..l4
+        if is_v6 {
+            mask[l3 + v6::LENGTH_AT..][..2].fill(0);
         } else {
-            mask[l3 + 2..l3 + 6].fill(0);
-            mask[l3 + 10..l3 + 12].fill(0);
-            l3 + 12..l4
-        };
-        // Sequence and acknowledgement number; PSH; window and checksum; timestamps.
-        mask[l4 + 4..l4 + 12].fill(0);
-        mask[l4 + 13] &= !TcpFlags::PSH.0;
-        mask[l4 + 14..l4 + 18].fill(0);
+            for at in [v4::LENGTH_AT, v4::ID_AT, v4::CHECKSUM_AT] {
+                mask[l3 + at..][..2].fill(0);
+            }
+        }
+        for (at, len) in [(SEQ_AT, 4), (ACK_AT, 4), (WINDOW_AT, 2), (CHECKSUM_AT, 2)] {
+            mask[l4 + at..][..len].fill(0);
+        }
+        mask[l4 + FLAGS_AT] &= !TcpFlags::PSH.0;
         self.compared = len;
         if has_timestamps {
             self.compared = l4 + TCP_BYTES + TIMESTAMPS_LAYOUT.len();
             mask[self.compared..len].fill(0);
         }
-        let protocol = u16::from(Protocol::TCP.0).to_be();
-        self.pseudo = checksum::sum(&bytes[addresses]) + u32::from(protocol);
-        self.ip_sum = 0;
-        for at in (0..IPV4_BYTES).step_by(2).filter(|at| ![2, 4, 10].contains(at) && !is_v6) {
-            self.ip_sum += u32::from(u16::from_ne_bytes([bytes[l3 + at], bytes[l3 + at + 1]]));
-        }
+        self.pseudo = pseudo_sum(&bytes[l3..l4], is_v6, Protocol::TCP);
+        self.ip_sum = if is_v6 { 0 } else { steady_sum(&bytes[l3..l4]) };
         self.bytes = bytes;
         self.layout = Layout { l3, l4, len, is_v6, has_timestamps };
         self.is_common = self.layout == COMMON;
@@ -257,11 +257,12 @@ impl Lane {
         Layout { l3, l4, len, is_v6, has_timestamps }: Layout,
     ) -> Option<Said> {
         let end = match is_v6 {
-            true => l4 + be16(first, l3 + 4)?,
-            false => l3 + be16(first, l3 + 2)?,
+            true => l4 + be16(first, l3 + v6::LENGTH_AT)?,
+            false => l3 + be16(first, l3 + v4::LENGTH_AT)?,
         };
         // RFC 1122, 3.2.1.2: a header that does not verify is dropped.
-        if end < len || end > packet.len() || !is_v6 && !self.is_sound_v4(first.get(l3..)?)? {
+        if end < len || end > packet.len() || !is_v6 && !is_sound_v4(first.get(l3..)?, self.ip_sum)?
+        {
             return None;
         }
         let timestamps = match has_timestamps {
@@ -269,10 +270,10 @@ impl Lane {
             false => None,
         };
         let header = PlainHeader {
-            seq: SeqNumber(be32(first, l4 + 4)?),
-            ack: SeqNumber(be32(first, l4 + 8)?),
-            window: be16(first, l4 + 14)? as u16,
-            push: first.get(l4 + 13)? & TcpFlags::PSH.0 != 0,
+            seq: SeqNumber(be32(first, l4 + SEQ_AT)?),
+            ack: SeqNumber(be32(first, l4 + ACK_AT)?),
+            window: be16(first, l4 + WINDOW_AT)? as u16,
+            push: first.get(l4 + FLAGS_AT)? & TcpFlags::PSH.0 != 0,
             timestamps,
         };
         Some(Said { header, end })
@@ -281,8 +282,7 @@ impl Lane {
     /// Whether the checksum holds of a segment with that `sum` from its TCP header, at `l4`, to its `end`.
     #[inline(always)]
     fn is_sound(&self, l4: usize, end: usize, sum: u32) -> bool {
-        let length = ((end - l4) as u16).to_be();
-        checksum::is_valid(sum + self.pseudo + u32::from(length))
+        checksum::is_valid(sum + self.pseudo + length_sum(end - l4))
     }
 
     /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow and
@@ -317,7 +317,8 @@ impl Lane {
     #[inline]
     pub fn run(&self, head: &[u8]) -> Option<Run> {
         let first = head.first_chunk().filter(|_| self.is_common)?;
-        let len = (COMMON.l3 + be16(first, COMMON.l3 + 2)?).checked_sub(COMMON_BYTES)?;
+        let len =
+            (COMMON.l3 + be16(first, COMMON.l3 + v4::LENGTH_AT)?).checked_sub(COMMON_BYTES)?;
         Some(Run::behind(first, len, self.ip_sum, self.pseudo))
     }
 
@@ -352,14 +353,6 @@ impl Lane {
             }
             _ => u64::MAX,
         }
-    }
-
-    /// Whether the sum over the IPv4 header, which `ip` begins with, verifies.
-    #[inline]
-    fn is_sound_v4(&self, ip: &[u8]) -> Option<bool> {
-        let changed = ip.get(2..12)?;
-        let word = |at: usize| u32::from(u16::from_ne_bytes([changed[at], changed[at + 1]]));
-        Some(checksum::is_valid(self.ip_sum + word(0) + word(2) + word(8)))
     }
 
     /// Whether the segment continues the train of this batch.
@@ -416,15 +409,6 @@ impl Lane {
     }
 }
 
-/// Whether somebody who can be trusted says that the checksum holds.
-#[inline(always)]
-pub(super) fn is_trusted(packet: &Packet) -> bool {
-    match packet.meta().checksum {
-        Checksum::Verified | Checksum::Partial { .. } => true,
-        Checksum::Unverified => false,
-    }
-}
-
 /// Bytes of a payload, and of each segment that it was merged from.
 #[inline]
 fn size_and_part(payload: &Packet) -> (usize, u16) {
@@ -438,25 +422,6 @@ fn size_and_part(payload: &Packet) -> (usize, u16) {
 fn is_multiple(len: usize, part: u16) -> bool {
     let part = usize::from(part);
     len == part || part != 0 && len.is_multiple_of(part)
-}
-
-/// Whether `theirs` are the first bytes of `ours`, the bits of `mask` counted.
-#[inline]
-pub(super) fn is_same<const N: usize>(
-    ours: &[u8; HEADERS_BYTES],
-    theirs: &[u8; N],
-    mask: &[u8; HEADERS_BYTES],
-) -> bool {
-    let (Some(ours), Some(mask)) = (ours.first_chunk::<N>(), mask.first_chunk::<N>()) else {
-        return false;
-    };
-    let (ours, theirs, mask) = (ours.as_chunks::<8>().0, theirs.as_chunks().0, mask.as_chunks().0);
-    let mut differ = 0;
-    for ((ours, theirs), mask) in ours.iter().zip(theirs).zip(mask) {
-        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
-        differ |= (word(ours) ^ word(theirs)) & word(mask);
-    }
-    differ == 0
 }
 
 #[inline]

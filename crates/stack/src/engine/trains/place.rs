@@ -3,18 +3,17 @@
 use millstream_link::Medium;
 use millstream_wire::ip::Protocol;
 
+use crate::headers::{
+    ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, IPV6_BYTES, TCP_BYTES, VLAN_TAG_BYTES, be32, first,
+    flow_hash, v4, v6,
+};
+
 /// Headers that are remembered: Ethernet with a tag, IPv6 and TCP with timestamps are 90 bytes.
 pub(super) const HEADERS_BYTES: usize = 96;
 
 /// Lanes, found by a plain hash. Two flows in one lane take the long way more often, and are not otherwise affected.
 pub(super) const LANES: usize = 128;
 const _: () = assert!(LANES <= 1 << u8::BITS);
-
-pub(super) const ETHERNET_BYTES: usize = 14;
-const VLAN_TAG_BYTES: usize = 4;
-pub(super) const IPV4_BYTES: usize = 20;
-pub(super) const IPV6_BYTES: usize = 40;
-pub(super) const TCP_BYTES: usize = 20;
 
 /// The options of nearly every segment: NOP, NOP, timestamps (RFC 7323 appendix A).
 pub(super) const TIMESTAMPS_LAYOUT: [u8; 4] = [1, 1, 8, 10];
@@ -49,10 +48,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     pub fn new(head: &[u8], place: Place) -> Self {
-        let mut bytes = [0; HEADERS_BYTES];
-        let len = head.len().min(HEADERS_BYTES);
-        bytes[..len].copy_from_slice(&head[..len]);
-        Self { bytes, place }
+        Self { bytes: first(head), place }
     }
 }
 
@@ -69,18 +65,21 @@ impl Place {
     #[inline]
     pub fn of(head: &[u8], medium: Medium) -> Option<Self> {
         if let (Medium::Ethernet, Some(first)) = (medium, head.first_chunk::<COMMON_BYTES>())
-            && first[12..15] == [0x08, 0x00, 0x45]
-            && first[ETHERNET_BYTES + 9] == Protocol::TCP.0
+            && first[ETHERTYPE_AT..ETHERTYPE_AT + 3] == [0x08, 0x00, 0x45]
+            && first[COMMON.l3 + v4::PROTOCOL_AT] == Protocol::TCP.0
         {
-            let (addresses, ports) = (be32(first, 26)?, be32(first, COMMON.l4)?);
+            let addresses = be32(first, COMMON.l3 + v4::SOURCE_AT)?;
+            let ports = be32(first, COMMON.l4)?;
             return Some(Self { lane: lane_of(addresses, ports), l3: COMMON.l3, is_v6: false });
         }
         let l3 = network_offset(head, medium)?;
         let ip = head.get(l3..)?;
         let (is_v6, addresses, ports) = match *ip.first()? {
-            0x45 if *ip.get(9)? == Protocol::TCP.0 => (false, be32(ip, 12)?, be32(ip, IPV4_BYTES)?),
-            first if first >> 4 == 6 && *ip.get(6)? == Protocol::TCP.0 => {
-                (true, be32(ip, 20)?, be32(ip, IPV6_BYTES)?)
+            0x45 if *ip.get(v4::PROTOCOL_AT)? == Protocol::TCP.0 => {
+                (false, be32(ip, v4::SOURCE_AT)?, be32(ip, IPV4_BYTES)?)
+            }
+            first if first >> 4 == 6 && *ip.get(v6::PROTOCOL_AT)? == Protocol::TCP.0 => {
+                (true, be32(ip, v6::SOURCE_END_AT)?, be32(ip, IPV6_BYTES)?)
             }
             _ => return None,
         };
@@ -90,8 +89,7 @@ impl Place {
 
 #[inline]
 fn lane_of(addresses: u32, ports: u32) -> usize {
-    let hash = (addresses ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1);
-    (hash >> 25) as usize % LANES
+    flow_hash(addresses, ports) % LANES
 }
 
 /// Whether `head`, which has no [`Place`], may be of a flow that has one: TCP behind IPv4 options or IPv6 extension
@@ -99,7 +97,7 @@ fn lane_of(addresses: u32, ports: u32) -> usize {
 #[inline]
 pub(super) fn hides_tcp(head: &[u8], medium: Medium) -> bool {
     let Some(ip) = network_offset(head, medium).and_then(|l3| head.get(l3..)) else { return true };
-    match (ip.first().map(|first| first >> 4), ip.get(6), ip.get(9)) {
+    match (ip.first().map(|first| first >> 4), ip.get(v6::PROTOCOL_AT), ip.get(v4::PROTOCOL_AT)) {
         (Some(4), _, Some(protocol)) => *protocol == Protocol::TCP.0,
         (Some(6), Some(next), _) => matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140),
         (Some(4 | 6) | None, ..) => true,
@@ -111,18 +109,9 @@ pub(super) fn hides_tcp(head: &[u8], medium: Medium) -> bool {
 fn network_offset(head: &[u8], medium: Medium) -> Option<usize> {
     Some(match medium {
         Medium::Ip => 0,
-        Medium::Ethernet if head.get(12..14)? == [0x81, 0x00] => ETHERNET_BYTES + VLAN_TAG_BYTES,
+        Medium::Ethernet if head.get(ETHERTYPE_AT..ETHERNET_BYTES)? == [0x81, 0x00] => {
+            ETHERNET_BYTES + VLAN_TAG_BYTES
+        }
         Medium::Ethernet => ETHERNET_BYTES,
     })
-}
-
-#[inline]
-pub(super) fn be16(bytes: &[u8], at: usize) -> Option<usize> {
-    let bytes = bytes.get(at..)?.first_chunk::<2>()?;
-    Some(usize::from(u16::from_be_bytes(*bytes)))
-}
-
-#[inline]
-pub(super) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
 }

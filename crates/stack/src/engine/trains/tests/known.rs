@@ -1,0 +1,163 @@
+//! Flows whose headers are known.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_known_flow_is_not_read_again() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    for is_v6 in [false, true] {
+        let mut trains = Trains::new(8);
+        let shape = |seq, len| Shape { is_v6, ..Shape::data(seq, len) };
+        assert!(carry(&mut trains, &pool, &shape(0, 1000)));
+        let list = trains.take();
+        trains.put_back(list);
+        // Its next segments, in whatever order, of whatever length, with other timestamps.
+        let next = [
+            shape(1000, 1),
+            Shape { padding: 5, ..shape(7000, 0) },
+            Shape { echo: 6, flags: TcpFlags::ACK | TcpFlags::PSH, ..shape(2000, 30) },
+        ];
+        for shape in &next {
+            assert!(!carry(&mut trains, &pool, shape));
+        }
+        let mut list = trains.take();
+        assert_eq!(list.len(), next.len());
+        for (segment, shape) in list.iter_mut().zip(&next) {
+            assert!(matches!(segment.way, Read::InLane(_)));
+            let segment = trains.whole(segment).expect("of this batch");
+            let header = &segment.header;
+            let timestamps = Some(Timestamps { value: 9, echo: shape.echo });
+            assert_eq!((header.src_port, header.dst_port), (7, 80));
+            assert_eq!((header.seq.0, header.ack.0, header.window), (shape.seq, 77, 1000));
+            assert_eq!((header.flags, header.options.timestamps), (shape.flags, timestamps));
+            let bytes: Vec<u8> =
+                segment.payload.iter().flat_map(Packet::slices).flatten().copied().collect();
+            assert_eq!(bytes, shape.payload());
+            assert_eq!(segment.tuple.remote.port(), 7);
+        }
+        trains.put_back(list);
+        // Another flow, other flags, a broken one, and all of them once the lanes are forgotten.
+        let fin = TcpFlags::ACK | TcpFlags::FIN;
+        assert!(carry(&mut trains, &pool, &Shape { port: 8, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &Shape { is_broken: true, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &Shape { flags: fin, ..shape(0, 10) }));
+        assert!(carry(&mut trains, &pool, &shape(0, 10)), "what is not common is not learned");
+        assert!(!carry(&mut trains, &pool, &shape(10, 10)));
+        trains.forget();
+        assert!(carry(&mut trains, &pool, &shape(20, 10)));
+    }
+}
+
+/// A run takes the next segment, with or without PSH, and nothing that differs from it by a single bit.
+#[test]
+fn a_run_takes_the_next_segment_alone() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    let mut trains = Trains::new(8);
+    let first = Shape::data(u32::MAX - 1500, 1000);
+    assert!(carry(&mut trains, &pool, &first));
+    let list = trains.take();
+    trains.put_back(list);
+    let packet = first.build(&pool);
+    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
+    let run = trains.run(packet.head(), place.lane).expect("common headers");
+    assert_eq!(run.part(), 1000);
+    let seq = first.seq.wrapping_add(1000);
+    let next = Shape { hop_limit: 64, ..Shape::data(seq, 1000) };
+    let pushed = Shape { flags: TcpFlags::ACK | TcpFlags::PSH, ..next.clone() };
+    for (shape, push) in [(&next, false), (&pushed, true)] {
+        let mut memory = [0; 1000];
+        assert_eq!(run.copy_next(&shape.build(&pool), seq, &mut memory), Some(push));
+        assert_eq!(memory[..], shape.payload());
+    }
+    let mut memory = [0; 1000];
+    assert_eq!(run.copy_next(&next.build(&pool), seq.wrapping_add(1), &mut memory), None);
+    for len in [0, 1, 999, 1001] {
+        let other = Shape::data(seq, len).build(&pool);
+        assert_eq!(run.copy_next(&other, seq, &mut memory), None, "{len} bytes");
+    }
+    let v6 = Shape { is_v6: true, ..next.clone() };
+    assert!(carry(&mut trains, &pool, &v6));
+    let v6 = v6.build(&pool);
+    let lane = Place::of(v6.head(), Medium::Ethernet).map(|place| place.lane);
+    assert!(trains.run(v6.head(), lane.expect("a flow")).is_none(), "IPv4 alone");
+    let mut packet = next.build(&pool);
+    for bit in 0..8 * packet.len() {
+        let flip = |packet: &mut Packet| {
+            packet.head_mut().expect("its own")[bit / 8] ^= 1 << (bit % 8);
+        };
+        flip(&mut packet);
+        assert_eq!(run.copy_next(&packet, seq, &mut memory), None, "bit {bit}");
+        flip(&mut packet);
+    }
+    assert_eq!(run.copy_next(&packet, seq, &mut memory), Some(false));
+}
+
+#[test]
+fn a_segment_knows_its_ends_though_others_took_the_lane_of_its_flow() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    let lane = |port| {
+        let packet = Shape { port, ..Shape::data(0, 10) }.build(&pool);
+        Place::of(packet.head(), Medium::Ethernet).expect("plain headers").lane
+    };
+    let ports: Vec<u16> = (1..2000).filter(|&port| lane(port) == lane(1)).take(3).collect();
+    let mut trains = Trains::new(8);
+    carry(&mut trains, &pool, &Shape { port: 1, ..Shape::data(0, 10) });
+    let list = trains.take();
+    trains.put_back(list);
+    let batch = [1, ports[1], 1, ports[2], ports[1]];
+    let long: Vec<bool> =
+        batch.map(|port| carry(&mut trains, &pool, &Shape { port, ..Shape::data(10, 700) })).into();
+    assert_eq!(long, [false, true, true, true, true]);
+    let mut list = trains.take();
+    for (segment, port) in list.iter_mut().zip(batch) {
+        let whole = trains.whole(segment).expect("of this batch");
+        assert_eq!((whole.tuple.remote.port(), whole.header.src_port), (port, port));
+    }
+    trains.put_back(list);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// A few bytes are a reader's where, and as, any payload is, whatever bit of the packet is another.
+    #[test]
+    fn few_bytes_are_offered_as_any_payload_is(
+        (seq, len, padding, echo) in (any::<u32>(), 0..20_usize, 0..8_usize, any::<u32>()),
+        (is_v6, has_ip_options, push) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>()),
+        flip in prop::option::of((0..90_usize, 0..8_u8)),
+    ) {
+        let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+        let (link, medium) = (LinkId(0), Medium::Ethernet);
+        let socket = SocketId::new(SocketKind::Tcp, 7, 0);
+        let mut trains = Trains::new(8);
+        let known = Shape { is_v6, ..Shape::data(0, 10) };
+        carry(&mut trains, &pool, &known);
+        let list = trains.take();
+        trains.put_back(list);
+        let packet = known.build(&pool);
+        let offered = trains.offer(&packet, packet.head(), link, medium, socket);
+        let Offered::Payload(offer) = &offered else { panic!("a known flow") };
+        trains.note_reader(offer);
+        let flags = if push { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
+        let has_ip_options = has_ip_options && !is_v6;
+        let shape = Shape { flags, padding, echo, is_v6, has_ip_options, ..Shape::data(seq, len) };
+        let mut packet = shape.build(&pool);
+        if let Some((at, bit)) = flip
+            && let Some(byte) = packet.head_mut().and_then(|head| head.get_mut(at))
+        {
+            *byte ^= 1 << bit;
+        }
+        let mut memory = [0; 64];
+        let any = match &trains.offer(&packet, packet.head(), link, medium, socket) {
+            Offered::Payload(offer) => trains
+                .copy_out(&packet, packet.head(), offer, &mut memory)
+                .then(|| (offer.header, memory[..offer.len()].to_vec(), offer.ecn)),
+            _ => None,
+        };
+        let expected = any.filter(|(_, bytes, _)| (1..=16).contains(&bytes.len()) && !is_v6);
+        let few = trains.few(&packet, link, socket);
+        prop_assert_eq!(few.map(|few| (few.header, few.payload.to_vec(), few.ecn)), expected);
+    }
+}
