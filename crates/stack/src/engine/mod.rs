@@ -38,7 +38,7 @@ use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
 use millstream_tcp::Config;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, CountedClock};
 use crate::error::Error;
 use crate::limits::{self, Limits};
 use crate::socket::icmp::IcmpTable;
@@ -118,7 +118,7 @@ pub struct Engine {
     events: EventQueue,
     config: Config,
     limits: Limits,
-    clock: Clock,
+    clock: CountedClock,
     /// The time of the turn or call under way.
     time: Instant,
     /// The batch a link fills; empty between links.
@@ -182,7 +182,7 @@ impl Engine {
             config: tcp,
             admission: writes::Admission::new(limits.write_turn_bytes),
             limits,
-            clock,
+            clock: CountedClock::new(clock),
             time: now,
             received: PacketBatch::new(),
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),

@@ -1,8 +1,12 @@
-//! The few system calls that links and the stack above share, wrapped once and safely.
+//! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
+
+mod ticks;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+pub use ticks::Counter;
 
 /// Most descriptors one [`poll`] takes.
 pub const POLL_LIMIT: usize = 64;
