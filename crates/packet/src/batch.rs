@@ -116,6 +116,12 @@ impl PacketBatch {
         self.len -= n;
     }
 
+    /// Takes the first `n` packets, or all; those that the iterator does not come to stay.
+    #[inline]
+    pub fn drain_front(&mut self, n: usize) -> DrainFront<'_> {
+        DrainFront { left: n.min(self.len), taken: 0, batch: self }
+    }
+
     /// Takes the packet at the front, and has the first bytes of the one behind it brought into the cache: for who looks
     /// into each.
     #[inline]
@@ -188,6 +194,38 @@ impl PacketBatch {
     }
 }
 
+/// See [`PacketBatch::drain_front`].
+pub struct DrainFront<'a> {
+    batch: &'a mut PacketBatch,
+    taken: usize,
+    left: usize,
+}
+
+impl Iterator for DrainFront<'_> {
+    type Item = Packet;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.batch.slot(self.taken);
+        self.taken += 1;
+        self.batch.slots[at].take()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl Drop for DrainFront<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.batch.first = self.batch.slot(self.taken);
+        self.batch.len -= self.taken;
+    }
+}
+
 impl Default for PacketBatch {
     fn default() -> Self {
         Self::new()
@@ -246,6 +284,10 @@ mod tests {
         assert_eq!((other.len(), batch.len()), (BATCH_LIMIT, 1));
         assert_eq!(batch.drain().map(|p| p.head()[0]).collect::<Vec<_>>(), [64]);
         batch.discard(9);
+        let first: Vec<u8> = other.drain_front(5).take(2).map(|p| p.head()[0]).collect();
+        assert_eq!((first, other.len(), other.front().unwrap().head()), (vec![0, 1], 62, &[2][..]));
+        assert_eq!(other.drain_front(99).take(60).count(), 60);
+        assert_eq!((other.len(), other.back().unwrap().head()), (2, &[63][..]));
         other.discard(99);
         assert!(other.is_empty());
         assert_eq!(pool.stats().used_frames, 0);

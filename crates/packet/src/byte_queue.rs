@@ -239,6 +239,12 @@ impl ByteQueue {
         fits
     }
 
+    /// How many insertions of `bytes` of memory each there is room for.
+    #[inline]
+    pub(crate) fn rooms_for(&self, bytes: usize) -> usize {
+        self.gauge.rooms(bytes)
+    }
+
     /// A packet for which there is room goes to the end.
     #[inline]
     pub(crate) fn link_counted(&mut self, packet: Packet) {
@@ -250,13 +256,19 @@ impl ByteQueue {
     /// A frame with `len` bytes, for which there is room, goes to the end.
     #[inline]
     pub(crate) fn link_frame(&mut self, frame: Entry, len: usize) {
-        if let Some(last) = self.last {
-            frame.set_next(last.next());
-            last.set_next(frame);
-        }
-        self.last = Some(frame);
+        self.link_entry(frame);
         self.len += len;
         self.gauge.add(FRAME_HELD_BYTES);
+    }
+
+    /// An entry goes to the end; its bytes and its memory are counted by the caller.
+    #[inline]
+    pub(crate) fn link_entry(&mut self, entry: Entry) {
+        if let Some(last) = self.last {
+            entry.set_next(last.next());
+            last.set_next(entry);
+        }
+        self.last = Some(entry);
     }
 
     /// The last entry has grown.

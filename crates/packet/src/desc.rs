@@ -339,7 +339,8 @@ impl Entry {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self.base().wrapping_add(self.offset()).cast::<i8>();
+            let base = if self.is_frame() { self.own_base() } else { self.base() };
+            let at = base.wrapping_add(self.offset()).cast::<i8>();
             for line in 0..4 {
                 // SAFETY: a hint, which touches nothing.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line)) };

@@ -10,7 +10,7 @@
 
 use crate::batch::PacketBatch;
 use crate::byte_queue::{ByteQueue, Written};
-use crate::desc::{Entry, Kind};
+use crate::desc::{Entry, FRAME_UNITS, Kind};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -141,6 +141,7 @@ impl ByteQueue {
             self.grew(now.len());
             rest = later;
         }
+        rest = &rest[self.write_whole(pool, rest, headroom, size)..];
         while !rest.is_empty() {
             if !self.has_room_for(FRAME_HELD_BYTES) {
                 break;
@@ -156,6 +157,29 @@ impl ByteQueue {
         }
         let bytes = bytes.len() - rest.len();
         Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Writes as many whole frames of `size` bytes as there are in `bytes`, and find room. How many bytes those are.
+    #[inline(always)]
+    fn write_whole(&mut self, pool: &Pool, bytes: &[u8], headroom: usize, size: usize) -> usize {
+        if bytes.len() < size {
+            return 0;
+        }
+        let mut count = 0;
+        for now in bytes.chunks_exact(size).take(self.rooms_for(FRAME_HELD_BYTES)) {
+            let Some(frame) = pool.take_frame() else { break };
+            frame.reset_filled(headroom, size);
+            // SAFETY: nobody else has the frame.
+            let part = sum::copy_and_sum(now, unsafe { frame.own_frame_mut(headroom, size) });
+            set_sum(frame, Some(part as u16));
+            self.link_entry(frame);
+            count += 1;
+        }
+        if count != 0 {
+            self.grew(count * size);
+            self.hold(count * FRAME_HELD_BYTES);
+        }
+        count * size
     }
 
     /// As [`write_framed`](Self::write_framed) where [framing is set](Self::set_framing), the queue is empty, and all
@@ -311,7 +335,7 @@ impl ByteQueue {
             _ if offset == 0 => last,
             _ => return 0,
         };
-        let (mut made, mut held) = (0, 0);
+        let (mut made, mut count) = (0, 0);
         while made + each <= len && !parts.is_full() {
             let frame = before.next();
             let is_whole = frame.is_frame()
@@ -332,16 +356,17 @@ impl ByteQueue {
                 self.last = Some(view);
             }
             self.cursors.forget(frame);
-            held += view.units() as usize * DESCRIPTOR_SIZE_BYTES - FRAME_HELD_BYTES;
             before = view;
             made += each;
+            count += 1;
             frame.set_next(frame);
-            frame.set_totals(each, frame.units());
+            frame.set_totals(each, FRAME_UNITS);
             // There is room.
             drop(parts.push(Packet::from_ring(frame)));
         }
         if made != 0 {
-            self.hold(held);
+            // In the place of each frame there is a view that holds it.
+            self.hold(count * DESCRIPTOR_SIZE_BYTES);
             self.framed.give(before, at.wrapping_add(made as u64));
         }
         made

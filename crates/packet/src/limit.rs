@@ -47,6 +47,13 @@ impl Gauge {
         self.held == 0 || bytes <= self.limits.high_bytes.saturating_sub(self.held)
     }
 
+    /// How many insertions of `bytes` each there is room for.
+    #[inline]
+    pub(crate) fn rooms(&self, bytes: usize) -> usize {
+        let rooms = self.limits.high_bytes.saturating_sub(self.held) / bytes;
+        if self.held == 0 { rooms.max(1) } else { rooms }
+    }
+
     pub(crate) fn room(&self, bytes: usize) -> Option<Room> {
         self.has_room(bytes).then_some(Room { bytes, epoch: self.epoch })
     }

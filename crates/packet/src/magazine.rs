@@ -406,6 +406,37 @@ fn release_with_frame(view: Entry, frame: Entry) -> bool {
     has_room && cache.frames.push(frame) && cache.views.push(view)
 }
 
+/// Gives up the descriptors from `first` to `last`, which follow each other.
+pub(crate) fn release_run(first: Entry, last: Entry) {
+    let tag = first.tag() & !KIND_MASK;
+    let (mut entry, mut cache) = (first, cached(tag));
+    loop {
+        let next = entry.next();
+        if !cache.is_some_and(|cache| release_sole_view(cache, tag, entry)) {
+            release(entry);
+            // That may have made a cache, and retired others.
+            cache = cached(tag);
+        }
+        if entry == last {
+            return;
+        }
+        entry = next;
+    }
+}
+
+/// Gives back a view of a frame and that frame, to which nobody else refers, where the `cache`, that of the pool with this
+/// `tag`, has room; otherwise false, and nothing is done.
+#[inline(always)]
+fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> bool {
+    let frame = view.frame();
+    frame != view
+        && frame.tag() == tag
+        && frame.refs().is_sole()
+        && !cache.frames.is_full()
+        && cache.views.push(view)
+        && cache.frames.push(frame)
+}
+
 /// Gives up a packet of one frame to which others refer; false, and nothing is done, where it is none.
 #[inline]
 pub(crate) fn release_shared_frame(entry: Entry) -> bool {

@@ -287,6 +287,20 @@ impl Packet {
         Some(unsafe { first.frame_mut(first.offset(), n) })
     }
 
+    /// As [`prepend`](Self::prepend) of `N` bytes to a packet of one frame of its own that has just `len` bytes, with their
+    /// partial checksum, which no longer is in [`Meta::payload_sum`] then. `None` for any other, and without that headroom.
+    #[inline(always)]
+    pub fn prepend_summed<const N: usize>(&mut self, len: usize) -> Option<(&mut [u8; N], u16)> {
+        let entry = self.0;
+        if entry.next() != entry || !entry.is_frame() || entry.len() != len {
+            return None;
+        }
+        let sum = self.meta().payload_sum?;
+        let room = entry.prepend_own(N)?.first_chunk_mut()?;
+        self.meta_mut().payload_sum = None;
+        Some((room, sum))
+    }
+
     /// Free bytes after the data, in the last frame.
     #[inline]
     pub fn tailroom(&self) -> usize {

@@ -32,6 +32,13 @@ impl Refs {
         first
     }
 
+    /// The same by the only one.
+    #[inline]
+    pub(crate) fn share_sole(&self) {
+        debug_assert!(self.is_sole());
+        self.0.store(2, Ordering::Relaxed);
+    }
+
     /// One less. True if that was the last one: the frame goes home, its count 1 again.
     #[inline]
     pub(crate) fn release(&self) -> bool {

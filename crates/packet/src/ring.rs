@@ -144,16 +144,24 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push_bulk(&mut self, items: &mut impl Iterator<Item = T>) -> (usize, bool) {
         let room = self.room(self.shared.slots.len().min(items.size_hint().0.max(1)));
-        let mut tail = self.tail;
-        while tail.wrapping_sub(self.tail) < room {
+        let (slots, mask, mut count) = (&*self.shared.slots, self.shared.mask(), 0);
+        while count < room {
             let Some(item) = items.next() else { break };
-            self.write(tail, item);
-            tail = tail.wrapping_add(1);
+            let slot = &slots[self.tail.wrapping_add(count) & mask];
+            // SAFETY: behind the tail and within the room: the consumer is done with it.
+            slot.with_mut(|p| unsafe { (*p).write(item) });
+            count += 1;
         }
-        match tail.wrapping_sub(self.tail) {
+        match count {
             0 => (0, false),
-            n => (n, self.publish(tail)),
+            n => (n, self.publish(self.tail.wrapping_add(n))),
         }
+    }
+
+    /// Items that fit now, at least, up to `wanted`; the consumer may make room for more.
+    #[inline]
+    pub fn room_for(&mut self, wanted: usize) -> usize {
+        self.room(wanted).min(wanted)
     }
 
     #[inline]
@@ -242,18 +250,24 @@ impl<T> Consumer<T> {
         if n == 0 {
             return 0;
         }
-        let end = self.head.wrapping_add(n);
         // On the way out, also by a panic of `out`: what was read is gone from the ring.
-        struct Done<'a, T>(&'a mut Consumer<T>);
-        impl<T> Drop for Done<'_, T> {
+        struct Done<'a> {
+            shared: &'a AtomicUsize,
+            head: &'a mut usize,
+        }
+        impl Drop for Done<'_> {
             fn drop(&mut self) {
-                self.0.shared.head.store(self.0.head, Ordering::Release);
+                self.shared.store(*self.head, Ordering::Release);
             }
         }
-        let done = Done(self);
-        while done.0.head != end {
-            let item = done.0.read(done.0.head);
-            done.0.head = done.0.head.wrapping_add(1);
+        let Self { shared, head, .. } = self;
+        let (slots, mask) = (&*shared.slots, shared.mask());
+        let done = Done { shared: &shared.head, head };
+        for _ in 0..n {
+            let slot = &slots[*done.head & mask];
+            // SAFETY: before the tail seen: put, and not taken yet.
+            let item = slot.with(|p| unsafe { (*p).assume_init_read() });
+            *done.head = done.head.wrapping_add(1);
             out(item);
         }
         n

@@ -44,6 +44,8 @@ pub(crate) mod v6 {
 pub(crate) mod segment {
     pub const SEQ_AT: usize = 4;
     pub const ACK_AT: usize = 8;
+    /// Of the data; the flags are the second byte of that word.
+    pub const OFFSET_AT: usize = 12;
     pub const FLAGS_AT: usize = 13;
     pub const WINDOW_AT: usize = 14;
     pub const CHECKSUM_AT: usize = super::tcp::CHECKSUM_OFFSET;

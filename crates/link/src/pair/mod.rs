@@ -171,6 +171,31 @@ impl PairEnd {
         }
     }
 
+    /// Sends the first packets of the batch, as far as they go into the ring as they are and there is room. Whether the ring
+    /// was empty.
+    #[inline]
+    fn send_run(&mut self, batch: &mut PacketBatch) -> bool {
+        if self.cutting.is_some() {
+            return false;
+        }
+        let Self { tx, capabilities, offload, stats, .. } = self;
+        let (mut count, mut bytes) = (0, 0);
+        for packet in batch.iter().take(tx.room_for(batch.len())) {
+            if !outgoing::is_ready(packet, capabilities, *offload) {
+                break;
+            }
+            count += 1;
+            bytes += packet.len() as u64;
+        }
+        if count == 0 {
+            return false;
+        }
+        let (_, edge) = tx.push_bulk(&mut batch.drain_front(count));
+        stats.tx_packets += count as u64;
+        stats.tx_bytes += bytes;
+        edge
+    }
+
     /// Drops everything there is to send.
     fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
         self.cutting = None;
@@ -194,18 +219,21 @@ impl Link for PairEnd {
     ) -> Result<usize, LinkError> {
         self.sleeper.wake(&self.own);
         let Self { rx, stats, .. } = self;
+        let (mut bytes, mut supers) = (0, 0);
         // Before it sleeps it announces that, with a fence, and looks again.
         let count = rx.poll_bulk(batch.room(), |mut packet| {
+            bytes += packet.len() as u64;
             let meta = packet.meta_mut();
             // What the sender knew about the packet stays with the sender.
             let Meta { checksum, segmentation, .. } = *meta;
             *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
-            stats.rx_packets += 1;
-            stats.rx_bytes += packet.len() as u64;
-            stats.rx_super_segments += u64::from(segmentation.is_some());
+            supers += u64::from(segmentation.is_some());
             // There is room.
             let _ = batch.push(packet);
         });
+        stats.rx_packets += count as u64;
+        stats.rx_bytes += bytes;
+        stats.rx_super_segments += supers;
         if self.peer.0.notify(ROOM) {
             self.stats.wakeups += 1;
         }
@@ -226,7 +254,7 @@ impl Link for PairEnd {
         if before == 1 && self.send_only(batch) {
             return Ok(1);
         }
-        let mut was_empty = false;
+        let mut was_empty = self.send_run(batch);
         let Self { tx, cutting, capabilities, offload, stats, .. } = self;
         let mut outgoing =
             Outgoing { batch, cutting, capabilities, as_it_is: *offload, pool, stats };

@@ -147,7 +147,7 @@ impl ByteQueue {
         if let Some(end) = end {
             last.set_next(entry);
             self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
-            release_from(front, end);
+            magazine::release_run(front, end);
         }
         bytes
     }
@@ -222,24 +222,11 @@ impl ByteQueue {
                 true => self.last = None,
                 false => last.set_next(end.next()),
             }
-            release_from(front, end);
+            magazine::release_run(front, end);
         }
         if self.len == 0 {
             self.discard_some(0);
         }
         done
-    }
-}
-
-/// Gives up the entries from `first` to `last`, which follow each other.
-fn release_from(first: Entry, last: Entry) {
-    let mut entry = first;
-    loop {
-        let next = entry.next();
-        magazine::release(entry);
-        if entry == last {
-            return;
-        }
-        entry = next;
     }
 }

@@ -1,13 +1,13 @@
 //! Frames of their own, as most entries are: what needs no look whose the memory is.
 
-use super::{Entry, FRAME_SHIFT, FRAME_UNITS, KIND_MASK, Kind, Link};
+use super::{Entry, FRAME_SHIFT, FRAME_UNITS, FrameLink, KIND_MASK, Kind, Link};
 use crate::limits::{CHUNK_SIZE_BYTES, FRAME_SIZE_BYTES};
 use std::slice;
 
 impl Entry {
     /// The first byte of a [frame](Self::is_frame) of its own.
     #[inline]
-    fn own_base(self) -> *mut u8 {
+    pub(super) fn own_base(self) -> *mut u8 {
         debug_assert!(self.is_frame());
         self.as_ptr().cast::<u8>().map_addr(|at| {
             let inside = at & (CHUNK_SIZE_BYTES - 1);
@@ -54,10 +54,13 @@ impl Entry {
     pub(crate) fn reset_view_of_frame(self, frame: Entry) {
         debug_assert!(frame.is_frame());
         let (offset, len) = (frame.offset(), frame.len());
-        frame.share(offset, len);
+        frame.refs().share_sole();
         let at = self.as_ptr();
-        // SAFETY: owned; field by field as above.
+        // SAFETY: both are owned, and so is the frame's range; field by field as above.
         unsafe {
+            let range = (&raw mut (*frame.as_ptr()).link.frame).cast::<FrameLink>();
+            (*range).shared_from = offset as u16;
+            (*range).shared_to = (offset + len) as u16;
             (*at).next = at;
             (*at).link = Link { owner: frame.as_ptr() };
             (*at).tag = ((*at).tag & !KIND_MASK) | Kind::Part as u32;

@@ -42,11 +42,6 @@ pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
     if src.len() <= FEW_BYTES {
         return copy_and_sum_few(src, dst);
     }
-    copy_and_sum_many(src, dst)
-}
-
-#[inline(never)]
-fn copy_and_sum_many(src: &[u8], dst: &mut [u8]) -> u32 {
     let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
         kernel.copy_and_sum(src, dst).into()
@@ -199,6 +194,8 @@ impl Kernel {
         data.chunks(RUN_BYTES).fold(0, |sum, run| fold(sum + u32::from(self.sum(run))))
     }
 
+    #[cold]
+    #[inline(never)]
     fn copy_and_sum_long(self, src: &[u8], dst: &mut [u8]) -> u32 {
         let runs = src.chunks(RUN_BYTES).zip(dst.chunks_mut(RUN_BYTES));
         runs.fold(0, |sum, (run, copy)| fold(sum + u32::from(self.copy_and_sum(run, copy))))
@@ -220,7 +217,7 @@ impl Kernel {
     }
 
     /// Copies and sums at most [`RUN_BYTES`]; `dst` is as long as `src`.
-    #[inline]
+    #[inline(always)]
     fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> u16 {
         debug_assert_eq!(src.len(), dst.len());
         match self {

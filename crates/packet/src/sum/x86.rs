@@ -23,7 +23,7 @@ const ALIGNED_BYTES: usize = 256;
 /// Defines the two kernels for vectors of the module `$isa`, whose operations
 /// need the instructions `$features`.
 macro_rules! kernels {
-    ($isa:ident, $features:literal, $sum:ident, $copy_and_sum:ident, $run:ident) => {
+    ($isa:ident, $features:literal, $sum:ident, $copy_and_sum:ident, $odd:ident, $run:ident) => {
         /// Sums at most [`RUN_BYTES`]; the promise is that of [`super::sum`].
         #[target_feature(enable = $features)]
         pub(super) fn $sum(data: &[u8]) -> u16 {
@@ -34,14 +34,21 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         pub(super) fn $copy_and_sum(src: &[u8], dst: &mut [u8]) -> u16 {
             let is_odd = dst.as_ptr().addr() % 2 == 1;
-            if !is_odd || src.len() < ALIGNED_BYTES || dst.len() != src.len() {
-                return $run::<true>(src, dst);
+            if is_odd && src.len() >= ALIGNED_BYTES && dst.len() == src.len() {
+                return $odd(src, dst);
             }
-            // No whole number of words lies before where a line begins.
+            $run::<true>(src, dst)
+        }
+
+        /// The same to an odd address: no whole number of words lies before where a line begins.
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn $odd(src: &[u8], dst: &mut [u8]) -> u16 {
             let ((first, rest), (to, behind)) = (src.split_at(1), dst.split_at_mut(1));
             to.copy_from_slice(first);
             let first = u16::from_ne_bytes([first[0], 0]);
-            combine(first.into(), $run::<true>(rest, behind).into(), true) as u16
+            combine(first.into(), $copy_and_sum(rest, behind).into(), true) as u16
         }
 
         /// Sums, and copies when `COPY`.
@@ -109,8 +116,15 @@ macro_rules! kernels {
     };
 }
 
-kernels!(avx2, "avx2", sum_avx2, copy_and_sum_avx2, run_avx2);
-kernels!(avx512, "avx512f,avx512bw,avx512vnni", sum_avx512, copy_and_sum_avx512, run_avx512);
+kernels!(avx2, "avx2", sum_avx2, copy_and_sum_avx2, odd_avx2, run_avx2);
+kernels!(
+    avx512,
+    "avx512f,avx512bw,avx512vnni",
+    sum_avx512,
+    copy_and_sum_avx512,
+    odd_avx512,
+    run_avx512
+);
 
 mod avx2 {
     use core::arch::asm;

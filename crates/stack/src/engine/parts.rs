@@ -110,6 +110,34 @@ impl<'a> Headers<'a> {
         Self { template, tcp, tcp_len, sum, flags, seq, stamp, common }
     }
 
+    /// Those of the flags that the segment number `index` of `count` has.
+    #[inline]
+    fn flags_of(&self, index: usize, count: usize) -> TcpFlags {
+        let flags = if index == 0 { self.flags } else { self.flags.without(FIRST) };
+        if index + 1 == count { flags } else { flags.without(LAST) }
+    }
+
+    /// Puts headers before as many of the first `parts` as have the usual length, lie in a frame of their own and are summed:
+    /// how many.
+    #[inline]
+    fn put_whole(&mut self, parts: &mut PacketBatch) -> usize {
+        let Some(common) = &self.common else { return 0 };
+        let (count, between) = (parts.len(), self.flags_of(1, 3));
+        let (mut seq, mut id, mut index) = (self.seq, self.stamp.identification, 0);
+        while let Some(packet) = parts.get_mut(index)
+            && let Some((room, sum)) = packet.prepend_summed(common.len)
+        {
+            let is_between = index != 0 && index + 1 != count;
+            let flags = if is_between { between } else { self.flags_of(index, count) };
+            common.put(room, id, seq.to_be_bytes(), flags, sum.into());
+            seq = seq.wrapping_add(common.len as u32);
+            id = id.wrapping_add(1);
+            index += 1;
+        }
+        (self.seq, self.stamp.identification) = (seq, id);
+        index
+    }
+
     /// Bytes of all headers.
     fn len(&self) -> usize {
         self.template.header_len() + self.tcp_len
@@ -245,16 +273,12 @@ impl Output {
         let mut headers = Headers::new(template, segment, first_id);
         let header_len = headers.len();
         self.waiting = true;
-        let (mut bytes, mut refused) = (0, Refused::default());
-        for index in 0..count {
+        let whole = headers.put_whole(parts);
+        let part = usize::from(segment.segment_size);
+        let (mut bytes, mut refused) = (whole * (header_len + part), Refused::default());
+        for index in whole..count {
             let Some(packet) = parts.get_mut(index) else { break };
-            let mut flags = headers.flags;
-            if index + 1 != count {
-                flags = flags.without(LAST);
-            }
-            if index != 0 {
-                flags = flags.without(FIRST);
-            }
+            let flags = headers.flags_of(index, count);
             let len = packet.len();
             let payload_sum = match packet.meta_mut().payload_sum.take() {
                 Some(sum) => u32::from(sum),

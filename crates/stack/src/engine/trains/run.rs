@@ -6,8 +6,8 @@ use millstream_wire::checksum;
 use millstream_wire::tcp::TcpFlags;
 
 use super::place::{COMMON, COMMON_BYTES};
-use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
-use crate::headers::{all_but, is_same, is_sound_v4, is_trusted, length_sum, v4};
+use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, OFFSET_AT, SEQ_AT};
+use crate::headers::{all_but, is_same, is_trusted, length_sum, v4, word};
 
 /// The bits that are the same in all segments of a run: all but IPv4's identification and checksum, TCP's sequence number
 /// and checksum, and PSH. Ports, acknowledgement, window and timestamps are among them, and so is the length.
@@ -28,9 +28,9 @@ pub(in super::super) struct Run {
     bytes: [u8; COMMON_BYTES],
     /// Bytes of payload of each.
     len: usize,
-    /// Sums over what is the same: of the IPv4 header without its length, and of the pseudo-header.
+    /// Sums over what is the same: of the IPv4 header, and of the TCP header and its pseudo-header, of those without flags.
     ip_sum: u32,
-    pseudo: u32,
+    tcp_sum: u32,
 }
 
 impl Run {
@@ -38,8 +38,14 @@ impl Run {
     /// lane, with its lengths.
     #[inline]
     pub(super) fn behind(first: &[u8; COMMON_BYTES], len: usize, ip_sum: u32, pseudo: u32) -> Self {
-        let pseudo = pseudo + length_sum(COMMON_BYTES - COMMON.l4 + len);
-        Self { bytes: *first, len, ip_sum, pseudo }
+        let mut tcp = *first;
+        for at in [SEQ_AT, SEQ_AT + 2, OFFSET_AT, CHECKSUM_AT] {
+            tcp[COMMON.l4 + at..][..2].fill(0);
+        }
+        let tcp_sum =
+            pseudo + length_sum(COMMON_BYTES - COMMON.l4 + len) + checksum::sum(&tcp[COMMON.l4..]);
+        let ip_sum = ip_sum + word(first, COMMON.l3 + v4::LENGTH_AT).unwrap_or(0);
+        Self { bytes: *first, len, ip_sum, tcp_sum }
     }
 
     /// Bytes of payload of each.
@@ -60,14 +66,20 @@ impl Run {
         if !is_next {
             return None;
         }
-        if !is_sound_v4(&first[COMMON.l3..], self.ip_sum)? {
+        let own = |at| word(first, at).unwrap_or(0);
+        let ip_sum = self.ip_sum + own(COMMON.l3 + v4::ID_AT) + own(COMMON.l3 + v4::CHECKSUM_AT);
+        if !checksum::is_valid(ip_sum) {
             return None;
         }
         if is_trusted(packet) {
             memory.copy_from_slice(payload);
         } else {
-            let sum = checksum::sum(&first[COMMON.l4..]) + checksum::copy_and_sum(payload, memory);
-            if !checksum::is_valid(sum + self.pseudo) {
+            let differing = own(COMMON.l4 + SEQ_AT)
+                + own(COMMON.l4 + SEQ_AT + 2)
+                + own(COMMON.l4 + OFFSET_AT)
+                + own(COMMON.l4 + CHECKSUM_AT);
+            let sum = self.tcp_sum + differing + checksum::copy_and_sum(payload, memory);
+            if !checksum::is_valid(sum) {
                 return None;
             }
         }
