@@ -49,7 +49,9 @@ impl Datagrams {
                 Err(error) => self.shared.set_passing_error(error),
             }
         }
-        self.shared.writable();
+        if self.tx.is_half_empty() {
+            self.shared.writable();
+        }
         !self.tx.is_empty()
     }
 

@@ -1,6 +1,6 @@
 //! A ring between two threads that is bounded in the memory that its content holds, not in items alone.
 //!
-//! The taker tells what it took by a counter of its own; the giver compares that with what it gave. An item may be
+//! Each end tells by a counter of its own what went through its hands, and compares it with the other's. An item may be
 //! larger than the room that is left: then the bound is passed by that one.
 
 use std::sync::Arc;
@@ -30,16 +30,36 @@ impl<T> Held for (Packet, T) {
 /// A ring of `items` items that hold `limit_bytes`.
 pub fn metered<T: Held>(items: usize, limit_bytes: u64) -> (Giver<T>, Taker<T>) {
     let (producer, consumer) = spsc(items);
-    let taken = Arc::new(AtomicU64::new(0));
-    let giver = Giver { ring: producer, given: 0, taken: Arc::clone(&taken), limit_bytes };
-    (giver, Taker { ring: consumer, so_far: 0, taken })
+    let (given, taken) = (Counter::default(), Counter::default());
+    let theirs = (Arc::clone(&given.told), Arc::clone(&taken.told));
+    let giver = Giver { ring: producer, given, taken: theirs.1, limit_bytes };
+    (giver, Taker { ring: consumer, taken, given: theirs.0, limit_bytes })
+}
+
+/// Bytes that went through one end, and what it told the other of them.
+#[derive(Default)]
+struct Counter {
+    bytes: u64,
+    told: Arc<Told>,
+}
+
+/// What one end writes, off the cache lines (in pairs, as prefetched) of what the other does.
+#[derive(Default)]
+#[repr(align(128))]
+struct Told(AtomicU64);
+
+impl Counter {
+    fn add(&mut self, bytes: usize, order: Ordering) {
+        self.bytes = self.bytes.wrapping_add(bytes as u64);
+        self.told.0.store(self.bytes, order);
+    }
 }
 
 /// Where items go in.
 pub struct Giver<T> {
     ring: Producer<T>,
-    given: u64,
-    taken: Arc<AtomicU64>,
+    given: Counter,
+    taken: Arc<Told>,
     limit_bytes: u64,
 }
 
@@ -56,15 +76,16 @@ impl<T: Held> Giver<T> {
 
     /// Whether another item may be put in. What was taken is a sequentially consistent load.
     pub fn has_room(&self) -> bool {
-        let inside = self.given.wrapping_sub(self.taken.load(Ordering::SeqCst));
+        let inside = self.given.bytes.wrapping_sub(self.taken.0.load(Ordering::SeqCst));
         self.ring.len() < self.ring.capacity() && inside < self.limit_bytes
     }
 
     /// Puts an item in; whether the ring was empty. Without a place it comes back; memory is not asked for here.
     pub fn push(&mut self, item: T) -> Result<bool, T> {
-        let held = item.held_bytes() as u64;
+        let held = item.held_bytes();
         let was_empty = self.ring.push(item)?;
-        self.given = self.given.wrapping_add(held);
+        // Told too late, the ring seems emptier than it is, which wakes the giver early.
+        self.given.add(held, Ordering::Relaxed);
         Ok(was_empty)
     }
 }
@@ -72,17 +93,25 @@ impl<T: Held> Giver<T> {
 /// Where items come out.
 pub struct Taker<T> {
     ring: Consumer<T>,
-    so_far: u64,
-    taken: Arc<AtomicU64>,
+    taken: Counter,
+    given: Arc<Told>,
+    limit_bytes: u64,
 }
 
 impl<T: Held> Taker<T> {
     /// The oldest item.
     pub fn pop(&mut self) -> Option<T> {
         let item = self.ring.pop()?;
-        self.so_far = self.so_far.wrapping_add(item.held_bytes() as u64);
-        self.taken.store(self.so_far, Ordering::SeqCst);
+        self.taken.add(item.held_bytes(), Ordering::SeqCst);
         Some(item)
+    }
+
+    /// Whether no more than half of what is allowed is inside, in items and in memory. Only then is a giver that waits
+    /// worth waking: woken for each item's room, on the same core above all, it is switched to for one at a time.
+    pub fn is_half_empty(&self) -> bool {
+        // What was taken and not yet told to be given is inside a negative number of bytes.
+        let inside = self.given.0.load(Ordering::Relaxed).wrapping_sub(self.taken.bytes) as i64;
+        2 * self.ring.len() <= self.ring.capacity() && 2 * inside <= self.limit_bytes as i64
     }
 
     /// Whether nothing is inside.
@@ -117,6 +146,25 @@ mod tests {
             assert_eq!(std::iter::from_fn(|| taker.pop()).count(), want);
             assert!(taker.is_empty());
             assert_eq!(fill(), want, "all of the room is there again");
+        }
+    }
+    #[test]
+    fn half_empty_is_said_of_items_and_of_memory() {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let one = || Packet::from_slice(&pool, 0, &[7]).expect("a frame");
+        let each = one().held_bytes() as u64;
+        for (items, limit_bytes) in [(8, 1000 * each), (64, 8 * each)] {
+            let (mut giver, mut taker) = metered(items, limit_bytes);
+            assert!(taker.is_half_empty());
+            for _ in 0..8 {
+                assert!(giver.push(one()).is_ok());
+            }
+            assert!(!giver.has_room());
+            let mut said = Vec::new();
+            while taker.pop().is_some() {
+                said.push(taker.is_half_empty());
+            }
+            assert_eq!(said, [false, false, false, true, true, true, true, true]);
         }
     }
 }

@@ -97,8 +97,9 @@ impl Waiter {
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             add_one(&self.wakes);
             WOKE.set(true);
-            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(thread) = &*thread {
+            // Not under the lock: who is woken may run before this thread goes on, and takes the lock to sleep again.
+            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(thread) = thread {
                 thread.unpark();
             }
         }
