@@ -5,8 +5,19 @@
 //! pay for both: `membarrier(2)` has every thread of the process that runs pass a fence. What the first wrote before that
 //! is seen after it, and what it reads after that is what the second wrote before. All that is left to the first is that
 //! its compiler keeps the order.
+//!
+//! The loom model (`loom_model`, `make loom`) has the kernel's fence come at any point of the first thread's way.
+
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::sync::OnceLock;
+
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{Ordering, fence};
+#[cfg(not(all(test, loom)))]
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and its registration, of `linux/membarrier.h`.
@@ -26,17 +37,22 @@ impl Barrier {
     /// What this process can have.
     pub fn of_process() -> Self {
         static KIND: OnceLock<Barrier> = OnceLock::new();
-        *KIND.get_or_init(|| match !cfg!(miri) && call(REGISTER_EXPEDITED) {
-            true => Self::Process,
-            false => Self::Own,
-        })
+        *KIND.get_or_init(Self::ask)
+    }
+
+    /// Asks the kernel.
+    fn ask() -> Self {
+        if call(REGISTER_EXPEDITED) { Self::Process } else { Self::Own }
     }
 
     /// Between a write and a read of the thread that does so often.
     #[inline(always)]
     pub fn light(self) {
         match self {
+            #[cfg(not(all(test, loom)))]
             Self::Process => compiler_fence(Ordering::SeqCst),
+            #[cfg(all(test, loom))]
+            Self::Process => loom_model::may_be_interrupted(),
             Self::Own => fence(Ordering::SeqCst),
         }
     }
@@ -51,49 +67,17 @@ impl Barrier {
     }
 }
 
-/// `membarrier(2)`; whether it was done.
+/// `membarrier(2)`; whether it was done. Miri has none.
+#[cfg(not(all(test, loom)))]
 fn call(command: libc::c_int) -> bool {
     // SAFETY: takes no pointers.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    !cfg!(miri) && unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    /// Begins round after round together with the other thread, writes its number and gives what it then sees of the other.
-    fn rounds(
-        count: usize,
-        [own, other]: [&(AtomicUsize, AtomicUsize); 2],
-        pass: impl Fn(),
-    ) -> Vec<usize> {
-        let round = |number| {
-            own.0.store(number, Ordering::Release);
-            while other.0.load(Ordering::Acquire) < number {
-                std::thread::yield_now();
-            }
-            own.1.store(number, Ordering::Relaxed);
-            pass();
-            other.1.load(Ordering::Relaxed)
-        };
-        (1..=count).map(round).collect()
+#[cfg(all(test, loom))]
+fn call(command: libc::c_int) -> bool {
+    if command == EXPEDITED {
+        loom_model::membarrier();
     }
-
-    #[test]
-    fn of_two_that_write_and_then_read_one_sees_the_other() {
-        for barrier in [Barrier::of_process(), Barrier::Own] {
-            let (often, seldom) = Default::default();
-            let count = if cfg!(miri) { 20 } else { 2_000 };
-            let (by_often, by_seldom) = std::thread::scope(|scope| {
-                let other = scope.spawn(|| rounds(count, [&often, &seldom], || barrier.light()));
-                let own = rounds(count, [&seldom, &often], || assert!(barrier.heavy()));
-                (other.join().expect("an end"), own)
-            });
-            for (at, seen) in by_often.into_iter().zip(by_seldom).enumerate() {
-                assert!(seen.0 > at || seen.1 > at, "{barrier:?}: neither in round {at}: {seen:?}");
-            }
-        }
-    }
+    true
 }

@@ -34,15 +34,21 @@ impl Interrupt {
     /// One that the signals SIGINT, SIGTERM and SIGHUP raise. A second signal
     /// ends the process at once.
     pub fn from_signals() -> Result<Self, Error> {
+        Self::from_signals_beside(|_| ())
+    }
+
+    /// The same; `between` is called between the two registrations of each signal.
+    fn from_signals_beside(between: impl Fn(Signal)) -> Result<Self, Error> {
         let interrupt = Self::default();
         // A signal between the two registrations would find the first alone, which does nothing with it.
         let signals: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
         let watch = || {
             for signal in &signals {
-                let (signal, flag) = (signal as i32, interrupt.0.clone());
-                signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
-                signal_hook::flag::register(signal, flag)?;
+                let (number, flag) = (signal as i32, interrupt.0.clone());
+                signal_hook::flag::register_conditional_shutdown(number, 130, flag.clone())?;
+                between(signal);
+                signal_hook::flag::register(number, flag)?;
             }
             Ok::<(), io::Error>(())
         };
@@ -232,6 +238,18 @@ mod tests {
         let kernel = first_look().into_iter().filter(|r| r.configuration.stack == "kernel");
         let error = possible(kernel.collect(), &access, &mut notes).unwrap_err().to_string();
         assert!(error.contains("it is forbidden"), "{error}");
+    }
+
+    /// Its first handler alone would do nothing with it, and it would be lost.
+    #[test]
+    fn a_signal_between_its_two_handlers_is_kept_for_both() {
+        let raise = |signal| {
+            if signal == Signal::SIGHUP {
+                nix::sys::signal::raise(signal).expect("a signal to this thread");
+            }
+        };
+        let interrupt = Interrupt::from_signals_beside(raise).expect("handlers");
+        assert!(interrupt.is_raised());
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! A block is the kernel's until it is full or its time is over; then it is ours until we write its
 //! status back. Its packets follow one another, each with its own head.
 
+#[cfg(test)]
+mod tests;
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -172,10 +172,8 @@ impl Kernel {
 
     #[cfg(target_arch = "x86_64")]
     fn is_present(self) -> bool {
-        // Miri runs the portable kernel: it has no vector instructions.
         match self {
             Self::Portable => true,
-            _ if cfg!(miri) => false,
             Self::Avx2 => std::is_x86_feature_detected!("avx2"),
             Self::Avx512 => {
                 std::is_x86_feature_detected!("avx512f")

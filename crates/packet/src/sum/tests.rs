@@ -44,17 +44,27 @@ fn check(kernel: Kernel, data: &[u8], offset: usize) {
     let (before, rest) = copy.split_at(offset);
     let (copied, after) = rest.split_at(data.len());
     assert_eq!(copied, data, "{kernel:?}");
-    assert!(before.iter().chain(after).all(|byte| *byte == 0xa5), "{kernel:?} wrote outside");
+    let untouched = vec![0xa5; before.len().max(after.len())];
+    assert!(
+        untouched.starts_with(before) && untouched.starts_with(after),
+        "{kernel:?} wrote outside"
+    );
 }
 
-const LONG: usize = if cfg!(miri) { 70 } else { 600 };
-const STEP: usize = if cfg!(miri) { 23 } else { 1 };
+const LONG: usize = 600;
+const STEP: usize = if cfg!(miri) { 31 } else { 1 };
+
+/// All up to [`LONG`]; under Miri those at the edges of vectors and of what the kernels do with them.
+fn lengths() -> impl Iterator<Item = usize> {
+    const EDGES: [usize; 10] = [0, 1, 31, 33, 64, 95, 129, 257, 321, 511];
+    (0..LONG).filter(|len| !cfg!(miri) || EDGES.contains(len))
+}
 
 #[test]
 fn every_length_at_every_alignment() {
     let data = noise(LONG + 64, 1);
     for kernel in Kernel::all() {
-        for len in 0..LONG {
+        for len in lengths() {
             for align in (0..64).step_by(STEP) {
                 check(kernel, &data[align..][..len], (len * 5 + align) % 64);
             }
@@ -65,7 +75,7 @@ fn every_length_at_every_alignment() {
 #[test]
 fn ones_and_zeros_at_every_length() {
     for kernel in Kernel::all() {
-        for len in 0..LONG {
+        for len in lengths().filter(|len| !cfg!(miri) || *len < 100) {
             check(kernel, &vec![0xff; len], 0);
             check(kernel, &vec![0; len], 1);
         }

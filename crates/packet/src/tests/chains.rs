@@ -249,7 +249,7 @@ proptest! {
     })]
     #[test]
     fn chains_behave_like_vectors(
-        frames in prop_oneof![Just(8usize), Just(200)],
+        frames in prop_oneof![Just(8usize), Just(if cfg!(miri) { 40 } else { 200 })],
         blocks in 0..5usize,
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 10 } else { 60 }),
     ) {

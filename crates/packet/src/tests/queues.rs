@@ -398,7 +398,7 @@ proptest! {
     #![proptest_config(config(150))]
     #[test]
     fn byte_queues_behave_like_deques(
-        frames in prop_oneof![Just(10usize), Just(300)],
+        frames in prop_oneof![Just(10usize), Just(if cfg!(miri) { 60 } else { 300 })],
         views in prop_oneof![Just(4usize), Just(300)],
         blocks in prop_oneof![Just(0usize), Just(1), Just(20)],
         high in prop_oneof![Just(40_000usize), Just(8 * BLOCK_HELD_BYTES)],
@@ -437,7 +437,7 @@ proptest! {
         reads in prop::collection::vec(0..2000usize, 1..10),
     ) {
         let (high, frames, rounds) =
-            if cfg!(miri) { (6 << 10, 40, 1_000) } else { (256 << 10, 400, 200_000) };
+            if cfg!(miri) { (6 << 10, 40, 100) } else { (256 << 10, 400, 200_000) };
         let pool = Pool::new(PoolConfig::fixed(frames)).unwrap();
         let mut queue = ByteQueue::new(QueueLimits::new(high));
         let (mut refused, mut bytes, mut reads) = (0, 0usize, reads.iter().cycle());
