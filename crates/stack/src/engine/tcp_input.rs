@@ -135,8 +135,12 @@ impl Engine {
     /// Tells what happened to a connection.
     fn tell(&mut self, now: Instant, slot: u32) {
         let connected = self.tcp.collect_events(slot, &mut self.events);
+        let Some(socket) = self.tcp.sockets.get(slot) else { return };
+        if socket.conn.state() == State::Closed {
+            // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
+            return self.tcp.forget_flow(slot);
+        }
         if connected
-            && let Some(socket) = self.tcp.sockets.get(slot)
             && let Some(way) = socket.path.way(self.out.generations())
         {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
