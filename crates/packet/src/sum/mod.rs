@@ -42,12 +42,20 @@ pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
     if src.len() <= FEW_BYTES {
         return copy_and_sum_few(src, dst);
     }
+    if src.len() <= SHORT_BYTES {
+        return copy_and_sum_short(src, dst);
+    }
     let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
         kernel.copy_and_sum(src, dst).into()
     } else {
         kernel.copy_and_sum_long(src, dst)
     }
+}
+
+#[inline(never)]
+fn copy_and_sum_short(src: &[u8], dst: &mut [u8]) -> u32 {
+    portable::fold64(portable::copy_and_sum_short(src, dst)).into()
 }
 
 /// Promises the sum of two byte strings laid one after the other, from the

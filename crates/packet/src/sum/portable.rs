@@ -86,3 +86,25 @@ pub(super) fn sum_short(bytes: &[u8]) -> u64 {
         _ => sum,
     }
 }
+
+/// Copies some bytes, at least eight, and sums them without folding; `dst` is as long as `src`. The end of them that is
+/// no whole word is copied with those before it.
+#[inline(always)]
+pub(super) fn copy_and_sum_short(src: &[u8], dst: &mut [u8]) -> u64 {
+    debug_assert!(src.len() >= 8 && src.len() == dst.len());
+    let mut sum = 0;
+    let (words, rest) = src.as_chunks::<8>();
+    for (word, copy) in words.iter().zip(dst.as_chunks_mut::<8>().0) {
+        *copy = *word;
+        sum = add(sum, u64::from_ne_bytes(*word));
+    }
+    if !rest.is_empty()
+        && let (Some(last), Some(copy)) = (src.last_chunk::<8>(), dst.last_chunk_mut::<8>())
+    {
+        *copy = *last;
+        // The last bytes in front, zeros behind them.
+        let word = u64::from_le_bytes(*last) >> (8 * (8 - rest.len()));
+        sum = add(sum, u64::from_ne_bytes(word.to_le_bytes()));
+    }
+    sum
+}

@@ -132,6 +132,21 @@ fn known_answer() {
     assert_eq!((sum(&data) as u16).to_ne_bytes(), [0xdd, 0xf2]);
 }
 
+/// Whichever way is taken for so many bytes.
+#[test]
+fn few_short_and_many_bytes_are_copied_and_summed_alike() {
+    let data = noise(300, 3);
+    for len in 0..200 {
+        let (src, mut copy) = (&data[len / 3..][..len], [0xa5; 220]);
+        let summed = copy_and_sum(src, &mut copy[10..]);
+        assert_eq!(network_order(fold(summed) as u16), naive(src), "{len} bytes");
+        assert_eq!(fold(summed), fold(sum(src)), "{len} bytes");
+        assert_eq!(&copy[10..][..len], src);
+        let (before, after) = (&copy[..10], &copy[10 + len..]);
+        assert!(before.iter().chain(after).all(|&byte| byte == 0xa5), "{len} bytes: wrote outside");
+    }
+}
+
 #[test]
 #[should_panic]
 fn a_short_destination_is_refused() {

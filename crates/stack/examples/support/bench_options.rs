@@ -97,6 +97,7 @@ impl Options {
                 "--no-io-uring" => o.io_uring = Some(false),
                 "--link" => o.udp.link = words.next().unwrap_or_default(),
                 "--direction" => o.udp.send = words.next().is_some_and(|word| word == "send"),
+                "--drain" => o.udp.flood = false,
                 "--payload" => o.udp.payload = number(),
                 "--turns" => o.udp.rounds = number().max(1),
                 "--napi" => match words.next().as_deref().map(napi) {

@@ -40,6 +40,8 @@ pub struct Options {
     pub link: String,
     /// Otherwise it receives.
     pub send: bool,
+    /// Receiving: floods, too, and the kernel's sockets.
+    pub flood: bool,
     /// Bytes of payload.
     pub payload: usize,
     /// Rounds; in each, every side has its turn.
@@ -51,7 +53,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let turn = Duration::from_millis(150);
-        Self { link: "tap".into(), send: true, payload: 64, rounds: 7, turn }
+        Self { link: "tap".into(), send: true, flood: true, payload: 64, rounds: 7, turn }
     }
 }
 
@@ -122,6 +124,15 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut flood: [Vec<f64>; 3] = Default::default();
     let mut drain: [Vec<f64>; 3] = Default::default();
+    if !options.flood {
+        let mut sides: [Vec<f64>; 2] = Default::default();
+        for _ in 0..options.rounds {
+            sides[0].push(bench.drain(options.turn, Bench::take_bare)?);
+            sides[1].push(bench.drain(options.turn, Bench::take_stack)?);
+        }
+        report("receive, drain", sides);
+        return Ok(());
+    }
     for _ in 0..options.rounds {
         let far = Arc::clone(&bench.far);
         let rate = with_flood(&far, OURS, options.payload, || {
@@ -142,8 +153,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Prints medians and ranges in million datagrams a second, and the ratio of stack to link.
-fn report(what: &str, mut sides: [Vec<f64>; 3]) {
-    let mut medians = [0.0; 3];
+fn report<const SIDES: usize>(what: &str, mut sides: [Vec<f64>; SIDES]) {
+    let mut medians = [0.0; SIDES];
     for (side, median) in sides.iter_mut().zip(&mut medians) {
         side.sort_by(f64::total_cmp);
         *median = side[side.len() / 2];

@@ -129,6 +129,7 @@ impl Engine {
         stats.stages.mark(Stage::Receive, count);
         let medium = self.out.links[link.index()].capabilities.medium;
         let mut bytes = 0;
+        self.received.look_ahead();
         while let Some(packet) = self.received.pop_ahead() {
             bytes += packet.len();
             match self.trains.join(packet, link, medium) {
