@@ -3,8 +3,10 @@
 //! ```text
 //!   memory  [ frame 0 | frame 1 | … ]    registered; each slot one frame, virtio-net header first
 //!   held    [ packet, packet, … ]        written from where they lie
-//!   ring    [ write 0 , write 1 , … ]    filled by `stage` and `stage_packet`, carried out by `submit`
+//!   ring    [ write 0 , write 1 , … ]    what `stage` and `stage_packet` took, filled and carried out by `submit`
 //! ```
+//!
+//! A ring is filled from a list made before: an entry that is copied while it is made waits for the stores to it.
 //!
 //! The device is open without waiting, and reads are told not to wait, so the kernel carries each out, in
 //! order, inside the call that submits them: between two calls none is under way, and no memory is touched.
@@ -28,7 +30,9 @@ pub(super) struct WriteRing {
     slot_bytes: usize,
     /// In order, until they are written.
     staged: Vec<Staged>,
-    /// The device had no room for those that are staged: they are not in the ring any more.
+    /// What goes into the ring.
+    entries: Vec<squeue::Entry>,
+    /// The device had no room for those that are staged.
     is_waiting: bool,
     /// Packets that are written from where they lie, until they are.
     held: Vec<Packet>,
@@ -66,14 +70,14 @@ impl WriteRing {
         // SAFETY: the memory lives as long as the ring, and does not move.
         unsafe { ring.submitter().register_buffers(&[whole])? };
         ring.submitter().register_files(&[fd])?;
-        let (staged, held) = (Vec::with_capacity(RING_WRITES), Vec::with_capacity(RING_WRITES));
         Ok(Self {
             ring,
             memory,
             slot_bytes,
-            staged,
+            staged: Vec::with_capacity(RING_WRITES),
+            entries: Vec::with_capacity(RING_WRITES),
             is_waiting: false,
-            held,
+            held: Vec::with_capacity(RING_WRITES),
             flags: libc::RWF_NOWAIT,
         })
     }
@@ -109,33 +113,35 @@ impl WriteRing {
         self.push(From::Held(self.held.len() - 1), len, is_super);
     }
 
-    /// Stages a frame, and puts its write into the ring.
     fn push(&mut self, from: From, len: usize, is_super: bool) {
         self.staged.push(Staged { from, len, is_super, is_left: true });
-        if !self.enter(self.staged.len() - 1) {
-            self.staged.pop();
-        }
     }
 
-    /// Puts the write of a staged frame into the ring.
-    fn enter(&mut self, index: usize) -> bool {
-        let Staged { from, len, .. } = self.staged[index];
-        let (file, len) = (types::Fixed(0), len as u32);
-        let write = match from {
-            From::Slot(at) => {
-                let slot = self.memory[at * self.slot_bytes..].as_ptr();
-                opcode::WriteFixed::new(file, slot, len, 0).rw_flags(self.flags).build()
-            }
-            From::Held(at) => {
-                let head = self.held[at].head().as_ptr();
-                opcode::Write::new(file, head, len).rw_flags(self.flags).build()
-            }
-        };
+    /// Puts the writes of all staged frames into the ring, which is empty.
+    fn enter(&mut self) {
+        let Self { ring, memory, slot_bytes, staged, entries, held, flags, .. } = self;
+        entries.clear();
+        entries.extend(staged.iter().zip(0_u64..).map(|(frame, index)| {
+            let (file, len) = (types::Fixed(0), frame.len as u32);
+            let write = match frame.from {
+                From::Slot(at) => {
+                    let slot = memory[at * *slot_bytes..].as_ptr();
+                    opcode::WriteFixed::new(file, slot, len, 0).rw_flags(*flags).build()
+                }
+                From::Held(at) => {
+                    let head = held[at].head().as_ptr();
+                    opcode::Write::new(file, head, len).rw_flags(*flags).build()
+                }
+            };
+            write.user_data(index)
+        }));
         // SAFETY: a slot is registered memory that lives as long as the ring, and a packet is held, and
         // nobody writes to either, before `submit` has seen the write completed; neither moves.
-        let pushed = unsafe { self.ring.submission().push(&write.user_data(index as u64)) };
+        let pushed = unsafe { ring.submission().push_multiple(entries) };
         debug_assert!(pushed.is_ok(), "as many entries as slots");
-        pushed.is_ok()
+        if pushed.is_err() {
+            staged.clear();
+        }
     }
 
     /// Has all staged frames written and counts them; `header_len` bytes of each are not of its
@@ -146,11 +152,7 @@ impl WriteRing {
     /// When the kernel does not go on: what is still staged is dropped and counted, and the ring must
     /// not be used again.
     pub fn submit(&mut self, header_len: usize, stats: &mut LinkStats) -> io::Result<bool> {
-        if std::mem::take(&mut self.is_waiting) {
-            for index in 0..self.staged.len() {
-                self.enter(index);
-            }
-        }
+        self.enter();
         let (mut left, flags) = (self.staged.len(), self.flags);
         while left > 0 {
             stats.tx_syscalls += 1;
@@ -230,6 +232,8 @@ pub(super) struct ReadRing {
     ring: IoUring,
     /// What reads go into first; what it has not comes from the caller's pool.
     registered: Option<Registered>,
+    /// What goes into the ring.
+    entries: Vec<squeue::Entry>,
     /// Filled as far as reads are asked for.
     frames: Box<[Option<Packet>]>,
 }
@@ -254,7 +258,7 @@ impl ReadRing {
         let ring = IoUring::new(RING_READS as u32)?;
         ring.submitter().register_files(&[fd])?;
         let frames = (0..RING_READS).map(|_| None).collect();
-        Ok(Self { ring, registered: None, frames })
+        Ok(Self { ring, registered: None, entries: Vec::with_capacity(RING_READS), frames })
     }
 
     /// Has reads go into frames that are registered with the kernel, as long as there are any.
@@ -305,26 +309,25 @@ impl ReadRing {
         failed.map_or(Ok(outcome), Err)
     }
 
-    /// Puts up to `want` reads into the ring; how many.
+    /// Puts up to `want` reads into the ring, which is empty; how many.
     fn stage(&mut self, pool: &Pool, want: usize) -> usize {
-        for (at, slot) in self.frames.iter_mut().take(want).enumerate() {
+        let Self { ring, registered, entries, frames } = self;
+        entries.clear();
+        for (slot, at) in frames.iter_mut().take(want).zip(0_u64..) {
             if slot.is_none() {
-                let registered = self.registered.as_ref().and_then(Registered::alloc);
+                let registered = registered.as_ref().and_then(Registered::alloc);
                 *slot = registered.or_else(|| pool.alloc(RECEIVE_HEADROOM_BYTES));
             }
             let Some(room) = slot.as_mut().and_then(|frame| frame.spare_slices().next()) else {
-                return at;
+                break;
             };
-            let read = read_into(room, self.registered.as_ref()).user_data(at as u64);
-            // SAFETY: the frame is owned by `frames`, and nobody touches it before `carry_out` has
-            // seen the read completed; its memory does not move.
-            let pushed = unsafe { self.ring.submission().push(&read) };
-            debug_assert!(pushed.is_ok(), "as many entries as frames");
-            if pushed.is_err() {
-                return at;
-            }
+            entries.push(read_into(room, registered.as_ref()).user_data(at));
         }
-        want
+        // SAFETY: the frames are owned by `frames`, and nobody touches them before `carry_out` has
+        // seen the reads completed; their memory does not move.
+        let pushed = unsafe { ring.submission().push_multiple(entries) };
+        debug_assert!(pushed.is_ok(), "as many entries as frames");
+        pushed.map_or(0, |()| entries.len())
     }
 
     /// Has `staged` reads carried out; what each returned, and what the kernel failed with.
