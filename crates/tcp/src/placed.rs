@@ -82,6 +82,7 @@ impl Connection {
         if let Some(rest) = rest {
             self.take_in_order(now, rest, pool);
         }
+        self.note_push(header.flags.psh(), len as u64);
         self.after_read(bytes as u64);
         self.check();
     }
@@ -144,6 +145,7 @@ impl Connection {
         self.observe_density(len, bytes);
         self.counters.bytes_received += len;
         self.schedule_ack(now, bytes as u32);
+        self.note_push(header.push, len);
         self.after_read(len);
         self.check();
         self.rcv.ack.now || self.snd.nxt != self.data_end()

@@ -71,6 +71,7 @@ impl Connection {
         let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
         self.note_expected_data(now, echo, len, ecn);
         self.take_next(now, packet, len, held);
+        self.note_push(header.push, len);
         Ok(())
     }
 

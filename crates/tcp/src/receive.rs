@@ -110,6 +110,7 @@ impl Connection {
             self.ecn_take_data(header, ecn);
             self.time_data(now, header, len);
             self.take_data(now, span.start, packet, pool);
+            self.note_push(header.flags.psh(), len as u64);
         }
         if header.flags.fin() && self.state != State::Closed {
             self.note_fin(span.data_end);

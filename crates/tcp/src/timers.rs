@@ -75,6 +75,8 @@ pub(crate) struct Timers {
     /// Earliest time of the next segment with data, if paced; a deadline only while one is held back.
     pub(crate) pace: Instant,
     pub(crate) pace_held: bool,
+    /// It was, and the wake-up may have come late.
+    pub(crate) pace_released: bool,
     expiry: Expiry,
 }
 
@@ -87,6 +89,7 @@ impl Default for Timers {
             close: Deadline::NONE,
             pace: Instant::ZERO,
             pace_held: false,
+            pace_released: false,
             expiry: Expiry::Timeout,
         }
     }
@@ -111,9 +114,20 @@ impl Timers {
         self.retransmit = Deadline::NONE;
     }
 
+    /// Releases what was held back, if it is time. True while there is to be waited.
+    #[inline]
+    pub(crate) fn end_hold(&mut self, now: Instant) -> bool {
+        let early = self.pace > now;
+        if self.pace_held && !early {
+            self.pace_held = false;
+            self.pace_released = true;
+        }
+        early
+    }
+
     #[inline]
     fn earliest(&self) -> Option<Instant> {
-        let Self { retransmit, delayed_ack, keepalive, close, pace, pace_held, expiry: _ } = *self;
+        let Self { retransmit, delayed_ack, keepalive, close, pace, pace_held, .. } = *self;
         let held = if pace_held { pace } else { Deadline::NONE.0 };
         let ns = |at: Instant| at.as_nanos();
         let first = ns(retransmit.0).min(ns(delayed_ack.0)).min(ns(keepalive.0));
@@ -146,10 +160,8 @@ impl Connection {
             self.rcv.ack.now = true;
             self.counters.delayed_acks += 1;
         }
-        if self.timers.pace <= now {
-            // what was held back is asked for by poll_transmit
-            self.timers.pace_held = false;
-        }
+        // what was held back is asked for by poll_transmit
+        self.timers.end_hold(now);
         if self.timers.close.is_due(now) {
             // RFC 9293 3.10.8: the TIME-WAIT timeout; or what was written is not acknowledged, and was lingered for
             match self.state {

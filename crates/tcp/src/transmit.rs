@@ -270,13 +270,15 @@ impl Connection {
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
     }
 
-    /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: where bursts are sized to
-    /// the round trip and this one has more than one segment. A receiver that acknowledges every second segment then acknowledges an
-    /// odd last one, too, as soon as it is read. That ACK would else come with the next burst, a round trip later on a path where
-    /// another flow's train lies between.
+    /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: of more than one segment,
+    /// and sized to the round trip or by what the window still allowed. A receiver that acknowledges every second segment then
+    /// acknowledges an odd last one, too, as soon as it is read. That ACK would else come with the next burst, a round trip
+    /// later on a path where another flow's train lies between; and of a window of a few segments one would wait there always,
+    /// and fewer ACKs would be there to be lost.
     #[inline]
     fn ends_burst(&self, chosen: &Chosen, mss: u64) -> bool {
-        chosen.len > mss && self.burst(mss) < u64::MAX
+        let sized = || self.burst(mss) < u64::MAX;
+        chosen.len > mss && (self.snd.cwnd_limited || self.congestion.governs() || sized())
     }
 
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.

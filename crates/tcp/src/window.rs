@@ -138,6 +138,23 @@ impl Connection {
         }
     }
 
+    /// `len` bytes came, with PSH or without. With it, a whole segment most likely ends a burst, and the sender may wait for its
+    /// ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application wrote, which an answer
+    /// may follow that carries the ACK.
+    #[inline(always)]
+    pub(crate) fn note_push(&mut self, push: bool, len: u64) {
+        self.rcv.ack.pushed = push && len >= u64::from(self.rcv.mss_estimate);
+    }
+
+    /// All that came was read, and the last of it had PSH.
+    #[inline(never)]
+    fn hasten_ack(&mut self) {
+        let ack = &mut self.rcv.ack;
+        ack.pushed = false;
+        // with more than a segment an ACK is due anyway, and may be held for what comes next
+        ack.now |= ack.pending_bytes > 0 && !ack.due;
+    }
+
     /// Remembers how much payload a byte of memory carries: `len` bytes arrived and the queue grew by
     /// `held_bytes` (nothing, where they fitted into a frame that was there).
     #[inline]
@@ -163,6 +180,9 @@ impl Connection {
         self.tune_slack();
         if !self.state.may_receive_data() {
             return;
+        }
+        if self.rcv.ack.pushed && self.rcv.queue.is_empty() {
+            self.hasten_ack();
         }
         // a window update when the window can double, or open (RFC 9293 3.8.6.2.2)
         let left = self.rcv.edge.saturating_sub(self.rcv.nxt);

@@ -13,6 +13,9 @@ use crate::limits::FAULT_QUEUE_PACKETS;
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium};
 
+/// What comes out later than this after its time is counted as late.
+const LATE: Duration = Duration::from_millis(1);
+
 /// A packet on its way, ordered by when it comes out and then by when it went in.
 struct Held {
     release: Instant,
@@ -212,6 +215,7 @@ impl Lane {
         while !out.is_full() && self.next_release().is_some_and(|release| release <= now) {
             let Some(Reverse(held)) = self.held.pop() else { break };
             self.stats.left += 1;
+            self.stats.late += u64::from(now.saturating_duration_since(held.release) > LATE);
             count += 1;
             // There is room.
             let _ = out.push(held.packet);

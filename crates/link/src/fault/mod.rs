@@ -137,6 +137,9 @@ pub struct FaultStats {
     pub corrupted: u64,
     /// Packets held back for others to overtake.
     pub reordered: u64,
+    /// Packets that went out more than a millisecond after their time: nobody was there to pass them on, so that they met
+    /// more delay than was configured.
+    pub late: u64,
 }
 
 /// A link whose packets meet faults.

@@ -128,6 +128,18 @@ fn a_way_in_without_faults_is_the_links_own() {
 }
 
 #[test]
+fn what_nobody_passed_on_in_time_is_counted() {
+    let mut bench = bench(3, Faults { delay: 5 * MS, ..Faults::default() }, true);
+    for i in 0..3 {
+        bench.send_number(Instant::ZERO + i * MS, i);
+    }
+    assert_eq!(bench.receive(Instant::ZERO + 6 * MS).len(), 2);
+    assert_eq!(bench.sender.fault_stats().0.late, 0);
+    assert_eq!(bench.receive(Instant::ZERO + 9 * MS).len(), 1);
+    assert_eq!(bench.sender.fault_stats().0.late, 1);
+}
+
+#[test]
 fn no_faults_change_nothing() {
     assert_eq!(bench(1, Faults::default(), true).run(500), (0..500).collect::<Vec<_>>());
 }

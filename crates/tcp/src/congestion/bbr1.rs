@@ -55,8 +55,8 @@ pub struct Bbr1 {
     pacing_rate: u64,
     /// Window at the start; zero before anything was sent.
     initial_cwnd: u64,
-    /// Largest rate of each of the last rounds, and of all.
-    bw_by_round: [u64; BW_ROUNDS],
+    /// Largest rate of rounds, each beside its round's number, and of those that are not too old.
+    bw_by_round: [(u64, u64); BW_ROUNDS],
     bw: u64,
     round: u64,
     round_start: bool,
@@ -101,7 +101,7 @@ impl Bbr1 {
             state: State::Startup,
             pacing_rate: 0,
             initial_cwnd: 0,
-            bw_by_round: [0; BW_ROUNDS],
+            bw_by_round: [(0, 0); BW_ROUNDS],
             bw: 0,
             round: 0,
             round_start: false,
@@ -203,14 +203,21 @@ impl Bbr1 {
             self.next_round_delivered = self.rate.delivered;
             self.round += 1;
             self.conserving = false;
-            self.bw_by_round[self.round as usize % BW_ROUNDS] = 0;
-            self.bw = self.bw_by_round.iter().copied().max().unwrap_or(0);
         }
         if rs.bytes_per_s >= self.bw || !rs.app_limited {
-            let slot = &mut self.bw_by_round[self.round as usize % BW_ROUNDS];
-            *slot = (*slot).max(rs.bytes_per_s);
-            self.bw = self.bw.max(rs.bytes_per_s);
+            self.filter_bw(rs.bytes_per_s);
         }
+    }
+
+    /// The largest of the last rounds. An old rate is forgotten only when another takes its place (as in Linux): the rounds
+    /// of ProbeRTT, which are short and say nothing of the path, would else leave nothing to go on with.
+    fn filter_bw(&mut self, bytes_per_s: u64) {
+        let slot = &mut self.bw_by_round[self.round as usize % BW_ROUNDS];
+        let same_round = slot.0 == self.round;
+        *slot = (self.round, if same_round { slot.1.max(bytes_per_s) } else { bytes_per_s });
+        let oldest = (self.round + 1).saturating_sub(BW_ROUNDS as u64);
+        let kept = self.bw_by_round.iter().filter(|(round, _)| *round >= oldest);
+        self.bw = kept.map(|(_, bw)| *bw).max().unwrap_or(0);
     }
 
     /// Linux: how much more than the estimate a burst of ACKs delivered, of the last five to ten rounds.
@@ -294,8 +301,9 @@ impl Bbr1 {
             }
         }
         if expired && !self.idle_restart && self.state != State::ProbeRtt {
-            self.save_cwnd(window);
             self.state = State::ProbeRtt;
+            // what it was before a recovery, too, if that was more
+            self.save_cwnd(window);
             self.probe_rtt_done = None;
         }
         if self.state == State::ProbeRtt {

@@ -185,7 +185,13 @@ impl ReceiveSide {
             data_at: ticks(now),
             ack_at: ticks(now),
             acked: 0,
-            ack: AckState { now: false, due: false, pending_bytes: 0, quick: QUICK_ACK_SEGMENTS },
+            ack: AckState {
+                now: false,
+                due: false,
+                pushed: false,
+                pending_bytes: 0,
+                quick: QUICK_ACK_SEGMENTS,
+            },
             dsack: Duplicate::default(),
             mss_estimate: mss_bytes,
             tune: AutoTune::new(now),
@@ -225,6 +231,8 @@ pub(crate) struct AckState {
     pub(crate) now: bool,
     /// Enough data in order has come for one; the owner may hold it for a moment.
     pub(crate) due: bool,
+    /// The last of the data was a whole segment with PSH: acknowledged when it is read.
+    pub(crate) pushed: bool,
     /// Full-sized segments not acknowledged yet, in bytes.
     pub(crate) pending_bytes: u32,
     /// Segments still acknowledged at once (start of the connection, after loss).

@@ -47,7 +47,8 @@ fn three_percent_of_loss_do_not_slow_it() {
 
 #[test]
 fn after_ten_seconds_it_looks_for_the_round_trip() {
-    let mut net = net(Path::bottleneck(20_000_000, 20, 200_000), 24);
+    // ProbeRTT lasts for twenty round trips, twice as many as rates are remembered
+    let mut net = net(Path::bottleneck(20_000_000, 10, 200_000), 24);
     net.sides[0].to_write = 1 << 40;
     net.connect(0);
     let probing = |net: &Net| {
@@ -59,7 +60,10 @@ fn after_ten_seconds_it_looks_for_the_round_trip() {
     net.run_until(Duration::from_secs(2), |net| !probing(net));
     let took = net.now.saturating_duration_since(begin);
     assert!(took >= PROBE_RTT_DURATION && took < 2 * PROBE_RTT_DURATION, "{took:?}");
-    assert_eq!(model(&mut net).state, State::ProbeBw);
+    let model = model(&mut net);
+    assert_eq!(model.state, State::ProbeBw);
+    // 2.5 MB/s
+    assert!(model.bw > 2_300_000, "what it knew of the path is forgotten: {model:#?}");
 }
 
 #[test]
@@ -70,6 +74,7 @@ fn a_time_out_keeps_the_model_and_the_window_comes_back() {
     let sent =
         Transmit { now, bytes: 1000, in_flight_bytes: 1000, srtt: Duration::from_millis(10) };
     bbr.on_transmit(window, &sent);
+    bbr.bw_by_round[0] = (0, 10_000_000);
     bbr.bw = 10_000_000;
     bbr.on_timeout(window, now, 50_000);
     window.cwnd_bytes = 1000;
@@ -91,8 +96,9 @@ fn late_wake_ups_do_not_slow_it() {
         net.sides[1].read as f64 * 8.0 / 4e6
     };
     // a burst lasts half a millisecond here
-    let (exact, late) = (rate(0), rate(200));
+    let (exact, late, by_ticks) = (rate(0), rate(200), rate(3_000));
     assert!(late > 0.97 * exact && late > 45.0, "{late} of {exact} Mbit/s");
+    assert!(by_ticks > 0.9 * exact, "{by_ticks} of {exact} Mbit/s");
 }
 
 /// Goodput of a sender without end in five seconds after one and a half.

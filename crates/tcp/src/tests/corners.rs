@@ -368,6 +368,36 @@ fn only_an_ack_of_data_in_order_may_wait() {
     assert!(connection.has_output());
 }
 
+/// Data of `len` bytes from `seq` on with PSH, which the application reads at once. Whether it is acknowledged then.
+fn pushed(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) -> bool {
+    let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
+    let header = header(seq, 1, TcpFlags::ACK | TcpFlags::PSH);
+    connection.on_segment(now, &header, Some(payload), 0, pool);
+    assert!(!connection.has_output(), "it was not read yet");
+    connection.read(&mut vec![0; 1 << 16]).expect("data");
+    let hastened = connection.has_output_after_read();
+    assert_eq!(drain(connection, now, pool).len(), usize::from(hastened));
+    hastened
+}
+
+#[test]
+fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let mut seq = 1;
+    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
+        data(&mut connection, now, &pool, seq, 1400);
+        seq += 1400;
+        drain(&mut connection, now, &pool);
+    }
+    assert!(pushed(&mut connection, now, &pool, seq, 1400));
+    assert!(!pushed(&mut connection, now, &pool, seq + 1400, 300), "an answer may follow");
+    // without PSH the next is waited for
+    data(&mut connection, now, &pool, seq + 1700, 800);
+    connection.read(&mut [0; 1 << 16]).expect("data");
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0));
+}
+
 /// A stream of large writes leaves as one piece of memory a super-segment, whatever was sent before and in whatever
 /// portions it is acknowledged; what is sent again is the same bytes.
 #[test]

@@ -204,6 +204,7 @@ impl Kept {
             set(&format!("path_{direction}_lost_packets"), lost as f64);
             set(&format!("path_{direction}_dropped_packets"), faults.queue_dropped as f64);
             set(&format!("path_{direction}_reordered_packets"), faults.reordered as f64);
+            set(&format!("path_{direction}_late_packets"), faults.late as f64);
         }
         if let Some(recovery) = self.recovery {
             set("sent_packets", recovery.sent);
