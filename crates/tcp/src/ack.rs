@@ -136,7 +136,12 @@ impl Connection {
     /// What is kept of the data below `ack` goes.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant, ack: u64) {
-        let data_end = self.data_end();
+        self.advance_to(now, ack, self.data_end());
+    }
+
+    /// The same where the application has written up to `data_end`.
+    #[inline(always)]
+    pub(crate) fn advance_to(&mut self, now: Instant, ack: u64, data_end: u64) {
         let data = ack.min(data_end).saturating_sub(self.snd.queue_base);
         if data > 0 {
             self.snd.queue.discard(data as usize);
@@ -209,20 +214,21 @@ impl Connection {
         dsack_bytes
     }
 
-    /// Data was acknowledged: what waits for that, but for the end of the connection.
+    /// Data was acknowledged: what waits for that, but for the end of the connection. The application has written up to
+    /// `data_end`.
     #[inline(always)]
-    pub(crate) fn after_data_advance(&mut self, now: Instant) {
+    pub(crate) fn after_data_advance(&mut self, now: Instant, data_end: u64) {
         self.tune_send_buffer();
         self.raise_mss(now);
         if self.snd.una == self.snd.nxt {
             self.board.shrink_idle();
-            self.account_limits(now);
+            self.account_limits_to(now, data_end);
         }
     }
 
     /// `una` moved: what waits for that.
     pub(crate) fn after_advance(&mut self, now: Instant) {
-        self.after_data_advance(now);
+        self.after_data_advance(now, self.data_end());
         let fin_acked = self.snd.fin_queued && self.snd.una > self.data_end();
         if !fin_acked {
             return;

@@ -37,16 +37,25 @@ impl RateMeter {
 
 impl Connection {
     /// Data leaves and nothing was in flight: what is measured begins now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_rate(&mut self, now: Instant) {
         let (delivered, end) = (self.counters.delivered_bytes, self.snd.nxt);
-        let meter = self.counters.rate.get_or_insert_default();
+        let meter = match &mut self.counters.rate {
+            Some(meter) => meter,
+            none => none.insert(Default::default()),
+        };
         (meter.since, meter.delivered, meter.end) = (now, delivered, end);
     }
 
     /// An ACK was taken.
     #[inline]
     pub(crate) fn measure_rate(&mut self, now: Instant) {
+        self.measure_rate_to(now, self.data_end());
+    }
+
+    /// The same where the application has written up to `data_end`.
+    #[inline(always)]
+    pub(crate) fn measure_rate_to(&mut self, now: Instant, data_end: u64) {
         let (snd, delivered) = (&self.snd, self.counters.delivered_bytes);
         let Some(meter) = self.counters.rate.as_mut().filter(|meter| snd.una >= meter.end) else {
             return;
@@ -54,7 +63,7 @@ impl Connection {
         let passed = now.as_nanos().saturating_sub(meter.since.as_nanos());
         let bytes = delivered - meter.delivered;
         if passed > 0 && bytes > 0 {
-            meter.app_limited = snd.queue_base + snd.queue.len() as u64 <= snd.nxt;
+            meter.app_limited = data_end <= snd.nxt;
             (meter.bytes, meter.passed_ns) = (bytes, passed);
         }
         (meter.since, meter.delivered, meter.end) = (now, delivered, snd.nxt);

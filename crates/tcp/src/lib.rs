@@ -19,6 +19,7 @@
 
 mod ack;
 mod bare;
+mod calm;
 mod choose;
 mod config;
 pub mod congestion;

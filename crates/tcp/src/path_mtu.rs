@@ -42,6 +42,7 @@ impl Connection {
     /// packets not smaller than 1,280; who asks for smaller IPv4 packets, and is believed, may fragment those of the
     /// next ten minutes.
     pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
+        self.forget_calm();
         self.set_clock(now);
         if !self.is_outstanding(seq) {
             return;

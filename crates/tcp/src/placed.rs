@@ -66,6 +66,7 @@ impl Connection {
         let len = bytes + rest.as_ref().map_or(0, Packet::len);
         debug_assert!(self.takes_placed(header, len), "not looked at before");
         self.set_clock(now);
+        self.forget_calm();
         self.count_data_in(len, segment_size);
         self.remember_timestamp(now, header, self.rcv.nxt as i64);
         self.process_ack(now, header, self.rcv.nxt, true);
@@ -90,8 +91,7 @@ impl Connection {
     /// the expected segment, with `len` bytes of data, and a reader would have them next; else none.
     #[inline(always)]
     pub fn plain_room(&self, header: &PlainHeader, len: usize) -> u64 {
-        let expected =
-            len > 0 && self.rcv.queue.is_empty() && self.expects(header, len as u64, 0).is_some();
+        let expected = len > 0 && self.expects(header, len as u64, None).is_some();
         if expected { self.rcv.edge - self.rcv.nxt } else { 0 }
     }
 
@@ -111,17 +111,14 @@ impl Connection {
     }
 
     /// Both at once: `None`, and nothing has changed, where there is no room.
-    #[inline(never)]
+    #[inline(always)]
     pub fn take_plain_placed(
         &mut self,
         now: Instant,
         header: &PlainHeader,
         data: PlacedData,
     ) -> Option<bool> {
-        if !self.rcv.queue.is_empty() {
-            return None;
-        }
-        let acked = self.expects(header, data.bytes as u64, 0)?;
+        let acked = self.expects(header, data.bytes as u64, None)?;
         Some(self.take_expected_placed(now, header, data, acked))
     }
 

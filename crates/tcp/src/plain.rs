@@ -4,13 +4,9 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{PlainHeader, Timestamps};
 
-use crate::congestion::Controller;
-use crate::connection::{Connection, Probe};
+use crate::connection::Connection;
 use crate::info::LimitedBy;
 use crate::limits::FRAMED_SEGMENT_BYTES;
-use crate::predicted::short_ways;
-use crate::recovery::Phase;
-use crate::state::State;
 use crate::timers::Deadline;
 
 /// A segment with a plain header.
@@ -51,7 +47,7 @@ impl Connection {
     /// Takes a few bytes that the application writes, and gives the segment that they are sent in, behind `headroom`
     /// bytes, where both are plain: nothing written before waits to be sent or acknowledged, and the rest is as for
     /// [`poll_plain`](Self::poll_plain). `None`: it is not so, and nothing has changed; [`write`](Self::write) takes them.
-    #[inline(never)]
+    #[inline(always)]
     pub fn write_plain(
         &mut self,
         now: Instant,
@@ -115,7 +111,7 @@ impl Connection {
     }
 
     /// Whether a segment of all that there is to send, `len` bytes, is the plain case.
-    #[inline(never)]
+    #[inline(always)]
     fn is_plain(&self, now: Instant, len: u64) -> bool {
         let snd = &self.snd;
         let in_flight = snd.nxt - snd.una;
@@ -139,23 +135,7 @@ impl Connection {
     /// Whether nothing uncommon is to be said or done with what is sent next, data or an ACK alone.
     #[inline(always)]
     pub(crate) fn has_nothing_uncommon(&self) -> bool {
-        let Self { state, snd, rcv, recovery, board, counters, .. } = self;
-        // one after the other, each a branch that is hardly ever taken
-        *state == State::Established
-            && !self.orphaned
-            && !snd.fin_queued
-            && !snd.syn_due
-            && snd.probe == Probe::None
-            && self.reset_due.is_none()
-            && !self.congestion.governs()
-            && board.is_plain()
-            && recovery.phase == Phase::Open
-            && !recovery.probe_due
-            && counters.is_plain()
-            && rcv.reassembly.is_none()
-            && !rcv.dsack.is_some()
-            && !self.ecn.has_to_say()
-            && short_ways()
+        self.is_calm() || self.sends_nothing_uncommon()
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.

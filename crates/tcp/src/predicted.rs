@@ -8,9 +8,7 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::PlainHeader;
 
 use crate::congestion::{AckSample, Controller};
-use crate::connection::{Connection, NO_FIN};
-use crate::recovery::Phase;
-use crate::state::State;
+use crate::connection::Connection;
 use crate::ticks::{seconds, ticks};
 
 #[cfg(test)]
@@ -64,7 +62,7 @@ impl Connection {
         ecn: u8,
     ) -> Result<(), Option<Packet>> {
         let (len, held) = payload.as_ref().map_or((0, 0), |p| (p.len() as u64, p.held_bytes()));
-        let Some(acked) = self.expects(header, len, held) else { return Err(payload) };
+        let Some(acked) = self.expects(header, len, Some(held)) else { return Err(payload) };
         self.set_clock(now);
         self.count_in(payload.as_ref(), len as usize);
         let echo = self.take_expected_header(now, header, acked);
@@ -105,6 +103,7 @@ impl Connection {
         }
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
+        self.remember_calm();
         echo
     }
 
@@ -126,10 +125,16 @@ impl Connection {
         }
     }
 
-    /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory.
+    /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory. `None`:
+    /// in the application's memory, which has room for them only where nothing before them waits to be read.
     #[inline(always)]
-    pub(crate) fn expects(&self, header: &PlainHeader, len: u64, held: usize) -> Option<u64> {
-        let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
+    pub(crate) fn expects(
+        &self,
+        header: &PlainHeader,
+        len: u64,
+        held: Option<usize>,
+    ) -> Option<u64> {
+        let Self { negotiated, snd, rcv, .. } = self;
         let acked = header.ack.0.wrapping_sub(self.snd_seq(snd.una).0);
         let is_next = header.seq == self.rcv_seq(rcv.nxt)
             && u64::from(acked) <= snd.nxt - snd.una
@@ -143,23 +148,13 @@ impl Connection {
         // one after the other, each a branch that is hardly ever taken
         let is_expected = is_next
             && is_timely
-            && *state == State::Established
-            && !self.orphaned
             && (len == 0
                 || rcv.nxt + len <= rcv.edge
-                    && (rcv.queue.is_empty() || rcv.queue.held_bytes() + held <= rcv.limit_bytes))
-            && rcv.reassembly.is_none()
-            && rcv.fin == NO_FIN
-            && !rcv.shut
+                    && (rcv.queue.is_empty()
+                        || held.is_some_and(|h| rcv.queue.held_bytes() + h <= rcv.limit_bytes)))
             // out of the persist state there is more to do
             && (snd.edge > snd.nxt || snd.una != snd.nxt)
-            && negotiated.sack
-            && board.is_plain()
-            && recovery.phase == Phase::Open
-            && recovery.probe_end == 0
-            && snd.wl1 <= rcv.nxt
-            && !self.congestion.governs()
-            && short_ways();
+            && (self.is_calm() || self.takes_nothing_uncommon());
         is_expected.then_some(u64::from(acked))
     }
 
@@ -169,7 +164,9 @@ impl Connection {
         let acked = ack - self.snd.una;
         let in_flight = self.snd.nxt - self.snd.una;
         let sent_at = self.board.on_plain(ack);
-        self.advance(now, ack);
+        // what is asked for again and again: it does not change here
+        let data_end = self.data_end();
+        self.advance_to(now, ack, data_end);
         if let Some(at) = sent_at {
             // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
             let rtt_ns = now.as_nanos().saturating_sub(at.as_nanos());
@@ -185,7 +182,7 @@ impl Connection {
         self.arm_loss_timers(now);
         self.counters.delivered_bytes += acked;
         self.judge_mtu_probe();
-        self.measure_rate(now);
+        self.measure_rate_to(now, data_end);
         // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
         let cwnd_limited = self.snd.cwnd_limited
             || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes;
@@ -204,7 +201,7 @@ impl Connection {
             };
             self.congestion.on_ack(&mut self.window, &sample);
         }
-        self.after_data_advance(now);
+        self.after_data_advance(now, data_end);
     }
 
     /// The next `len` bytes, which fit.

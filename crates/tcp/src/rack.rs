@@ -101,6 +101,9 @@ impl Connection {
     /// Chooses between the loss probe and the time-out after something was sent or acknowledged (RFC 8985 7.2).
     #[inline]
     pub(crate) fn arm_loss_timers(&mut self, now: Instant) {
+        if self.snd.una == self.snd.nxt {
+            return self.restart_retransmit(now);
+        }
         self.arm_loss_timers_since(now, now);
     }
 
@@ -125,17 +128,19 @@ impl Connection {
     /// A tail loss probe may come before the time-out (RFC 8985 7.2).
     #[inline]
     fn may_probe(&self) -> bool {
-        self.negotiated.sack
-            && self.recovery.phase == Phase::Open
-            && self.recovery.probe_end == 0
-            && self.board.sacked_bytes() == 0
-            && self.rtt.backoff() == 0
+        self.is_calm()
+            || self.negotiated.sack
+                && self.recovery.phase == Phase::Open
+                && self.recovery.probe_end == 0
+                && self.board.sacked_bytes() == 0
+                && self.rtt.backoff() == 0
     }
 
-    /// As [`arm_loss_timers`](Self::arm_loss_timers), where the time-out runs since `since`.
+    /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the time-out runs since `since`.
     #[inline]
     fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
-        if self.snd.una == self.snd.nxt || !self.may_probe() {
+        debug_assert!(self.snd.una != self.snd.nxt, "nothing is outstanding");
+        if !self.may_probe() {
             return self.restart_retransmit(since);
         }
         let mut wait_ms = match self.rtt.srtt_ns() {

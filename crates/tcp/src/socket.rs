@@ -132,6 +132,7 @@ impl Connection {
 
     /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
     pub fn shutdown_write(&mut self) {
+        self.forget_calm();
         self.end_deferral();
         match self.state {
             // RFC 9293 3.10.4: queued until the connection is established
@@ -150,6 +151,7 @@ impl Connection {
 
     /// No more will be read: what arrives is acknowledged and dropped.
     pub fn shutdown_read(&mut self) {
+        self.forget_calm();
         self.rcv.shut = true;
         let all = self.rcv.queue.len();
         self.rcv.queue.discard(all);
@@ -165,6 +167,7 @@ impl Connection {
             self.finish_with_reset(ConnError::Aborted);
             return;
         }
+        self.forget_calm();
         self.orphaned = true;
         if self.state == State::SynSent && self.snd.queue.is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
@@ -265,6 +268,7 @@ impl Connection {
     /// (RFC 5927 4.1), and only fatal during the handshake (RFC 5461 section 4).
     pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, hard: bool) {
         self.set_clock(now);
+        self.forget_calm();
         let opening = matches!(self.state, State::SynSent | State::SynReceived);
         if hard && opening && self.is_outstanding(seq) {
             self.fast_open_failed();

@@ -401,10 +401,17 @@ impl Connection {
         }
     }
 
+    /// Takes note of what holds the sender back from now on.
     #[inline]
     pub(crate) fn account_limits(&mut self, now: Instant) {
+        self.account_limits_to(now, self.data_end());
+    }
+
+    /// The same where the application has written up to `data_end`.
+    #[inline(always)]
+    pub(crate) fn account_limits_to(&mut self, now: Instant, data_end: u64) {
         let snd = &self.snd;
-        let unsent = self.data_end().saturating_sub(snd.nxt);
+        let unsent = data_end.saturating_sub(snd.nxt);
         let by = match unsent {
             0 if snd.una == snd.nxt => LimitedBy::Idle,
             0 if snd.starved => LimitedBy::SendBuffer,

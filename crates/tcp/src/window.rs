@@ -84,7 +84,7 @@ impl Connection {
 
     /// Where the right edge of the window would be moved to now. Never left of where it is (RFC 9293 3.8.6), and
     /// only by a worthwhile step (RFC 9293 3.8.6.2.2, silly window syndrome).
-    #[inline]
+    #[inline(always)]
     fn next_edge(&self) -> u64 {
         let rcv = &self.rcv;
         let whole = rcv.limit_bytes as u64 * u64::from(rcv.density) / 256;
@@ -102,7 +102,7 @@ impl Connection {
 
     /// The window field of a segment sent now. The field is rounded up where rounding down would take back what
     /// was promised (RFC 7323 2.4).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn select_window(&mut self) -> u16 {
         let shift = self.negotiated.rcv_shift;
         let edge = self.next_edge();
@@ -157,7 +157,7 @@ impl Connection {
 
     /// Remembers how much payload a byte of memory carries: `len` bytes arrived and the queue grew by
     /// `held_bytes` (nothing, where they fitted into a frame that was there).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn observe_density(&mut self, len: u64, held_bytes: usize) {
         let rcv = &mut self.rcv;
         let before = (rcv.mean_len, rcv.mean_held);
@@ -229,7 +229,7 @@ impl Connection {
         self.tune_by(bytes - counted);
     }
 
-    #[inline]
+    #[inline(always)]
     fn tune_by(&mut self, bytes: u64) {
         let now = self.clock;
         let tune = &mut self.rcv.tune;
@@ -296,7 +296,7 @@ impl Connection {
     /// The application has everything, and the window is used up: while its update travels, nothing more can come.
     /// Unless the buffer is the limit, the allowance doubles. A window that the peer fills and that never runs empty
     /// here is large enough, however long the queue in it.
-    #[inline]
+    #[inline(always)]
     fn tune_slack(&mut self) {
         let rcv = &self.rcv;
         // less than a sender waits for
@@ -318,15 +318,17 @@ impl Connection {
         let carried = carried_bytes(least_ns);
         let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
         let together = WINDOWS_BASE_BYTES.saturating_add(carried);
-        let share = together >> self.rcv.sharers_log2;
+        // the power of two at or above
+        let sharers = u16::BITS - self.rcv.sharers.saturating_sub(1).leading_zeros();
+        let share = together >> sharers;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }
 
     /// How many connections, this one among them, move data at present: they share what the host can take in at
-    /// once. Kept as the power of two at or above; one until it is said.
+    /// once. Counted as the power of two at or above; one until it is said.
     #[inline]
     pub fn set_sharers(&mut self, connections: u32) {
-        self.rcv.sharers_log2 = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
+        self.rcv.sharers = u16::try_from(connections).unwrap_or(u16::MAX);
     }
 
     /// Room for the application to write.

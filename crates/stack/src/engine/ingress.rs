@@ -30,8 +30,18 @@ pub(super) struct Arrival {
 impl Engine {
     /// Takes one batch from every link and carries it up, stage by stage; first what may go into the buffer of
     /// a read that waits. How many packets there were.
-    #[inline]
-    pub(super) fn receive(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
+    #[inline(always)]
+    pub(super) fn receive(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
+        // Mostly: one link, and nothing that it would put to its place.
+        if self.out.links.len() == 1 && (self.bulk.is_none() || read.is_none()) {
+            return self.receive_from(now, LinkId(0), read);
+        }
+        self.receive_from_all(now, read)
+    }
+
+    /// The same from every link, whatever may be put to its place.
+    #[inline(never)]
+    fn receive_from_all(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
         let (asked, mut received) = match &mut read {
             Some(read) if self.bulk.is_some() => self.receive_for(now, read),
             _ => (None, 0),
@@ -39,15 +49,26 @@ impl Engine {
         for index in 0..self.out.links.len() {
             let link = LinkId(index as u16);
             if asked != Some(link) {
-                let count = self.take_from(now, link);
-                match &mut read {
-                    Some(read) if count != 0 => self.carry_to_reader(now, link, count, read),
-                    _ => self.carry_up(now, link, count),
-                }
-                received += count;
+                received += self.receive_from(now, link, read.as_deref_mut());
             }
         }
         received
+    }
+
+    /// Takes a batch from one link and carries it up.
+    #[inline(always)]
+    fn receive_from(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        read: Option<&mut DirectRead<'_>>,
+    ) -> usize {
+        let count = self.take_from(now, link);
+        match read {
+            Some(read) if count != 0 => self.carry_to_reader(now, link, count, read),
+            _ => self.carry_up(now, link, count),
+        }
+        count
     }
 
     /// Has a link put what it has into the buffer of a read that waits: which link, if any was asked, and how many

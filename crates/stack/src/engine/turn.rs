@@ -62,8 +62,11 @@ impl Engine {
         if self.out.pool.growth_wanted() {
             let _ = self.out.pool.grow();
         }
-        self.out.stats.idle_turns += u64::from(!progress);
-        let progress = progress || self.has_output();
+        if progress {
+            return Turn { progress, next_deadline: Some(now) };
+        }
+        self.out.stats.idle_turns += 1;
+        let progress = self.has_output();
         let next_deadline = if progress { Some(now) } else { self.next_deadline() };
         Turn { progress, next_deadline }
     }

@@ -133,8 +133,8 @@ pub(crate) struct ReceiveSide {
     /// Offset of the peer's FIN, once seen; `NO_FIN` before.
     pub(crate) fin: u64,
     pub(crate) shut: bool,
-    /// Busy connections of this host, as the power of two at or above; see `set_sharers`.
-    pub(crate) sharers_log2: u8,
+    /// Busy connections of this host; see `set_sharers`.
+    pub(crate) sharers: u16,
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
     pub(crate) density: u32,
@@ -175,7 +175,7 @@ impl ReceiveSide {
             spare: None,
             fin: NO_FIN,
             shut: false,
-            sharers_log2: 0,
+            sharers: 1,
             limit_bytes,
             density: 160,
             mean_len: 160 * 256,

@@ -42,11 +42,13 @@ impl Lane {
         }
         let is_sound = is_trusted(packet) || {
             let length = length_sum(end - COMMON.l4);
-            let mut all = u64::from(self.pseudo + length + sum::sum_few(payload));
-            for word in first[COMMON.l4..].as_chunks::<4>().0 {
-                all += u64::from(u32::from_ne_bytes(*word));
-            }
-            checksum::finish64(all) == [0, 0]
+            // four words, their carries counted above
+            let words = first[COMMON.l4..].as_chunks::<8>().0.iter();
+            let wide: u128 = words.map(|word| u128::from(u64::from_ne_bytes(*word))).sum();
+            let (low, carries) = (wide as u64, (wide >> 64) as u64);
+            let header_sum = (low & 0xffff_ffff) + (low >> 32) + carries;
+            let rest = u64::from(self.pseudo + length + sum::sum_few(payload));
+            checksum::finish64(header_sum + rest) == [0, 0]
         };
         is_sound.then_some(Few { header, payload, ecn: self.ecn })
     }
