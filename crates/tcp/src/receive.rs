@@ -24,6 +24,8 @@ struct Span {
     data_end: i64,
     /// Offset after everything.
     end: i64,
+    /// It has a SYN, which is not the one that was waited for.
+    has_syn: bool,
 }
 
 impl Connection {
@@ -37,57 +39,16 @@ impl Connection {
     ) {
         let len = payload.as_ref().map_or(0, Packet::len);
         self.count_in(payload.as_ref(), len);
-        let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
-        let mut start = self.rcv.nxt as i64 + i64::from(distance);
-        let mut syn = header.flags.syn();
         let opening = self.state == State::SynReceived;
-        if syn && opening && start == 0 {
-            if !header.flags.ack() {
-                // the peer's SYN again: our answer was lost
-                self.snd.syn_due = true;
-                self.ecn_take_syn_again(header);
-                return;
-            }
-            // RFC 9293 3.5 figure 7: the other half of a simultaneous open; the SYN itself is known
-            start += 1;
-            syn = false;
-        }
-        let data_end = start + len as i64;
-        let span = Span {
-            start,
-            data_end,
-            end: data_end + i64::from(header.flags.fin()) + i64::from(syn),
+        let Some(span) = self.locate(header, len) else {
+            // the peer's SYN again: our answer was lost
+            self.snd.syn_due = true;
+            return self.ecn_take_syn_again(header);
         };
-        if !self.timestamp_is_acceptable(now, header, len) {
-            self.counters.rare().paws_rejected += 1;
-            if header.options.timestamps.is_some() {
-                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently
-                self.answer_unacceptable(now, span);
-            }
+        if !self.is_to_be_taken(now, header, len, span) {
             return;
         }
-        if !self.is_acceptable(span) {
-            self.counters.rare().out_of_window += 1;
-            if header.flags.rst() {
-                return;
-            }
-            self.note_duplicate(span);
-            // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
-            self.answer_unacceptable(now, span);
-            return;
-        }
-        if header.flags.rst() {
-            self.on_reset(now, start);
-            return;
-        }
-        if syn {
-            // RFC 5961 4.2: whatever its sequence number
-            self.challenge(now);
-            return;
-        }
-        if !header.flags.ack() {
-            return;
-        }
+        let start = span.start;
         self.remember_timestamp(now, header, start);
         if opening && !self.complete_handshake(now, header, start) {
             return;
@@ -116,6 +77,57 @@ impl Connection {
             self.note_fin(span.data_end);
         }
         self.take_fin(now);
+    }
+
+    /// Where a segment with `len` bytes lies; `None`: it is the SYN that began the connection, again.
+    #[inline(always)]
+    fn locate(&self, header: &TcpHeader, len: usize) -> Option<Span> {
+        let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
+        let mut start = self.rcv.nxt as i64 + i64::from(distance);
+        let mut has_syn = header.flags.syn();
+        if has_syn && start == 0 && self.state == State::SynReceived {
+            if !header.flags.ack() {
+                return None;
+            }
+            // RFC 9293 3.5 figure 7: the other half of a simultaneous open; the SYN itself is known
+            start += 1;
+            has_syn = false;
+        }
+        let data_end = start + len as i64;
+        let end = data_end + i64::from(header.flags.fin()) + i64::from(has_syn);
+        Some(Span { start, data_end, end, has_syn })
+    }
+
+    /// RFC 9293 3.10.7.4, first to fourth: whether there is more to do with a segment; what it is answered otherwise.
+    #[inline(always)]
+    fn is_to_be_taken(&mut self, now: Instant, header: &TcpHeader, len: usize, span: Span) -> bool {
+        if !self.timestamp_is_acceptable(now, header, len) {
+            self.counters.rare().paws_rejected += 1;
+            if header.options.timestamps.is_some() {
+                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently
+                self.answer_unacceptable(now, span);
+            }
+            return false;
+        }
+        if !self.is_acceptable(span) {
+            self.counters.rare().out_of_window += 1;
+            if !header.flags.rst() {
+                self.note_duplicate(span);
+                // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
+                self.answer_unacceptable(now, span);
+            }
+            return false;
+        }
+        if header.flags.rst() {
+            self.on_reset(now, span.start);
+            return false;
+        }
+        if span.has_syn {
+            // RFC 5961 4.2: whatever its sequence number
+            self.challenge(now);
+            return false;
+        }
+        header.flags.ack()
     }
 
     #[inline]

@@ -140,9 +140,7 @@ impl Engine {
             // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
             return self.tcp.forget_flow(slot);
         }
-        if connected
-            && let Some(way) = socket.path.way(self.out.generations())
-        {
+        if connected && let Some(way) = socket.path.way(self.out.generations()) {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
             self.out.neighbors.confirm(now, way.link, way.next_hop);
         }

@@ -1,8 +1,8 @@
 //! The engine in a thread of its own, the application in its threads.
 //!
 //! Every socket has a ring of packets each way, with one side in the application and one in the engine.
-//! Data never passes a lock that both can hold. Who sleeps is woken once, when an empty ring gets its
-//! first packet or a full one its first room. Names and error kinds are those of `std::net`; all handles
+//! Data never passes a lock that both can hold. Who sleeps is woken once: when an empty ring gets its first packet, or a full
+//! one is half empty. Names and error kinds are those of `std::net`; all handles
 //! are `Send` and `Sync`.
 //!
 //! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
