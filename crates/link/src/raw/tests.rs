@@ -191,7 +191,7 @@ fn engines_share_an_interface_and_the_kernel_knows_whose_each_flow_is() {
         }
         // Who heard which rounds of each flow.
         let mut heard = vec![Vec::new(); usize::from(FLOWS)];
-        for _ in 0..200 {
+        for _ in 0..2000 {
             for (index, queue) in queues.iter_mut().enumerate() {
                 let mut batch = PacketBatch::new();
                 queue.receive(Instant::ZERO, &pool, &mut batch).unwrap();
