@@ -62,15 +62,14 @@ MIRI_LINK := barrier:: doorbell:: iov:: spares:: pair:: vnet:: xdp::ring:: raw::
 # Miri takes the vector kernels where the target has them.
 MIRI_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-Ctarget-feature=+avx2$(comma)+avx512f$(comma)+avx512bw$(comma)+avx512vnni)
 
-miri:            ## undefined behaviour in packet, link and wire; needs nightly Rust with the miri component
+miri:            ## undefined behaviour in packet and link, which alone have unsafe code; needs nightly Rust with the miri component
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 	  export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" PROPTEST_CASES=4 RUSTFLAGS="$(MIRI_FLAGS)"; \
-	  miri="cargo +nightly miri test --target-dir target/miri"; \
-	  $$miri --no-run --quiet -p millstream-packet -p millstream-link -p millstream-wire && \
-	  { $$miri -p millstream-packet --lib -- --test-threads=1 & packet=$$!; \
-	    $$miri -p millstream-wire -- --test-threads=1 && \
-	    $$miri -p millstream-link --lib -- --test-threads=1 $(MIRI_LINK); others=$$?; \
-	    wait $$packet && exit $$others; }; \
+	  miri="cargo +nightly miri test --target-dir target/miri --lib"; \
+	  $$miri --no-run --quiet -p millstream-packet -p millstream-link && \
+	  { $$miri -p millstream-packet -- --test-threads=1 & packet=$$!; \
+	    $$miri -p millstream-link -- --test-threads=1 $(MIRI_LINK); link=$$?; \
+	    wait $$packet && exit $$link; }; \
 	else echo "miri: NOT RUN, it is absent: rustup toolchain install nightly --component miri"; fi
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; first, that the corpus reaches every state

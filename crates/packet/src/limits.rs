@@ -70,6 +70,9 @@ pub const CHUNK_VIEWS: usize = CHUNK_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES - 1;
 /// Frames that a pool starts with, and grows by, when not told otherwise.
 pub(crate) const INITIAL_FRAMES_DEFAULT: usize = if cfg!(miri) { 256 } else { 16 << 10 };
 
+/// Views that a pool starts with when not told otherwise: a chunk of them.
+pub(crate) const VIEWS_DEFAULT: usize = if cfg!(miri) { 256 } else { CHUNK_VIEWS };
+
 /// Frames that a pool may grow to when not told otherwise: by the machine's memory, within these.
 pub(crate) const LIMIT_FRAMES_DEFAULT: RangeInclusive<usize> = 64 << 10..=1 << 20;
 

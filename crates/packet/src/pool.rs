@@ -5,9 +5,9 @@ use crate::batch::PacketBatch;
 use crate::chain::RingBuilder;
 use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, QUEUED, VIEW_UNITS};
 use crate::limits::{
-    BLOCK_HELD_BYTES, CHUNK_FRAMES, CHUNK_SIZE_BYTES, CHUNK_VIEWS, FRAME_HELD_BYTES,
-    FRAME_SIZE_BYTES, INITIAL_FRAMES_DEFAULT, LIMIT_BLOCKS_DEFAULT, LIMIT_FRAMES_DEFAULT,
-    PACKET_LIMIT_BYTES, POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT,
+    BLOCK_HELD_BYTES, CHUNK_FRAMES, CHUNK_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
+    INITIAL_FRAMES_DEFAULT, LIMIT_BLOCKS_DEFAULT, LIMIT_FRAMES_DEFAULT, PACKET_LIMIT_BYTES,
+    POOL_BLOCKS_LIMIT, POOL_FRAMES_LIMIT, POOL_VIEWS_LIMIT, VIEWS_DEFAULT,
 };
 use crate::magazine;
 use crate::mapping;
@@ -71,7 +71,7 @@ impl Default for PoolConfig {
             initial_frames: INITIAL_FRAMES_DEFAULT,
             limit_frames,
             extent_frames: INITIAL_FRAMES_DEFAULT,
-            views: CHUNK_VIEWS,
+            views: VIEWS_DEFAULT,
             limit_views: limit_frames,
             initial_blocks: 0,
             limit_blocks,
