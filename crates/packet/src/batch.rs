@@ -107,10 +107,9 @@ impl PacketBatch {
 
     /// Drops the first `n` packets, or all.
     pub fn discard(&mut self, n: usize) {
-        let n = n.min(self.len);
+        let (n, first) = (n.min(self.len), self.first);
         for i in 0..n {
-            let at = self.slot(i);
-            let Some(packet) = self.slots[at].take() else { continue };
+            let Some(packet) = self.slots[(first + i) % BATCH_LIMIT].take() else { continue };
             let entry = packet.into_ring();
             // Many of them are shared: that is asked first.
             if !magazine::release_shared_frame(entry) {
@@ -124,7 +123,13 @@ impl PacketBatch {
     /// Takes the first `n` packets, or all; those that the iterator does not come to stay.
     #[inline]
     pub fn drain_front(&mut self, n: usize) -> DrainFront<'_> {
-        DrainFront { left: n.min(self.len), taken: 0, batch: self }
+        DrainFront { left: n.min(self.len), first: self.first, taken: 0, batch: self }
+    }
+
+    /// For who puts many packets at the end. They are inside when it is dropped.
+    #[inline]
+    pub fn filling(&mut self) -> Filling<'_> {
+        Filling { first: self.first, len: self.len, batch: self }
     }
 
     /// Has the first bytes of the first packets brought into the cache: for who will look into each by
@@ -210,9 +215,42 @@ impl PacketBatch {
     }
 }
 
+/// See [`PacketBatch::filling`].
+pub struct Filling<'a> {
+    batch: &'a mut PacketBatch,
+    first: usize,
+    len: usize,
+}
+
+impl Filling<'_> {
+    /// As [`PacketBatch::push`].
+    ///
+    /// # Errors
+    /// Gives the packet back when the batch is full.
+    #[inline(always)]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.len == BATCH_LIMIT {
+            return Err(packet);
+        }
+        let at = (self.first + self.len) % BATCH_LIMIT;
+        // Nothing to be dropped.
+        std::mem::forget(self.batch.slots[at].replace(packet));
+        self.len += 1;
+        Ok(())
+    }
+}
+
+impl Drop for Filling<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.batch.len = self.len;
+    }
+}
+
 /// See [`PacketBatch::drain_front`].
 pub struct DrainFront<'a> {
     batch: &'a mut PacketBatch,
+    first: usize,
     taken: usize,
     left: usize,
 }
@@ -223,7 +261,7 @@ impl Iterator for DrainFront<'_> {
     #[inline]
     fn next(&mut self) -> Option<Packet> {
         self.left = self.left.checked_sub(1)?;
-        let at = self.batch.slot(self.taken);
+        let at = (self.first + self.taken) % BATCH_LIMIT;
         self.taken += 1;
         self.batch.slots[at].take()
     }
@@ -295,7 +333,8 @@ mod tests {
         }
         let mut other = PacketBatch::new();
         assert!(other.back().is_none());
-        other.push(packet(0)).unwrap();
+        other.filling().push(packet(0)).unwrap();
+        assert_eq!(batch.filling().push(packet(99)).unwrap_err().head(), [99]);
         other.append(&mut batch);
         assert_eq!((other.len(), batch.len()), (BATCH_LIMIT, 1));
         assert_eq!(batch.drain().map(|p| p.head()[0]).collect::<Vec<_>>(), [64]);

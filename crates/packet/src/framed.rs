@@ -336,7 +336,9 @@ impl ByteQueue {
             _ => return 0,
         };
         let (mut made, mut count) = (0, 0);
-        while made + each <= len && !parts.is_full() {
+        let most = len.min(parts.room() * each);
+        let mut parts = parts.filling();
+        while made + each <= most {
             let frame = before.next();
             let is_whole = frame.is_frame()
                 && frame.len() == each

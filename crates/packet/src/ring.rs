@@ -262,20 +262,23 @@ impl<T> Consumer<T> {
         struct Done<'a> {
             shared: &'a AtomicUsize,
             head: &'a mut usize,
+            at: usize,
         }
         impl Drop for Done<'_> {
+            #[inline]
             fn drop(&mut self) {
-                self.shared.store(*self.head, Ordering::Release);
+                *self.head = self.at;
+                self.shared.store(self.at, Ordering::Release);
             }
         }
         let Self { shared, head, .. } = self;
         let (slots, mask) = (&*shared.slots, shared.mask());
-        let done = Done { shared: &shared.head, head };
+        let mut done = Done { shared: &shared.head, at: *head, head };
         for _ in 0..n {
-            let slot = &slots[*done.head & mask];
+            let slot = &slots[done.at & mask];
             // SAFETY: before the tail seen: put, and not taken yet.
             let item = slot.with(|p| unsafe { (*p).assume_init_read() });
-            *done.head = done.head.wrapping_add(1);
+            done.at = done.at.wrapping_add(1);
             out(item);
         }
         n

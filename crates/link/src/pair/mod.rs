@@ -220,8 +220,9 @@ impl Link for PairEnd {
         self.sleeper.wake(&self.own);
         let Self { rx, stats, .. } = self;
         let (mut bytes, mut supers) = (0, 0);
+        let (room, mut filling) = (batch.room(), batch.filling());
         // Before it sleeps it announces that, with a fence, and looks again.
-        let count = rx.poll_bulk(batch.room(), |mut packet| {
+        let count = rx.poll_bulk(room, |mut packet| {
             bytes += packet.len() as u64;
             let meta = packet.meta_mut();
             // What the sender knew about the packet stays with the sender.
@@ -229,8 +230,9 @@ impl Link for PairEnd {
             *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
             supers += u64::from(segmentation.is_some());
             // There is room.
-            let _ = batch.push(packet);
+            let _ = filling.push(packet);
         });
+        drop(filling);
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes;
         stats.rx_super_segments += supers;
