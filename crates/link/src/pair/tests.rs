@@ -105,6 +105,7 @@ fn what_does_not_fit_stays_with_the_sender() {
 
 /// One packet by itself is sent as in a batch; what is no plain one, or has no room, comes back.
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no ppoll")]
 fn a_packet_by_itself_goes_as_in_a_batch() {
     let pool = pool();
     let (mut a, mut b) =
@@ -146,6 +147,7 @@ fn a_super_segment_longer_than_the_ring_goes_through_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no ppoll")]
 fn a_sleeper_is_woken_once_and_only_then() {
     let pool = pool();
     let (mut a, mut b) = pair(PairConfig { capacity: 8, ..PairConfig::default() }).unwrap();
@@ -164,6 +166,7 @@ fn a_sleeper_is_woken_once_and_only_then() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no ppoll")]
 fn a_blocked_sender_is_woken_when_there_is_room() {
     let pool = pool();
     let (mut a, mut b) = pair(PairConfig { capacity: 8, ..PairConfig::default() }).unwrap();
@@ -179,6 +182,7 @@ fn a_blocked_sender_is_woken_when_there_is_room() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no ppoll")]
 fn a_cable_with_nobody_at_the_other_end_takes_everything() {
     let pool = pool();
     let (mut a, mut b) = pair(PairConfig::default()).unwrap();
@@ -203,6 +207,7 @@ fn longer_than_the_mtu_is_dropped() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no ppoll")]
 fn two_threads_exchange_in_order_sleeping_in_between() {
     const COUNT: u32 = 50_000;
     let pool = pool();
@@ -247,7 +252,7 @@ fn two_threads_exchange_in_order_sleeping_in_between() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 100 }))]
 
     #[test]
     fn every_packet_arrives_once_and_in_order(steps in prop::collection::vec((any::<bool>(), 1_u32..40), 1..60)) {
