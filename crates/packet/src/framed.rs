@@ -170,7 +170,7 @@ impl ByteQueue {
             let Some(frame) = pool.take_frame() else { break };
             frame.reset_filled(headroom, size);
             // SAFETY: nobody else has the frame.
-            let part = sum::copy_and_sum(now, unsafe { frame.own_frame_mut(headroom, size) });
+            let part = sum::copy_and_sum_bulk(now, unsafe { frame.own_frame_mut(headroom, size) });
             set_sum(frame, Some(part as u16));
             self.link_entry(frame);
             count += 1;

@@ -3,7 +3,9 @@
 //! The kernels are those of [`millstream_packet::sum`]; partial sums are in
 //! memory order.
 
-pub use millstream_packet::sum::{combine, copy_and_sum, finish, finish64, fold, sum};
+pub use millstream_packet::sum::{
+    combine, copy_and_sum, copy_and_sum_bulk, finish, finish64, fold, sum,
+};
 
 /// Sums a string of bytes that comes in slices of any length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -45,6 +45,21 @@ pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u32 {
     if src.len() <= SHORT_BYTES {
         return copy_and_sum_short(src, dst);
     }
+    copy_and_sum_many(src, dst)
+}
+
+#[inline(never)]
+fn copy_and_sum_many(src: &[u8], dst: &mut [u8]) -> u32 {
+    copy_and_sum_bulk(src, dst)
+}
+
+/// As [`copy_and_sum`], for who has a segment or more in a loop: one call less.
+///
+/// # Panics
+/// When `dst` is shorter than `src`.
+#[inline(always)]
+pub fn copy_and_sum_bulk(src: &[u8], dst: &mut [u8]) -> u32 {
+    let dst = &mut dst[..src.len()];
     let kernel = Kernel::chosen();
     if src.len() <= RUN_BYTES {
         kernel.copy_and_sum(src, dst).into()

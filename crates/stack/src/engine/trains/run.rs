@@ -78,7 +78,7 @@ impl Run {
                 + own(COMMON.l4 + SEQ_AT + 2)
                 + own(COMMON.l4 + OFFSET_AT)
                 + own(COMMON.l4 + CHECKSUM_AT);
-            let sum = self.tcp_sum + differing + checksum::copy_and_sum(payload, memory);
+            let sum = self.tcp_sum + differing + checksum::copy_and_sum_bulk(payload, memory);
             if !checksum::is_valid(sum) {
                 return None;
             }
