@@ -398,11 +398,13 @@ fn release_other(entry: Entry) {
     }
 }
 
-/// Gives back a view and its frame, to which nobody else refers, where the magazines have room; else nothing is done.
+/// Gives back a view and its frame, to which nobody else refers, where they are of one pool and the magazines have room; else
+/// nothing is done.
 #[inline(always)]
 fn release_with_frame(view: Entry, frame: Entry) -> bool {
     let Some(cache) = cached(frame.tag()) else { return false };
-    let has_room = !cache.frames.is_full() && !cache.views.is_full();
+    let is_one_pools = view.tag() & !KIND_MASK == frame.tag();
+    let has_room = is_one_pools && !cache.frames.is_full() && !cache.views.is_full();
     has_room && cache.frames.push(frame) && cache.views.push(view)
 }
 
@@ -424,12 +426,13 @@ pub(crate) fn release_run(first: Entry, last: Entry) {
     }
 }
 
-/// Gives back a view of a frame and that frame, to which nobody else refers, where the `cache`, that of the pool with this
-/// `tag`, has room; otherwise false, and nothing is done.
+/// Gives back a view of a frame and that frame, to which nobody else refers, where both are of the pool with this `tag` and
+/// its `cache` has room; otherwise false, and nothing is done.
 #[inline(always)]
 fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> bool {
     let frame = view.frame();
     frame != view
+        && view.tag() & !KIND_MASK == tag
         && frame.tag() == tag
         && frame.refs().is_sole()
         && !cache.frames.is_full()

@@ -405,6 +405,30 @@ fn many_pools_in_one_thread_keep_apart() {
     }
 }
 
+/// A view may be of another pool than the frame that it keeps: each goes home, alone and in a run.
+#[test]
+fn views_of_another_pools_frames_go_home() {
+    let (frames, views) = (pool(16), pool(16));
+    let part = |of: &Pool| {
+        let mut packet = Packet::from_slice(&frames, 0, &bytes(1200)).unwrap();
+        packet.split_off(600, of).unwrap()
+    };
+    let (of_frames, of_views) = (frames.stats().views, views.stats().views);
+    let are_home = || {
+        assert_eq!((frames.stats().used_frames, views.stats().used_frames), (0, 0));
+        assert_eq!((frames.stats().free_views, views.stats().free_views), (of_frames, of_views));
+    };
+    drop(part(&views));
+    are_home();
+    let mut queue = ByteQueue::new(QueueLimits::new(usize::MAX));
+    for of in [&frames, &views, &views, &frames, &views] {
+        assert!(queue.append(part(of)).is_ok());
+    }
+    assert_eq!(queue.discard(2400), 2400);
+    drop(queue);
+    are_home();
+}
+
 #[test]
 fn a_pool_grows_when_told_after_it_asked() {
     let config = PoolConfig {
