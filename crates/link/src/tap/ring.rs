@@ -117,8 +117,8 @@ impl WriteRing {
         self.staged.push(Staged { from, len, is_super, is_left: true });
     }
 
-    /// Puts the writes of all staged frames into the ring, which is empty.
-    fn enter(&mut self) {
+    /// Puts the writes of all staged frames into the ring, which is empty. False: it has no room for them.
+    fn enter(&mut self) -> bool {
         let Self { ring, memory, slot_bytes, staged, entries, held, flags, .. } = self;
         entries.clear();
         entries.extend(staged.iter().zip(0_u64..).map(|(frame, index)| {
@@ -139,9 +139,7 @@ impl WriteRing {
         // nobody writes to either, before `submit` has seen the write completed; neither moves.
         let pushed = unsafe { ring.submission().push_multiple(entries) };
         debug_assert!(pushed.is_ok(), "as many entries as slots");
-        if pushed.is_err() {
-            staged.clear();
-        }
+        pushed.is_ok()
     }
 
     /// Has all staged frames written and counts them; `header_len` bytes of each are not of its
@@ -152,7 +150,10 @@ impl WriteRing {
     /// When the kernel does not go on: what is still staged is dropped and counted, and the ring must
     /// not be used again.
     pub fn submit(&mut self, header_len: usize, stats: &mut LinkStats) -> io::Result<bool> {
-        self.enter();
+        if !self.enter() {
+            self.give_up(0, header_len, stats);
+            return Err(io::Error::other("io_uring has less room than it was made with"));
+        }
         let (mut left, flags) = (self.staged.len(), self.flags);
         while left > 0 {
             stats.tx_syscalls += 1;

@@ -339,17 +339,23 @@ fn data(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: u
     connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(payload), 0, pool);
 }
 
+/// An established connection that has had the segments which are acknowledged at once, and the number of the next byte.
+fn past_quick_acks(pool: &Pool) -> (Connection, Instant, u32) {
+    let (mut connection, now) = established(pool, Config::default());
+    let mut seq = 1;
+    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
+        data(&mut connection, now, pool, seq, 1400);
+        seq += 1400;
+        assert!(connection.has_output(), "at first each is acknowledged at once");
+        assert_eq!(drain(&mut connection, now, pool).len(), 1);
+    }
+    (connection, now, seq)
+}
+
 #[test]
 fn only_an_ack_of_data_in_order_may_wait() {
     let pool = pool();
-    let (mut connection, now) = established(&pool, Config::default());
-    let mut seq = 1;
-    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
-        data(&mut connection, now, &pool, seq, 1400);
-        seq += 1400;
-        assert!(connection.has_output(), "at first each is acknowledged at once");
-        assert_eq!(drain(&mut connection, now, &pool).len(), 1);
-    }
+    let (mut connection, now, seq) = past_quick_acks(&pool);
     data(&mut connection, now, &pool, seq, 1400);
     assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0), "half of two");
     data(&mut connection, now, &pool, seq + 1400, 1400);
@@ -383,13 +389,7 @@ fn pushed(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len:
 #[test]
 fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     let pool = pool();
-    let (mut connection, now) = established(&pool, Config::default());
-    let mut seq = 1;
-    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
-        data(&mut connection, now, &pool, seq, 1400);
-        seq += 1400;
-        drain(&mut connection, now, &pool);
-    }
+    let (mut connection, now, seq) = past_quick_acks(&pool);
     assert!(pushed(&mut connection, now, &pool, seq, 1400));
     assert!(!pushed(&mut connection, now, &pool, seq + 1400, 300), "an answer may follow");
     // without PSH the next is waited for
