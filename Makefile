@@ -67,9 +67,9 @@ miri:            ## undefined behaviour in packet and link, which alone have uns
 	  export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" PROPTEST_CASES=4 RUSTFLAGS="$(MIRI_FLAGS)"; \
 	  miri="cargo +nightly miri test --target-dir target/miri --lib"; \
 	  $$miri --no-run --quiet -p millstream-packet -p millstream-link && \
-	  { $$miri -p millstream-packet -- --test-threads=1 & packet=$$!; \
+	  { $$miri -p millstream-packet -- --test-threads=1 >target/miri/packet.log 2>&1 & packet=$$!; \
 	    $$miri -p millstream-link -- --test-threads=1 $(MIRI_LINK); link=$$?; \
-	    wait $$packet && exit $$link; }; \
+	    wait $$packet; packet=$$?; cat target/miri/packet.log; exit $$((packet | link)); }; \
 	else echo "miri: NOT RUN, it is absent: rustup toolchain install nightly --component miri"; fi
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; first, that the corpus reaches every state

@@ -1,5 +1,6 @@
 //! Every limit of this crate, in one place.
 
+use millstream_packet::BLOCK_SIZE_BYTES;
 use std::time::Duration;
 
 /// Largest link header any link here puts before the IP header: Ethernet with one VLAN tag.
@@ -28,6 +29,10 @@ pub const RECEIVE_BATCH_BYTES: usize = 256 * 1024;
 /// Default number of packets one direction of a [`pair`](crate::pair()) holds.
 pub const PAIR_CAPACITY: usize = 512;
 
+/// How long an end of a pair sleeps at most, where the kernel has ceased to give the fence by which its peer would be
+/// sure to wake it.
+pub const PAIR_NAP: Duration = Duration::from_millis(1);
+
 /// Most headers (link, network, transport) that software segmentation copies before each segment.
 pub const SEGMENT_HEADER_BYTES: usize = 256;
 
@@ -37,7 +42,7 @@ pub const SPARE_FRAMES: usize = 36;
 
 /// What a received packet has beyond its first frame is left in a block from this many bytes on. The block
 /// counts whole against the receive window, so less is copied into frames.
-pub const BLOCK_WORTH_BYTES: usize = 16 * 1024;
+pub const BLOCK_WORTH_BYTES: usize = BLOCK_SIZE_BYTES / 4;
 
 /// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted
 /// first.

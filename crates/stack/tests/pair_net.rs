@@ -49,6 +49,43 @@ fn echo_and_orderly_end() {
     assert!(stream.info().expect("info").bytes_acked >= 14);
 }
 
+/// Also where the bytes come one by one, more of them than the ring has places.
+#[test]
+fn what_is_peeked_at_stays_to_be_read() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut writer = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (mut reader, _) = listener.accept().expect("accept");
+    writer.set_nodelay(true).expect("nodelay");
+    reader.set_nonblocking(true).expect("a mode");
+    let mut seen = [0; 300];
+    assert_eq!(reader.peek(&mut seen).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+    reader.set_nonblocking(false).expect("a mode");
+    let sent: Vec<u8> = (0..300_u32).map(|i| (i % 251) as u8).collect();
+    for byte in &sent {
+        writer.write_all(&[*byte]).expect("write");
+        // A turn between, so that it shares no segment with the next.
+        near.with_engine(|_| ()).expect("an engine");
+    }
+    assert_eq!(reader.peek(&mut seen[..1]).expect("peek"), 1);
+    let mut len = 0;
+    while len < 200 {
+        let now = reader.peek(&mut seen[..200]).expect("peek");
+        assert!(now >= len && seen[..now] == sent[..now], "{now} bytes behind {len}");
+        len = now;
+    }
+    let mut got = [0; 300];
+    reader.read_exact(&mut got[..100]).expect("read");
+    assert!(reader.peek(&mut seen[..50]).expect("peek") == 50 && seen[..50] == sent[100..150]);
+    reader.read_exact(&mut got[100..]).expect("read");
+    assert_eq!(got[..], sent[..]);
+    writer.shutdown(Shutdown::Write).expect("shutdown");
+    assert_eq!(
+        (reader.peek(&mut seen).expect("the end"), reader.peek(&mut []).expect("none")),
+        (0, 0)
+    );
+}
+
 #[test]
 fn bulk_both_ways_at_once() {
     const TOTAL: usize = 60_000_000;
@@ -264,11 +301,46 @@ fn datagrams_and_their_limits() {
     assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
 }
 
+/// While the engine is busy elsewhere, the ring fills up.
+#[test]
+fn a_send_waits_for_room_no_longer_than_it_was_told() {
+    let (near, far) = stacks(PairConfig::default());
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let zero = client.set_write_timeout(Some(Duration::ZERO)).err().map(|e| e.kind());
+    assert_eq!(zero, Some(io::ErrorKind::InvalidInput));
+    client.set_write_timeout(Some(Duration::from_millis(20))).expect("timeout");
+    let (held, holds) = std::sync::mpsc::channel();
+    let (go_on, waits) = std::sync::mpsc::channel::<()>();
+    let engine = near.clone();
+    let busy = std::thread::spawn(move || {
+        engine.with_engine(move |_| {
+            held.send(()).expect("the test");
+            waits.recv().expect("the test");
+        })
+    });
+    holds.recv().expect("the engine");
+    let taken =
+        (0..1_000_u32).take_while(|i| client.send_to(&i.to_be_bytes(), far_addr(53)).is_ok());
+    let taken = taken.count();
+    assert!((100..1_000).contains(&taken), "{taken} datagrams");
+    let refused = client.send_to(b"one more", far_addr(53)).err().map(|e| e.kind());
+    assert_eq!(refused, Some(io::ErrorKind::WouldBlock));
+    go_on.send(()).expect("the engine");
+    busy.join().expect("no panic").expect("an answer");
+    client.send_to(b"again", far_addr(53)).expect("room");
+    let mut bytes = [0; 64];
+    assert_eq!(server.recv(&mut bytes).expect("the first"), 4);
+    assert_eq!(bytes[..4], [0; 4]);
+}
+
 #[test]
 fn a_datagram_socket_tells_an_error_once_and_goes_on() {
     let (near, far) = stacks(PairConfig::default());
     let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    assert_eq!(client.peer_addr().err().map(|e| e.kind()), Some(io::ErrorKind::NotConnected));
     client.connect(far_addr(53)).expect("connect");
+    assert_eq!(client.peer_addr().expect("connected"), far_addr(53));
     let mut bytes = [0; 64];
     let told = |result: io::Result<usize>| result.err().map(|error| error.kind());
     client.send(b"is anybody there?").expect("send");

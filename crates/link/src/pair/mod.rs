@@ -27,7 +27,7 @@ use crate::doorbell::{Doorbell, FRAMES, ROOM, Sleeper};
 use crate::limits;
 use crate::offload::Segmenter;
 use crate::outgoing::{self, Outgoing};
-use crate::sys::EventFd;
+use crate::sys::{self, EventFd, PollEntry};
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Medium, TransmitChecksum};
 
 /// How to make a [`pair()`].
@@ -206,6 +206,14 @@ impl PairEnd {
     }
 }
 
+/// Sleeps for a moment, or until the bell rings.
+#[cold]
+fn nap(bell: &Doorbell<EventFd>) {
+    let mut entries = [PollEntry::readable(bell.event().as_raw_fd())];
+    // A descriptor of our own, and an early end does no harm.
+    let _ = sys::poll(&mut entries, Some(limits::PAIR_NAP));
+}
+
 impl Link for PairEnd {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -292,7 +300,12 @@ impl Link for PairEnd {
         // The announcement's fence comes after all room made: tell of it now if that was missed.
         self.stats.wakeups += u64::from(self.peer.0.notify(ROOM));
         let has_room = self.blocked && (self.tx.len() < self.tx.capacity() || self.tx.is_closed());
-        if !self.rx.is_empty() || has_room || !is_told {
+        let has_news = !self.rx.is_empty() || has_room;
+        if !is_told && !has_news {
+            // Nearly always the peer has heard of the announcement all the same.
+            nap(&self.own);
+        }
+        if has_news || !is_told {
             self.sleeper.wake(&self.own);
             return false;
         }

@@ -4,6 +4,17 @@ use millstream_packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, PoolConfig};
 
 use super::*;
 
+/// A super-segment, which a frame and a block hold. A block has 8 KiB under Miri.
+const LARGE: usize = if cfg!(miri) { 9_900 } else { 65_553 };
+
+/// A super-segment whose frames make a long list.
+const LONG: usize = if cfg!(miri) { 14_000 } else { 65_553 };
+
+/// Frames in the list of who reads packets of up to `bytes`.
+fn frames_for(bytes: usize) -> usize {
+    bytes.div_ceil(FRAME_ROOM_BYTES)
+}
+
 fn fill_memory(slices: &[libc::iovec], bytes: &[u8]) {
     let mut left = bytes;
     for slice in slices {
@@ -18,10 +29,10 @@ fn fill_memory(slices: &[libc::iovec], bytes: &[u8]) {
 #[test]
 fn packets_of_every_size_come_out_as_read() {
     let pool = Pool::new(PoolConfig::default()).unwrap();
-    let mut spares = SpareFrames::new(65_553);
+    let mut spares = SpareFrames::new(LONG);
     let mut kept = Vec::new();
-    for round in 0..400_usize {
-        let len = if round % 7 == 0 { 65_553 - round } else { round };
+    for round in 0..if cfg!(miri) { 60 } else { 400_usize } {
+        let len = if round % 7 == 0 { LONG - round } else { round };
         let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + round) as u8).collect();
         assert!(spares.fill(&pool));
         fill_memory(spares.slices(&mut []), &bytes);
@@ -41,17 +52,21 @@ fn packets_of_every_size_come_out_as_read() {
 #[test]
 fn memory_of_the_caller_lies_between_headers_and_what_it_does_not_hold() {
     let pool = Pool::new(PoolConfig::default()).unwrap();
-    let mut spares = SpareFrames::new(65_553);
+    let mut spares = SpareFrames::new(LONG);
     let mut header = [0; 10];
-    for (len, room) in [(66, 2048), (40, 2048), (70, 2048), (2114, 2048), (2115, 2048)]
-        .into_iter()
-        .chain([(65_552, 65_536), (65_552, 131_072), (30_000, 8_192), (65_552, 2048)])
+    for (len, room) in
+        [(66, 2048), (40, 2048), (70, 2048), (2114, 2048), (2115, 2048)].into_iter().chain([
+            (LONG - 1, LONG - 17),
+            (LONG - 1, 2 * LONG),
+            (LONG / 2, LONG / 6),
+            (LONG - 1, 2048),
+        ])
     {
         let bytes: Vec<u8> = (0..10 + len).map(|i| (i * 7 + room) as u8).collect();
         let mut memory = vec![0; room];
         assert!(spares.fill(&pool));
         let slices = spares.slices_around(&mut header, 66, &mut memory).unwrap();
-        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + LONG);
         fill_memory(slices, &bytes);
         let Placed { head, bytes: placed, rest } = spares.take_around(len, 66, room).unwrap();
         let mut all = head.head().to_vec();
@@ -68,16 +83,16 @@ fn memory_of_the_caller_lies_between_headers_and_what_it_does_not_hold() {
 #[test]
 fn after_small_packets_the_list_is_short_and_a_large_one_still_comes_whole() {
     let pool = Pool::new(PoolConfig::default()).unwrap();
-    let mut spares = SpareFrames::new(65_553);
+    let mut spares = SpareFrames::new(LONG);
     let mut header = [0; 10];
     let mut lists = Vec::new();
     for round in 0..200_usize {
-        let len = if round % 50 == 49 { 65_553 - round } else { 60 + round };
+        let len = if round % 50 == 49 { LONG - round } else { 60 + round };
         let bytes: Vec<u8> = (0..len + 10).map(|i| (i * 7 + round) as u8).collect();
         assert!(spares.fill(&pool));
         let slices = spares.slices(&mut header);
         lists.push(slices.len());
-        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + LONG);
         fill_memory(slices, &bytes);
         let packet = spares.take(len).unwrap();
         let mut copy = vec![0; len];
@@ -85,7 +100,7 @@ fn after_small_packets_the_list_is_short_and_a_large_one_still_comes_whole() {
         assert!(packet.len() == len && header == bytes[..10] && copy == bytes[10..]);
     }
     for round in lists.chunks(50) {
-        assert!(round[..32].iter().all(|&slices| slices > 30), "{round:?}");
+        assert!(round[..32].iter().all(|&slices| slices == 1 + frames_for(LONG)), "{round:?}");
         assert!(round[32..].iter().all(|&slices| slices == 3), "{round:?}");
     }
     // What a caller's memory does not hold is in the frames, however the list was before.
@@ -128,7 +143,7 @@ fn read(spares: &mut SpareFrames, pool: &Pool, len: usize, seed: usize) -> (usiz
     assert!(spares.fill(pool));
     let slices = spares.slices(&mut []);
     let count = slices.len();
-    assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 65_553);
+    assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= LARGE);
     fill_memory(slices, &bytes);
     let packet = spares.take(len).unwrap();
     let mut copy = vec![0; len];
@@ -140,11 +155,11 @@ fn read(spares: &mut SpareFrames, pool: &Pool, len: usize, seed: usize) -> (usiz
 #[test]
 fn a_super_segment_takes_a_block_and_what_is_too_small_for_one_leaves_it() {
     let pool = pool_with_blocks();
-    let mut spares = SpareFrames::new(65_553);
+    let mut spares = SpareFrames::new(LARGE);
     // The first large one tells that blocks are worth it.
-    assert!(read(&mut spares, &pool, 60_000, 0).0 > 30);
-    for round in 1..200 {
-        let (slices, large) = read(&mut spares, &pool, 65_553 - round, round);
+    assert_eq!(read(&mut spares, &pool, LARGE - 5_000, 0).0, frames_for(LARGE));
+    for round in 1..if cfg!(miri) { 8 } else { 200 } {
+        let (slices, large) = read(&mut spares, &pool, LARGE - round, round);
         assert_eq!((slices, large.frame_count()), (2, 2));
         assert_eq!(large.held_bytes(), FRAME_HELD_BYTES + BLOCK_HELD_BYTES);
         let least = FRAME_ROOM_BYTES + BLOCK_WORTH_BYTES;
@@ -160,50 +175,52 @@ fn a_super_segment_takes_a_block_and_what_is_too_small_for_one_leaves_it() {
 #[test]
 fn where_nothing_is_worth_a_block_all_is_read_into_frames() {
     let pool = pool_with_blocks();
-    let mut spares = SpareFrames::new(65_553);
-    read(&mut spares, &pool, 60_000, 0);
+    let mut spares = SpareFrames::new(LARGE);
+    read(&mut spares, &pool, LARGE - 5_000, 0);
+    let too_small = FRAME_ROOM_BYTES + BLOCK_WORTH_BYTES / 2;
     let lists: Vec<usize> =
-        (0..10).map(|round| read(&mut spares, &pool, 10_000, round).0).collect();
+        (0..10).map(|round| read(&mut spares, &pool, too_small, round).0).collect();
     assert_eq!(lists[..4], [2; 4]);
-    assert!(lists[4..].iter().all(|&slices| slices > 30), "{lists:?}");
-    read(&mut spares, &pool, 60_000, 0);
-    assert_eq!(read(&mut spares, &pool, 60_000, 1).0, 2);
+    assert_eq!(lists[4..], [frames_for(LARGE); 6]);
+    read(&mut spares, &pool, LARGE - 5_000, 0);
+    assert_eq!(read(&mut spares, &pool, LARGE - 5_000, 1).0, 2);
 }
 
 #[test]
 fn without_a_block_frames_do() {
     let pool = pool_with_blocks();
-    let mut spares = SpareFrames::new(65_553);
-    read(&mut spares, &pool, 60_000, 0);
+    let mut spares = SpareFrames::new(LARGE);
+    read(&mut spares, &pool, LARGE - 5_000, 0);
     let blocks: Vec<Packet> = std::iter::from_fn(|| pool.alloc_block(0)).collect();
     assert!(!blocks.is_empty());
-    let (slices, packet) = read(&mut spares, &pool, 60_000, 1);
-    assert!(slices > 30 && packet.frame_count() > 30);
+    let (slices, packet) = read(&mut spares, &pool, LARGE - 5_000, 1);
+    assert_eq!((slices, packet.frame_count()), (frames_for(LARGE), frames_for(LARGE - 5_000)));
     drop(blocks);
-    assert_eq!(read(&mut spares, &pool, 60_000, 2).0, 2);
+    assert_eq!(read(&mut spares, &pool, LARGE - 5_000, 2).0, 2);
     // A pool that has none at all.
     let pool = Pool::new(PoolConfig::fixed(256)).unwrap();
-    let mut spares = SpareFrames::new(65_553);
+    let mut spares = SpareFrames::new(LARGE);
     for round in 0..20 {
-        assert!(read(&mut spares, &pool, 60_000, round).0 > 30);
+        assert_eq!(read(&mut spares, &pool, LARGE - 5_000, round).0, frames_for(LARGE));
     }
 }
 
 #[test]
 fn what_the_callers_memory_does_not_hold_is_in_a_block() {
     let pool = pool_with_blocks();
-    let mut spares = SpareFrames::new(65_553);
-    read(&mut spares, &pool, 60_000, 0);
+    let mut spares = SpareFrames::new(LARGE);
+    read(&mut spares, &pool, LARGE - 5_000, 0);
     let mut header = [0; 10];
-    for (len, room) in
-        [(66, 2048), (2115, 2048), (30_000, 8_192), (65_552, 2048), (65_552, 131_072)]
+    for (len, room) in [(66, 2048), (2115, 2048), (LARGE / 2, LARGE / 8 + 2048)]
+        .into_iter()
+        .chain([(LARGE - 1, 2048), (LARGE - 1, 2 * LARGE)])
     {
         let bytes: Vec<u8> = (0..10 + len).map(|i| (i * 7 + room) as u8).collect();
         let mut memory = vec![0; room];
         assert!(spares.fill(&pool));
         let slices = spares.slices_around(&mut header, 66, &mut memory).unwrap();
         assert!(slices.len() <= 4);
-        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + 65_553);
+        assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + LARGE);
         fill_memory(slices, &bytes);
         let Placed { head, bytes: placed, rest } = spares.take_around(len, 66, room).unwrap();
         let mut all = head.head().to_vec();

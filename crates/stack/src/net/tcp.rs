@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
-use millstream_packet::Packet;
 use millstream_packet::ring::Consumer;
+use millstream_packet::{COALESCE_LIMIT_BYTES, Packet};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
@@ -254,6 +254,29 @@ impl TcpStream {
         Ok(Some(packet))
     }
 
+    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
+    /// while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came behind them.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let mut rx = lock(&self.rx);
+        let next = match rx.current.take() {
+            Some(packet) => Some(packet),
+            None => self.next_packet(&mut rx)?,
+        };
+        let Some(mut next) = next else { return Ok(0) };
+        while next.len() < buffer.len() {
+            let Some(more) = rx.ring.pop() else { break };
+            join(&mut next, more);
+        }
+        let len = next.copy_to(0, buffer);
+        rx.current = Some(next);
+        // What left the ring may be what the engine waits for.
+        self.taken(0);
+        Ok(len)
+    }
+
     /// Waits until the tx side takes another packet.
     fn wait_room(&self, tx: &mut Writing) -> io::Result<()> {
         let deadline = tx.timeout.map(|timeout| StdInstant::now() + timeout);
@@ -359,12 +382,24 @@ impl TcpStream {
     }
 }
 
+/// Puts `more` behind: few bytes in the room that is there, so that many of them hold no frame each.
+fn join(packet: &mut Packet, more: Packet) {
+    let is_small = more.len() <= COALESCE_LIMIT_BYTES;
+    match if is_small { packet.append(more.len()) } else { None } {
+        Some(room) => {
+            more.copy_to(0, room);
+            packet.meta_mut().payload_sum = None;
+        }
+        None => packet.concat(more),
+    }
+}
+
 /// Both sides' locks guard plain data, which is whole even if a holder panicked.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+pub(super) fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     match timeout {
         Some(Duration::ZERO) => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as StdInstant};
 
 use millstream_packet::Packet;
@@ -11,6 +11,7 @@ use millstream_packet::Packet;
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, READ_END, Shared};
+use super::tcp::{lock, nonzero};
 use super::{Handle, Stack};
 use crate::engine::datagrams_of;
 use crate::limits::HEADROOM_BYTES;
@@ -28,7 +29,8 @@ pub struct UdpSocket {
     shared: Arc<Shared>,
     tx: Mutex<Giver<Letter>>,
     rx: Mutex<Taker<Letter>>,
-    timeout: Mutex<Option<Duration>>,
+    read_timeout: Mutex<Option<Duration>>,
+    write_timeout: Mutex<Option<Duration>>,
     nonblocking: AtomicBool,
 }
 
@@ -45,7 +47,8 @@ impl UdpSocket {
             shared,
             tx: Mutex::new(tx),
             rx: Mutex::new(rx),
-            timeout: Mutex::new(None),
+            read_timeout: Mutex::new(None),
+            write_timeout: Mutex::new(None),
             nonblocking: AtomicBool::new(false),
         })
     }
@@ -72,7 +75,8 @@ impl UdpSocket {
         let mut packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
             .map_err(|_| io::Error::from(Error::Exhausted))?;
         packet.meta_mut().segmentation = size.map(datagrams_of);
-        let mut tx = self.tx.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tx = lock(&self.tx);
+        let mut deadline = None;
         while !tx.has_room() {
             if self.shared.has(READ_END) {
                 return Err(Error::EngineGone.into());
@@ -81,7 +85,12 @@ impl UdpSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let ready = || tx.has_room() || self.shared.has(READ_END);
-            self.shared.writer.wait(None, ready);
+            if deadline.is_none() {
+                deadline = lock(&self.write_timeout).map(|timeout| StdInstant::now() + timeout);
+            }
+            if !self.shared.writer.wait(deadline, ready) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
         }
         match tx.push((packet, to)) {
             Ok(true) => door.nudge(&door.datagrams, self.id.slot()),
@@ -111,9 +120,8 @@ impl UdpSocket {
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = timeout.map(|timeout| StdInstant::now() + timeout);
-        let mut rx = self.rx.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = lock(&self.read_timeout).map(|timeout| StdInstant::now() + timeout);
+        let mut rx = lock(&self.rx);
         loop {
             if let Some((packet, Some(from))) = rx.pop() {
                 if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
@@ -151,6 +159,13 @@ impl UdpSocket {
         Ok(self.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??.0)
     }
 
+    /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let id = self.id;
+        let (_, peer) = self.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??;
+        Ok(peer.ok_or(Error::NotConnected)?)
+    }
+
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
@@ -159,10 +174,14 @@ impl UdpSocket {
 
     /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout == Some(Duration::ZERO) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
-        }
-        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        *lock(&self.read_timeout) = nonzero(timeout)?;
+        Ok(())
+    }
+
+    /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing was
+    /// sent.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        *lock(&self.write_timeout) = nonzero(timeout)?;
         Ok(())
     }
 }
