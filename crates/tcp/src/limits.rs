@@ -74,6 +74,8 @@ pub const CHALLENGE_ACKS_PER_S: u8 = 10;
 pub const TIME_WAIT_REUSE_MS: u64 = 1_000;
 /// A timestamp this old is no longer compared (RFC 7323 5.5: 24 days).
 pub const TIMESTAMP_AGE_LIMIT_S: u64 = 24 * 24 * 3600;
+/// So many ticks of the peer's clock behind TS.Recent a timestamp is not old yet; Linux has the same.
+pub const PAWS_SLACK_TICKS: i32 = 1;
 /// Receive and send buffers start at this much memory and are tuned upwards.
 pub const BUFFER_START_BYTES: usize = 256 * 1024;
 /// Tuning stops at what this rate (100 Gb/s) carries in the least round trip, and an allowance for scheduling: more

@@ -6,7 +6,8 @@ use millstream_wire::tcp::TcpHeader;
 use crate::connection::{Connection, NO_FIN};
 use crate::error::ConnError;
 use crate::limits::{
-    CHALLENGE_ACKS_PER_S, QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES, TIMESTAMP_AGE_LIMIT_S,
+    CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES,
+    TIMESTAMP_AGE_LIMIT_S,
 };
 use crate::reassembly::Reassembly;
 use crate::state::State;
@@ -185,7 +186,9 @@ impl Connection {
         inside(span.start) || inside(span.end - 1) || span.start < nxt && span.end > edge
     }
 
-    /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on.
+    /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on. Beyond the RFC, as in Linux, one tick
+    /// behind is not old: while losses are repaired, TS.Recent is that of segments sent again, and new data sent just
+    /// before one of them and overtaken by it would be dropped, which costs the peer a recovery of its own.
     fn timestamp_is_acceptable(&self, now: Instant, header: &TcpHeader, len: usize) -> bool {
         if !self.negotiated.timestamps || header.flags.rst() {
             return true;
@@ -195,7 +198,7 @@ impl Connection {
             return header.flags.syn();
         };
         let behind = self.rcv.ts_recent.wrapping_sub(timestamps.value) as i32;
-        if behind <= 0 {
+        if behind <= PAWS_SLACK_TICKS {
             return true;
         }
         // an ACK without data that was overtaken by another is no old duplicate: its number is checked anyway
