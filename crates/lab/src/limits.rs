@@ -78,3 +78,9 @@ pub const BUSY_BEFORE_CPUS: f64 = 0.2;
 pub const RAW_BUFFER_BYTES: usize = 16 << 20;
 /// Packets that wait for the rate of an impaired path at least, when the experiment does not say.
 pub const PATH_QUEUE_LEAST_PACKETS: usize = 100;
+/// What an impaired path passes on later than this after its time is late, where the round trip is short.
+pub const PATH_LATE_US: u64 = 1_000;
+/// The same as a part of the round trip, where that is more.
+pub const PATH_LATE_ROUND_TRIPS: f64 = 0.05;
+/// So often is a run done again whose path was late, at most.
+pub const PATH_LATE_REPEATS: u32 = 3;

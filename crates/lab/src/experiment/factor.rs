@@ -208,6 +208,13 @@ pub const FACTORS: &[Factor] = &[
         "auto",
         "packets that wait for the rate; auto = what passes in a round trip, at least 100",
     ),
+    impairment(
+        "late_percent",
+        Levels::Decimal(0.0, 100.0),
+        "5",
+        "a run of which the path itself passed on more than this share of the packets either way late (by 1 ms, or a \
+         twentieth of rtt_ms if that is more) is done again, thrice at most, and then does not count; 100 = counts always",
+    ),
     Factor {
         name: "engine_cpu",
         levels: Levels::Words(&["near", "far", "free"]),

@@ -187,8 +187,7 @@ mod tests {
             jitter: Duration::from_millis(1),
             rate_bits_per_s: Some(1_000_000_000),
             queue_bytes: 256_000,
-            queue_packets: usize::MAX,
-            whole_super_segments: false,
+            ..Faults::default()
         };
         assert_eq!(faults, expected);
         assert_eq!(

@@ -23,7 +23,7 @@ use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob}
 use crate::workload::{End, Task, monotonic_ns};
 use steps::Measured;
 
-/// Does one planned run. A failure of the run is a record that says so; an
+/// Does one planned run, again if its path was late. A failure of the run is a record that says so; an
 /// error is what ends the experiment: an interrupt or the loss of the marker.
 pub(super) fn execute(
     planned: &PlannedRun,
@@ -33,6 +33,51 @@ pub(super) fn execute(
     label: &str,
     claim: &mut Claim,
 ) -> Result<RunRecord, Error> {
+    let impaired = planned.configuration.level("path") == "impaired";
+    let mut first = true;
+    let (mut record, repeats) = until_punctual(|| {
+        if !std::mem::take(&mut first) {
+            claim.forget_workers()?;
+        }
+        attempt(planned, definition, experiment, setting, label, claim)
+    })?;
+    if impaired {
+        record.results.insert("path_late_repeats".to_owned(), f64::from(repeats));
+    }
+    Ok(record)
+}
+
+/// Does a run until its path was not late, at most as often as is allowed; and how often it did it again.
+fn until_punctual(
+    mut attempt: impl FnMut() -> Result<(RunRecord, Option<String>), Error>,
+) -> Result<(RunRecord, u32), Error> {
+    let mut repeats = 0;
+    loop {
+        let (mut record, late) = attempt()?;
+        match late {
+            Some(_) if repeats < limits::PATH_LATE_REPEATS => {
+                repeats += 1;
+                continue;
+            }
+            Some(reason) => record.validity.reject(reason),
+            None => {}
+        }
+        if repeats > 0 {
+            record.notes.push(format!("The path was late: done again, {repeats} times."));
+        }
+        return Ok((record, repeats));
+    }
+}
+
+/// Does it once, and tells why the path's lateness speaks against it.
+fn attempt(
+    planned: &PlannedRun,
+    definition: &Definition,
+    experiment: &ExperimentRecord,
+    setting: &Setting,
+    label: &str,
+    claim: &mut Claim,
+) -> Result<(RunRecord, Option<String>), Error> {
     let configuration = &planned.configuration;
     let mut record = RunRecord::new(experiment.run_id(planned.order));
     record.experiment_id.clone_from(&experiment.id);
@@ -57,6 +102,7 @@ pub(super) fn execute(
         origin_ns: monotonic_ns(),
         cpus: placement(configuration.level("placement")),
         path_seed: path_seed(experiment.seed, planned.block),
+        path_was_late: None,
     };
     let link = run.link();
     if run.has_engine_thread() {
@@ -74,12 +120,13 @@ pub(super) fn execute(
         Link::Memory => run.in_memory(&mut record),
     };
     record.duration_s = run.origin.elapsed().as_secs_f64();
+    let late = run.path_was_late.take();
     match done {
         Ok(()) => {}
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => record.validity.reject(error.to_string()),
     }
-    Ok(record)
+    Ok((record, late))
 }
 
 /// CPUs of the near and of the far host: the first two that this process may
@@ -123,6 +170,8 @@ struct Run<'a> {
     origin_ns: u64,
     cpus: (Option<usize>, Option<usize>),
     path_seed: u64,
+    /// Why the run is to be done again.
+    path_was_late: Option<String>,
 }
 
 /// Seed of the faults: the same for every configuration of a block, so that the same packets meet the
@@ -383,5 +432,28 @@ impl Run<'_> {
         if (got - asked).abs() > tolerance {
             record.validity.reject(format!("the window lasted {got:.2} s instead of {asked} s"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_with_a_late_path_is_done_again_and_then_refused() {
+        let run = |late_times: u32| {
+            let mut times = 0;
+            let done = until_punctual(|| {
+                times += 1;
+                let late = (times <= late_times).then(|| "late".to_owned());
+                Ok((RunRecord::new(times.to_string()), late))
+            });
+            let (record, repeats) = done.unwrap();
+            (record.id, repeats, record.validity.valid, record.notes.len())
+        };
+        assert_eq!(run(0), ("1".to_owned(), 0, true, 0));
+        assert_eq!(run(2), ("3".to_owned(), 2, true, 1));
+        let most = limits::PATH_LATE_REPEATS;
+        assert_eq!(run(100), ((most + 1).to_string(), most, false, 1));
     }
 }

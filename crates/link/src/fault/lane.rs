@@ -13,9 +13,6 @@ use crate::limits::FAULT_QUEUE_PACKETS;
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium};
 
-/// What comes out later than this after its time is counted as late.
-const LATE: Duration = Duration::from_millis(1);
-
 /// A packet on its way, ordered by when it comes out and then by when it went in.
 struct Held {
     release: Instant,
@@ -211,11 +208,11 @@ impl Lane {
 
     /// Moves what is due at `now` into `out`, as far as there is room; returns how many.
     pub fn leave(&mut self, now: Instant, out: &mut PacketBatch) -> usize {
-        let mut count = 0;
+        let (mut count, late_after) = (0, self.faults.late_after);
         while !out.is_full() && self.next_release().is_some_and(|release| release <= now) {
             let Some(Reverse(held)) = self.held.pop() else { break };
             self.stats.left += 1;
-            self.stats.late += u64::from(now.saturating_duration_since(held.release) > LATE);
+            self.stats.late += u64::from(now.saturating_duration_since(held.release) > late_after);
             count += 1;
             // There is room.
             let _ = out.push(held.packet);

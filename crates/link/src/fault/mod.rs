@@ -67,6 +67,8 @@ pub struct Faults {
     pub queue_bytes: usize,
     /// Packets that wait for the rate limit at most, whatever memory they hold; one always fits.
     pub queue_packets: usize,
+    /// What comes out later than this after its time counts in [`FaultStats::late`]; it changes no packet's fate.
+    pub late_after: Duration,
     /// Treat a super-segment as one packet. Otherwise (and always when `corrupt` is set) it is cut
     /// first, so that chances are those of packets on a wire.
     pub whole_super_segments: bool,
@@ -85,6 +87,7 @@ impl Default for Faults {
             rate_bits_per_s: None,
             queue_bytes: 1 << 20,
             queue_packets: usize::MAX,
+            late_after: Duration::from_millis(1),
             whole_super_segments: false,
         }
     }
@@ -137,8 +140,8 @@ pub struct FaultStats {
     pub corrupted: u64,
     /// Packets held back for others to overtake.
     pub reordered: u64,
-    /// Packets that went out more than a millisecond after their time: nobody was there to pass them on, so that they met
-    /// more delay than was configured.
+    /// Packets that went out later than [`Faults::late_after`] after their time: nobody was there to pass them on, so that
+    /// they met more delay than was configured.
     pub late: u64,
 }
 

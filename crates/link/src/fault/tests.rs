@@ -79,6 +79,7 @@ fn everything() -> Faults {
         rate_bits_per_s: Some(2_000_000),
         queue_bytes: 100_000,
         queue_packets: 40,
+        late_after: MS,
         whole_super_segments: false,
     }
 }
@@ -129,14 +130,16 @@ fn a_way_in_without_faults_is_the_links_own() {
 
 #[test]
 fn what_nobody_passed_on_in_time_is_counted() {
-    let mut bench = bench(3, Faults { delay: 5 * MS, ..Faults::default() }, true);
-    for i in 0..3 {
-        bench.send_number(Instant::ZERO + i * MS, i);
+    for (late_after, late) in [(MS, 1), (2 * MS, 0)] {
+        let mut bench = bench(3, Faults { delay: 5 * MS, late_after, ..Faults::default() }, true);
+        for i in 0..3 {
+            bench.send_number(Instant::ZERO + i * MS, i);
+        }
+        assert_eq!(bench.receive(Instant::ZERO + 6 * MS).len(), 2);
+        assert_eq!(bench.sender.fault_stats().0.late, 0);
+        assert_eq!(bench.receive(Instant::ZERO + 9 * MS).len(), 1);
+        assert_eq!(bench.sender.fault_stats().0.late, late);
     }
-    assert_eq!(bench.receive(Instant::ZERO + 6 * MS).len(), 2);
-    assert_eq!(bench.sender.fault_stats().0.late, 0);
-    assert_eq!(bench.receive(Instant::ZERO + 9 * MS).len(), 1);
-    assert_eq!(bench.sender.fault_stats().0.late, 1);
 }
 
 #[test]

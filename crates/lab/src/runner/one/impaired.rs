@@ -44,6 +44,8 @@ pub(super) fn faults(configuration: &Configuration) -> Faults {
         rate_bits_per_s: rate,
         queue_bytes: usize::MAX,
         queue_packets: queue,
+        late_after: Duration::from_micros(limits::PATH_LATE_US)
+            .max(rtt.mul_f64(limits::PATH_LATE_ROUND_TRIPS)),
         ..Faults::default()
     }
 }
@@ -163,9 +165,19 @@ impl Run<'_> {
         let proof = integrity::check(claim, &before, &after, RIGHT_INTERFACE, Some(LEFT_INTERFACE));
         let kept = Kept::of(&measured, self.task());
         self.fill(record, measured, proof, probes);
+        self.path_was_late = too_late(self.configuration(), ways);
         kept.fill(record, ways);
         Ok(())
     }
+}
+
+/// Why a run does not show what its configuration says: a path that was late itself is another one.
+fn too_late(configuration: &Configuration, (forth, back): (Way, Way)) -> Option<String> {
+    let most: f64 = configuration.level("late_percent").parse().unwrap_or(100.0);
+    let percent = |way: Way| 100.0 * way.faults.late as f64 / way.faults.left.max(1) as f64;
+    let late = percent(forth).max(percent(back));
+    (late > most)
+        .then(|| format!("the path itself was late with {late:.0} % of the packets one way"))
 }
 
 fn both(one: Claim, other: Claim) -> Claim {
@@ -230,12 +242,33 @@ mod tests {
     use super::*;
     use crate::experiment::{Definition, plan};
 
-    fn of(factors: &str) -> Faults {
+    fn configured(factors: &str) -> Configuration {
         let text = format!(
             "name = \"p\"\nworkload = \"tcp_stream\"\nrepeats = 1\n[factors]\n\
              stack = \"kernel\"\npath = \"impaired\"\n{factors}"
         );
-        faults(&plan(&Definition::parse("p", &text).unwrap(), 1)[0].configuration)
+        plan(&Definition::parse("p", &text).unwrap(), 1).remove(0).configuration
+    }
+
+    fn of(factors: &str) -> Faults {
+        faults(&configured(factors))
+    }
+
+    #[test]
+    fn a_path_is_late_by_the_share_of_its_packets_in_the_worse_direction() {
+        let way = |left, late| Way {
+            faults: millstream::link::FaultStats { left, late, ..Default::default() },
+            ..Way::default()
+        };
+        let ways = (way(1000, 51), way(1000, 0));
+        assert!(too_late(&configured(""), ways).is_some_and(|why| why.contains("5 %")));
+        assert!(too_late(&configured(""), (ways.1, ways.0)).is_some());
+        assert_eq!(too_late(&configured(""), (way(1000, 50), way(0, 0))), None);
+        assert_eq!(too_late(&configured("late_percent = 10\n"), ways), None);
+        assert!(too_late(&configured("late_percent = 0\n"), (way(1, 0), way(9, 1))).is_some());
+        assert_eq!(too_late(&configured("late_percent = 100\n"), (way(9, 9), ways.0)), None);
+        assert_eq!(of("rtt_ms = 10\n").late_after, Duration::from_millis(1));
+        assert_eq!(of("rtt_ms = 100\n").late_after, Duration::from_millis(5));
     }
 
     #[test]
