@@ -87,6 +87,7 @@ mod limits;
 mod magazine;
 mod mapping;
 mod meta;
+mod owed;
 mod packet;
 mod packet_queue;
 mod pool;

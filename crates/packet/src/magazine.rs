@@ -15,9 +15,13 @@
 //! no destructor, so that looking in it is a plain load. A thread's end empties the magazines into
 //! their depots.
 
+mod release;
+
 use crate::arena::{Arena, Stock, What};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
+use crate::owed::Owed;
+pub(crate) use release::{release, release_run, release_shared_frame, release_sole_frame, settle};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -69,9 +73,16 @@ impl Magazine {
         reason = "the cell is reached by one thread, one call at a time"
     )]
     fn items(&self) -> &mut [Option<Entry>; MAGAZINE_LIMIT] {
-        // SAFETY: only the thread that owns the magazine calls this, and no borrow outlives the
-        // call of one of the methods here, none of which calls another while it has one.
+        // SAFETY: only the thread that owns the magazine calls this, and who has one borrow does not ask for another: not the
+        // methods here, nor who puts entries where there are none yet.
         unsafe { &mut *self.items.get() }
+    }
+
+    /// Where the next items go, the first first; they are inside when they are counted.
+    #[inline]
+    fn free(&self) -> &mut [Option<Entry>] {
+        let limit = self.limit as usize;
+        self.items().get_mut(self.count()..limit).unwrap_or_default()
     }
 
     #[inline]
@@ -140,6 +151,8 @@ pub(crate) struct Cache {
     pub(crate) frames: Magazine,
     pub(crate) views: Magazine,
     pub(crate) blocks: Magazine,
+    /// The thread's own, as the magazines' items are.
+    owed: Owed,
     arena: Arc<Arena>,
 }
 
@@ -185,6 +198,7 @@ impl Drop for Caches {
 fn retire(at: NonNull<Cache>) {
     // SAFETY: alive until the end of this function.
     let cache = unsafe { at.as_ref() };
+    release::give_up_owed(cache);
     forget_slot(cache.arena.tag);
     cache.give_all();
     cache.arena.cache_left(at.as_ptr());
@@ -257,6 +271,7 @@ fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
         frames: Magazine::new(arena.frames.depot.half()),
         views: Magazine::new(arena.views.depot.half()),
         blocks: Magazine::new(arena.blocks.depot.half()),
+        owed: Owed::new(),
         arena: Arc::clone(arena),
     }));
     if !arena.cache_joined(cache) {
@@ -350,125 +365,4 @@ pub(crate) fn take_view(arena: &Arc<Arena>) -> Option<Entry> {
 pub(crate) fn take_block(arena: &Arc<Arena>) -> Option<Entry> {
     // Without any, asking is no exhaustion.
     if arena.blocks.limit == 0 { None } else { take(arena, What::Block) }
-}
-
-/// Gives up an owned descriptor: the frame goes home when nobody else refers to it.
-#[inline]
-pub(crate) fn release(entry: Entry) {
-    if entry.is_frame() {
-        release_frame(entry);
-    } else {
-        release_other(entry);
-    }
-}
-
-/// Gives up a frame in the plainest case, that nobody else refers to it and the magazine has room;
-/// otherwise false, and nothing is done.
-#[inline]
-pub(crate) fn release_sole_frame(entry: Entry) -> bool {
-    // The table has no tag of a view or block, so this tells frames too.
-    let Some(cache) = cached(entry.tag()) else { return false };
-    // With one owner there is nobody to race with: no atomic exchange.
-    entry.refs().is_sole() && cache.frames.push(entry)
-}
-
-#[inline]
-fn release_frame(frame: Entry) {
-    if release_sole_frame(frame) {
-        return;
-    }
-    if frame.refs().release() {
-        give(frame, frame.tag(), What::Frame);
-    }
-}
-
-/// Gives up a view or a block.
-#[inline(never)]
-fn release_other(entry: Entry) {
-    let owner = entry.frame();
-    if owner.refs().release() {
-        if owner.is_frame() && release_with_frame(entry, owner) {
-            return;
-        }
-        let what = if owner.is_in_block() { What::Block } else { What::Frame };
-        give(owner, owner.tag() & !KIND_MASK, what);
-    }
-    if owner != entry {
-        give(entry, entry.tag() & !KIND_MASK, What::View);
-    }
-}
-
-/// Gives back a view and its frame, to which nobody else refers, where they are of one pool and the magazines have room; else
-/// nothing is done.
-#[inline(always)]
-fn release_with_frame(view: Entry, frame: Entry) -> bool {
-    let Some(cache) = cached(frame.tag()) else { return false };
-    let is_one_pools = view.tag() & !KIND_MASK == frame.tag();
-    let has_room = is_one_pools && !cache.frames.is_full() && !cache.views.is_full();
-    has_room && cache.frames.push(frame) && cache.views.push(view)
-}
-
-/// Gives up the descriptors from `first` to `last`, which follow each other.
-pub(crate) fn release_run(first: Entry, last: Entry) {
-    let tag = first.tag() & !KIND_MASK;
-    let (mut entry, mut cache) = (first, cached(tag));
-    loop {
-        let next = entry.next();
-        if !cache.is_some_and(|cache| release_sole_view(cache, tag, entry)) {
-            release(entry);
-            // That may have made a cache, and retired others.
-            cache = cached(tag);
-        }
-        if entry == last {
-            return;
-        }
-        entry = next;
-    }
-}
-
-/// Gives back a view of a frame and that frame, to which nobody else refers, where both are of the pool with this `tag` and
-/// its `cache` has room; otherwise false, and nothing is done.
-#[inline(always)]
-fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> bool {
-    let frame = view.frame();
-    frame != view
-        && view.tag() & !KIND_MASK == tag
-        && frame.tag() == tag
-        && frame.refs().is_sole()
-        && !cache.frames.is_full()
-        && cache.views.push(view)
-        && cache.frames.push(frame)
-}
-
-/// Gives up a packet of one frame to which others refer; false, and nothing is done, where it is none.
-#[inline]
-pub(crate) fn release_shared_frame(entry: Entry) -> bool {
-    if entry.next() != entry || !entry.is_frame() || entry.refs().is_sole() {
-        return false;
-    }
-    if entry.refs().release() {
-        give(entry, entry.tag(), What::Frame);
-    }
-    true
-}
-
-#[inline]
-fn give(entry: Entry, tag: u32, what: What) {
-    if !cached(tag).is_some_and(|cache| what.of(cache).push(entry)) {
-        give_slow(entry, tag, what);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn give_slow(entry: Entry, tag: u32, what: What) {
-    // SAFETY: the entry is owned and not at home yet.
-    let arena = unsafe { Arena::of(entry) };
-    debug_assert_eq!(arena.tag, tag);
-    let Some(cache) = find(&arena) else { return arena.give_one(what.stock(&arena), entry) };
-    let magazine = what.of(cache);
-    if !magazine.push(entry) {
-        magazine.give_half(what.stock(&arena));
-        magazine.push(entry);
-    }
 }

@@ -5,6 +5,7 @@ mod chains;
 mod packet_queues;
 mod places;
 mod queues;
+mod shares;
 mod statistics;
 
 use crate::*;
