@@ -105,7 +105,9 @@ impl Connection {
         if !self.timestamp_is_acceptable(now, header, len) {
             self.counters.rare().paws_rejected += 1;
             if header.options.timestamps.is_some() {
-                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently
+                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently. What was late and has been
+                // sent again meanwhile is a duplicate all the same, and the peer learns of it, as from Linux
+                self.note_duplicate(span);
                 self.answer_unacceptable(now, span);
             }
             return false;

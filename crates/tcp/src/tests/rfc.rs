@@ -71,6 +71,33 @@ fn exists(all: &[(String, String)], name: &str) -> bool {
     })
 }
 
+/// Names that follow a file's, up to a semicolon, and do not stand in it: a reader would look for them there in vain.
+fn misplaced<'a>(all: &[(String, String)], line: &'a str) -> Vec<(&'a str, &'a str)> {
+    let mut file = None;
+    let mut wrong = Vec::new();
+    for (at, part) in line.split('`').enumerate() {
+        let is_name = at % 2 == 1;
+        if !is_name {
+            let ends = part.contains(';') || part.contains('|');
+            file = file.filter(|_| !ends);
+        } else if part.ends_with(".rs") {
+            file = Some(part);
+        } else if let Some(file) = file
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        {
+            let end = file.rsplit("crates/").next().unwrap_or(file);
+            let stands = |(path, text): &(String, String)| {
+                path.ends_with(&format!("/{end}"))
+                    && (defines(text, part) || text.contains(&format!("{part}:")))
+            };
+            if !all.iter().any(stands) {
+                wrong.push((file, part));
+            }
+        }
+    }
+    wrong
+}
+
 fn conversation(all: &[(String, String)], title: &str) -> bool {
     let (head, tail) = title.split_once('…').unwrap_or((title, ""));
     let (head, tail) = (head.trim(), tail.trim());
@@ -99,6 +126,9 @@ fn what_the_table_names_exists() {
                 wrong.push(format!("{name} in {line}"));
             }
         }
+        for (file, name) in misplaced(&all, line) {
+            wrong.push(format!("{name} is not in {file}: {line}"));
+        }
         let plain: String = line.split('`').step_by(2).collect();
         for title in marked(&plain, '*') {
             if !conversation(&all, title) {
@@ -112,6 +142,7 @@ fn what_the_table_names_exists() {
         }
     }
     assert!(!exists(&all, "Connection::what_nobody_defines") && !exists(&all, "Nobody::write"));
+    assert_eq!(misplaced(&all, "| `rtt.rs` `on_persist` |"), [("rtt.rs", "on_persist")]);
     assert!(rows > 100, "only {rows} rows found");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
