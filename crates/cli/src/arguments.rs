@@ -24,7 +24,7 @@ pub enum Command {
     Run(Run),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
-    /// Show a kept experiment as a table, or as a matrix of its cases
+    /// Show a kept experiment, the newest if none is named, as a table or as a matrix of its cases
     Show(Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(Report),
@@ -116,8 +116,8 @@ pub struct Report {
 #[derive(Debug, Args)]
 pub struct Which {
     /// Id of the experiment, its beginning, or a name (then the newest of that name); several are read as
-    /// one that was measured in slices
-    #[arg(value_name = "ID", required = true)]
+    /// one that was measured in slices [default: the newest of all]
+    #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 }
 
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 8] = [
+        let cases: [(&[&str], &str); 9] = [
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (
@@ -219,7 +219,11 @@ mod tests {
             ),
             (&["run", "x", "--repeats", "many"], "millstream run --help"),
             (&["run", "x", "--set", "streams"], "write it as factor=a,b"),
-            (&["show"], "<ID>...; see `millstream show --help`"),
+            (&["show", "--jsn"], "see `millstream show --help`"),
+            (
+                &["replay", "in.pcap"],
+                "<--interface <NAME>|--tap <NAME>>; see `millstream replay --help`",
+            ),
             (&["report", "x", "--out"], "a value is required for '--out <DIR>'"),
         ];
         for (words, expected) in cases {

@@ -107,9 +107,17 @@ pub fn out(text: &str) -> Result<(), Error> {
     }
 }
 
-/// The experiment that is meant, or several as one; the same one twice counts once.
+/// The experiment that is meant, or several as one; the same one twice counts once. The newest where none is named.
 fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
-    let store = Store::open_existing(&database(at)?).map_err(stored)?;
+    let file = database(at)?;
+    let store = Store::open_existing(&file).map_err(stored)?;
+    if which.is_empty() {
+        let empty = || format!("{}: nothing is kept yet; see `millstream run`", file.display());
+        let newest = store.latest(None).map_err(stored)?;
+        let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
+        let runs = store.runs(&newest.id).map_err(stored)?;
+        return Ok((newest, runs));
+    }
     let mut parts: Vec<Kept> = Vec::new();
     for text in which {
         let experiment = store.find(text).map_err(stored)?;

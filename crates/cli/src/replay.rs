@@ -28,15 +28,16 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("way out").required(true).args(["interface", "tap"])))]
 pub struct Arguments {
     /// The capture: pcap (micro- or nanoseconds, either byte order) or pcap-ng
     pub file: PathBuf,
     /// Send out of this interface, which must be up
-    #[arg(long, value_name = "NAME", required_unless_present = "tap")]
+    #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
     /// Make a device of this name instead: the kernel receives the packets. A capture without Ethernet headers
     /// goes into a TUN device
-    #[arg(long, value_name = "NAME", conflicts_with = "interface")]
+    #[arg(long, value_name = "NAME")]
     pub tap: Option<String>,
     /// Address of that device; may be given several times
     #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix, requires = "tap")]

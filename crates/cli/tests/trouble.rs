@@ -91,7 +91,7 @@ fn a_full_disk_ends_it_with_what_was_measured_shown() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     let error = text.lines().last().unwrap();
     assert!(error.starts_with("millstream: ") && error.contains("full"), "{text}");
-    assert!(text.contains("(unfinished)") && text.contains("Page: "), "{text}");
+    assert!(text.contains("(unfinished: ") && text.contains("Page: "), "{text}");
     let lines = fs::read_to_string(json).unwrap();
     let runs: Vec<RunRecord> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert!((1..180).contains(&runs.len()), "{} runs", runs.len());

@@ -88,6 +88,25 @@ fn both_ends_in_memory_need_no_privilege() {
 }
 
 #[test]
+fn the_newest_is_shown_where_none_is_named() {
+    let place = Place::new("newest");
+    let shown = |command: &str| {
+        let output = place.command(&[command]).output().unwrap();
+        (output.status.success(), words(&output))
+    };
+    let (ok, text) = shown("show");
+    assert!(!ok && text.contains("no store here"), "{text}");
+    for _ in 0..2 {
+        run(&place, &["first-look", "--stack", "millstream", "--set", "link=memory"]);
+        let newest = place.runs()[0].experiment_id.clone();
+        for command in ["show", "report"] {
+            let (ok, text) = shown(command);
+            assert!(ok && text.contains(&newest), "{newest}: {text}");
+        }
+    }
+}
+
+#[test]
 fn an_ordinary_user_has_hosts_of_his_own() {
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::process::CommandExt;

@@ -12,9 +12,10 @@ use crate::stats::Summary;
 pub(super) fn render(model: &Model<'_>) -> String {
     let mut out = String::new();
     let experiment = model.experiment;
-    let mut head = format!("{}  {}", experiment.name, experiment.started_at);
+    let mut head = format!("{}  {}", experiment.id, experiment.started_at);
     if experiment.finished_at.is_none() {
-        head.push_str("  (unfinished)");
+        let (runs, planned) = (model.runs.len(), experiment.planned_runs);
+        head.push_str(&format!("  (unfinished: {runs} of {planned} runs)"));
     }
     out.push_str(&format!("{head}\n"));
     if !experiment.question.is_empty() {
