@@ -87,7 +87,6 @@ mod limits;
 mod magazine;
 mod mapping;
 mod meta;
-mod owed;
 mod packet;
 mod packet_queue;
 mod pool;

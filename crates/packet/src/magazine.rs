@@ -20,8 +20,7 @@ mod release;
 use crate::arena::{Arena, Stock, What};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
-use crate::owed::Owed;
-pub(crate) use release::{release, release_run, release_shared_frame, release_sole_frame, settle};
+pub(crate) use release::{release, release_run, release_shared_frame, release_sole_frame};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -73,16 +72,9 @@ impl Magazine {
         reason = "the cell is reached by one thread, one call at a time"
     )]
     fn items(&self) -> &mut [Option<Entry>; MAGAZINE_LIMIT] {
-        // SAFETY: only the thread that owns the magazine calls this, and who has one borrow does not ask for another: not the
-        // methods here, nor who puts entries where there are none yet.
+        // SAFETY: only the thread that owns the magazine calls this, and no borrow outlives the
+        // call of one of the methods here, none of which calls another while it has one.
         unsafe { &mut *self.items.get() }
-    }
-
-    /// Where the next items go, the first first; they are inside when they are counted.
-    #[inline]
-    fn free(&self) -> &mut [Option<Entry>] {
-        let limit = self.limit as usize;
-        self.items().get_mut(self.count()..limit).unwrap_or_default()
     }
 
     #[inline]
@@ -151,8 +143,6 @@ pub(crate) struct Cache {
     pub(crate) frames: Magazine,
     pub(crate) views: Magazine,
     pub(crate) blocks: Magazine,
-    /// The thread's own, as the magazines' items are.
-    owed: Owed,
     arena: Arc<Arena>,
 }
 
@@ -198,7 +188,6 @@ impl Drop for Caches {
 fn retire(at: NonNull<Cache>) {
     // SAFETY: alive until the end of this function.
     let cache = unsafe { at.as_ref() };
-    release::give_up_owed(cache);
     forget_slot(cache.arena.tag);
     cache.give_all();
     cache.arena.cache_left(at.as_ptr());
@@ -271,7 +260,6 @@ fn make(arena: &Arc<Arena>) -> Option<NonNull<Cache>> {
         frames: Magazine::new(arena.frames.depot.half()),
         views: Magazine::new(arena.views.depot.half()),
         blocks: Magazine::new(arena.blocks.depot.half()),
-        owed: Owed::new(),
         arena: Arc::clone(arena),
     }));
     if !arena.cache_joined(cache) {

@@ -318,13 +318,6 @@ impl Pool {
         self.arena.release_idle()
     }
 
-    /// Gives up for good what this thread has dropped in the expectation that it drops the other holder, too: for who is about
-    /// to sleep. Till then at most 256 frames wait whose other holder is on another thread. Nothing, mostly.
-    #[inline]
-    pub fn settle(&self) {
-        magazine::settle(&self.arena);
-    }
-
     /// Enters somebody into the pool's books, under a name that [`stats`](Self::stats) shows.
     pub fn holder(&self, name: &str) -> Holder {
         self.arena.add_holder(name)

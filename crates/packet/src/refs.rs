@@ -20,19 +20,6 @@ impl Refs {
         self.0.load(Ordering::Acquire) == 1
     }
 
-    /// True when there are two. To a caller who is both that says what [`is_sole`](Self::is_sole) says to one.
-    #[inline]
-    pub(crate) fn is_pair(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 2
-    }
-
-    /// The caller, who is [both](Self::is_pair) holders, is one from now on.
-    #[inline]
-    pub(crate) fn join(&self) {
-        debug_assert!(self.is_pair());
-        self.0.store(1, Ordering::Relaxed);
-    }
-
     /// One more, made by a holder. True if that was the only one before.
     #[inline]
     pub(crate) fn share(&self) -> bool {

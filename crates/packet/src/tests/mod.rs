@@ -5,7 +5,6 @@ mod chains;
 mod packet_queues;
 mod places;
 mod queues;
-mod shares;
 mod statistics;
 
 use crate::*;

@@ -292,8 +292,6 @@ impl Engine {
         }
         read.fill(count * run.part());
         copied.take_in_run(count, pushes);
-        // In their order, which is that of the queue that they were sent from.
-        self.parts.clear();
         self.received.discard(count);
         bytes
     }

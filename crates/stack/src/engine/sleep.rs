@@ -207,7 +207,6 @@ impl Engine {
             self.out.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }
-        self.out.pool.settle();
         let limit = match (self.memory.rest(now, &self.out.pool), limit) {
             (Some(rest), Some(limit)) => Some(rest.min(limit)),
             (rest, limit) => rest.or(limit),
