@@ -37,7 +37,9 @@ mod stages;
 pub mod stats;
 pub mod timer;
 
-pub use engine::{Engine, EngineConfig, ReceivedDatagram, TcpSocketOptions, Turn, Waker};
+pub use engine::{
+    DatagramToSend, Engine, EngineConfig, ReceivedDatagram, TcpSocketOptions, Turn, Waker,
+};
 pub use error::Error;
 pub use limits::Limits;
 pub use millstream_link as link;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use common::{settle, two};
 use millstream::link::PairConfig;
-use millstream::{DropReason, Engine, Error, SocketId};
+use millstream::{DatagramToSend, DropReason, Engine, Error, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
@@ -81,6 +81,74 @@ fn a_connected_socket_sends_by_either_call_and_changes_its_peer() {
         assert_eq!(last.0, b"y");
         heard(&mut far, sinks[0]);
     }
+}
+
+#[test]
+fn many_by_one_call_arrive_as_one_by_one_whoever_they_are_for() {
+    for (ours, peers) in [
+        ("10.9.0.1:5", ["10.9.0.2:9", "10.9.0.2:10"]),
+        ("[fd09::1]:5", ["[fd09::2]:9", "[fd09::2]:10"]),
+    ] {
+        let (mut near, mut far) = two(PairConfig::default());
+        let socket = near.udp_bind(addr(ours)).expect("bind");
+        let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
+        near.udp_send(socket, b"who is there?", Some(addr(peers[0]))).expect("send");
+        settle(&mut near, &mut far);
+        heard(&mut far, sinks[0]);
+        let data: Vec<Vec<u8>> = (0..200_u8).map(|n| vec![n; n.into()]).collect();
+        // A run to one, some in turns, a run to the other: more than the link's queue holds.
+        let peer_of = |n: usize| match n {
+            0..100 => 0,
+            100..110 => n % 2,
+            _ => 1,
+        };
+        let to = |n: usize| Some(addr(peers[peer_of(n)]));
+        let list = data.iter().enumerate();
+        let list: Vec<_> = list.map(|(n, data)| DatagramToSend { data, to: to(n) }).collect();
+        let mut sent = 0;
+        let mut got = [vec![], vec![]];
+        while sent < list.len() {
+            sent += near.udp_send_many(socket, &list[sent..]).expect("some of them");
+            settle(&mut near, &mut far);
+            for (got, &sink) in got.iter_mut().zip(&sinks) {
+                got.extend(heard(&mut far, sink));
+            }
+        }
+        for (peer, got) in got.into_iter().enumerate() {
+            let meant = data.iter().enumerate().filter(|(n, _)| peer_of(*n) == peer);
+            let meant: Vec<_> = meant.map(|(_, data)| (data.clone(), addr(ours))).collect();
+            assert_eq!(got, meant);
+        }
+    }
+}
+
+#[test]
+fn many_end_before_the_first_that_cannot_be_sent() {
+    let (mut near, mut far) = two(PairConfig::default());
+    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    let (long, peer) = (vec![0; 1473], Some(addr("10.9.0.2:9")));
+    let send = |data, to| DatagramToSend { data, to };
+    assert_eq!(near.udp_send_many(socket, &[]), Ok(0));
+    // By headers built for each, and by those kept ready.
+    for round in 0..4 {
+        let list = [send(b"a", peer), send(b"b", peer), send(&long, peer), send(b"c", peer)];
+        assert_eq!(near.udp_send_many(socket, &list), Ok(2), "{round}");
+        assert_eq!(near.udp_send_many(socket, &list[2..]), Err(Error::MessageTooLong));
+        let nobody = [send(b"c", peer), send(b"to nobody", None)];
+        assert_eq!(near.udp_send_many(socket, &nobody), Ok(1));
+        assert_eq!(near.udp_send_many(socket, &nobody[1..]), Err(Error::NotConnected));
+        settle(&mut near, &mut far);
+        let got: Vec<_> = heard(&mut far, sink).into_iter().map(|(data, _)| data).collect();
+        assert_eq!(got, [b"a", b"b", b"c"]);
+    }
+    // An error that the peer's host told is the next call's, once.
+    near.udp_connect(socket, addr("10.9.0.2:11")).expect("connect");
+    let list = [send(b"d", None), send(b"e", None)];
+    assert_eq!(near.udp_send_many(socket, &list), Ok(2));
+    settle(&mut near, &mut far);
+    assert_eq!(near.udp_send_many(socket, &list), Err(Error::ConnectionRefused));
+    assert_eq!(near.udp_send_many(socket, &list), Ok(2));
 }
 
 #[test]

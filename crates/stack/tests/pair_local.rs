@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 
 use common::hosts;
+use millstream::DatagramToSend;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 
@@ -126,6 +127,12 @@ fn datagrams_both_ways() {
                     let mut bytes = [0; 100];
                     let (len, from) = socket.recv_from(&mut bytes).expect("receive");
                     assert_eq!((&bytes[..len], from), (&b"answer"[..], addr));
+                    let to = Some(addr);
+                    let list = [
+                        DatagramToSend { data: b"thank", to },
+                        DatagramToSend { data: b" you", to },
+                    ];
+                    assert_eq!(socket.send_many(&list).expect("send"), 2);
                 },
                 |stack, ready| {
                     let socket = UdpSocket::bind(stack, addr).expect("bind");
@@ -134,6 +141,10 @@ fn datagrams_both_ways() {
                     let (len, from) = socket.recv_from(&mut bytes).expect("receive");
                     assert_eq!(&bytes[..len], b"question");
                     socket.send_to(b"answer", from).expect("send");
+                    for part in [&b"thank"[..], b" you"] {
+                        let (len, _) = socket.recv_from(&mut bytes).expect("receive");
+                        assert_eq!(&bytes[..len], part);
+                    }
                 },
             );
         }

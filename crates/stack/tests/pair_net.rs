@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
+use millstream::DatagramToSend;
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, Pool, PoolConfig};
@@ -295,6 +296,18 @@ fn datagrams_and_their_limits() {
     client.send_segmented_to(&[7; 150], 60, far_addr(53)).expect("send");
     let received = [(); 3].map(|()| server.recv(&mut bytes).expect("receive"));
     assert_eq!(received, [60, 60, 30]);
+    let to = Some(far_addr(53));
+    let list = [DatagramToSend { data: b"one", to }, DatagramToSend { data: b"three", to }];
+    let mut left = &list[..];
+    while !left.is_empty() {
+        left = &left[client.send_many(left).expect("send")..];
+    }
+    assert_eq!([(); 2].map(|()| server.recv(&mut bytes).expect("receive")), [3, 5]);
+    let nobody = [DatagramToSend { data: &[0; 65_528], to }];
+    assert_eq!(
+        client.send_many(&nobody).err().map(|e| e.kind()),
+        Some(io::ErrorKind::InvalidInput)
+    );
     let none = client.send_segmented_to(b"what?", 0, far_addr(53));
     assert_eq!(none.err().map(|e| e.kind()), Some(io::ErrorKind::InvalidInput));
     client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");

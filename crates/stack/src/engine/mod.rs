@@ -46,7 +46,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
-pub use datagram::ReceivedDatagram;
+pub use datagram::{DatagramToSend, ReceivedDatagram};
 pub(crate) use direct::DirectRead;
 pub use direct::Received;
 pub(crate) use output::Way;

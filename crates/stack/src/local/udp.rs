@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Mode, Stack};
-use crate::{Error, ReceivedDatagram, SocketId};
+use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
@@ -53,6 +53,17 @@ impl UdpSocket {
             engine.udp_send_segmented(self.id, data, size, Some(addr))?;
             engine.flush();
             Ok(data.len())
+        })
+    }
+
+    /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least, unless
+    /// there is none.
+    pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
+        self.stack.block(self.mode.get(), |engine| {
+            engine.refresh_time();
+            let sent = engine.udp_send_many(self.id, list);
+            engine.flush();
+            sent
         })
     }
 

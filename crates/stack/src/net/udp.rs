@@ -15,7 +15,7 @@ use super::tcp::{lock, nonzero};
 use super::{Handle, Stack};
 use crate::engine::datagrams_of;
 use crate::limits::HEADROOM_BYTES;
-use crate::{Error, SocketId};
+use crate::{DatagramToSend, Error, SocketId};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
 /// have one for all of it, 20 less.
@@ -65,17 +65,34 @@ impl UdpSocket {
         to: Option<SocketAddr>,
         size: Option<u16>,
     ) -> io::Result<usize> {
-        if data.len() > DATAGRAM_LIMIT_BYTES {
-            return Err(Error::MessageTooLong.into());
-        }
+        let packet = self.packet_of(data, size)?;
         if let Some(error) = self.shared.take_passing_error() {
             return Err(error.into());
         }
         let door = &self.handle.door;
-        let mut packet = Packet::from_slice(&door.pool, HEADROOM_BYTES, data)
-            .map_err(|_| io::Error::from(Error::Exhausted))?;
-        packet.meta_mut().segmentation = size.map(datagrams_of);
         let mut tx = lock(&self.tx);
+        self.wait_for_room(&tx)?;
+        match tx.push((packet, to)) {
+            Ok(true) => door.nudge(&door.datagrams, self.id.slot()),
+            Ok(false) => {}
+            Err(_) => return Err(io::ErrorKind::WouldBlock.into()),
+        }
+        Ok(data.len())
+    }
+
+    /// A packet of the pool with a copy of `data`, as datagrams of `size` bytes or as one.
+    fn packet_of(&self, data: &[u8], size: Option<u16>) -> Result<Packet, Error> {
+        if data.len() > DATAGRAM_LIMIT_BYTES {
+            return Err(Error::MessageTooLong);
+        }
+        let mut packet = Packet::from_slice(&self.handle.door.pool, HEADROOM_BYTES, data)
+            .map_err(|_| Error::Exhausted)?;
+        packet.meta_mut().segmentation = size.map(datagrams_of);
+        Ok(packet)
+    }
+
+    /// Waits until the ring has room for one, as long as calls may wait.
+    fn wait_for_room(&self, tx: &Giver<Letter>) -> io::Result<()> {
         let mut deadline = None;
         while !tx.has_room() {
             if self.shared.has(READ_END) {
@@ -92,12 +109,38 @@ impl UdpSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
-        match tx.push((packet, to)) {
-            Ok(true) => door.nudge(&door.datagrams, self.id.slot()),
-            Ok(false) => {}
-            Err(_) => return Err(io::ErrorKind::WouldBlock.into()),
+        Ok(())
+    }
+
+    /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least, unless
+    /// there is none. The error of a later one is told by the call that begins with it.
+    pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
+        if let Some(error) = self.shared.take_passing_error() {
+            return Err(error.into());
         }
-        Ok(data.len())
+        let mut tx = lock(&self.tx);
+        if !list.is_empty() {
+            self.wait_for_room(&tx)?;
+        }
+        let (mut sent, mut is_due) = (0, false);
+        for datagram in list {
+            if !tx.has_room() {
+                break;
+            }
+            let packet = match self.packet_of(datagram.data, None) {
+                Ok(packet) => packet,
+                Err(error) if sent == 0 => return Err(error.into()),
+                Err(_) => break,
+            };
+            let Ok(wakes) = tx.push((packet, datagram.to)) else { break };
+            is_due |= wakes;
+            sent += 1;
+        }
+        let door = &self.handle.door;
+        if is_due {
+            door.nudge(&door.datagrams, self.id.slot());
+        }
+        Ok(sent)
     }
 
     /// Sends a datagram to `addr`.

@@ -1,6 +1,7 @@
 //! Datagram sockets: UDP, opened and sent from here, and ICMP echo.
 
 mod echo;
+mod many;
 mod receive;
 
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +20,7 @@ use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::plain;
 use crate::socket::udp::DatagramPath;
+pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 
 /// Whether the way to `remote` depends on more than the routes.
@@ -35,6 +37,24 @@ impl Output {
         path: &DatagramPath,
         data: &[u8],
     ) -> Result<bool, Error> {
+        let checksum = self.checksum_on(path);
+        let packet = self.known_datagram(now, path, data, checksum)?;
+        let Some(packet) = packet else { return Ok(false) };
+        self.stats.udp_tx += 1;
+        self.enqueue(now, path.way.link, packet);
+        Ok(true)
+    }
+
+    /// A datagram with a copy of `data` behind the headers kept ready for its peer, for which its link's queue has room.
+    /// `None` when it does not fit one frame.
+    #[inline(always)]
+    fn known_datagram(
+        &mut self,
+        now: Instant,
+        path: &DatagramPath,
+        data: &[u8],
+        checksum: TransportChecksum,
+    ) -> Result<Option<Packet>, Error> {
         let DatagramPath { way, template, .. } = path;
         let len = template.header_len() + data.len();
         if len - template.link_header_len() > way.mtu {
@@ -44,17 +64,13 @@ impl Output {
             return Err(Error::WouldBlock);
         }
         let mut packet = self.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
-        let Some(room) = packet.append(len) else { return Ok(false) };
-        let Some(checksum) = template.write_datagram(room, data, self.checksum_on(path)) else {
-            return Ok(false);
-        };
+        let Some(room) = packet.append(len) else { return Ok(None) };
+        let Some(checksum) = template.write_datagram(room, data, checksum) else { return Ok(None) };
         let meta = packet.meta_mut();
         meta.checksum = checksum;
         meta.l3_offset = template.link_header_len() as u16;
         meta.l4_offset = meta.l3_offset + template.ip_header_len() as u16;
-        self.stats.udp_tx += 1;
-        self.enqueue(now, way.link, packet);
-        Ok(true)
+        Ok(Some(packet))
     }
 
     /// Who completes the checksums of datagrams that go this way.
