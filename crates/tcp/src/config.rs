@@ -170,7 +170,8 @@ impl Config {
     /// The shift offered to the peer: the least that lets the window field name the whole receive buffer.
     pub(crate) fn window_shift(&self) -> u8 {
         let mut shift = 0;
-        while shift < limits::MAX_WINDOW_SCALE && (65_535usize << shift) < self.recv_buffer_bytes {
+        // payload has memory around it: the last unit is never needed
+        while shift < limits::MAX_WINDOW_SCALE && (65_536usize << shift) < self.recv_buffer_bytes {
             shift += 1;
         }
         shift

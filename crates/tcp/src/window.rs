@@ -13,6 +13,10 @@ use crate::timers::Deadline;
 /// A peer's initial window (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 
+/// Segments that make a burst worth ending a window with, and whole bursts that a window must hold for it.
+const BURST_SEGMENTS: u64 = 8;
+const WINDOW_BURSTS: u64 = 3;
+
 /// Dynamic right-sizing: how much the application reads in a round trip (Fisk and Feng, 2001).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AutoTune {
@@ -92,12 +96,60 @@ impl Connection {
         // often it shows at once: an empty buffer would not take it there
         let may_reach = rcv.nxt + whole >= least || rcv.reassembly.is_some();
         if may_reach {
-            let wanted = rcv.nxt + self.free_window();
+            let wanted = self.whole_bursts(rcv.nxt + self.free_window());
             if wanted >= least {
                 return wanted;
             }
         }
         rcv.edge.max(rcv.nxt)
+    }
+
+    /// The right edge `wanted`, or one before it at which a super-segment of the peer's ends. It makes them of its send
+    /// buffers, and cuts the one in which the window ends: both parts then cost it, and us, as much as a whole one. Only
+    /// where the window is not what the buffer has, but what we found to be enough.
+    #[inline(always)]
+    fn whole_bursts(&self, wanted: u64) -> u64 {
+        let rcv = &self.rcv;
+        let (burst, segment) = (u64::from(rcv.burst), u64::from(rcv.mss_estimate));
+        let is_chosen = self.used_at_most() < rcv.limit_bytes;
+        if is_chosen && burst >= BURST_SEGMENTS * segment {
+            self.before_next_burst(wanted, burst).unwrap_or(wanted)
+        } else {
+            wanted
+        }
+    }
+
+    /// The last edge up to `wanted` at which a burst ends, but for less than a segment: the window field counts in units.
+    /// `None` when that would take too much off the window.
+    #[inline(never)]
+    fn before_next_burst(&self, wanted: u64, burst: u64) -> Option<u64> {
+        let (nxt, unit) = (self.rcv.nxt, 1 << self.negotiated.rcv_shift);
+        let begun = nxt - u64::from(self.rcv.into_burst);
+        let bursts = wanted.checked_sub(begun)? / burst;
+        let edge = |bursts: u64| {
+            let end = begun + bursts * burst;
+            let edge = nxt + end.checked_sub(nxt)?.next_multiple_of(unit);
+            let tempts = edge - end >= u64::from(self.rcv.mss_estimate);
+            (edge <= wanted && !tempts).then_some(edge)
+        };
+        (bursts >= WINDOW_BURSTS).then(|| edge(bursts).or_else(|| edge(bursts - 1))).flatten()
+    }
+
+    /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window allowed, whose rest is the
+    /// next to come.
+    #[inline(always)]
+    fn note_burst(&mut self, len: u32) {
+        let rcv = &mut self.rcv;
+        let len = u16::try_from(len).unwrap_or(0);
+        let is_cut = rcv.nxt + u64::from(rcv.mss_estimate) > rcv.edge;
+        let end = rcv.into_burst.saturating_add(len);
+        rcv.into_burst = if is_cut && end < rcv.burst { end } else { 0 };
+        rcv.burst = rcv.burst.max(len);
+    }
+
+    /// Whether the peer has sent what the window allows, but for less than a segment.
+    pub fn window_is_used(&self) -> bool {
+        self.rcv.nxt + u64::from(self.rcv.mss_estimate) > self.rcv.edge
     }
 
     /// The window field of a segment sent now. The field is rounded up where rounding down would take back what
@@ -122,6 +174,7 @@ impl Connection {
     /// full-sized segment, a merged burst counting as its parts)?
     #[inline(always)]
     pub(crate) fn schedule_ack(&mut self, now: Instant, len: u32) {
+        self.note_burst(len);
         let ack = &mut self.rcv.ack;
         ack.pending_bytes = ack.pending_bytes.saturating_add(len);
         if ack.quick > 0 {
@@ -167,7 +220,7 @@ impl Connection {
             // what comes is always the same: not worth a division
             return;
         }
-        rcv.density = (rcv.mean_len * 256 / rcv.mean_held.max(1)).clamp(32, 248);
+        rcv.density = (rcv.mean_len * 256 / rcv.mean_held.max(1)).clamp(32, 248) as u8;
     }
 
     /// The application took `bytes` out of the receive queue.
@@ -318,9 +371,7 @@ impl Connection {
         let carried = carried_bytes(least_ns);
         let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
         let together = WINDOWS_BASE_BYTES.saturating_add(carried);
-        // the power of two at or above
-        let sharers = u16::BITS - self.rcv.sharers.saturating_sub(1).leading_zeros();
-        let share = together >> sharers;
+        let share = together >> self.rcv.sharers;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }
 
@@ -328,7 +379,7 @@ impl Connection {
     /// once. Counted as the power of two at or above; one until it is said.
     #[inline]
     pub fn set_sharers(&mut self, connections: u32) {
-        self.rcv.sharers = u16::try_from(connections).unwrap_or(u16::MAX);
+        self.rcv.sharers = (u32::BITS - connections.saturating_sub(1).leading_zeros()) as u8;
     }
 
     /// Room for the application to write.

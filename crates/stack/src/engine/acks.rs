@@ -2,8 +2,9 @@
 //!
 //! While a link gives full batches, the next super-segments of a stream are there already, and an ACK for each of them
 //! would be a packet, and a system call, for nothing. An ACK that only tells of data in order therefore waits until one
-//! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)), until a batch ends because nothing more
-//! is there, or for a number of batches ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many
+//! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)) or for all that the window allows, until
+//! a batch ends because nothing more is there, or for a number of batches
+//! ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many
 //! busy connections more batches go by until one's next segment comes, and an ACK may wait for half as many as they
 //! are. Linux does the same with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2
 //! wants told at once is.
@@ -47,7 +48,9 @@ impl Engine {
     pub(super) fn hold_ack(&mut self, slot: u32, bytes: u32) {
         let turn = self.out.stats.turns;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        if !self.held.holding || bytes as usize >= self.limits.held_ack_bytes {
+        let is_enough =
+            bytes as usize >= self.limits.held_ack_bytes || socket.conn.window_is_used();
+        if !self.held.holding || is_enough {
             socket.ack_held = 0;
             return self.tcp.mark_dirty(slot);
         }

@@ -133,11 +133,14 @@ pub(crate) struct ReceiveSide {
     /// Offset of the peer's FIN, once seen; `NO_FIN` before.
     pub(crate) fin: u64,
     pub(crate) shut: bool,
-    /// Busy connections of this host; see `set_sharers`.
-    pub(crate) sharers: u16,
+    /// Busy connections of this host, as the power of two at or above; see `set_sharers`.
+    pub(crate) sharers: u8,
+    /// The most data that came at once, and how far `nxt` is into such a burst that our window has cut; see `note_burst`.
+    pub(crate) burst: u16,
+    pub(crate) into_burst: u16,
     pub(crate) limit_bytes: usize,
     /// Payload per 256 bytes of memory held, as observed.
-    pub(crate) density: u32,
+    pub(crate) density: u8,
     /// Moving sums behind it: payload that arrived and memory that the queue grew by.
     pub(crate) mean_len: u32,
     pub(crate) mean_held: u32,
@@ -175,7 +178,9 @@ impl ReceiveSide {
             spare: None,
             fin: NO_FIN,
             shut: false,
-            sharers: 1,
+            sharers: 0,
+            burst: 0,
+            into_burst: 0,
             limit_bytes,
             density: 160,
             mean_len: 160 * 256,

@@ -271,6 +271,36 @@ fn a_buffer_is_used_as_far_as_the_path_and_the_others_make_it_worth() {
 }
 
 #[test]
+fn a_shared_window_ends_where_super_segments_of_the_peer_do() {
+    const SEGMENT: usize = 1460;
+    const BURST: usize = 44 * SEGMENT;
+    // By how much its send buffers are out of step with the window at first.
+    for skew in [0, 1, 3000, BURST / 2] {
+        let pool = pool();
+        let config = Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+        let (mut connection, now) = established(&pool, config);
+        connection.set_sharers(1000);
+        let (mut seq, mut cut) = (1, Vec::new());
+        (0..4).for_each(|_| receive(&mut connection, now, &pool, &mut seq, SEGMENT));
+        let mut left = BURST - skew;
+        for _ in 0..2000 {
+            // What the window allows of the buffer, and no part of a segment but the last.
+            let room = connection.info().rcv_wnd_bytes as usize;
+            let part = if room < left { room / SEGMENT * SEGMENT } else { left };
+            assert_ne!(part, 0, "all was read: {room}");
+            receive(&mut connection, now, &pool, &mut seq, part);
+            while connection.read(&mut [0; 4096]).is_ok() {}
+            drain(&mut connection, now, &pool);
+            left = if part == left { BURST } else { left - part };
+            cut.push(part < BURST);
+        }
+        let offered = connection.info().rcv_wnd_bytes as usize;
+        assert!((2 * BURST..=256 * 1024).contains(&offered), "{skew}: {offered}");
+        assert!(cut[1500..].iter().all(|cut| !cut), "{skew}");
+    }
+}
+
+#[test]
 fn no_router_makes_packets_smaller_than_every_path_carries() {
     let (pool, now) = (pool(), Instant::ZERO + Duration::from_secs(1));
     for (v6, least) in [(false, 552), (true, 1280)] {
