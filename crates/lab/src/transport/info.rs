@@ -12,8 +12,25 @@ use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
 pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
-    let segments = |bytes: u64| bytes.div_ceil(u64::from(info.snd_mss_bytes.max(1))) as f64;
-    let path = [
+    // What has no value yet, or no limit, is absent.
+    let pacing = (info.pacing_rate_bytes_per_s > 0)
+        .then_some(("pacing_rate_bits_per_s", info.pacing_rate_bytes_per_s as f64 * 8.0));
+    let ssthresh =
+        (info.ssthresh_bytes != u64::MAX).then_some(("ssthresh_bytes", info.ssthresh_bytes as f64));
+    let all = path(info).into_iter().chain(queues(info)).chain(traffic(info)).chain(loss(info));
+    let fields = all.chain(pacing).chain(ssthresh);
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
+    ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
+}
+
+/// So many bytes as whole segments, the last one begun.
+fn segments(info: &TcpInfo, bytes: u64) -> f64 {
+    bytes.div_ceil(u64::from(info.snd_mss_bytes.max(1))) as f64
+}
+
+/// Time there and back, and what the path carries.
+fn path(info: &TcpInfo) -> [(&'static str, f64); 14] {
+    [
         ("backoff", f64::from(info.backoff)),
         ("rto_us", info.rto_us as f64),
         ("srtt_us", info.srtt_us as f64),
@@ -28,8 +45,13 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         ("mtu_probes_lost", f64::from(info.mtu_probes_lost)),
         ("black_holes", f64::from(info.black_holes)),
         ("delivery_rate_bits_per_s", info.delivery_rate_bytes_per_s as f64 * 8.0),
-    ];
-    let queues = [
+    ]
+}
+
+/// Windows, and what lies in queues.
+fn queues(info: &TcpInfo) -> [(&'static str, f64); 20] {
+    let segments = |bytes| segments(info, bytes);
+    [
         ("cwnd_bytes", info.cwnd_bytes as f64),
         ("unacked_segments", segments(info.unacked_bytes)),
         ("sacked_segments", segments(info.sacked_bytes)),
@@ -50,8 +72,13 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         ("busy_s", info.busy_us as f64 / 1e6),
         ("rwnd_limited_s", info.rwnd_limited_us as f64 / 1e6),
         ("sndbuf_limited_s", info.sndbuf_limited_us as f64 / 1e6),
-    ];
-    let traffic = [
+    ]
+}
+
+/// What went and came.
+fn traffic(info: &TcpInfo) -> [(&'static str, f64); 19] {
+    let segments = |bytes| segments(info, bytes);
+    [
         ("bytes_sent", info.bytes_sent as f64),
         ("bytes_retransmitted", info.bytes_retransmitted as f64),
         ("bytes_acked", info.bytes_acked as f64),
@@ -71,8 +98,12 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         ("paws_rejected", f64::from(info.paws_rejected)),
         ("out_of_window", f64::from(info.out_of_window)),
         ("memory_drops", f64::from(info.memory_drops)),
-    ];
-    let loss = [
+    ]
+}
+
+/// Losses, and what was done about them.
+fn loss(info: &TcpInfo) -> [(&'static str, f64); 12] {
+    [
         ("retransmits", f64::from(info.retransmits)),
         ("fast_recoveries", f64::from(info.fast_recoveries)),
         ("spurious_recoveries", f64::from(info.spurious_recoveries)),
@@ -85,16 +116,7 @@ pub(super) fn conn_info(info: &TcpInfo) -> ConnInfo {
         ("reord_seen", f64::from(info.reorderings)),
         ("reordering_segments", info.reordering_segments as f64),
         ("out_of_order_packets", f64::from(info.out_of_order_segments)),
-    ];
-    // What has no value yet, or no limit, is absent.
-    let pacing = (info.pacing_rate_bytes_per_s > 0)
-        .then_some(("pacing_rate_bits_per_s", info.pacing_rate_bytes_per_s as f64 * 8.0));
-    let ssthresh =
-        (info.ssthresh_bytes != u64::MAX).then_some(("ssthresh_bytes", info.ssthresh_bytes as f64));
-    let all = path.into_iter().chain(queues).chain(traffic).chain(loss);
-    let fields = all.chain(pacing).chain(ssthresh);
-    let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
-    ConnInfo { congestion: Some(info.congestion.to_owned()), fields }
+    ]
 }
 
 /// What an engine counted, how large its batches were and where its time went.

@@ -2,7 +2,9 @@
 
 use super::super::model::{Case, Row, Table};
 use super::super::text::interval_text;
+use super::super::units::Scale;
 use super::svg::{escape, mark, n, ticks};
+use crate::stats::Summary;
 
 const WIDTH: f64 = 540.0;
 const LEFT: f64 = 14.0;
@@ -38,20 +40,7 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
         n(height),
         escape(&format!("{}, {}: {}", case.label, metric.label, said.join("; ")))
     );
-    for tick in &ticks {
-        let at = n(x(tick * scale.divisor));
-        out.push_str(&format!("<path class=\"grid\" d=\"M{at} 4V{}\"/>", n(bottom)));
-        let label = super::super::units::significant(*tick);
-        let label = if label.contains('.') {
-            label.trim_end_matches('0').trim_end_matches('.').to_owned()
-        } else {
-            label
-        };
-        out.push_str(&format!(
-            "<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>",
-            n(bottom + 16.0)
-        ));
-    }
+    out.push_str(&grid(&ticks, bottom, |tick| x(tick * scale.divisor)));
     out.push_str(&format!(
         "<path class=\"axis\" d=\"M{} {}H{}\"/>",
         n(LEFT),
@@ -68,37 +57,70 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
             escape(&row.label)
         ));
         if let Some(summary) = &cell.summary {
-            let value = format!(
-                "<tspan class=\"value\">{}</tspan> <tspan class=\"dim\">({}) n={}</tspan>",
-                escape(&scale.with_unit(summary.median)),
-                interval_text(summary, scale),
-                summary.n
-            );
-            out.push_str(&format!(
-                "<text class=\"num\" x=\"{}\" y=\"{}\">{value}</text>",
-                n(WIDTH - RIGHT),
-                n(top + 18.0)
-            ));
-            if let Some(interval) = summary.interval {
-                let (low, high) = (x(interval.low), x(interval.high));
-                out.push_str(&format!(
-                    "<rect class=\"band s{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"38\" rx=\"2\"/>",
-                    row.place,
-                    n(low),
-                    n(top + 28.0),
-                    n((high - low).max(1.0))
-                ));
-            }
-            let at = n(x(summary.median));
-            out.push_str(&format!(
-                "<path class=\"median s{}\" d=\"M{at} {}v42\"/>",
-                row.place,
-                n(top + 26.0)
-            ));
+            out.push_str(&median(row, summary, scale, top, x));
         }
         out.push_str(&points(row, &samples[index], scale, top + 47.0, &x));
     }
     out.push_str("</svg>");
+    out
+}
+
+/// A line and a label for each tick.
+fn grid(ticks: &[f64], bottom: f64, x: impl Fn(f64) -> f64) -> String {
+    let mut out = String::new();
+    for tick in ticks {
+        let at = n(x(*tick));
+        out.push_str(&format!("<path class=\"grid\" d=\"M{at} 4V{}\"/>", n(bottom)));
+        let label = super::super::units::significant(*tick);
+        let label = if label.contains('.') {
+            label.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            label
+        };
+        out.push_str(&format!(
+            "<text class=\"tick\" x=\"{at}\" y=\"{}\">{label}</text>",
+            n(bottom + 16.0)
+        ));
+    }
+    out
+}
+
+/// The median of a row with its interval, as a number and as a line in its band.
+fn median(
+    row: &Row<'_>,
+    summary: &Summary,
+    scale: &Scale,
+    top: f64,
+    x: impl Fn(f64) -> f64,
+) -> String {
+    let mut out = String::new();
+    let value = format!(
+        "<tspan class=\"value\">{}</tspan> <tspan class=\"dim\">({}) n={}</tspan>",
+        escape(&scale.with_unit(summary.median)),
+        interval_text(summary, scale),
+        summary.n
+    );
+    out.push_str(&format!(
+        "<text class=\"num\" x=\"{}\" y=\"{}\">{value}</text>",
+        n(WIDTH - RIGHT),
+        n(top + 18.0)
+    ));
+    if let Some(interval) = summary.interval {
+        let (low, high) = (x(interval.low), x(interval.high));
+        out.push_str(&format!(
+            "<rect class=\"band s{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"38\" rx=\"2\"/>",
+            row.place,
+            n(low),
+            n(top + 28.0),
+            n((high - low).max(1.0))
+        ));
+    }
+    let at = n(x(summary.median));
+    out.push_str(&format!(
+        "<path class=\"median s{}\" d=\"M{at} {}v42\"/>",
+        row.place,
+        n(top + 26.0)
+    ));
     out
 }
 
