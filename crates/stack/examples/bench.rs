@@ -176,10 +176,15 @@ fn pair_bulk(o: &Options) {
                     moved += packet.len() as u64;
                 }
             } else {
-                let mut read = turn_and_read(&mut b, o, now, server, &mut sink);
-                while let Ok(len) = read {
+                // What one call has no room for waits for the next.
+                while let Ok(len) = turn_and_read(&mut b, o, now, server, &mut sink) {
                     moved += len as u64;
-                    read = b.tcp_read(server, &mut sink);
+                    while let Ok(len) = b.tcp_read(server, &mut sink) {
+                        moved += len as u64;
+                    }
+                    if !b.has_left() {
+                        break;
+                    }
                 }
             }
             if o.calls != 0 {

@@ -130,6 +130,10 @@ pub const LEND_SEGMENTS: usize = 2;
 /// See [`LEND_SEGMENTS`].
 pub const LEND_LOOKS: usize = 8;
 
+/// How long packets wait for a reader that has taken what its buffer had room for ([`Engine::turn_reading`](crate::Engine::turn_reading)):
+/// a turn after that queues them. Far less than a peer's retransmission time-out.
+pub const LEFT_LIMIT: Duration = Duration::from_millis(1);
+
 /// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
 pub const HELD_ACK_TURNS_MAX: u64 = 256;
 

@@ -6,6 +6,9 @@
 //! headers a lane knows, and which the connection expects next. Others take the ways they always take, and after one that
 //! may be of the same connection all of its batch do, so that nothing overtakes it.
 //!
+//! What the buffer has no room for waits in the batch for the reader's next turn, and has its ACK held meanwhile: else it
+//! would be summed and queued, and copied in a pass of its own. After [`LEFT_LIMIT`] it is, as a peer waits for the ACK.
+//!
 //! A segment whose checksum proves wrong after its bytes were copied is looked at the long way, which refuses and
 //! counts it; the bytes lie behind what the read reports then. They came to this connection's ends and number, so they
 //! are no other's.
@@ -19,6 +22,7 @@ use millstream_wire::tcp::PlainHeader;
 use super::Engine;
 use super::direct::{Bulk, DirectRead};
 use super::trains::{Offer, Offered};
+use crate::limits::LEFT_LIMIT;
 use crate::socket::SocketId;
 use crate::stages::Stage;
 
@@ -95,6 +99,14 @@ impl Copied {
     }
 }
 
+/// A packet that was not copied to the reader.
+enum NotCopied {
+    /// It is the next one of the connection, but the buffer is full.
+    NoRoom(Packet),
+    /// It takes the way that it always takes; whether the next one may be tried.
+    Other(Packet, bool),
+}
+
 impl Engine {
     /// Carries the batch that a link gave up to the sockets, where a read waits.
     #[inline]
@@ -114,9 +126,9 @@ impl Engine {
         }
     }
 
-    /// A batch of some packets.
+    /// A batch of some packets, or of one.
     #[inline(never)]
-    fn carry_batch_to_reader(
+    pub(super) fn carry_batch_to_reader(
         &mut self,
         now: Instant,
         link: LinkId,
@@ -125,9 +137,7 @@ impl Engine {
         read: &mut DirectRead<'_>,
     ) {
         let medium = self.out.links[link.index()].capabilities.medium;
-        let stats = &mut self.out.stats;
-        stats.batches.receive_packets.add(count);
-        stats.stages.mark(Stage::Receive, count);
+        self.out.stats.stages.mark(Stage::Receive, count);
         let (mut bytes, mut copied, mut waits) = (0, None, true);
         while let Some(packet) = self.received.pop_ahead() {
             bytes += packet.len();
@@ -137,7 +147,12 @@ impl Engine {
                         bytes += self.copy_run(read, &mut copied);
                         continue;
                     }
-                    Err((packet, still)) => {
+                    Err(NotCopied::NoRoom(packet)) => {
+                        bytes -= packet.len();
+                        self.leave(now, link, packet);
+                        break;
+                    }
+                    Err(NotCopied::Other(packet, still)) => {
                         waits = still;
                         packet
                     }
@@ -160,6 +175,8 @@ impl Engine {
         }
         // Not between two copies: an exchange of counters would wait for the one before to reach the cache.
         self.parts.clear();
+        let count = count - self.received.len();
+        self.out.stats.batches.receive_packets.add(count);
         self.out.stats.rx_packets += count as u64;
         self.out.stats.rx_bytes += bytes as u64;
         self.out.stats.stages.mark(Stage::Ingress, count);
@@ -218,7 +235,23 @@ impl Engine {
         true
     }
 
-    /// Copies the payload of a packet to the reader. Else gives it back, and says whether the next one may be tried.
+    /// Whether what a reader has no room for may wait: not for a reader that is slow, whose peer would wait for ACKs.
+    fn may_leave(&self, now: Instant) -> bool {
+        self.left_since.is_none_or(|since| now.saturating_duration_since(since) < LEFT_LIMIT)
+    }
+
+    /// Puts a packet back that the reader has no room for: it and what is behind it in the batch wait for the next turn.
+    #[inline(never)]
+    fn leave(&mut self, now: Instant, link: LinkId, packet: Packet) {
+        self.left_since.get_or_insert(now);
+        // There is room: it was taken out.
+        let _ = self.received.push_front(packet);
+        self.left_by = link;
+        self.out.links[link.index()].more = true;
+        self.held.begin_batch(true);
+    }
+
+    /// Copies the payload of a packet to the reader; else gives it back.
     #[inline(always)]
     fn copy_out(
         &mut self,
@@ -228,7 +261,7 @@ impl Engine {
         id: SocketId,
         read: &mut DirectRead<'_>,
         copied: &mut Option<Copied>,
-    ) -> Result<(), (Packet, bool)> {
+    ) -> Result<(), NotCopied> {
         let head = packet.head();
         let next = copied
             .as_ref()
@@ -239,8 +272,8 @@ impl Engine {
         };
         let offer = match offered {
             Offered::Payload(offer) => offer,
-            Offered::Other => return Err((packet, true)),
-            Offered::Unknown => return Err((packet, false)),
+            Offered::Other => return Err(NotCopied::Other(packet, true)),
+            Offered::Unknown => return Err(NotCopied::Other(packet, false)),
         };
         let continued = copied.as_ref().is_some_and(|copied| copied.is_continued_by(&offer));
         if !continued && let Some(copied) = copied.take() {
@@ -253,10 +286,14 @@ impl Engine {
                 copied.insert(Copied::before(&offer, room))
             }
         };
-        let memory = read.free_mut();
-        let fits = (1..=begun.room.min(memory.len())).contains(&offer.len());
+        let (has_some, memory) = (read.filled() != 0, read.free_mut());
+        let is_next = (1..=begun.room).contains(&offer.len());
+        if is_next && has_some && offer.len() > memory.len() && self.may_leave(now) {
+            return Err(NotCopied::NoRoom(packet));
+        }
+        let fits = is_next && offer.len() <= memory.len();
         if !fits || !self.trains.copy_out(&packet, head, &offer, memory) {
-            return Err((packet, false));
+            return Err(NotCopied::Other(packet, false));
         }
         read.fill(offer.len());
         begun.take_in(&offer);

@@ -32,6 +32,9 @@ impl Engine {
     /// a read that waits. How many packets there were.
     #[inline(always)]
     pub(super) fn receive(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
+        if !self.received.is_empty() {
+            return self.receive_left(now, read);
+        }
         // Mostly: one link, and nothing that it would put to its place.
         if self.out.links.len() == 1 && (self.bulk.is_none() || read.is_none()) {
             return self.receive_from(now, LinkId(0), read);
@@ -53,6 +56,24 @@ impl Engine {
             }
         }
         received
+    }
+
+    /// Carries up what a reader before had no room for: how many packets.
+    #[inline(never)]
+    fn receive_left(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
+        let link = self.left_by;
+        let slot = &mut self.out.links[link.index()];
+        slot.more = slot.link.has_more();
+        self.held.begin_batch(slot.more);
+        let count = self.received.len();
+        match read.and_then(|read| read.sole().map(|id| (id, read))) {
+            Some((id, read)) => self.carry_batch_to_reader(now, link, count, id, read),
+            None => self.carry_up(now, link, count),
+        }
+        if self.received.is_empty() {
+            self.left_since = None;
+        }
+        count
     }
 
     /// Takes a batch from one link and carries it up.

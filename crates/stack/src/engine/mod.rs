@@ -121,8 +121,12 @@ pub struct Engine {
     clock: CountedClock,
     /// The time of the turn or call under way.
     time: Instant,
-    /// The batch a link fills; empty between links.
+    /// The batch a link fills; empty between links, but for what a reader has left.
     received: PacketBatch,
+    /// The link of what is left in it, as it had no room with a reader ([`Engine::turn_reading`]).
+    left_by: LinkId,
+    /// Since when.
+    left_since: Option<Instant>,
     /// TCP segments of the batch; empty between links.
     trains: trains::Trains,
     /// Payload of the segments of one decision, or what a reader had from one batch; empty between them.
@@ -185,6 +189,8 @@ impl Engine {
             clock: CountedClock::new(clock),
             time: now,
             received: PacketBatch::new(),
+            left_by: LinkId(0),
+            left_since: None,
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
             parts: PacketBatch::new(),
             bulk: None,

@@ -166,7 +166,8 @@ impl Engine {
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.admission.is_idle()
-            || self.out.waiting;
+            || self.out.waiting
+            || !self.received.is_empty();
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.time) {
             return None;

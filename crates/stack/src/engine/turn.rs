@@ -29,10 +29,19 @@ impl Engine {
     /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in order,
     /// where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by the link.
     /// How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may be changed.
+    ///
+    /// Segments of the connection that the buffer has no room for wait for the next turn, and so do the packets of the batch
+    /// behind them: who reads in small calls has each byte copied once all the same. Their ACK is held meanwhile
+    /// ([`Limits::held_ack_bytes`](crate::Limits)), and the turn says that there was progress.
     pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
         let mut read = DirectRead::new(id, buffer);
         let turn = self.turn_for(now, Some(&mut read));
         (turn, read.filled())
+    }
+
+    /// Whether packets wait for the next turn for which [`Engine::turn_reading`] had no room.
+    pub fn has_left(&self) -> bool {
+        !self.received.is_empty()
     }
 
     /// As [`Engine::turn`], for a read that waits.
