@@ -111,8 +111,7 @@ impl Connection {
     fn whole_bursts(&self, wanted: u64) -> u64 {
         let rcv = &self.rcv;
         let (burst, segment) = (u64::from(rcv.burst), u64::from(rcv.mss_estimate));
-        let is_chosen = self.used_at_most() < rcv.limit_bytes;
-        if is_chosen && burst >= BURST_SEGMENTS * segment {
+        if burst >= BURST_SEGMENTS * segment && self.used_at_most() < rcv.limit_bytes {
             self.before_next_burst(wanted, burst).unwrap_or(wanted)
         } else {
             wanted
@@ -136,10 +135,13 @@ impl Connection {
     }
 
     /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window allowed, whose rest is the
-    /// next to come.
+    /// next to come. Until there was a burst there is nothing to note of less than one.
     #[inline(always)]
     fn note_burst(&mut self, len: u32) {
         let rcv = &mut self.rcv;
+        if rcv.burst == 0 && u64::from(len) < BURST_SEGMENTS * u64::from(rcv.mss_estimate) {
+            return;
+        }
         let len = u16::try_from(len).unwrap_or(0);
         let is_cut = rcv.nxt + u64::from(rcv.mss_estimate) > rcv.edge;
         let end = rcv.into_burst.saturating_add(len);
