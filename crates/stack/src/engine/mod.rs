@@ -17,6 +17,7 @@ mod output;
 mod parts;
 pub(crate) mod path;
 mod rate;
+mod settle;
 mod show;
 mod sleep;
 mod super_datagrams;

@@ -10,7 +10,7 @@ use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
 };
 use millstream_route::{LinkId, Stamp, TransportChecksum};
-use millstream_tcp::{FourTuple, PayloadMode, PlainSegment, Segment, State, TransmitLimits};
+use millstream_tcp::{FourTuple, PayloadMode, PlainSegment, Segment, TransmitLimits};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, TcpHeader};
 
@@ -38,7 +38,7 @@ fn units(bytes: usize) -> u8 {
 }
 
 /// How serving a connection ended.
-enum Served {
+pub(super) enum Served {
     /// It has nothing more to send now.
     Done,
     /// Its budget is used up.
@@ -119,40 +119,12 @@ impl Engine {
             let cut_short = socket.deficit != 0;
             progress |= any;
             count += usize::from(any);
-            let wants_room = socket.wants_room;
-            // Gone, or in TIME-WAIT.
-            let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);
-            match served {
-                Served::Done => {
-                    socket.dirty = false;
-                    let told = socket.conn.has_events();
-                    if !over
-                        && let Some(deadline) = socket.conn.next_deadline()
-                        && !self.tcp.wheel.covers(slot, deadline)
-                    {
-                        self.tcp.wheel.arm(slot, deadline);
-                    }
-                    self.tcp.note_moved(slot, now);
-                    if told {
-                        self.tcp.collect_events(slot, &mut self.events);
-                    }
-                    if over {
-                        let displaced = self.tcp.settle(slot);
-                        self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
-                    }
-                }
-                Served::More if cut_short => self.tcp.dirty.push_front(slot),
-                Served::More => self.tcp.dirty.push_back(slot),
+            let is_next = match served {
+                Served::More => cut_short,
                 // Who found no room at all is the first to have some.
-                Served::Blocked if any => self.tcp.dirty.push_back(slot),
-                Served::Blocked => self.tcp.dirty.push_front(slot),
-            }
-            if over || !matches!(served, Served::Done) {
-                self.tcp.arm(slot);
-            }
-            if wants_room {
-                self.note_room(slot);
-            }
+                _ => !any,
+            };
+            self.settle_served(slot, now, &served, is_next);
             if left == 0 {
                 break;
             }
@@ -170,23 +142,6 @@ impl Engine {
             self.out.stats.batches.served_connections.add(count);
         }
         progress
-    }
-
-    /// A connection has sent all it had in the plain way: its timer is armed for `deadline`, and what there is to tell is
-    /// told.
-    #[inline(always)]
-    fn settle_plain(&mut self, slot: u32, now: Instant, deadline: Option<Instant>, tells: bool) {
-        if let Some(deadline) = deadline
-            && !self.tcp.wheel.covers(slot, deadline)
-        {
-            self.tcp.wheel.arm(slot, deadline);
-        }
-        debug_assert!(self.tcp.is_armed(slot));
-        self.tcp.note_moved(slot, now);
-        if tells {
-            self.tcp.collect_events(slot, &mut self.events);
-            self.note_room(slot);
-        }
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
