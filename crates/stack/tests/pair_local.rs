@@ -51,6 +51,37 @@ fn both_families(port: u16) -> [SocketAddr; 2] {
 }
 
 #[test]
+fn what_is_peeked_at_stays_to_be_read() {
+    const TOTAL: usize = 5000;
+    let addr = both_families(7)[0];
+    hosts(
+        PairConfig::default(),
+        |stack| {
+            let mut stream = TcpStream::connect(stack, addr).expect("connect");
+            send_pattern(&mut stream, TOTAL, 1000);
+            stream.shutdown(Shutdown::Write).expect("shutdown");
+            assert_eq!(stream.peek(&mut [0; 10]).expect("the end"), 0);
+        },
+        |stack, ready| {
+            let listener = TcpListener::bind(stack, addr, 16).expect("bind");
+            ready();
+            let (mut stream, _) = listener.accept().expect("accept");
+            let (mut seen, mut seen_len) = (vec![0; TOTAL], 0);
+            while seen_len < TOTAL - 1 {
+                let len = stream.peek(&mut seen[..TOTAL - 1]).expect("peek");
+                assert!(len >= seen_len, "{len} behind {seen_len}");
+                assert!((0..len).all(|at| seen[at] == pattern(at)), "of {len}");
+                seen_len = len;
+                stack.run_once(None).expect("a turn");
+            }
+            receive_pattern(&mut stream, TOTAL);
+            assert_eq!(stream.peek(&mut seen).expect("the end"), 0);
+            assert_eq!(stream.peek(&mut []).expect("nothing"), 0);
+        },
+    );
+}
+
+#[test]
 fn echo_in_both_families_on_every_kind_of_link() {
     for link in links() {
         for addr in both_families(7) {

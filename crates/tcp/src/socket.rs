@@ -118,6 +118,14 @@ impl Connection {
         Ok(read)
     }
 
+    /// As [`read`](Self::read), and the bytes stay to be read.
+    pub fn peek(&self, out: &mut [u8]) -> Result<usize, ConnError> {
+        if self.rcv.queue.is_empty() {
+            return self.end_of_data();
+        }
+        Ok(self.rcv.queue.peek(out))
+    }
+
     /// Takes at most `max` received bytes out as a packet, without copying. `Ok(None)` is the orderly end.
     pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
         if self.rcv.queue.is_empty() {

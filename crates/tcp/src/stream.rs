@@ -237,6 +237,11 @@ impl StreamQueue {
         self.queue.as_mut().map_or(0, |queue| queue.read(out))
     }
 
+    /// Copies the first bytes, which stay.
+    pub(crate) fn peek(&self, out: &mut [u8]) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.peek(0, out))
+    }
+
     #[inline]
     pub(crate) fn take(&mut self, len: usize, pool: &Pool) -> Option<Packet> {
         self.queue.as_mut()?.take(len, pool)

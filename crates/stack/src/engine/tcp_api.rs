@@ -218,6 +218,12 @@ impl Engine {
         result.map_err(read_error)
     }
 
+    /// As [`tcp_read`](Self::tcp_read), and the bytes stay to be read.
+    pub fn tcp_peek(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
+        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        socket.conn.peek(buffer).map_err(read_error)
+    }
+
     /// Takes up to `max` received bytes as they lie in their frames; `None` is the orderly end.
     #[inline]
     pub fn tcp_read_packet(&mut self, id: SocketId, max: usize) -> Result<Option<Packet>, Error> {

@@ -130,6 +130,15 @@ impl TcpStream {
         self.stack.block(self.read_mode.get(), |engine| engine.tcp_read_packet(self.id, max))
     }
 
+    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
+    /// while nothing has come, and says 0 at the orderly end.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.stack.block(self.read_mode.get(), |engine| engine.tcp_peek(self.id, buffer))
+    }
+
     /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. The
     /// packet is lost with any error but would-block; use [`TcpStream::try_write_packet`] to keep it.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
