@@ -95,7 +95,7 @@ fn the_kernel_opens(ip: Ip) -> Outcome {
     let listener = TcpListener::bind_with(&stack, addr, 16, &fast())?;
     let mut client = python(CLIENT, addr)?;
     let mut lines = BufReader::new(client.stdout.take().expect("a pipe")).lines();
-    for round in 0..3_u64 {
+    for round in 0..3 {
         let (mut stream, _) = listener.accept()?;
         let mut question = [0; 8];
         stream.read_exact(&mut question)?;
@@ -104,8 +104,9 @@ fn the_kernel_opens(ip: Ip) -> Outcome {
         assert_eq!(stream.read(&mut question)?, 0, "the client closes");
         let wanted = if round == 0 { "answer False" } else { "answer True" };
         assert_eq!(lines.next().expect("a line")?, wanted, "connection {round}");
-        assert_eq!(stack.engine().stats().tcp_fast_opens, round);
     }
+    // Not counted in the rounds: the next SYN may come with the end of the connection before.
+    assert_eq!(stack.engine().stats().tcp_fast_opens, 2);
     say(&format!("{addr}: Millstream took the data of two SYNs in three"));
     assert!(client.wait()?.success());
     Ok(())
