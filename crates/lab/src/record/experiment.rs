@@ -67,9 +67,7 @@ pub struct Difference {
 impl ExperimentRecord {
     /// A record with name, seed, a fresh id (of name, second, seed and process) and the format filled in.
     pub fn new(name: &str, seed: u64, started_at: Timestamp) -> Self {
-        let folded = (seed ^ (seed >> 16) ^ (seed >> 32) ^ (seed >> 48)) as u16;
-        // Slices of one design are started with one seed in one second.
-        let tail = folded ^ std::process::id() as u16;
+        let tail = tail(seed, std::process::id());
         Self {
             format: FORMAT_VERSION,
             id: format!("{name}-{}-{tail:04x}", started_at.compact()),
@@ -83,5 +81,25 @@ impl ExperimentRecord {
     /// The id of the run at `order` (from 0) of this experiment.
     pub fn run_id(&self, order: u32) -> String {
         format!("{}-r{order:04}", self.id)
+    }
+}
+
+/// What tells experiments of one name and second apart: those of one seed by their processes, those of seeds and processes
+/// that both follow each other, as slices of a design have, because a seed is scattered first (Fibonacci hashing).
+fn tail(seed: u64, process: u32) -> u16 {
+    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 ^ process as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn neither_seeds_nor_processes_that_follow_each_other_share_a_tail() {
+        let pairs =
+            (0..16).flat_map(|seed| (0..16).map(move |process| (3000 + seed, 500 + process)));
+        let tails: BTreeSet<u16> = pairs.map(|(seed, process)| tail(seed, process)).collect();
+        assert_eq!(tails.len(), 16 * 16);
     }
 }
