@@ -87,6 +87,30 @@ fn what_is_peeked_at_stays_to_be_read() {
     );
 }
 
+/// However large the buffer: what is looked at has left the ring, whose limit the engine keeps.
+#[test]
+fn what_is_peeked_at_holds_no_more_than_the_ring() {
+    const TOTAL: usize = 24 << 20;
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut writer = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (mut reader, _) = listener.accept().expect("accept");
+    std::thread::scope(|scope| {
+        scope.spawn(move || writer.write_all(&vec![7; TOTAL]).expect("write"));
+        let mut buffer = vec![0; TOTAL];
+        let (mut most, mut full) = (0, 0);
+        while full < 200 {
+            most = most.max(reader.peek(&mut buffer).expect("peek"));
+            full += usize::from(most >= 1 << 20);
+            // A turn of the engine, which fills the ring again.
+            far.with_engine(|_| ()).expect("an engine");
+        }
+        assert!(most < 3 << 20, "{most}");
+        reader.read_exact(&mut buffer).expect("read");
+        assert!(buffer.iter().all(|&byte| byte == 7));
+    });
+}
+
 #[test]
 fn bulk_both_ways_at_once() {
     const TOTAL: usize = 60_000_000;

@@ -146,7 +146,9 @@ pub fn run(
             break;
         }
         observer.run_begins(planned);
-        match one::execute(planned, definition, &experiment, setting, &label, &mut claim) {
+        let experiment = &experiment;
+        let order = one::Order { planned, definition, experiment, setting, label: &label };
+        match one::execute(&order, &mut claim) {
             Ok(mut record) => {
                 note_company(&mut record, setting, &label);
                 ending = observer.run_ended(&record);

@@ -23,23 +23,27 @@ use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob}
 use crate::workload::{End, Task, monotonic_ns};
 use steps::Measured;
 
+/// A run that is to be done, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    pub planned: &'a PlannedRun,
+    pub definition: &'a Definition,
+    pub experiment: &'a ExperimentRecord,
+    pub setting: &'a Setting,
+    /// Of the experiment's namespaces and devices.
+    pub label: &'a str,
+}
+
 /// Does one planned run, again if its path was late. A failure of the run is a record that says so; an
 /// error is what ends the experiment: an interrupt or the loss of the marker.
-pub(super) fn execute(
-    planned: &PlannedRun,
-    definition: &Definition,
-    experiment: &ExperimentRecord,
-    setting: &Setting,
-    label: &str,
-    claim: &mut Claim,
-) -> Result<RunRecord, Error> {
-    let impaired = planned.configuration.level("path") == "impaired";
+pub(super) fn execute(order: &Order<'_>, claim: &mut Claim) -> Result<RunRecord, Error> {
+    let impaired = order.planned.configuration.level("path") == "impaired";
     let mut first = true;
     let (mut record, repeats) = until_punctual(|| {
         if !std::mem::take(&mut first) {
             claim.forget_workers()?;
         }
-        attempt(planned, definition, experiment, setting, label, claim)
+        attempt(order, claim)
     })?;
     if impaired {
         record.results.insert("path_late_repeats".to_owned(), f64::from(repeats));
@@ -70,14 +74,8 @@ fn until_punctual(
 }
 
 /// Does it once, and tells why the path's lateness speaks against it.
-fn attempt(
-    planned: &PlannedRun,
-    definition: &Definition,
-    experiment: &ExperimentRecord,
-    setting: &Setting,
-    label: &str,
-    claim: &mut Claim,
-) -> Result<(RunRecord, Option<String>), Error> {
+fn attempt(order: &Order<'_>, claim: &mut Claim) -> Result<(RunRecord, Option<String>), Error> {
+    let Order { planned, definition, experiment, setting, label } = *order;
     let configuration = &planned.configuration;
     let mut record = RunRecord::new(experiment.run_id(planned.order));
     record.experiment_id.clone_from(&experiment.id);

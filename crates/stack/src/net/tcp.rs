@@ -12,7 +12,7 @@ use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
-use super::worker::{PACKET_BYTES, StreamParts};
+use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
 use super::{Handle, Stack};
 use crate::{Error, SocketId, WakeStats};
 
@@ -255,7 +255,8 @@ impl TcpStream {
     }
 
     /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
-    /// while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came behind them.
+    /// while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came behind them,
+    /// up to 2 MiB, of bytes or of memory held: the rest stays in the connection, where it counts against the receive window.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -266,7 +267,9 @@ impl TcpStream {
             None => self.next_packet(&mut rx)?,
         };
         let Some(mut next) = next else { return Ok(0) };
-        while next.len() < buffer.len() {
+        // Views hold next to nothing of their own, so both count.
+        let holds = |next: &Packet| next.len().max(next.held_bytes()) as u64;
+        while next.len() < buffer.len() && holds(&next) < RX_RING_BYTES {
             let Some(more) = rx.ring.pop() else { break };
             join(&mut next, more);
         }

@@ -31,7 +31,7 @@ const TX_RING_BYTES: u64 = 512 << 10;
 
 /// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
 /// window.
-const RX_RING_BYTES: u64 = 2 << 20;
+pub const RX_RING_BYTES: u64 = 2 << 20;
 
 /// How long the engine sees connections through after it was told to stop.
 const LINGER: Duration = Duration::from_millis(500);
