@@ -12,13 +12,20 @@ use super::waker::{Bell, Waker};
 use super::{Engine, Turn};
 use crate::stages::Stage;
 
-/// Sleeps for lack of work that ended within the busy-poll time before one more attempt at polling, after
-/// polling has proved vain. Each attempt that is in vain, too, doubles it: where both ends share a core
-/// polling only keeps the other from its work.
+/// Short sleeps before one more attempt at polling, after polling has proved vain. Each attempt that is in
+/// vain, too, doubles it: where both ends share a core polling only keeps the other from its work.
 const RETRY_SLEEPS: u32 = 64;
 
 /// What it is doubled up to.
 const RETRY_SLEEPS_MAX: u32 = 8192;
+
+/// Times in a row that polling may be in vain before the engine sleeps at once.
+const ATTEMPTS: u32 = 4;
+
+/// A sleep of up to so many busy-poll times counts as one that polling might have spared. It is longer than
+/// what was waited for took: being woken takes some 5 µs where a CPU idles awake, and 40 to 60 µs in a
+/// virtual machine whose CPUs halt, and the peer that wakes pays as much before it goes on.
+const SHORT_SLEEP: u32 = 4;
 
 /// A sleep shorter than this found what it waited for when it began.
 const NO_SLEEP: Duration = Duration::from_micros(2);
@@ -93,21 +100,17 @@ impl Sleeper {
     /// one by one, and none was there before the engine slept. Whoever sleeps learns of one that is there
     /// already, too, so the look would be a system call for nothing.
     fn sleeps_first(&self) -> bool {
-        self.awaited >= AWAITED && (self.vain >= 4 || self.busy_poll.is_zero())
+        self.awaited >= AWAITED && (self.vain >= ATTEMPTS || self.busy_poll.is_zero())
     }
 
-    /// Whether to look again instead of sleeping. Polling that was in vain is given half the time next,
-    /// and after four times none, until sleeps prove short.
+    /// Whether to look again instead of sleeping. Polling that was in vain [`ATTEMPTS`] times in a row is
+    /// left alone until sleeps prove short.
     fn keeps_polling(&mut self, now: Instant) -> bool {
-        if self.busy_poll.is_zero() {
+        if self.busy_poll.is_zero() || self.vain >= ATTEMPTS {
             return false;
         }
-        let window = match self.vain {
-            vain @ 0..4 => self.busy_poll / (1 << vain),
-            _ => return false,
-        };
         let since = *self.idle_since.get_or_insert(now);
-        now.saturating_duration_since(since) < window
+        now.saturating_duration_since(since) < self.busy_poll
     }
 
     /// A sleep of this length is over.
@@ -118,11 +121,10 @@ impl Sleeper {
             self.vain += 1;
             self.short_sleeps = 0;
         }
-        // Polling would have found what ended this sleep, had it gone on.
-        if self.vain >= 4 && length < self.busy_poll {
+        if self.vain >= ATTEMPTS && length < self.busy_poll.saturating_mul(SHORT_SLEEP) {
             self.short_sleeps += 1;
             if self.short_sleeps >= self.retry_sleeps {
-                self.vain = 3;
+                self.vain = ATTEMPTS - 1;
                 self.retry_sleeps = (self.retry_sleeps * 2).min(RETRY_SLEEPS_MAX);
             }
         }
@@ -265,10 +267,10 @@ mod tests {
         for count in 0..limit {
             if sleeper.keeps_polling(Instant::ZERO) {
                 // In vain.
-                sleeper.slept(true, WINDOW / 2);
+                sleeper.slept(true, WINDOW * 2);
                 return count;
             }
-            sleeper.slept(false, WINDOW / 2);
+            sleeper.slept(false, WINDOW * 2);
         }
         limit
     }
@@ -290,6 +292,32 @@ mod tests {
         sleeper.worked(Instant::ZERO);
         assert_eq!(sleeper.retry_sleeps, RETRY_SLEEPS);
         assert!(sleeper.keeps_polling(Instant::ZERO));
+    }
+
+    #[test]
+    fn sleeps_that_polling_could_not_have_spared_bring_no_polling_back() {
+        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        for _ in 0..ATTEMPTS {
+            sleeper.slept(true, WINDOW * SHORT_SLEEP);
+        }
+        for _ in 0..2 * RETRY_SLEEPS {
+            sleeper.slept(false, WINDOW * SHORT_SLEEP);
+            assert!(!sleeper.keeps_polling(Instant::ZERO));
+        }
+        assert_eq!(sleeps_until_retry(&mut sleeper, 2 * RETRY_SLEEPS), RETRY_SLEEPS);
+    }
+
+    #[test]
+    fn each_attempt_at_polling_lasts_as_long_as_the_knob_says() {
+        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        let almost = Instant::ZERO + (WINDOW - Duration::from_nanos(1));
+        for _ in 0..ATTEMPTS {
+            assert!(sleeper.keeps_polling(Instant::ZERO));
+            assert!(sleeper.keeps_polling(almost));
+            assert!(!sleeper.keeps_polling(Instant::ZERO + WINDOW));
+            sleeper.slept(true, WINDOW);
+        }
+        assert!(!sleeper.keeps_polling(Instant::ZERO));
     }
 
     #[test]
