@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::two;
-use millstream::link::PairConfig;
-use millstream::packet::Instant;
+use millstream::link::{Link, PairConfig, PairEnd, pair};
+use millstream::packet::{Instant, Packet, PacketBatch};
 use millstream::{Engine, Error, SocketId};
 
 const PART: usize = 1448;
@@ -22,15 +22,19 @@ struct Hosts {
     from: SocketId,
     to: SocketId,
     time: Instant,
+    /// The test's end of the receiver's second link.
+    other: PairEnd,
 }
 
 impl Hosts {
     fn new() -> Self {
         let (mut near, mut far) = two(PairConfig { offload: false, ..PairConfig::default() });
+        let (other, end) = pair(PairConfig::default()).unwrap();
+        far.add_link(Box::new(end)).unwrap();
         let listener = far.tcp_listen("10.9.0.2:9".parse().unwrap(), 1).unwrap();
         let from = near.tcp_connect("10.9.0.2:9".parse().unwrap()).unwrap();
         let time = near.now().max(far.now());
-        let mut hosts = Self { near, far, from, to: from, time };
+        let mut hosts = Self { near, far, from, to: from, time, other };
         hosts.settle();
         hosts.to = hosts.far.tcp_accept(listener).unwrap().0;
         // the window grows, and ACKs are no longer given for each segment
@@ -104,6 +108,31 @@ fn what_has_no_room_waits_for_the_next_reads_and_is_copied_once() {
     let acks = now.tcp_tx_pure - before.tcp_tx_pure;
     assert!((1..=4).contains(&acks), "{acks} ACKs for eight reads");
     hosts.settle();
+    assert_eq!(hosts.near.tcp_info(hosts.from).unwrap().retransmits, 0);
+}
+
+#[test]
+fn what_waits_is_not_taken_for_another_links() {
+    let mut hosts = Hosts::new();
+    let sent = hosts.send();
+    let pool = hosts.far.pool().clone();
+    let mut batch = PacketBatch::new();
+    for _ in 0..3 {
+        batch.push(Packet::from_slice(&pool, 0, &[0; 9]).unwrap()).unwrap();
+    }
+    hosts.other.transmit(hosts.time, &pool, &mut batch).unwrap();
+    let before = hosts.far.stats().clone();
+    let mut got = Vec::new();
+    for call in 1..=SENT / 5 {
+        let read = hosts.read();
+        assert_eq!(read.len(), 5 * PART, "call {call}");
+        got.extend(read);
+    }
+    assert!(got == sent);
+    hosts.settle();
+    let now = hosts.far.stats();
+    assert_eq!(now.tcp_rx_copied_bytes - before.tcp_rx_copied_bytes, sent.len() as u64);
+    assert_eq!(now.rx_packets - before.rx_packets, SENT as u64 + 3);
     assert_eq!(hosts.near.tcp_info(hosts.from).unwrap().retransmits, 0);
 }
 

@@ -45,11 +45,27 @@ impl Engine {
     /// The same from every link, whatever may be put to its place.
     #[inline(never)]
     fn receive_from_all(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
-        let (asked, mut received) = match &mut read {
+        let (asked, received) = match &mut read {
             Some(read) if self.bulk.is_some() => self.receive_for(now, read),
             _ => (None, 0),
         };
-        for index in 0..self.out.links.len() {
+        received + self.receive_from_links(now, 0, asked, read)
+    }
+
+    /// The same from the `first` link on, without the one that was `asked` before. What a reader has no room for keeps its
+    /// place: the links behind the one that it came from have their turn when it is carried up.
+    fn receive_from_links(
+        &mut self,
+        now: Instant,
+        first: usize,
+        asked: Option<LinkId>,
+        mut read: Option<&mut DirectRead<'_>>,
+    ) -> usize {
+        let mut received = 0;
+        for index in first..self.out.links.len() {
+            if !self.received.is_empty() {
+                break;
+            }
             let link = LinkId(index as u16);
             if asked != Some(link) {
                 received += self.receive_from(now, link, read.as_deref_mut());
@@ -58,22 +74,23 @@ impl Engine {
         received
     }
 
-    /// Carries up what a reader before had no room for: how many packets.
+    /// Carries up what a reader before had no room for, and when that is done a batch of the links behind: how many packets.
     #[inline(never)]
-    fn receive_left(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> usize {
+    fn receive_left(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
         let link = self.left_by;
         let slot = &mut self.out.links[link.index()];
         slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more);
         let count = self.received.len();
-        match read.and_then(|read| read.sole().map(|id| (id, read))) {
+        match read.as_deref_mut().and_then(|read| read.sole().map(|id| (id, read))) {
             Some((id, read)) => self.carry_batch_to_reader(now, link, count, id, read),
             None => self.carry_up(now, link, count),
         }
-        if self.received.is_empty() {
-            self.left_since = None;
+        if !self.received.is_empty() {
+            return count;
         }
-        count
+        self.left_since = None;
+        count + self.receive_from_links(now, link.index() + 1, None, read)
     }
 
     /// Takes a batch from one link and carries it up.
