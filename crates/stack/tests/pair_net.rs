@@ -338,6 +338,34 @@ fn datagrams_and_their_limits() {
     assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
 }
 
+/// Longer than any clock tells: for ever.
+#[test]
+fn a_time_out_may_be_as_long_as_there_are_numbers() {
+    const EVER: Option<Duration> = Some(Duration::MAX);
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(9), 16).expect("bind");
+    let mut stream =
+        TcpStream::connect_timeout(&near, far_addr(9), Duration::MAX).expect("connect");
+    let (mut other, _) = listener.accept().expect("accept");
+    for stream in [&stream, &other] {
+        stream.set_read_timeout(EVER).expect("time-out");
+        stream.set_write_timeout(EVER).expect("time-out");
+    }
+    stream.write_all(b"there").expect("write");
+    other.read_exact(&mut [0; 5]).expect("read");
+    let poller = Poller::new(&far);
+    poller.add(&other, 1).expect("add");
+    poller.wait(EVER, &mut Vec::new()).expect("news");
+    let [from, to] = [(&near, "10.9.0.1:53"), (&far, "10.9.0.2:53")].map(|(stack, own)| {
+        let socket = UdpSocket::bind(stack, own.parse().expect("an address")).expect("bind");
+        socket.set_read_timeout(EVER).expect("time-out");
+        socket.set_write_timeout(EVER).expect("time-out");
+        socket
+    });
+    from.send_to(b"there", far_addr(53)).expect("send");
+    assert_eq!(to.recv(&mut [0; 9]).expect("receive"), 5);
+}
+
 /// While the engine is busy elsewhere, the ring fills up.
 #[test]
 fn a_send_waits_for_room_no_longer_than_it_was_told() {

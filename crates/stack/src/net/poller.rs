@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
+use super::waiter::deadline;
 use super::{Stack, TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
 
@@ -121,7 +122,7 @@ impl Poller {
         timeout: Option<Duration>,
         events: &mut Vec<(usize, Readiness)>,
     ) -> io::Result<()> {
-        let deadline = timeout.map(|timeout| StdInstant::now() + timeout);
+        let deadline = deadline(timeout);
         let set = &self.target.set;
         if set.is_empty() {
             self.target.waiter.wait(deadline, || !set.is_empty());

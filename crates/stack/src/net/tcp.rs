@@ -12,6 +12,7 @@ use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::waiter::deadline;
 use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
 use super::{Handle, Stack};
 use crate::{Error, SocketId, WakeStats};
@@ -172,7 +173,7 @@ impl TcpStream {
     /// Opens a connection and waits until it stands, `timeout` at most.
     pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let stream = Self::open(stack, addr, None)?;
-        stream.wait_connected(Some(StdInstant::now() + timeout))?;
+        stream.wait_connected(deadline(Some(timeout)))?;
         Ok(stream)
     }
 
@@ -203,7 +204,7 @@ impl TcpStream {
 
     /// Waits until the ring has a packet. `None` is the orderly end.
     fn next_packet(&self, rx: &mut Reading) -> io::Result<Option<Packet>> {
-        let deadline = rx.timeout.map(|timeout| StdInstant::now() + timeout);
+        let deadline = deadline(rx.timeout);
         loop {
             if let Some(packet) = rx.ring.pop() {
                 return Ok(Some(packet));
@@ -282,7 +283,7 @@ impl TcpStream {
 
     /// Waits until the tx side takes another packet.
     fn wait_room(&self, tx: &mut Writing) -> io::Result<()> {
-        let deadline = tx.timeout.map(|timeout| StdInstant::now() + timeout);
+        let deadline = deadline(tx.timeout);
         loop {
             if self.shared.has(WRITE_END) {
                 return Err(self.shared.error().unwrap_or(Error::BrokenPipe).into());

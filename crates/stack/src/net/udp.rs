@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use millstream_packet::Packet;
 
@@ -12,6 +12,7 @@ use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, READ_END, Shared};
 use super::tcp::{lock, nonzero};
+use super::waiter::deadline;
 use super::{Handle, Stack};
 use crate::engine::datagrams_of;
 use crate::limits::HEADROOM_BYTES;
@@ -93,7 +94,7 @@ impl UdpSocket {
 
     /// Waits until the ring has room for one, as long as calls may wait.
     fn wait_for_room(&self, tx: &Giver<Letter>) -> io::Result<()> {
-        let mut deadline = None;
+        let mut until = None;
         while !tx.has_room() {
             if self.shared.has(READ_END) {
                 return Err(Error::EngineGone.into());
@@ -102,10 +103,8 @@ impl UdpSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let ready = || tx.has_room() || self.shared.has(READ_END);
-            if deadline.is_none() {
-                deadline = lock(&self.write_timeout).map(|timeout| StdInstant::now() + timeout);
-            }
-            if !self.shared.writer.wait(deadline, ready) {
+            let until = *until.get_or_insert_with(|| deadline(*lock(&self.write_timeout)));
+            if !self.shared.writer.wait(until, ready) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
@@ -163,7 +162,7 @@ impl UdpSocket {
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        let deadline = lock(&self.read_timeout).map(|timeout| StdInstant::now() + timeout);
+        let deadline = deadline(*lock(&self.read_timeout));
         let mut rx = lock(&self.rx);
         loop {
             if let Some((packet, Some(from))) = rx.pop() {

@@ -22,7 +22,7 @@ use std::sync::{
 };
 #[cfg(not(all(loom, test)))]
 use std::thread::{self, Thread};
-use std::time::Instant as StdInstant;
+use std::time::{Duration, Instant as StdInstant};
 
 use crate::WakeStats;
 
@@ -33,6 +33,11 @@ thread_local! {
 /// Whether the calling thread has woken another since it last asked.
 pub fn take_woke() -> bool {
     WOKE.replace(false)
+}
+
+/// When a wait is over that may take so long; `None` is never, as a moment beyond what the clock can tell.
+pub fn deadline(timeout: Option<Duration>) -> Option<StdInstant> {
+    timeout.and_then(|timeout| StdInstant::now().checked_add(timeout))
 }
 
 /// A thread that waits for the engine. One at a time: callers hold their side's lock.
