@@ -40,6 +40,10 @@ impl Datagrams {
     /// Sends a turn's share of what was written; whether something is left for after the turn: who writes without end
     /// must not keep links, timers and others waiting.
     pub fn carry_out(&mut self, engine: &mut Engine) -> bool {
+        // Of what was sent before: it is told, and no datagram behind it is lost for that.
+        if let Some(error) = engine.udp_take_error(self.id) {
+            self.shared.set_passing_error(error);
+        }
         for _ in 0..DATAGRAM_TURN {
             let Some((packet, to)) = self.tx.pop() else { break };
             match engine.udp_send_packet(self.id, packet, to) {

@@ -196,6 +196,11 @@ impl Engine {
         self.udp_send_packet(id, packet, to)
     }
 
+    /// What the next call on the socket would fail with, once.
+    pub(crate) fn udp_take_error(&mut self, id: SocketId) -> Option<Error> {
+        self.udp.by_id(id).ok()?.error.take()
+    }
+
     /// Sends a packet's bytes as a datagram, without copying them; as several where its
     /// [`Meta::segmentation`](millstream_packet::Meta) is that of UDP, see
     /// [`udp_send_segmented`](Self::udp_send_segmented).

@@ -35,6 +35,38 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
     assert!(!worker.door.is_busy());
 }
 
+#[test]
+fn no_datagram_is_lost_for_the_error_of_one_before_it() {
+    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let [mut near, mut far] = [(near, "10.9.0.1/24"), (far, "10.9.0.2/24")].map(|(end, own)| {
+        let mut engine = Engine::new(EngineConfig::new(pool.clone())).expect("an engine");
+        let link = engine.add_link(Box::new(end)).expect("a link");
+        engine.add_address(link, own.parse().expect("a prefix")).expect("an address");
+        engine
+    });
+    let id = near.udp_bind("10.9.0.1:7".parse().expect("an address")).expect("bind");
+    near.udp_connect(id, "10.9.0.2:7".parse().expect("an address")).expect("connect");
+    let mut near = Worker::new(near);
+    let (shared, mut tx, _rx) = near.attach_datagrams(id);
+    for sent in 1..=2 {
+        let packet = Packet::from_slice(&pool, 128, b"anybody?").expect("frames");
+        assert!(tx.push((packet, None)).is_ok());
+        near.serve_datagrams(id.slot());
+        assert_eq!(near.engine.stats().udp_tx, sent);
+        // There, with ARP before it, and the answer that nobody listens.
+        for _ in 0..4 {
+            for engine in [&mut near.engine, &mut far] {
+                let now = engine.refresh_time();
+                engine.turn(now);
+            }
+        }
+        assert_eq!(far.stats().dropped(crate::DropReason::UdpNoSocket), sent);
+    }
+    near.serve_datagrams(id.slot());
+    assert!(shared.take_passing_error().is_some());
+}
+
 /// Little in each frame, many frames a turn, and nobody who reads: the ring is full when its memory is, long before
 /// it has all of its packets, or as many bytes of payload.
 #[test]
