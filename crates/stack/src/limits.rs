@@ -40,7 +40,7 @@ pub struct Limits {
     pub icmp_error_burst: u32,
     /// Resets sent per second for segments without a connection. Further ones are not sent and counted.
     pub resets_per_s: u32,
-    /// Links of one engine.
+    /// Links of one engine, 64 at most. A further one is refused.
     pub links: usize,
     /// Addresses of one engine, over all links.
     pub addresses: usize,

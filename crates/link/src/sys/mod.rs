@@ -8,8 +8,8 @@ use std::time::Duration;
 
 pub use ticks::Counter;
 
-/// Most descriptors one [`poll`] takes.
-pub const POLL_LIMIT: usize = 64;
+/// Most descriptors one [`poll`] takes: those of 64 links, and of who wakes their engine.
+pub const POLL_LIMIT: usize = 65;
 
 /// `result` of a system call that returns a negative number on failure, as an `io::Result`.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {

@@ -34,6 +34,7 @@ mod writes;
 use std::io;
 use std::time::Duration;
 
+use millstream_link::sys::POLL_LIMIT;
 use millstream_link::{Link, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream_route::{LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
@@ -214,7 +215,8 @@ impl Engine {
     /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
     /// same part.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
-        if self.out.links.len() >= self.limits.links {
+        // It sleeps on all of them, and on what wakes it.
+        if self.out.links.len() >= self.limits.links.min(POLL_LIMIT - 1) {
             return Err(Error::Limit("links"));
         }
         match (self.share, link.share()) {

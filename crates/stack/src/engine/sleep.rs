@@ -259,6 +259,26 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EngineConfig, Limits};
+    use millstream_link::{PairConfig, pair};
+    use millstream_packet::{Pool, PoolConfig};
+
+    #[test]
+    fn an_engine_sleeps_on_as_many_links_as_it_takes() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let limits = Limits { links: usize::MAX, ..Limits::default() };
+        let config = EngineConfig { busy_poll: Duration::ZERO, limits, ..EngineConfig::new(pool) };
+        let mut engine = Engine::new(config).unwrap();
+        let ends: Vec<_> = (0..65).map(|_| pair(PairConfig::default()).unwrap()).collect();
+        let (mut others, mut taken) = (Vec::new(), 0);
+        for (other, end) in ends {
+            others.push(other);
+            taken += usize::from(engine.add_link(Box::new(end)).is_ok());
+        }
+        assert_eq!(taken, 64);
+        engine.run_once(Some(Duration::from_millis(1))).unwrap();
+        assert_eq!(engine.stats().sleeps, 1);
+    }
 
     const WINDOW: Duration = Duration::from_micros(50);
 
