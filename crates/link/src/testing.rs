@@ -1,7 +1,10 @@
 //! Packets for the tests of this crate, built and checked with `millstream_wire`.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::ops::Deref;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use millstream_packet::{Checksum, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
@@ -33,6 +36,39 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
             None
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes its time, and beyond what
+/// interrupts that. A socket with a time-out is interrupted when its process is stopped and goes on (signal(7)).
+pub(crate) struct KernelSocket(UdpSocket);
+
+impl KernelSocket {
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Self(socket))
+    }
+
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        loop {
+            match self.0.recv_from(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Deref for KernelSocket {
+    type Target = UdpSocket;
+
+    fn deref(&self) -> &UdpSocket {
+        &self.0
     }
 }
 

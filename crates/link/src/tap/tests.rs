@@ -1,6 +1,6 @@
 //! Real exchanges with the kernel, each in a network namespace of its own.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::*;
 use crate::DropCause;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
+use crate::testing::{HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool};
 
 const PORT: u16 = OUR_PORT;
 
@@ -64,14 +64,9 @@ impl Bench {
         Some(Self { tap, pool: pool(), namespace, medium, host_mac, heard: Vec::new() })
     }
 
-    pub fn socket(&self, is_v6: bool) -> UdpSocket {
-        let socket = self
-            .namespace
-            .run(|| UdpSocket::bind((addresses(is_v6).0, HOST_PORT)))
-            .unwrap()
-            .unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        socket
+    pub fn socket(&self, is_v6: bool) -> KernelSocket {
+        let address = (addresses(is_v6).0, HOST_PORT);
+        self.namespace.run(|| KernelSocket::bind(address)).unwrap().unwrap()
     }
 
     fn send(&mut self, packet: Packet) {
@@ -438,8 +433,7 @@ fn a_flow_comes_back_to_the_queue_it_left_from() {
     };
     let Some(mut queues) = permitted(Tap::open_queues(&config, QUEUES)) else { return };
     let pool = pool();
-    let socket = namespace.run(|| UdpSocket::bind((host, OUR_PORT))).unwrap().unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let socket = namespace.run(|| KernelSocket::bind((host, OUR_PORT))).unwrap().unwrap();
     for round in 0..4 {
         for (i, queue) in queues.iter_mut().enumerate() {
             let shape = Shape {

@@ -9,6 +9,8 @@ use crate::LinkError;
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
 pub(crate) const PROGRAM_LOAD: libc::c_int = 5;
+/// Times that a program is loaded again because a signal came meanwhile.
+const LOAD_ATTEMPTS: usize = 16;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const MAP_TYPE_XSKMAP: u32 = 17;
@@ -53,7 +55,16 @@ impl Attributes {
     /// As for [`call`](Self::call).
     pub unsafe fn open(&self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: passed on.
-        let fd = unsafe { self.call(command) }?;
+        let mut result = unsafe { self.call(command) };
+        for _ in 0..LOAD_ATTEMPTS {
+            match result.as_ref().map_err(io::Error::raw_os_error) {
+                // The verifier gives up when a signal comes, be it that the process is stopped and goes on.
+                // SAFETY: passed on.
+                Err(Some(libc::EAGAIN)) => result = unsafe { self.call(command) },
+                _ => break,
+            }
+        }
+        let fd = result?;
         // SAFETY: the descriptor is new and owned by nobody else.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
