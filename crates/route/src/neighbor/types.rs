@@ -8,7 +8,7 @@ use millstream_wire::ethernet::MacAddr;
 use crate::limits;
 use crate::prefix::LinkId;
 
-/// Limits and times of a [`NeighborTable`].
+/// Limits and times of a [`NeighborTable`](crate::NeighborTable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
     /// Neighbours held at most.
