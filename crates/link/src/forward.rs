@@ -60,6 +60,17 @@ macro_rules! forward_link {
             $inner.receive_into(now, pool, head_len, memory)
         }
     };
+    (@ show, $self:ident, $inner:expr) => {
+        fn show(
+            &mut $self,
+            now: $crate::packet::Instant,
+            pool: &$crate::packet::Pool,
+            limit: usize,
+            take: &mut dyn FnMut($crate::Shown<'_>) -> bool,
+        ) -> usize {
+            $inner.show(now, pool, limit, take)
+        }
+    };
     (@ transmit, $self:ident, $inner:expr) => {
         fn transmit(
             &mut $self,

@@ -44,7 +44,7 @@ mod xdp;
 
 pub use error::LinkError;
 pub use fault::{Burst, Fault, FaultConfig, FaultStats, Faults, Reorder};
-pub use link::{Capabilities, Link, Medium, Placed, TransmitChecksum};
+pub use link::{Capabilities, Link, Medium, Placed, Shown, TransmitChecksum};
 /// What packets are made of, for [`forward_link`].
 #[doc(hidden)]
 pub use millstream_packet as packet;

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::{LinkError, LinkStats, Share, forward_link, limits};
@@ -80,6 +80,15 @@ impl Capabilities {
             tx_ring: 0,
         }
     }
+}
+
+/// A packet that [`Link::show`] shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// All of it, from the link header on.
+    pub bytes: &'a [u8],
+    /// As in the meta data of one that is received.
+    pub checksum: Checksum,
 }
 
 /// A packet that [`Link::receive_into`] read.
@@ -187,6 +196,22 @@ pub trait Link: Send {
         Ok(None)
     }
 
+    /// Shows packets that wait to `take`, in order and where they lie in the device's memory, until it refuses one or `limit`
+    /// were taken; how many that was. A packet is gone when `take` has returned true: its memory is the device's again,
+    /// and no frame was needed. The one refused, and one that cannot be shown (in several pieces, a super-segment, one to be
+    /// dropped), is the next that [`receive`](Self::receive) gives, and so is what links that have no such memory hold.
+    ///
+    /// For who copies what he needs out of a packet at once. Counted as received.
+    fn show(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        _limit: usize,
+        _take: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> usize {
+        0
+    }
+
     /// Sends from the front of `batch` in order and returns how many packets left it. What the link
     /// cannot take now stays in `batch`; dropped packets count as taken.
     ///
@@ -270,7 +295,7 @@ pub trait Link: Send {
 impl<L: Link + ?Sized> Link for Box<L> {
     forward_link!(
         self => (**self);
-        capabilities, receive, has_more, places, receive_into, transmit, transmit_one, borrows, transmit_from, wait_fd, wants_write, next_deadline,
+        capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one, borrows, transmit_from, wait_fd, wants_write, next_deadline,
         prepare_sleep, share, stats, name
     );
 }

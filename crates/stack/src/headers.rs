@@ -142,7 +142,13 @@ pub(crate) fn length_sum(len: usize) -> u32 {
 /// Whether somebody who can be trusted says that the packet's checksum holds.
 #[inline(always)]
 pub(crate) fn is_trusted(packet: &Packet) -> bool {
-    match packet.meta().checksum {
+    is_vouched_for(packet.meta().checksum)
+}
+
+/// Whether somebody who can be trusted says that a checksum holds.
+#[inline(always)]
+pub(crate) fn is_vouched_for(checksum: Checksum) -> bool {
+    match checksum {
         Checksum::Verified | Checksum::Partial { .. } => true,
         Checksum::Unverified => false,
     }

@@ -177,6 +177,8 @@ pub struct EngineStats {
     pub udp_rx: u64,
     /// Those of them whose flow's headers were known.
     pub udp_rx_known: u64,
+    /// Those of them that a waiting reader had straight out of a link's memory.
+    pub udp_rx_shown: u64,
     /// UDP datagrams sent.
     pub udp_tx: u64,
     /// ICMP echo requests answered.
@@ -256,6 +258,7 @@ impl EngineStats {
             tcp_fast_open_refused: 0,
             udp_rx: 0,
             udp_rx_known: 0,
+            udp_rx_shown: 0,
             udp_tx: 0,
             icmp_echo_answered: 0,
             icmp_errors_sent: 0,

@@ -5,13 +5,13 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
-use millstream::packet::{Checksum, Packet, PacketBatch, Pool, PoolConfig};
+use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, Shown, forward_link, pair};
+use millstream::packet::{Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::wire::checksum::Accumulator;
 use millstream::wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use millstream::wire::ip::{self, IpHeader, Protocol};
 use millstream::wire::udp::{self, UdpHeader};
-use millstream::{DropReason, Engine, Error, SocketId};
+use millstream::{DropReason, Engine, Error, SocketId, local};
 use proptest::prelude::*;
 
 const PORT: u16 = 53;
@@ -77,6 +77,56 @@ fn shape() -> impl Strategy<Value = Shape> {
     })
 }
 
+/// The end of a pair as a link that shows packets where they lie: those of one frame.
+struct Showing {
+    end: PairEnd,
+    waiting: PacketBatch,
+}
+
+impl Link for Showing {
+    forward_link!(self => self.end; capabilities, transmit, wait_fd, wants_write, prepare_sleep, stats, name);
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        if self.waiting.is_empty() {
+            return self.end.receive(now, pool, batch);
+        }
+        let before = batch.len();
+        batch.append(&mut self.waiting);
+        Ok(batch.len() - before)
+    }
+
+    fn show(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limit: usize,
+        take: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> usize {
+        if self.waiting.is_empty() {
+            self.end.receive(now, pool, &mut self.waiting).expect("received");
+        }
+        let mut count = 0;
+        while count < limit {
+            let Some(packet) = self.waiting.front() else { break };
+            let shown = packet.sole().map(|bytes| {
+                let checksum = packet.meta().checksum;
+                Shown { bytes, checksum }
+            });
+            if !shown.is_some_and(&mut *take) {
+                break;
+            }
+            self.waiting.pop();
+            count += 1;
+        }
+        count
+    }
+}
+
 /// An engine with a socket for any, and the other end of its link.
 struct Host {
     pool: Pool,
@@ -88,10 +138,19 @@ struct Host {
 
 impl Host {
     fn new(medium: Medium) -> Self {
+        Self::with(medium, |end| end)
+    }
+
+    /// One whose link shows what waits.
+    fn shown(medium: Medium) -> Self {
+        Self::with(medium, |end| Showing { end, waiting: PacketBatch::new() })
+    }
+
+    fn with<L: Link + 'static>(medium: Medium, link: impl FnOnce(PairEnd) -> L) -> Self {
         let pool = Pool::new(PoolConfig::fixed(512)).expect("memory for a pool");
         let config = PairConfig { offload: false, medium, ..PairConfig::default() };
         let (wire, end) = pair(config).expect("a pair");
-        let mut engine = common::engine(common::config(&pool, 2), end, &common::FAR);
+        let mut engine = common::engine(common::config(&pool, 2), link(end), &common::FAR);
         let socket = engine.udp_bind(format!("[::]:{PORT}").parse().expect("any")).expect("bind");
         Self { pool, engine, wire, medium, socket }
     }
@@ -131,6 +190,38 @@ impl Host {
             self.read(&mut got);
         }
         got
+    }
+
+    /// Has these arrive in one batch, and reads them by turns that have a buffer ready.
+    fn take_shown(&mut self, shapes: &[Shape]) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.arrive(shapes);
+        let (mut got, mut buffer, mut list) = (Vec::new(), [0; 400], Vec::new());
+        loop {
+            let now = self.engine.refresh_time();
+            let turn = self.engine.turn_receiving(now, self.socket, &mut buffer, &mut list);
+            let mut rest = &buffer[..];
+            for datagram in &list {
+                let (data, behind) = rest.split_at(datagram.len);
+                got.push((datagram.from, data.to_vec()));
+                rest = behind;
+            }
+            self.read(&mut got);
+            if !turn.progress {
+                return got;
+            }
+        }
+    }
+
+    /// Puts these on the wire, and takes off what is there for this side.
+    fn arrive(&mut self, shapes: &[Shape]) {
+        let mut batch = PacketBatch::new();
+        let now = self.engine.refresh_time();
+        while self.wire.receive(now, &self.pool, &mut batch).expect("received") != 0 {
+            batch.clear();
+        }
+        batch.extend(shapes.iter().map(|shape| self.packet(shape)));
+        self.wire.transmit(now, &self.pool, &mut batch).expect("sent");
+        assert!(batch.is_empty());
     }
 
     /// A socket comes and goes: no flow is known any more.
@@ -259,9 +350,13 @@ proptest! {
     ) {
         let medium = if ethernet { Medium::Ethernet } else { Medium::Ip };
         let (mut quick, mut slow) = (Host::new(medium), Host::new(medium));
+        let mut shown = Host::shown(medium);
         for shapes in &batches {
-            prop_assert_eq!(quick.take(shapes, true), slow.take(shapes, false));
+            let expected = slow.take(shapes, false);
+            prop_assert_eq!(&quick.take(shapes, true), &expected);
             prop_assert_eq!(quick.counts(), slow.counts());
+            prop_assert_eq!(shown.take_shown(shapes), expected);
+            prop_assert_eq!(shown.counts(), slow.counts());
         }
         prop_assert_eq!(slow.engine.stats().udp_rx_known, 0);
     }
@@ -329,4 +424,84 @@ fn many_are_read_as_far_as_there_is_room_and_one_too_long_is_cut() {
     assert_eq!(lens, [vec![60, 40, 0], vec![1], vec![100, 0], vec![5]]);
     assert_eq!(recv(&mut host, &mut buffer, &mut list), Err(Error::WouldBlock));
     assert!(list.is_empty());
+}
+
+#[test]
+fn a_reader_that_waits_has_known_datagrams_without_a_packet_and_in_order() {
+    for medium in [Medium::Ethernet, Medium::Ip] {
+        let mut host = Host::shown(medium);
+        let good = |n: u8| Shape::good(&[n; 9]);
+        let bad = Shape { twist: Twist::BadChecksum, ..good(99) };
+        let stranger = Shape { from: 1001, ..good(5) };
+        let shapes = [good(0), good(1), good(2), good(3)];
+        let data = |got: Vec<(SocketAddr, Vec<u8>)>| -> Vec<u8> {
+            got.iter().map(|(_, data)| data[0]).collect()
+        };
+        assert_eq!(data(host.take_shown(&shapes)), [0, 1, 2, 3]);
+        assert_eq!(host.engine.stats().udp_rx_shown, 0, "the batch of an unknown one");
+        assert_eq!(data(host.take_shown(&shapes)), [0, 1, 2, 3]);
+        assert_eq!(host.engine.stats().udp_rx_shown, 4);
+        let mixed = [good(0), good(1), bad, good(2), stranger, good(3)];
+        assert_eq!(data(host.take_shown(&mixed)), [0, 1, 2, 5, 3]);
+        assert_eq!(host.engine.stats().udp_rx_shown, 6, "what is behind another takes its way");
+        assert_eq!(host.engine.stats().udp_rx, 13);
+        // One that waits is not overtaken.
+        host.arrive(&shapes[..1]);
+        let now = host.engine.refresh_time();
+        host.engine.turn(now);
+        host.arrive(&shapes[1..]);
+        let (mut buffer, mut list) = ([0; 400], Vec::new());
+        host.engine.turn_receiving(now, host.socket, &mut buffer, &mut list);
+        assert!(list.is_empty());
+        let mut got = Vec::new();
+        host.read(&mut got);
+        assert_eq!(data(got), [0, 1, 2, 3]);
+        host.engine.close(host.socket);
+        host.arrive(&shapes);
+        host.engine.turn_receiving(now, host.socket, &mut buffer, &mut list);
+        assert!(list.is_empty(), "there is no such socket");
+    }
+}
+
+#[test]
+fn as_many_are_shown_as_there_is_room_for() {
+    let mut host = Host::shown(Medium::Ip);
+    host.take_shown(&[60, 40, 0].map(|len| Shape::good(&vec![len; len.into()])));
+    host.arrive(&[60, 40, 0, 1, 130, 0, 5].map(|len| Shape::good(&vec![len; len.into()])));
+    let (mut buffer, mut list, mut lens) = ([0; 100], Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let now = host.engine.refresh_time();
+        host.engine.turn_receiving(now, host.socket, &mut buffer, &mut list);
+        lens.push(list.iter().map(|datagram| datagram.len).collect::<Vec<_>>());
+        while host.engine.udp_recv_many(host.socket, &mut buffer, &mut list).is_ok() {
+            lens.push(list.iter().map(|datagram| datagram.len).collect());
+        }
+    }
+    lens.retain(|lens| !lens.is_empty());
+    assert_eq!(lens, [vec![60, 40, 0], vec![1], vec![100, 0], vec![5]]);
+    assert_eq!(host.engine.stats().udp_rx_shown, 4);
+}
+
+#[test]
+fn a_blocking_read_of_many_has_what_a_link_shows() {
+    let mut host = Host::shown(Medium::Ethernet);
+    let shapes: Vec<_> = (0..20).map(|n| Shape::good(&[n; 30])).collect();
+    host.engine.close(host.socket);
+    let stack = local::Stack::new(host.engine);
+    let socket = local::UdpSocket::bind(&stack, format!("[::]:{PORT}").parse().expect("any"));
+    let socket = socket.expect("bind");
+    let (mut buffer, mut list) = ([0; 4096], Vec::new());
+    for round in 0..3 {
+        let mut batch = PacketBatch::new();
+        for shape in &shapes {
+            let bytes = shape.bytes(host.medium);
+            let packet = Packet::from_slice(&host.pool, 64, &bytes).expect("a frame");
+            batch.push(packet).expect("room");
+        }
+        let now = stack.engine().refresh_time();
+        host.wire.transmit(now, &host.pool, &mut batch).expect("sent");
+        assert_eq!(socket.recv_many(&mut buffer, &mut list).expect("received"), 20);
+        assert!(buffer[..600].chunks(30).zip(0..).all(|(data, n)| *data == [n; 30]));
+        assert_eq!(stack.engine().stats().udp_rx_shown, round * 20);
+    }
 }

@@ -10,6 +10,7 @@
 //! kernel's, or filter, or it will answer with resets. Several sockets, one for each engine, share
 //! the packets by flow ([`RawLink::open_shared`]).
 
+mod auxiliary;
 mod fanout;
 mod ring;
 mod send;
@@ -33,9 +34,10 @@ use crate::iov::Expectation;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, TransmitChecksum,
-    limits, netdev, vnet,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown,
+    TransmitChecksum, limits, netdev, vnet,
 };
+use auxiliary::{Auxiliary, auxiliary, put_tag_back};
 use fanout::Group;
 use ring::ReceiveRing;
 use send::SendBatch;
@@ -284,14 +286,8 @@ impl RawLink {
     ) -> Result<Packet, DropCause> {
         let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), packet.len())?;
         if let Some(auxiliary) = auxiliary {
-            if checksum == Checksum::Unverified
-                && auxiliary.status & libc::TP_STATUS_CSUM_VALID != 0
-            {
-                checksum = Checksum::Verified;
-            }
-            if auxiliary.status & libc::TP_STATUS_VLAN_VALID != 0
-                && put_tag_back(&mut packet, &auxiliary)
-            {
+            checksum = auxiliary.vouch(checksum);
+            if auxiliary.has_tag() && put_tag_back(&mut packet, &auxiliary) {
                 if let Checksum::Partial { start, .. } = &mut checksum {
                     *start += 4;
                 }
@@ -350,44 +346,6 @@ impl RawLink {
     }
 }
 
-/// What the kernel knows of a received packet beside the virtio-net header.
-#[derive(Clone, Copy)]
-struct Auxiliary {
-    /// `TP_STATUS_*`.
-    status: u32,
-    /// The VLAN tag that was taken out.
-    tag: u16,
-    tag_type: u16,
-}
-
-/// The auxiliary data of a received message.
-fn auxiliary(message: &libc::msghdr) -> Option<Auxiliary> {
-    // SAFETY: `message` was filled in by recvmsg, and its control buffer is alive.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
-    let wanted = first.cmsg_level == libc::SOL_PACKET && first.cmsg_type == libc::PACKET_AUXDATA;
-    if !wanted {
-        return None;
-    }
-    // SAFETY: a PACKET_AUXDATA message carries this structure, perhaps unaligned.
-    let data = unsafe { libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>().read_unaligned() };
-    let (status, tag, tag_type) = (data.tp_status, data.tp_vlan_tci, data.tp_vlan_tpid);
-    Some(Auxiliary { status, tag, tag_type })
-}
-
-/// Writes the VLAN tag that the kernel took out back behind the addresses; false without headroom.
-fn put_tag_back(packet: &mut Packet, auxiliary: &Auxiliary) -> bool {
-    if packet.prepend(4).is_none() {
-        return false;
-    }
-    let Some(head) = packet.head_mut() else { return false };
-    let has_type = auxiliary.status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    let tag_type = if has_type { auxiliary.tag_type } else { 0x8100 };
-    head.copy_within(4..16, 0);
-    head[12..14].copy_from_slice(&tag_type.to_be_bytes());
-    head[14..16].copy_from_slice(&auxiliary.tag.to_be_bytes());
-    true
-}
-
 fn set_receive_buffer(fd: RawFd, bytes: usize) -> io::Result<()> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let size = size_of::<libc::c_int>() as libc::socklen_t;
@@ -431,6 +389,29 @@ impl Link for RawLink {
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         Ok(count)
+    }
+
+    fn show(
+        &mut self,
+        _now: Instant,
+        _pool: &Pool,
+        limit: usize,
+        take: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> usize {
+        let Some(ring) = &mut self.ring else { return 0 };
+        let mut count = 0;
+        while count < limit {
+            let Some(shown) = ring.peek().and_then(|captured| captured.as_it_lies()) else { break };
+            let len = shown.bytes.len();
+            if !take(shown) {
+                break;
+            }
+            ring.advance();
+            self.stats.count_received(len, false);
+            count += 1;
+        }
+        self.more = count == limit;
+        count
     }
 
     fn transmit(

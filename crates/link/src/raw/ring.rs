@@ -17,9 +17,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Auxiliary, RingConfig};
-use crate::LinkError;
 use crate::raw::socket::set;
-use crate::vnet;
+use crate::{LinkError, Shown, limits, vnet};
 
 /// Granularity in which the kernel counts frames; packets may be longer.
 const FRAME_BYTES: usize = 2048;
@@ -51,6 +50,19 @@ pub(super) struct Captured<'a> {
     /// The kernel had not room for all of it.
     pub is_cut: bool,
     pub auxiliary: Auxiliary,
+}
+
+impl<'a> Captured<'a> {
+    /// The packet for [`Link::show`](crate::Link::show), if it is one as it lies there: whole, with all its headers, and
+    /// nothing to be cut.
+    pub fn as_it_lies(&self) -> Option<Shown<'a>> {
+        let Self { header, bytes, is_cut, auxiliary } = self;
+        if *is_cut || bytes.len() < limits::ETHERNET_HEADER_BYTES || auxiliary.has_tag() {
+            return None;
+        }
+        let (checksum, None) = vnet::decode(header, bytes, bytes.len()).ok()? else { return None };
+        Some(Shown { bytes, checksum: auxiliary.vouch(checksum) })
+    }
 }
 
 impl ReceiveRing {

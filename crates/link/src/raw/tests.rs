@@ -302,6 +302,56 @@ fn a_ring_goes_round_and_counts_what_it_cannot_hold() {
 }
 
 #[test]
+fn a_ring_shows_what_it_has_where_it_lies() {
+    let ring = RingConfig { retire_ms: 5, ..RingConfig::default() };
+    let config = RawConfig { receive_ring: Some(ring), ..RawConfig::default() };
+    let Some(mut bench) = open(TapConfig::default(), config) else { return };
+    let Bench { tap, raw, pool, .. } = &mut bench;
+    let shape = |i: usize| Shape::new(false, false, vec![i as u8; 10 + i]);
+    for round in 0..10 {
+        let expected: Vec<_> = (0..50).map(|i| bytes(&shape(round + i).build(pool))).collect();
+        send(tap, pool, (0..50).map(|i| shape(round + i).build(pool)).collect());
+        let mut all = Vec::new();
+        for _ in 0..200 {
+            let mut shown = Vec::new();
+            let mut take = |packet: Shown<'_>| {
+                // One is refused now and then: it is received.
+                let is_taken = shown.len() < 7;
+                if is_taken {
+                    shown.push(packet.bytes.to_vec());
+                }
+                is_taken
+            };
+            let count = raw.show(Instant::ZERO, pool, 9, &mut take);
+            assert_eq!(count, shown.len());
+            all.append(&mut shown);
+            let mut batch = PacketBatch::new();
+            if count % 2 == 1 {
+                (0..62).for_each(|_| drop(batch.push(shape(0).build(pool))));
+                raw.receive(Instant::ZERO, pool, &mut batch).unwrap();
+                batch.discard(62);
+            }
+            all.extend(batch.drain().map(|packet| bytes(&packet)));
+            if count == 0 {
+                let mut entries = [PollEntry::readable(raw.wait_fd().unwrap())];
+                poll(&mut entries, Some(Duration::from_millis(20))).unwrap();
+            }
+            all.retain(|packet| expected.contains(packet));
+            if all.len() >= expected.len() {
+                break;
+            }
+        }
+        assert_eq!(all, expected);
+    }
+    // What is cut later is not shown.
+    let large = Shape { segment: Some(1400), ..Shape::new(false, true, vec![1; 20_000]) };
+    send(tap, pool, vec![large.build(pool)]);
+    let got = receive(raw, pool, 1);
+    assert!(got.iter().any(|packet| packet.meta().segmentation.is_some()));
+    assert_eq!(raw.stats().dropped_total(), 0);
+}
+
+#[test]
 fn a_ring_of_small_blocks_is_refused() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
     let ring = RingConfig { block_bytes: 4096, ..RingConfig::default() };

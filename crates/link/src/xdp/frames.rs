@@ -1,5 +1,7 @@
 //! The frames that the kernel has at the moment, by their place in the socket's memory.
 
+use std::ptr::NonNull;
+
 use millstream_packet::{Extent, FRAME_SIZE_BYTES, Packet, Pool};
 
 use crate::LinkError;
@@ -7,25 +9,35 @@ use crate::LinkError;
 /// Owns each packet that was handed to the kernel until it comes back. A frame is there once at
 /// most, so its number finds it.
 pub(super) struct KernelFrames {
-    base: usize,
+    memory: Memory,
     len: usize,
     slots: Box<[Option<Packet>]>,
     /// Slots taken.
     count: usize,
 }
 
+/// The start of the socket's memory.
+struct Memory(NonNull<u8>);
+
+// SAFETY: an address; what it leads to is read only in frames whose packets lie beside it.
+unsafe impl Send for Memory {}
+
 impl KernelFrames {
     /// None yet, of the memory `extent`.
     pub fn new(extent: Extent) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(extent.len / FRAME_SIZE_BYTES, || None);
-        let base = extent.base.as_ptr() as usize;
-        Self { base, len: extent.len, slots: slots.into_boxed_slice(), count: 0 }
+        Self {
+            memory: Memory(extent.base),
+            len: extent.len,
+            slots: slots.into_boxed_slice(),
+            count: 0,
+        }
     }
 
     /// Where `at` is in the memory, as the kernel counts.
     fn address(&self, at: *const u8) -> Option<u64> {
-        let offset = (at as usize).checked_sub(self.base)?;
+        let offset = at.addr().checked_sub(self.memory.0.addr().get())?;
         (offset < self.len).then_some(offset as u64)
     }
 
@@ -64,6 +76,34 @@ impl KernelFrames {
         let packet = self.slots.get_mut(address as usize / FRAME_SIZE_BYTES)?.take()?;
         self.count -= 1;
         Some(packet)
+    }
+
+    /// The `len` bytes at an address that the kernel gave back, in a frame that it has, where they lie. It has the frame
+    /// still: before it is told that it may write there again, the borrow must be over.
+    #[inline]
+    pub fn written(&self, address: u64, len: usize) -> Option<&[u8]> {
+        let address = usize::try_from(address).ok()?;
+        self.slots.get(address / FRAME_SIZE_BYTES)?.as_ref()?;
+        if address % FRAME_SIZE_BYTES + len > FRAME_SIZE_BYTES {
+            return None;
+        }
+        // SAFETY: inside one frame of the extent, of which there are as many as slots. Its packet is here, so nobody else
+        // writes to it; the kernel has given it back, and gets it again by who has `self` and no borrow of it.
+        Some(unsafe { std::slice::from_raw_parts(self.memory.0.as_ptr().add(address), len) })
+    }
+
+    /// Has the first bytes at an address brought into the cache.
+    #[inline]
+    pub fn prefetch(&self, address: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.memory.0.as_ptr().wrapping_add(address as usize).cast::<i8>();
+            for line in 0..2 {
+                // SAFETY: a hint, which touches nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line)) };
+            }
+        }
     }
 
     /// Frames that the kernel has.

@@ -29,6 +29,7 @@ mod open;
 mod program;
 mod ring;
 mod send;
+mod show;
 mod socket;
 
 #[cfg(test)]
@@ -45,7 +46,8 @@ use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
 use crate::outgoing::Outgoing;
 use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, limits, netdev,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown, limits,
+    netdev,
 };
 use bpf::Attachment;
 use frames::KernelFrames;
@@ -418,6 +420,16 @@ impl Link for Xdp {
             self.kick();
         }
         Ok(count)
+    }
+
+    fn show(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limit: usize,
+        take: &mut dyn FnMut(Shown<'_>) -> bool,
+    ) -> usize {
+        self.show_waiting(now, pool, limit, take)
     }
 
     fn transmit(

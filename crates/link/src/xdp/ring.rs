@@ -101,6 +101,20 @@ impl<T: Copy> Ring<T> {
         self.own = self.own.wrapping_add(1);
     }
 
+    /// The entry `ahead` places behind the next one to be taken out, if the kernel has put it in.
+    #[inline]
+    pub fn peek(&mut self, ahead: u32) -> Option<T> {
+        debug_assert!(!self.produces);
+        if self.own == self.theirs {
+            self.look();
+        }
+        if ahead >= self.theirs.wrapping_sub(self.own) {
+            return None;
+        }
+        // SAFETY: between the two indices of a consumer the entry is ours, written by the kernel.
+        Some(unsafe { self.entry(self.own.wrapping_add(ahead)).read() })
+    }
+
     /// Takes one entry out.
     pub fn pop(&mut self) -> Option<T> {
         debug_assert!(!self.produces);
@@ -187,8 +201,11 @@ mod tests {
             ours.publish();
             assert!(ours.is_pending());
             for _ in 0..1 + round % 5 {
+                let peeked = theirs.peek(0);
+                assert_eq!(theirs.peek(1), (put - taken > 1).then_some(taken + 1));
+                assert_eq!(theirs.peek(ENTRIES), None);
                 let Some(entry) = theirs.pop() else { break };
-                assert_eq!(entry, taken);
+                assert_eq!((entry, peeked), (taken, Some(taken)));
                 taken += 1;
             }
             theirs.publish();

@@ -166,6 +166,89 @@ fn datagrams_pass_both_ways_and_all_frames_come_home() {
 }
 
 #[test]
+fn frames_are_shown_where_they_lie_and_go_round() {
+    let Some(bench) = bench(1500, 1) else { return };
+    let Some(mut link) = bench.open(&bench.config()) else { return };
+    let host = bench.far_socket(HOST);
+    let data = |i: usize| vec![i as u8; 100 + i];
+    // More than there are frames: each is used several times.
+    for round in 0..200 {
+        for i in 0..50 {
+            host.send_to(&data(round + i), (IpAddr::from(OURS), 9)).unwrap();
+        }
+        let (mut all, is_ours) =
+            (Vec::new(), |head: &[u8]| head[12..14] == [8, 0] && head[23] == 17);
+        for _ in 0..100 {
+            let mut room = 7 + round % 20;
+            let mut take = |shown: Shown<'_>| {
+                if room == 0 {
+                    return false;
+                }
+                room -= 1;
+                if is_ours(shown.bytes) {
+                    all.push(shown.bytes[42..].to_vec());
+                }
+                true
+            };
+            let count = link.show(Instant::ZERO, &bench.pool, 30, &mut take);
+            let mut batch = PacketBatch::new();
+            if count < 7 + round % 20 || round % 3 == 0 {
+                link.receive(Instant::ZERO, &bench.pool, &mut batch).unwrap();
+            }
+            all.extend(batch.drain().filter(is_udp_v4).map(|packet| payload(&packet)));
+            if all.len() >= 50 {
+                break;
+            }
+            if count == 0 && link.prepare_sleep() {
+                let mut entries = [PollEntry::readable(link.wait_fd().unwrap())];
+                poll(&mut entries, Some(Duration::from_millis(20))).unwrap();
+            }
+        }
+        assert_eq!(all, (0..50).map(|i| data(round + i)).collect::<Vec<_>>(), "{round}");
+    }
+    assert!(link.stats().rx_packets >= 10_000);
+    link.harvest();
+    assert_eq!(link.kernel_frames(), link.filled);
+    assert_eq!(link.filled, link.fill_target);
+    assert_eq!(link.stats().dropped_total(), 0, "{:?}", link.kernel_statistics());
+    drop(link);
+    assert_eq!(bench.pool.stats().used_frames, 0);
+}
+
+#[test]
+fn packets_of_several_frames_are_not_shown() {
+    let Some(bench) = bench(9000, 1) else { return };
+    let Some(mut link) = permitted(Xdp::open(&bench.config(), &bench.pool)) else { return };
+    let host = bench.far_socket(HOST);
+    let lens = [100, 8000, 200, 5000, 300];
+    for len in lens {
+        host.send_to(&vec![len as u8; len], (IpAddr::from(OURS), 9)).unwrap();
+    }
+    let mut got = Vec::new();
+    for _ in 0..100 {
+        let mut take = |shown: Shown<'_>| {
+            if shown.bytes[12..14] == [8, 0] && shown.bytes[23] == 17 {
+                got.push(shown.bytes.len() - 42);
+            }
+            true
+        };
+        link.show(Instant::ZERO, &bench.pool, 64, &mut take);
+        // One at a time.
+        let mut batch = PacketBatch::new();
+        (0..63).for_each(|_| drop(batch.push(Packet::from_slice(&bench.pool, 0, &[0]).unwrap())));
+        link.receive(Instant::ZERO, &bench.pool, &mut batch).unwrap();
+        batch.discard(63);
+        got.extend(batch.drain().filter(is_udp_v4).map(|packet| packet.len() - 42));
+        if got.len() >= lens.len() {
+            break;
+        }
+        let mut entries = [PollEntry::readable(link.wait_fd().unwrap())];
+        poll(&mut entries, Some(Duration::from_millis(5))).unwrap();
+    }
+    assert_eq!(got, lens);
+}
+
+#[test]
 fn a_super_segment_is_cut_and_summed() {
     let Some(bench) = bench(1500, 1) else { return };
     let Some(mut link) = bench.open(&bench.config()) else { return };

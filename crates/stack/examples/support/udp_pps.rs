@@ -6,8 +6,9 @@
 //!
 //! Receiving, two ways. *Flood*: the kernel's socket on the other core sends as fast as it can; what arrives counts.
 //! *Drain*: as many datagrams as the link can hold wait before the clock starts; this shows the receiver's own
-//! cost, whoever is the limit in a flood. There the link alone has two turns: *unread* gives each frame back as it came,
-//! *read* looks at its headers and copies its data out, without which nobody has a use for a datagram.
+//! cost, whoever is the limit in a flood. There the link alone has three turns: *unread* gives each frame back as it came,
+//! *read* looks at its headers and copies its data out, without which nobody has a use for a datagram, and *shown* does so
+//! where a link that can (`Link::show`) has it lie.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 use millstream::link::netdev::{self, Namespace};
 use millstream::link::sys::{PollEntry, pin_current_thread, poll};
 use millstream::link::{
-    Capabilities, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig, Xdp, XdpConfig,
-    forward_link,
+    Capabilities, Link, LinkError, RawConfig, RawLink, RingConfig, Shown, Tap, TapConfig, Xdp,
+    XdpConfig, forward_link,
 };
 use millstream::packet::{self, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::{DatagramToSend, Engine, EngineConfig, ReceivedDatagram, SocketId};
@@ -72,7 +73,7 @@ impl Shared {
 }
 
 impl Link for Shared {
-    forward_link!(self => self.get(); receive, has_more, transmit, wait_fd, wants_write, prepare_sleep, stats);
+    forward_link!(self => self.get(); receive, show, has_more, transmit, wait_fd, wants_write, prepare_sleep, stats);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -124,13 +125,14 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         return Ok(());
     }
     let mut flood: [Vec<f64>; 3] = Default::default();
-    let mut drain: [Vec<f64>; 4] = Default::default();
+    let mut drain: [Vec<f64>; 5] = Default::default();
     if !options.flood {
-        let mut sides: [Vec<f64>; 3] = Default::default();
+        let mut sides: [Vec<f64>; 4] = Default::default();
         for _ in 0..options.rounds {
             sides[0].push(bench.drain(options.turn, Bench::take_bare)?);
             sides[1].push(bench.drain(options.turn, Bench::take_stack)?);
             sides[2].push(bench.drain(options.turn, Bench::take_read)?);
+            sides[3].push(bench.drain(options.turn, Bench::take_shown)?);
         }
         report("receive, drain", &DRAINS, sides.into());
         return Ok(());
@@ -148,7 +150,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         drain[0].push(bench.drain(options.turn, Bench::take_bare)?);
         drain[1].push(bench.drain(options.turn, Bench::take_stack)?);
         drain[2].push(bench.drain(options.turn, Bench::take_read)?);
-        drain[3].push(kernel.drain(&bench.payload, options.turn)?);
+        drain[3].push(bench.drain(options.turn, Bench::take_shown)?);
+        drain[4].push(kernel.drain(&bench.payload, options.turn)?);
     }
     report("receive, flood", &SIDES, flood.into());
     report("receive, drain", &DRAINS, drain.into());
@@ -157,8 +160,13 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
 /// What is measured, in the order of a report: the first two always.
 const SIDES: [&str; 3] = ["link alone", "stack over it", "kernel over veth"];
-const DRAINS: [&str; 4] =
-    ["link alone, unread", "stack over it", "link alone, read", "kernel over veth"];
+const DRAINS: [&str; 5] = [
+    "link alone, unread",
+    "stack over it",
+    "link alone, read",
+    "link alone, shown",
+    "kernel over veth",
+];
 
 /// Prints medians and ranges in million datagrams a second, and the ratios of the stack to the link.
 fn report(what: &str, names: &[&str], mut sides: Vec<Vec<f64>>) {
@@ -295,37 +303,32 @@ impl Bench {
     /// The same by somebody who has a use for it, and still no stack: the headers are looked at, and the data of what is
     /// meant for the socket are copied out. Nothing is checked.
     fn take_read(&mut self) -> usize {
-        const DATA: usize = ethernet::HEADER_LEN + 20 + udp::HEADER_LEN;
         let mut batch = PacketBatch::new();
         let _ = self.shared.receive(packet::Instant::ZERO, &self.pool, &mut batch);
         let (mut count, mut at) = (0, 0);
         batch.look_ahead();
         while let Some(packet) = batch.pop_ahead() {
-            let head = packet.head();
-            let Some(headers) = head.first_chunk::<DATA>() else { continue };
-            let field = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
-            let (ethertype, is_udp) = (field(12), headers[23] == Protocol::UDP.0);
-            let (port, length) = (field(DATA - 6), usize::from(field(DATA - 4)));
-            if ethertype != EtherType::IPV4.0 || !is_udp || port != PORT {
-                continue;
-            }
-            let Some(data) = head.get(DATA..DATA - udp::HEADER_LEN + length) else { continue };
-            if at + data.len() > self.buffer.len() {
-                at = 0;
-            }
-            let Some(room) = self.buffer.get_mut(at..at + data.len()) else { continue };
-            room.copy_from_slice(data);
-            at += data.len();
-            count += 1;
+            count += usize::from(read_out(packet.head(), &mut self.buffer, &mut at));
         }
         count
+    }
+
+    /// The same where the frames lie, if the link shows them there.
+    fn take_shown(&mut self) -> usize {
+        let (buffer, mut at) = (&mut self.buffer, 0);
+        let mut take = |shown: Shown<'_>| read_out(shown.bytes, buffer, &mut at);
+        match self.shared.show(packet::Instant::ZERO, &self.pool, packet::BATCH_LIMIT, &mut take) {
+            0 => self.take_read(),
+            count => count,
+        }
     }
 
     /// What the stack has received now, copied out of its socket.
     fn take_stack(&mut self) -> usize {
         let now = self.engine.now();
-        self.engine.turn(now);
-        let mut count = 0;
+        let Self { engine, socket, buffer, list, .. } = self;
+        engine.turn_receiving(now, *socket, buffer, list);
+        let mut count = list.len();
         while let Ok(more) =
             self.engine.udp_recv_many(self.socket, &mut self.buffer, &mut self.list)
         {
@@ -354,7 +357,7 @@ impl Bench {
         let host = self.far.run(|| UdpSocket::bind((HOST, 0)))??;
         host.connect((OURS, PORT))?;
         let (mut spent, mut count) = (Duration::ZERO, 0);
-        while spent < turn / 4 {
+        while spent < turn / 10 {
             while take(self) > 0 {}
             for _ in 0..WAITING {
                 host.send(&self.payload)?;
@@ -379,6 +382,26 @@ impl Bench {
         }
         Ok(count as f64 / spent.as_secs_f64())
     }
+}
+
+/// Copies the data of a frame to `buffer` at `at`, if its headers say that they are for the socket.
+fn read_out(head: &[u8], buffer: &mut [u8], at: &mut usize) -> bool {
+    const DATA: usize = ethernet::HEADER_LEN + 20 + udp::HEADER_LEN;
+    let Some(headers) = head.first_chunk::<DATA>() else { return false };
+    let field = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
+    let (ethertype, is_udp) = (field(12), headers[23] == Protocol::UDP.0);
+    let (port, length) = (field(DATA - 6), usize::from(field(DATA - 4)));
+    if ethertype != EtherType::IPV4.0 || !is_udp || port != PORT {
+        return false;
+    }
+    let Some(data) = head.get(DATA..DATA - udp::HEADER_LEN + length) else { return false };
+    if *at + data.len() > buffer.len() {
+        *at = 0;
+    }
+    let Some(room) = buffer.get_mut(*at..*at + data.len()) else { return false };
+    room.copy_from_slice(data);
+    *at += data.len();
+    true
 }
 
 fn open_tap(far: &Namespace) -> Result<Tap, LinkError> {
@@ -482,7 +505,7 @@ impl Kernel {
         host.connect((OURS, PORT))?;
         let mut buffer = [0; 2048];
         let (mut spent, mut count) = (Duration::ZERO, 0_u64);
-        while spent < turn / 4 {
+        while spent < turn / 10 {
             // What the default receive buffer holds.
             for _ in 0..150 {
                 host.send(payload)?;

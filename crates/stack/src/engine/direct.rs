@@ -21,7 +21,7 @@ use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::ip::{self, Protocol};
 use millstream_wire::tcp::TcpHeader;
 
-use super::Engine;
+use super::{Engine, ReceivedDatagram};
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, DIRECT_BULK_BYTES, DIRECT_PATIENCE, Limits};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
@@ -44,6 +44,8 @@ enum Readers<'a> {
     One(SocketId),
     /// Those of every connection that agreed, each packet's as a piece.
     Any(&'a mut Vec<Received>),
+    /// Those of a socket's datagrams, which are listed.
+    Datagrams(SocketId, &'a mut Vec<ReceivedDatagram>),
 }
 
 /// The buffer of a read that waits.
@@ -64,12 +66,30 @@ impl<'a> DirectRead<'a> {
         Self { readers: Readers::Any(received), buffer, filled: 0 }
     }
 
+    /// For the datagrams of a socket, added to `list`.
+    pub fn of_datagrams(
+        id: SocketId,
+        buffer: &'a mut [u8],
+        list: &'a mut Vec<ReceivedDatagram>,
+    ) -> Self {
+        Self { readers: Readers::Datagrams(id, list), buffer, filled: 0 }
+    }
+
+    /// Whose datagrams are read, where the next goes, and the list of them.
+    #[inline]
+    pub(super) fn datagrams(&mut self) -> Option<DatagramRead<'_>> {
+        let Self { readers: Readers::Datagrams(id, list), buffer, filled } = self else {
+            return None;
+        };
+        Some(DatagramRead { id: *id, buffer, filled, list })
+    }
+
     /// Whose data is read, where it is one connection's.
     #[inline]
     pub(super) fn sole(&self) -> Option<SocketId> {
         match self.readers {
             Readers::One(id) => Some(id),
-            Readers::Any(_) => None,
+            Readers::Any(_) | Readers::Datagrams(..) => None,
         }
     }
 
@@ -99,7 +119,7 @@ impl<'a> DirectRead<'a> {
     fn least_room(&self, limits: &Limits) -> usize {
         let least = limits.direct_read_bytes.max(FRAME_SIZE_BYTES);
         match self.readers {
-            Readers::One(_) => least,
+            Readers::One(_) | Readers::Datagrams(..) => least,
             Readers::Any(_) => {
                 least.max(self.buffer.len().min(limits::SUPER_SEGMENT_BYTES as usize))
             }
@@ -130,8 +150,18 @@ impl<'a> DirectRead<'a> {
         match self.readers {
             Readers::One(id) => socket.id == id,
             Readers::Any(_) => socket.wait_read && !socket.detached && socket.listener.is_none(),
+            Readers::Datagrams(..) => false,
         }
     }
+}
+
+/// The buffer of a read of datagrams that waits.
+pub(super) struct DatagramRead<'a> {
+    pub id: SocketId,
+    pub buffer: &'a mut [u8],
+    /// Bytes of it that are filled.
+    pub filled: &'a mut usize,
+    pub list: &'a mut Vec<ReceivedDatagram>,
 }
 
 /// A connection whose data came last, and as bulk.

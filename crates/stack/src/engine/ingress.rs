@@ -99,8 +99,14 @@ impl Engine {
         &mut self,
         now: Instant,
         link: LinkId,
-        read: Option<&mut DirectRead<'_>>,
+        mut read: Option<&mut DirectRead<'_>>,
     ) -> usize {
+        if let Some(read) = read.as_mut().and_then(|read| read.datagrams()) {
+            let shown = self.receive_shown(now, link, read);
+            if shown != 0 {
+                return shown;
+            }
+        }
         let count = self.take_from(now, link);
         match read {
             Some(read) if count != 0 => self.carry_to_reader(now, link, count, read),

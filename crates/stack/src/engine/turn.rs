@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::{DirectRead, Engine};
+use super::{DirectRead, Engine, ReceivedDatagram};
 use crate::socket::SocketId;
 use crate::stages::Stage;
 
@@ -37,6 +37,21 @@ impl Engine {
         let mut read = DirectRead::new(id, buffer);
         let turn = self.turn_for(now, Some(&mut read));
         (turn, read.filled())
+    }
+
+    /// As [`Engine::turn`], for whoever would call [`Engine::udp_recv_many`] next and has its arguments ready: of links that
+    /// can show packets where they lie ([`Link::show`](millstream_link::Link::show)), datagrams of flows that are known are
+    /// copied from there, in one pass with their checksum, when none wait in the socket. `list` is cleared before. Those that
+    /// `udp_recv_many` has come after these; they must be asked for, too, as all others come that way.
+    pub fn turn_receiving(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        buffer: &mut [u8],
+        list: &mut Vec<ReceivedDatagram>,
+    ) -> Turn {
+        list.clear();
+        self.turn_for(now, Some(&mut DirectRead::of_datagrams(id, buffer, list)))
     }
 
     /// Whether packets wait for the next turn for which [`Engine::turn_reading`] had no room.

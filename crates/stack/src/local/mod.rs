@@ -36,7 +36,7 @@ pub use udp::UdpSocket;
 
 use crate::engine::DirectRead;
 pub use crate::engine::Received;
-use crate::{Engine, Error, Readiness, SocketId, Turn};
+use crate::{Engine, Error, Readiness, ReceivedDatagram, SocketId, Turn};
 
 /// A socket and what happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +206,37 @@ impl Stack {
                 filled => return Ok(filled),
             }
             match engine.tcp_read(id, buffer) {
+                Err(Error::WouldBlock) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    /// Receives datagrams, with turns between until there are some, which may come straight out of a link's memory.
+    fn recv_many(
+        &self,
+        mode: Mode,
+        id: SocketId,
+        buffer: &mut [u8],
+        list: &mut Vec<ReceivedDatagram>,
+    ) -> io::Result<usize> {
+        let mut engine = self.engine();
+        match engine.udp_recv_many(id, buffer, list) {
+            Err(Error::WouldBlock) if !mode.nonblocking => {}
+            result => return Ok(result?),
+        }
+        let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
+            if left == Some(Duration::ZERO) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut direct = DirectRead::of_datagrams(id, buffer, list);
+            engine.run_once_for(left, Some(&mut direct))?;
+            if !list.is_empty() {
+                return Ok(list.len());
+            }
+            match engine.udp_recv_many(id, buffer, list) {
                 Err(Error::WouldBlock) => {}
                 result => return Ok(result?),
             }

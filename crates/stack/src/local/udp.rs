@@ -79,7 +79,7 @@ impl UdpSocket {
         buffer: &mut [u8],
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
-        self.stack.block(self.mode.get(), |engine| engine.udp_recv_many(self.id, buffer, list))
+        self.stack.recv_many(self.mode.get(), self.id, buffer, list)
     }
 
     /// The next datagram of the connected peer, cut to `buffer`.

@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use millstream_link::Medium;
+use millstream_link::{Medium, Shown};
 use millstream_packet::Packet;
 use millstream_route::LinkId;
 use millstream_wire::checksum;
@@ -19,7 +19,8 @@ use millstream_wire::udp;
 
 use crate::headers::{
     ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, IPV6_BYTES, all_but, be16, be32, first, flow_hash,
-    is_same, is_sound_v4, is_trusted, length_sum, pseudo_sum, steady_sum, v4, v6, word,
+    is_same, is_sound_v4, is_trusted, is_vouched_for, length_sum, pseudo_sum, steady_sum, v4, v6,
+    word,
 };
 
 /// Flows that are known at most, found by a plain hash. Of two in one place each takes the long way more often, and is not
@@ -202,6 +203,21 @@ impl Flow {
         }
     }
 
+    /// As [`read`](Self::read) of a packet that lies in one piece, with the data copied to the start of `room` in the pass that
+    /// verifies them; how many bytes they are. `None` also if they do not fit. What was copied then is of no meaning.
+    #[inline(always)]
+    pub fn copy(&self, shown: &Shown<'_>, link: LinkId, room: &mut [u8]) -> Option<usize> {
+        if self.link != link {
+            return None;
+        }
+        match self.shape {
+            Shape::EthernetV4 => self.copy_as::<42, ETHERNET_BYTES, false>(shown, room),
+            Shape::EthernetV6 => self.copy_as::<62, ETHERNET_BYTES, true>(shown, room),
+            Shape::IpV4 => self.copy_as::<28, 0, false>(shown, room),
+            Shape::IpV6 => self.copy_as::<48, 0, true>(shown, room),
+        }
+    }
+
     /// The same with headers of `LEN` bytes, the IP header at `L3`.
     #[inline(always)]
     fn read_as<const LEN: usize, const L3: usize, const V6: bool>(
@@ -209,6 +225,40 @@ impl Flow {
         packet: &Packet,
         head: &[u8],
     ) -> Option<Range<usize>> {
+        let (field, datagram) = self.datagram_of::<LEN, L3, V6>(head)?;
+        let covered = datagram.len();
+        let is_sound = match field {
+            0 => !V6,
+            _ if is_trusted(packet) => true,
+            _ => checksum::is_valid(self.pseudo + length_sum(covered) + checksum::sum(datagram)),
+        };
+        is_sound.then_some(LEN..LEN - udp::HEADER_LEN + covered)
+    }
+
+    #[inline(always)]
+    fn copy_as<const LEN: usize, const L3: usize, const V6: bool>(
+        &self,
+        shown: &Shown<'_>,
+        room: &mut [u8],
+    ) -> Option<usize> {
+        let (field, datagram) = self.datagram_of::<LEN, L3, V6>(shown.bytes)?;
+        let (header, data) = datagram.split_at_checked(udp::HEADER_LEN)?;
+        let room = room.get_mut(..data.len())?;
+        if field == 0 || is_vouched_for(shown.checksum) {
+            room.copy_from_slice(data);
+            return (field != 0 || !V6).then_some(data.len());
+        }
+        let sum = checksum::sum(header) + checksum::copy_and_sum(data, room);
+        checksum::is_valid(self.pseudo + length_sum(datagram.len()) + sum).then_some(data.len())
+    }
+
+    /// The checksum field of a packet whose first bytes are `head`, zero for none (RFC 768; RFC 8200, 8.1: not so in IPv6),
+    /// and the datagram, header and data, if all but its checksum is as it must be.
+    #[inline(always)]
+    fn datagram_of<'a, const LEN: usize, const L3: usize, const V6: bool>(
+        &self,
+        head: &'a [u8],
+    ) -> Option<(u32, &'a [u8])> {
         let (headers, l4) = (head.first_chunk::<LEN>()?, LEN - udp::HEADER_LEN);
         if !is_same(&self.bytes, headers, &const { mask(LEN, L3, V6) }) {
             return None;
@@ -222,13 +272,7 @@ impl Flow {
         if !V6 && !is_sound_v4(&headers[L3..], self.ip_sum)? {
             return None;
         }
-        // RFC 768: zero says that there is none; RFC 8200, 8.1: not so in IPv6.
-        let is_sound = match word(headers, l4 + udp::CHECKSUM_OFFSET)? {
-            0 => !V6,
-            _ if is_trusted(packet) => true,
-            _ => checksum::is_valid(self.pseudo + length_sum(covered) + checksum::sum(datagram)),
-        };
-        is_sound.then_some(LEN..l4 + covered)
+        Some((word(headers, l4 + udp::CHECKSUM_OFFSET)?, datagram))
     }
 }
 

@@ -3,6 +3,7 @@
 mod echo;
 mod many;
 mod receive;
+mod shown;
 
 use std::net::{IpAddr, SocketAddr};
 
