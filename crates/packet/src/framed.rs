@@ -6,7 +6,10 @@
 //!                            a view of it stays inside       before it whoever has the frame
 //! ```
 //! So a sender copies and sums in one pass, keeps what it may have to send again, and copies nothing to send it. What
-//! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`.
+//! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`. A segment that no frame
+//! holds lies in several ([`chained`]).
+
+mod chained;
 
 use crate::batch::PacketBatch;
 use crate::byte_queue::{ByteQueue, Written};
@@ -23,13 +26,16 @@ pub(crate) struct Framed {
     from: u64,
     /// The view of the foremost frame handed out, while it is inside, and the position of its end.
     given: Option<(Entry, u64)>,
+    /// Bytes of the last segment, where it is to lie in several frames and is not whole; as long as it
+    /// [takes more](ByteQueue::takes_more).
+    open: u16,
     /// What the owner wants.
     headroom: u16,
 }
 
 impl Framed {
     pub(crate) const fn new() -> Self {
-        Self { active: false, from: 0, given: None, headroom: 0 }
+        Self { active: false, from: 0, given: None, open: 0, headroom: 0 }
     }
 
     /// Everything has left.
@@ -41,7 +47,7 @@ impl Framed {
     #[inline]
     fn begin(&mut self, from: u64) {
         if !self.active {
-            (self.active, self.from) = (true, from);
+            (self.active, self.from, self.open) = (true, from, 0);
         }
     }
 
@@ -113,7 +119,8 @@ impl ByteQueue {
 
     /// As [`write`](Self::write), into frames of `size` bytes each behind `headroom` free ones, which
     /// [`hand_out`](Self::hand_out) gives out when they are asked for one by one. The last one may have fewer, and
-    /// takes more until it is handed out. A `size` that does not fit a frame is written as `write` does.
+    /// takes more until it is handed out. Where a frame does not hold `size` (65,535 at
+    /// most), each segment lies in some of its own.
     pub fn write_framed(
         &mut self,
         pool: &Pool,
@@ -121,25 +128,23 @@ impl ByteQueue {
         headroom: usize,
         size: usize,
     ) -> Written {
-        if size == 0 || headroom + size > FRAME_SIZE_BYTES {
+        if size == 0 || size > usize::from(u16::MAX) || headroom >= FRAME_SIZE_BYTES {
             return self.write(pool, bytes);
         }
         let was_empty = self.is_empty();
         self.framed.begin(self.front.wrapping_add(self.len() as u64));
+        if headroom + size > FRAME_SIZE_BYTES {
+            let bytes = self.write_chained(pool, bytes, headroom, size);
+            return Written { bytes, was_empty: was_empty && bytes != 0 };
+        }
+        self.framed.open = 0;
         let mut rest = bytes;
         if let Some(last) = self.last
             && !rest.is_empty()
             && self.is_growing(last, size)
         {
-            let (at, room) = (last.offset() + last.len(), size - last.len());
-            let (now, later) = rest.split_at(rest.len().min(room).min(last.tailroom()));
-            // SAFETY: tailroom may be written.
-            let part = sum::copy_and_sum(now, unsafe { last.frame_mut(at, now.len()) });
-            let before = get_sum(last).map_or(0, u32::from);
-            set_sum(last, Some(sum::combine(before, part, last.len() % 2 == 1) as u16));
-            last.set_range(last.offset(), last.len() + now.len());
-            self.grew(now.len());
-            rest = later;
+            let (now, _) = rest.split_at(rest.len().min(size - last.len()));
+            rest = &rest[self.grow_summed(last, now)..];
         }
         rest = &rest[self.write_whole(pool, rest, headroom, size)..];
         while !rest.is_empty() {
@@ -157,6 +162,19 @@ impl ByteQueue {
         }
         let bytes = bytes.len() - rest.len();
         Written { bytes, was_empty: was_empty && bytes != 0 }
+    }
+
+    /// Writes as many of the `bytes` behind those of `last` as it has room for, and adds their sum to its own. How many.
+    fn grow_summed(&mut self, last: Entry, bytes: &[u8]) -> usize {
+        let now = &bytes[..bytes.len().min(last.tailroom())];
+        let at = last.offset() + last.len();
+        // SAFETY: tailroom may be written.
+        let part = sum::copy_and_sum(now, unsafe { last.frame_mut(at, now.len()) });
+        let before = get_sum(last).map_or(0, u32::from);
+        set_sum(last, Some(sum::combine(before, part, last.len() % 2 == 1) as u16));
+        last.set_range(last.offset(), last.len() + now.len());
+        self.grew(now.len());
+        now.len()
     }
 
     /// Writes as many whole frames of `size` bytes as there are in `bytes`, and find room. How many bytes those are.
@@ -245,9 +263,15 @@ impl ByteQueue {
         Some(Packet::from_ring(copy))
     }
 
-    /// Whether the last frame was written by `write_framed` and takes more.
+    /// Whether the last frame was written by `write_framed` and has less than `size` bytes, and takes more.
     #[inline]
     fn is_growing(&self, last: Entry, size: usize) -> bool {
+        last.len() < size && self.takes_more(last)
+    }
+
+    /// Whether the last frame was written by `write_framed`, and nobody else has it or had it.
+    #[inline]
+    fn takes_more(&self, last: Entry) -> bool {
         let end = self.front.wrapping_add(self.len() as u64);
         let inside = end.wrapping_sub(self.framed.from) as usize;
         let given = self.framed.given.is_some_and(|(given, _)| given == last);
@@ -255,13 +279,12 @@ impl ByteQueue {
             && last.is_frame()
             && last.len() != 0
             && last.len() <= inside
-            && last.len() < size
             && last.is_unique()
             && get_sum(last).is_some()
     }
 
-    /// The frame that holds exactly the `len` bytes from `offset` (a copy where they are [few](FRAMED_COPY_BYTES)), if
-    /// [`write_framed`](Self::write_framed) put them into one, behind `headroom` free bytes at least, and it was not
+    /// The frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where they are
+    /// [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there, behind `headroom` free bytes at least, and it was not
     /// handed out before: with its partial checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside.
     /// `None` when there is none, or no view is free.
     ///
@@ -283,11 +306,13 @@ impl ByteQueue {
             _ if offset == 0 => last,
             _ => self.ends_at(offset)?,
         };
-        let frame = before.next();
+        let (frame, end) = (before.next(), at.wrapping_add(len as u64));
+        if len > frame.len() {
+            return self.hand_out_chained(pool, headroom, before, len, end);
+        }
         if !frame.is_frame() || frame.len() != len || get_sum(frame).is_none() {
             return None;
         }
-        let end = at.wrapping_add(len as u64);
         if len <= FRAMED_COPY_BYTES {
             return self.copy_framed(pool, headroom, frame, end);
         }
@@ -403,16 +428,24 @@ impl ByteQueue {
         self.framed.active
     }
 
-    /// Bytes from `offset` to the end of a frame written by [`write_framed`](Self::write_framed), where the copy before
-    /// ended inside it: whoever sends just these goes on with whole frames.
+    /// Bytes from `offset` to the end of a segment written by [`write_framed`](Self::write_framed), where the copy before
+    /// ended inside it: whoever sends just these goes on with whole ones.
     pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
         let at = self.front.wrapping_add(offset as u64);
         if !self.framed.active || at.wrapping_sub(self.framed.from) > u64::MAX / 2 {
             return None;
         }
-        let (_, entry, start) = self.cursors.nearest(self.front, offset)?;
-        let end = start + entry.len();
-        (entry.is_frame() && start < offset && offset < end).then(|| end - offset)
+        let (_, mut entry, start) = self.cursors.nearest(self.front, offset)?;
+        let (is_inside, mut end) = (entry.is_frame() && start < offset, start + entry.len());
+        // The first frame of a segment has headroom, others have none.
+        while is_inside && offset <= end && Some(entry) != self.last {
+            entry = entry.next();
+            if !entry.is_frame() || entry.offset() != 0 {
+                break;
+            }
+            end += entry.len();
+        }
+        (is_inside && offset < end).then(|| end - offset)
     }
 
     /// The entry that ends at `offset`, if a copy or view ended there.

@@ -321,3 +321,72 @@ fn bulk_goes_into_frames_where_blocks_are_too_large_or_none() {
     assert_eq!(queue.write_bulk(&pool, &bytes, &cuts).bytes, bytes.len());
     assert_eq!(pool.stats().used_blocks, 0);
 }
+
+/// Segments that no frame holds leave in the frames that they were written into, and stay until they are discarded.
+#[test]
+fn segments_of_several_frames_leave_in_their_own_frames() {
+    let pool = Pool::new(PoolConfig::fixed(128)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let size = 4501;
+    let bytes: Vec<u8> = (0..19_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    // Wherever a write ends: in a frame, at the end of one, at the end of a segment.
+    for piece in [&bytes[..1], &bytes[1..1948], &bytes[1948..4501], &bytes[4501..]] {
+        assert_eq!(queue.write_framed(&pool, piece, 100, size).bytes, piece.len());
+    }
+    let frames = 4 * 3 + 1;
+    assert_eq!((queue.held_bytes() / FRAME_HELD_BYTES, pool.stats().used_frames), (frames, frames));
+    assert!(queue.hand_out(&pool, 100, 0, size + 1).is_none(), "part of a frame");
+    assert!(queue.hand_out(&pool, 101, 0, size).is_none(), "no headroom");
+    let mut sent: Vec<Packet> = Vec::new();
+    for at in (0..bytes.len()).step_by(size) {
+        let len = size.min(bytes.len() - at);
+        let mut packet = queue.hand_out(&pool, 100, at, len).expect("frames of its own");
+        assert!(same(packet.slices(), &bytes[at..at + len]));
+        assert_eq!(packet.held_bytes(), len.div_ceil(2000) * FRAME_HELD_BYTES);
+        let sum = u32::from(packet.meta().payload_sum.expect("a sum"));
+        assert_eq!(sum::finish(sum), sum::finish(sum::sum(&bytes[at..at + len])));
+        assert!(queue.hand_out(&pool, 100, at, len).is_none(), "once");
+        packet.prepend(100).expect("headroom").fill(0x5a);
+        sent.push(packet);
+    }
+    assert_eq!(pool.stats().used_frames, frames);
+    assert!(same(queue.slices(), &bytes));
+    // The last one is out: more does not go into it.
+    sent.pop();
+    queue.write_framed(&pool, &bytes[..300], 100, size);
+    assert_eq!(pool.stats().used_frames, frames + 1);
+    assert!(queue.hand_out(&pool, 100, bytes.len(), 300).is_some(), "found behind it");
+    // What is acknowledged goes, a part of a segment too; what is sent again is copied.
+    assert_eq!(queue.discard(5000), 5000);
+    assert!(queue.hand_out(&pool, 100, 0, 2 * size - 5000).is_none());
+    let again = queue.copy_packet(&pool, 100, 0, 2 * size - 5000).unwrap();
+    assert!(same(again.slices(), &bytes[5000..2 * size]));
+    drop((sent, again));
+    queue.discard(usize::MAX);
+    assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+}
+
+/// Without views for all of its frames a segment stays as it is; a copy that ends in one is followed by what is left of it.
+#[test]
+fn a_segment_of_several_frames_is_handed_out_whole_or_not_at_all() {
+    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
+    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
+    let bytes: Vec<u8> = (0..9000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+    queue.write_framed(&pool, &bytes, 100, 4500);
+    let of = Packet::from_slice(&pool, 0, &[1; 500]).unwrap();
+    let mut views: Vec<Packet> = std::iter::from_fn(|| of.view(&pool, 0, 1).ok()).collect();
+    let held = queue.held_bytes();
+    for free in 0..3 {
+        assert_eq!(queue.hand_out(&pool, 100, 0, 4500).map(|packet| packet.len()), None, "{free}");
+        assert!(same(queue.slices(), &bytes) && queue.held_bytes() == held);
+        views.pop();
+    }
+    let copy = queue.copy_packet(&pool, 100, 0, 1000).unwrap();
+    assert_eq!(queue.left_in_frame(1000), Some(3500));
+    let rest = queue.copy_packet(&pool, 100, 1000, 3500).unwrap();
+    assert_eq!(queue.left_in_frame(4500), None);
+    assert!(queue.hand_out(&pool, 100, 4500, 4500).is_some(), "whole ones again");
+    drop((copy, rest, views, of));
+    queue.discard(usize::MAX);
+    assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+}

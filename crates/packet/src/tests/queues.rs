@@ -142,7 +142,7 @@ fn place() -> impl Strategy<Value = usize> {
 }
 
 fn size() -> impl Strategy<Value = usize> {
-    prop_oneof![6 => Just(1001usize), 1 => 1..2048usize]
+    prop_oneof![6 => Just(1001usize), 3 => Just(4001usize), 1 => 1..2048usize, 1 => 2048..9000usize]
 }
 
 struct World {

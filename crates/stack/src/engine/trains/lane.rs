@@ -285,15 +285,16 @@ impl Lane {
         checksum::is_valid(sum + self.pseudo + length_sum(end - l4))
     }
 
-    /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow and
-    /// its payload lies in its first frame.
+    /// What the packet, whose first frame is `head`, says before its checksum is looked at, if it is of this flow
+    /// and its payload lies in its first frame, or has to be summed: else the copy to a reader saves nothing.
     #[inline(always)]
     pub fn offer(&self, packet: &Packet, head: &[u8], link: LinkId, lane: usize) -> Option<Offer> {
         let (Said { header, end }, l4) = self.unverified(packet, head, link)?;
         let at = self.layout.len;
         let part = packet.meta().segmentation.map_or(end - at, |one| usize::from(one.size));
         let ecn = self.ecn;
-        (end <= head.len()).then_some(Offer { header, l4, at, end, part, ecn, lane })
+        let is_worth = end <= head.len() || !is_trusted(packet);
+        is_worth.then_some(Offer { header, l4, at, end, part, ecn, lane })
     }
 
     /// Copies the payload on offer to the start of `memory`, which has room for it; false when the checksum does not
@@ -301,8 +302,9 @@ impl Lane {
     #[inline(always)]
     pub fn copy_out(&self, packet: &Packet, head: &[u8], offer: &Offer, memory: &mut [u8]) -> bool {
         let Offer { l4, at, end, .. } = *offer;
-        let (Some(header), Some(payload)) = (head.get(l4..at), head.get(at..end)) else {
-            return false;
+        let Some(header) = head.get(l4..at) else { return false };
+        let Some(payload) = head.get(at..end) else {
+            return self.copy_out_chain(packet, header, offer, memory);
         };
         if is_trusted(packet) {
             let room = memory.get_mut(..payload.len());
@@ -311,6 +313,22 @@ impl Lane {
         // The header has an even length.
         let sum = checksum::sum(header) + checksum::copy_and_sum(payload, memory);
         self.is_sound(l4, end, sum)
+    }
+
+    /// The same where the payload, behind its `header`, lies in several frames, and is summed.
+    #[inline(never)]
+    fn copy_out_chain(
+        &self,
+        packet: &Packet,
+        header: &[u8],
+        offer: &Offer,
+        memory: &mut [u8],
+    ) -> bool {
+        let Offer { l4, at, end, .. } = *offer;
+        let len = offer.len();
+        let Some(room) = memory.get_mut(..len) else { return false };
+        let (copied, sum) = packet.copy_and_sum_to(at, room);
+        copied == len && self.is_sound(l4, end, checksum::sum(header) + sum)
     }
 
     /// What may follow a segment of this flow, whose first frame is `head`, and which was sound.

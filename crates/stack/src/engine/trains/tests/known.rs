@@ -161,3 +161,41 @@ proptest! {
         prop_assert_eq!(few.map(|few| (few.header, few.payload.to_vec(), few.ecn)), expected);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// A segment in several frames is a reader's as one in a single frame is, and not where a bit of it is another.
+    #[test]
+    fn a_segment_of_several_frames_is_copied_where_it_is_sound(
+        (seq, len, padding) in (any::<u32>(), 1900..9000_usize, 0..8_usize),
+        is_v6 in prop::bool::weighted(0.2),
+        flip in prop::option::of((14..9000_usize, 0..8_u8)),
+    ) {
+        let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+        let (link, medium) = (LinkId(0), Medium::Ethernet);
+        let socket = SocketId::new(SocketKind::Tcp, 7, 0);
+        let mut trains = Trains::new(8);
+        carry(&mut trains, &pool, &Shape { is_v6, ..Shape::data(0, 10) });
+        let list = trains.take();
+        trains.put_back(list);
+        let shape = Shape { is_v6, padding, ..Shape::data(seq, len) };
+        let packet = shape.build(&pool);
+        let mut bytes: Vec<u8> = packet.slices().flatten().copied().collect();
+        let end = bytes.len() - padding;
+        let flip = flip.filter(|&(at, _)| at < end);
+        if let Some((at, bit)) = flip {
+            bytes[at] ^= 1 << bit;
+        }
+        let packet = Packet::from_slice(&pool, 0, &bytes).expect("frames");
+        let mut memory = vec![0; len];
+        let sound = match trains.offer(&packet, packet.head(), link, medium, socket) {
+            Offered::Payload(offer) => {
+                trains.copy_out(&packet, packet.head(), &offer, &mut memory[..]) && offer.len() == len
+            }
+            _ => false,
+        };
+        prop_assert_eq!(sound, flip.is_none());
+        prop_assert!(!sound || memory == shape.payload());
+    }
+}
