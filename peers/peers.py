@@ -36,14 +36,16 @@ def arguments():
 
 
 def chosen(all_cases, options):
-    """The cases that both filters let through. Millstream stays beside whatever is chosen."""
+    """The cases that both filters let through. The Millstream that they are compared with stays beside them."""
     def matches(text, words):
         return not words or any(word in text for word in words)
 
     only = [word.strip() for word in options.only.split(",") if word.strip()]
     loads = [word.strip() for word in options.workload.split(",") if word.strip()]
-    return [c for c in all_cases
-            if matches(c.workload, loads) and (c.contender == "millstream" or matches(c.contender, only))]
+    loaded = [c for c in all_cases if matches(c.workload, loads)]
+    wanted = [c for c in loaded if matches(c.contender, only)]
+    rivals = {(c.workload, c.rival()) for c in wanted} | {(c.workload, "millstream") for c in loaded}
+    return [c for c in loaded if c in wanted or (c.workload, c.contender) in rivals]
 
 
 def measure(todo, options, window, warm):
@@ -109,6 +111,10 @@ def main():
             print(f"error: {needed}: {absent[needed]}", file=sys.stderr)
             return 1
     todo = [case for case in candidates if case.program not in absent]
+    refused = machine.refuses_awake()
+    if refused and any(case.awake for case in todo):
+        absent["what keeps CPUs awake"] = refused
+        todo = [case for case in todo if not case.awake]
     window = options.window or (0.3 if options.quick else 2.0)
     warm = 0.1 if options.quick else 0.5
     facts = machine.facts()

@@ -7,6 +7,9 @@ from .build import PROGRAMS
 # How the near end meets the far end.
 TAP, VETH, PACKET, MEMORY, USER, IPERF = "tap", "veth", "packet", "memory", "user", "iperf3"
 
+# What distinguishes a contender that asks the kernel not to halt idle CPUs while it runs.
+AWAKE = ", CPUs kept awake"
+
 # Millstream's buffers where a sweep found better ones than its default (docs/peers.md).
 OFFLOAD = ("--link", "offload", "--buffer", str(1 << 20))
 LARGE = ("--buffer", str(4 << 20))
@@ -30,10 +33,16 @@ class Case:
     far_spins: bool = False
     # USER: which tool.
     tool: str = ""
+    # Idle CPUs of the machine are kept from halting while it runs.
+    awake: bool = False
 
     def command(self):
         """The near end's program and arguments."""
         return [PROGRAMS[self.program].path, self.role, *self.near]
+
+    def rival(self):
+        """The Millstream whose median is divided by this contender's."""
+        return "millstream" + (AWAKE if self.awake and self.program != "millstream" else "")
 
 
 def bulk():
@@ -87,6 +96,16 @@ def rr():
         yield Case(load, "lwip, TAP", "lwip", TAP, "echo", words, **settings)
         if not spin:
             yield Case(load, "gvisor, AF_PACKET", "gvisor", PACKET, "echo", ("--link", "packet"), **settings)
+        if load == "rr-two-cores-spinning":
+            yield from awake(load)
+
+
+def awake(load):
+    """The near end spins, and the far end's CPU polls instead of halting while its reader sleeps."""
+    words = ("--spin", "--awake")
+    yield Case(load, f"millstream{AWAKE}", "millstream", TAP, "echo", ("--link", "offload", *words), awake=True)
+    yield Case(load, f"kernel, veth{AWAKE}", "kernel", VETH, "echo", words, offload=True, awake=True)
+    yield Case(load, f"smoltcp, own TAP{AWAKE}", "smoltcp", TAP, "echo", ("--link", "own", *words), awake=True)
 
 
 def user():

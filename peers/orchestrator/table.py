@@ -1,7 +1,7 @@
 """What the runs say: rows with medians, spreads and ratios to Millstream, and their table as text."""
 
 from . import stats
-from .cases import all_cases
+from .cases import AWAKE, all_cases
 
 # Of each kind of run: (key, heading, digits), the first one the main one.
 METRICS = {
@@ -27,8 +27,22 @@ def rows(runs):
     for case in all_cases():
         mine = found.get((case.workload, case.contender))
         if mine:
-            result.append(_row(case, mine, found.get((case.workload, "millstream"), [])))
+            row = _row(case, mine, found.get((case.workload, case.rival()), []))
+            awake = found.get((case.workload, f"millstream{AWAKE}"))
+            if awake and not case.awake:
+                row["notes"].append(_beside_awake(awake, mine))
+            result.append(row)
     return result
+
+
+def _beside_awake(ours, runs):
+    """Millstream with CPUs kept awake beside a contender whose CPUs halt."""
+    parts = []
+    for key in ("p50_us", "p99_us"):
+        found = stats.ratio([one[key] for one in ours if key in one], [one[key] for one in runs if key in one])
+        if found:
+            parts.append(f"{METRICS[key][0].split()[0]} {_ratio({'millstream': found})}")
+    return f"millstream{AWAKE} ÷ it: {', '.join(parts) or 'nothing to compare'}"
 
 
 def _row(case, runs, ours):
@@ -50,7 +64,8 @@ def _row(case, runs, ours):
 
 def print_all(all_rows, out):
     """The table: a block for each workload."""
-    print("÷: Millstream's median divided by the contender's, with a 95 % bootstrap interval", file=out)
+    print("÷: Millstream's median divided by the contender's, with a 95 % bootstrap interval; with CPUs kept awake on "
+          "both sides where the contender's are", file=out)
     last = None
     for row in all_rows:
         if row["workload"] != last:
@@ -85,7 +100,7 @@ def _heading(workload, block, out):
     print(f"\n{workload} {REMARKS.get(workload, '')}".rstrip(), file=out)
     cells = "".join(f"{METRICS[key][0] + ' (min–max)':>28}" for key in keys)
     ratios = "".join(f"{'÷ ' + METRICS[key][0] + ' (95 %)':>28}" for key in keys[:2])
-    print(f"  {'':28}{cells}    n{ratios}", file=out)
+    print(f"  {'':34}{cells}    n{ratios}", file=out)
 
 
 def _line(row, out):
@@ -95,7 +110,7 @@ def _line(row, out):
         number = metric["n"]
         if at < 2:
             ratios += f"{_ratio(metric):>28}"
-    print(f"  {row['contender']:28}{cells}{number:>5}{ratios}".rstrip(), file=out)
+    print(f"  {row['contender']:34}{cells}{number:>5}{ratios}".rstrip(), file=out)
     for note in row["notes"]:
         print(f"      {note}", file=out)
 

@@ -1,9 +1,10 @@
 """Tests of what needs no namespace: python3 -m unittest orchestrator.tests (in peers/)."""
 
 import io
+import tempfile
 import unittest
 
-from . import build, cases, inside, stats, table
+from . import build, cases, inside, machine, stats, table
 
 
 class Stats(unittest.TestCase):
@@ -53,6 +54,40 @@ class Cases(unittest.TestCase):
         self.assertEqual(set(seen.values()), {1})
         for workload, _ in seen:
             self.assertIn((workload, "millstream"), seen)
+
+
+    def test_who_keeps_cpus_awake_is_named_for_it_and_compared_with_its_like(self):
+        awake = [case for case in cases.all_cases() if case.awake]
+        self.assertEqual({case.program for case in awake}, {"millstream", "kernel", "smoltcp"})
+        plain = {(case.workload, case.contender): case for case in cases.all_cases()}
+        for case in awake:
+            self.assertTrue(case.contender.endswith(cases.AWAKE))
+            other = plain[(case.workload, case.contender.removesuffix(cases.AWAKE))]
+            self.assertEqual((*other.near, "--awake"), case.near)
+            self.assertEqual((other.kind, other.rival()), (case.kind, "millstream"))
+            self.assertIn((case.workload, case.rival()), plain)
+        self.assertEqual({case.rival() for case in awake}, {"millstream", "millstream, CPUs kept awake"})
+        self.assertFalse([case for case in cases.all_cases() if "--awake" in case.near and not case.awake])
+
+    def test_awake_millstream_stands_beside_those_that_halt_too(self):
+        load = "rr-two-cores-spinning"
+        runs = [{"round": 1, "workload": load, "contender": name, "p50_us": p50, "p99_us": 2 * p50}
+                for name, p50 in (("millstream", 60.0), ("smoltcp, own TAP", 50.0),
+                                  ("millstream, CPUs kept awake", 10.0), ("smoltcp, own TAP, CPUs kept awake", 8.0))]
+        found = {row["contender"]: row for row in table.rows(runs)}
+        ratio = {name: row["metrics"]["p50_us"].get("millstream", {}).get("ratio") for name, row in found.items()}
+        self.assertEqual(ratio, {"millstream": None, "smoltcp, own TAP": 1.2, "millstream, CPUs kept awake": 6.0,
+                                 "smoltcp, own TAP, CPUs kept awake": 1.25})
+        self.assertEqual(found["smoltcp, own TAP"]["notes"],
+                         ["millstream, CPUs kept awake ÷ it: p50 0.20 (0.20–0.20), p99 0.20 (0.20–0.20)"])
+        self.assertEqual(found["smoltcp, own TAP, CPUs kept awake"]["notes"], [])
+
+
+class Machine(unittest.TestCase):
+    def test_a_request_that_cannot_be_made_says_why(self):
+        self.assertEqual(machine.refuses_awake("/no/such/device"), "/no/such/device: No such file or directory")
+        with tempfile.NamedTemporaryFile() as file:
+            self.assertEqual(machine.refuses_awake(file.name), "")
 
 
 class Proof(unittest.TestCase):

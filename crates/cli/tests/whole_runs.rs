@@ -250,3 +250,28 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }
+
+/// As lax as it can be, so that the machine stays as it is.
+#[test]
+fn a_wake_up_time_is_asked_for_whatever_the_stack_and_recorded_with_what_came_of_it() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("idle");
+    let levels = "idle_latency_us=auto,2000000000";
+    let runs = run(&place, &["idle-latency", "--set", levels]);
+    assert_eq!(runs.len(), 4);
+    check(&runs);
+    for run in &runs {
+        let level = run.factors["idle_latency_us"].as_str();
+        let asked = if level == "auto" { "nothing" } else { "none" };
+        assert_eq!(run.environment.get("idle_latency.asked_us"), Some(asked));
+        let fact = "idle_latency.in_force_us";
+        let told =
+            run.environment.get(fact).or(run.environment.absent.get(fact).map(String::as_str));
+        assert!(told.is_some_and(|told| !told.is_empty()));
+        let idle = &run.probes.idle_states;
+        assert!(idle.is_some() || run.probes.absent.contains_key("idle_states"));
+        assert_eq!(idle.is_some(), run.result(keys::HALTS).is_some());
+    }
+}

@@ -5,9 +5,11 @@
 //! no far end: the contender holds both ends in one thread and measures itself.
 #![forbid(unsafe_code)]
 
+mod awake;
 mod clock;
 mod options;
 
+pub use awake::Awake;
 pub use clock::{busy_seconds, process_seconds};
 pub use options::{Options, Role};
 

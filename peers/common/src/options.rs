@@ -34,6 +34,8 @@ pub struct Options {
     pub mtu: usize,
     /// Poll without sleeping.
     pub spin: bool,
+    /// Ask the kernel not to halt idle CPUs of the machine meanwhile.
+    pub awake: bool,
     /// Send and receive buffer of a socket, in bytes; 0: the contender's own default.
     pub buffer: usize,
     /// Bytes given to or asked from the stack in one call.
@@ -71,13 +73,19 @@ impl Options {
             peer: SocketAddrV4::new(Ipv4Addr::new(10, 70, 0, 2), 5001),
             mtu: 1500,
             spin: false,
+            awake: false,
             buffer: default_buffer,
             call: 128 << 10,
             seconds: 30.0,
         };
         while let Some(word) = words.next() {
-            if word == "--spin" {
-                o.spin = true;
+            let switch = match word.as_str() {
+                "--spin" => Some(&mut o.spin),
+                "--awake" => Some(&mut o.awake),
+                _ => None,
+            };
+            if let Some(switch) = switch {
+                *switch = true;
                 continue;
             }
             let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
@@ -110,7 +118,8 @@ mod tests {
     fn options_are_read_and_what_is_unknown_is_refused() {
         let o = parse("echo --link tso --spin --mtu 9000 --peer 10.0.0.9:7").unwrap();
         assert_eq!((o.role, o.spin, o.mtu, o.buffer), (Role::Echo, true, 9000, 7));
-        assert_eq!((o.link.as_str(), o.peer.port()), ("tso", 7));
+        assert_eq!((o.link.as_str(), o.peer.port(), o.awake), ("tso", 7, false));
+        assert!(parse("echo --awake").unwrap().awake);
         for wrong in ["", "dance", "send --mtu", "send --mtu big", "send --colour red"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

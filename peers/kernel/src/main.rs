@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! peer-kernel far send|receive|echo --listen A:P --device NAME [--warm S] [--window S] [--spin]
-//! peer-kernel send|receive|echo --peer A:P [--spin]
+//! peer-kernel send|receive|echo --peer A:P [--spin] [--awake]
 //! ```
 //! The role is the near end's: `far send` receives.
 #![forbid(unsafe_code)]

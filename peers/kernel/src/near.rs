@@ -4,13 +4,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
-use peers_common::{Deadline, Options, Role};
+use peers_common::{Awake, Deadline, Options, Role};
 
 use crate::{CALL_BYTES, use_cubic};
 
 /// Connects and does what the command line says until the far end closes.
 pub fn run() -> std::io::Result<()> {
     let options = Options::from_args(0);
+    let _awake = Awake::of(&options)?;
     let mut stream = open(options.peer)?;
     let deadline = Deadline::new(options.seconds);
     let mut data = vec![3_u8; CALL_BYTES];

@@ -43,7 +43,11 @@ fn engine(
     if options.role == Role::Echo {
         config.busy_poll = Duration::from_secs(if options.spin { 3600 } else { 0 });
     }
+    config.idle_latency = options.awake.then_some(Duration::ZERO);
     let mut engine = Engine::new(config)?;
+    if let Some(Err(reason)) = engine.idle_latency().map(|state| state.in_force) {
+        return Err(reason.into());
+    }
     let link = engine.add_link(Box::new(link))?;
     engine.add_address(link, address.parse().map_err(|_| format!("{address}: no prefix"))?)?;
     Ok(engine)

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use peers_common::{Deadline, Options, Role};
+use peers_common::{Awake, Deadline, Options, Role};
 use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Device};
 use smoltcp::socket::tcp;
@@ -11,6 +11,7 @@ use smoltcp::time::Instant;
 
 /// Connects over `device` and does what the options say until the far end closes.
 pub fn run(options: &Options, mut device: impl Device + AsRawFd) -> io::Result<()> {
+    let _awake = Awake::of(options)?;
     let (mut interface, mut sockets, handle) = crate::host(&mut device, options.address, options);
     let socket = sockets.get_mut::<tcp::Socket>(handle);
     let peer = (std::net::IpAddr::from(*options.peer.ip()), options.peer.port());

@@ -146,6 +146,14 @@ pub const FACTORS: &[Factor] = &[
         "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \
          system = each stack's default",
     ),
+    factor(
+        "idle_latency_us",
+        BOTH,
+        Levels::WordOrNumber("auto", 0, 2_000_000_000),
+        "auto",
+        "longest wake-up time of idle CPUs that the kernel is asked for during a run, of the whole machine and for both \
+         stacks; 0 = idle CPUs poll instead of halting; auto = nothing is asked",
+    ),
     Factor {
         name: "link",
         levels: Levels::Words(&["tap", "memory"]),
@@ -297,6 +305,9 @@ mod tests {
         }
         assert_eq!(Factor::of("socket_buffer_bytes").unwrap().level("auto").unwrap(), "auto");
         assert_eq!(Factor::of("peer_buffer_bytes").unwrap().level("same").unwrap(), "same");
+        let idle = Factor::of("idle_latency_us").unwrap();
+        assert_eq!(idle.level("0").as_deref(), Some("0"));
+        assert_eq!(idle.level("-1"), None);
         assert!(Factor::of("stack").is_none());
         let loss = Factor::of("loss_percent").unwrap();
         assert_eq!(loss.level("0.10").as_deref(), Some("0.1"));

@@ -8,5 +8,9 @@ pub(super) const INTERVAL_MIN_MS: u64 = 10;
 pub(super) const STEPS: usize = 20_000;
 /// Largest text taken from one file.
 pub(super) const FILE_SIZE_BYTES: usize = 4 << 20;
+/// CPUs whose idle states are looked at, the first ones: a few files for each.
+pub(super) const IDLE_CPUS: u32 = 64;
+/// Idle states of a CPU; the kernel has ten at most (`CPUIDLE_STATE_MAX`).
+pub(super) const IDLE_STATES: u32 = 10;
 /// Threads of one worker that are looked at one by one.
 pub(super) const WORKER_THREADS: usize = 64;

@@ -9,6 +9,7 @@ mod context;
 mod cpu;
 mod file;
 mod host;
+mod idle_states;
 mod interrupts;
 mod limits;
 mod pressure;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use file::ProcFile;
+pub use idle_states::IdleReading;
 pub use sampler::Sampler;
 
 use crate::record::Probes;

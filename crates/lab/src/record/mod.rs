@@ -16,8 +16,8 @@ pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{Kept, join};
 pub use probes::{
-    CpuActivity, CpuSeries, EngineRecord, HostCounters, InterfaceCounters, InterruptRow,
-    Interrupts, Pressure, Probes, SoftnetCpu, StageRecord, WorkerActivity,
+    CpuActivity, CpuSeries, EngineRecord, HostCounters, IdleCpu, IdleState, InterfaceCounters,
+    InterruptRow, Interrupts, Pressure, Probes, SoftnetCpu, StageRecord, WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,
@@ -55,6 +55,8 @@ pub mod keys {
     pub const STREAM_JAIN: &str = "stream_share_jain";
     /// Interrupts that CPUs sent each other (CAL, TLB and RES) per 10^9 payload bytes.
     pub const XCAL_PER_GB: &str = "xcal_per_gb";
+    /// Times per second that CPUs of the machine entered an idle state in which they stop.
+    pub const HALTS: &str = "halts_per_s";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";
     /// Payload bytes received in the measured window.

@@ -45,12 +45,44 @@ pub struct Probes {
     /// Pressure stall information by resource: `cpu`, `memory`, `io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<BTreeMap<String, Pressure>>,
+    /// Idle states of every CPU inside the window, filled in by the runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_states: Option<Vec<IdleCpu>>,
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,
     /// Engines of Millstream, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineRecord>,
+}
+
+/// The idle states of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleCpu {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// From the shallowest to the deepest.
+    pub states: Vec<IdleState>,
+}
+
+/// One state, with what was added to its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleState {
+    /// The driver's name for it: `POLL`, `C1`, `haltpoll idle`.
+    pub name: String,
+    /// How long it takes to leave by the driver's word, which a virtual machine's knows nothing of.
+    pub exit_latency_us: u64,
+    /// Times that it was entered.
+    pub entries: u64,
+    /// Time spent in it.
+    pub time_us: u64,
+}
+
+impl IdleState {
+    /// Whether the processor stops in it; in the state without an exit latency it polls.
+    pub fn halts(&self) -> bool {
+        self.exit_latency_us > 0
+    }
 }
 
 /// What an engine of Millstream counted and timed from its start to the end of the traffic.
@@ -161,6 +193,12 @@ impl Probes {
             let counts = ours().flat_map(|row| &row.series).filter_map(|series| series.get(step));
             counts.sum::<u64>() as f64
         })
+    }
+
+    /// Times that CPUs were halted inside the window. `None` where idle states were not seen.
+    pub fn halts(&self) -> Option<u64> {
+        let states = self.idle_states.as_ref()?.iter().flat_map(|cpu| &cpu.states);
+        Some(states.filter(|state| state.halts()).map(|state| state.entries).sum())
     }
 
     /// CPU-seconds of work of the whole machine inside `window`; steps that lie across its edge

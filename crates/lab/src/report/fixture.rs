@@ -214,6 +214,7 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
             ("TIMER".into(), vec![900, 870]),
         ])),
         hosts: Some(BTreeMap::from([("near".into(), host(kernel))])),
+        idle_states: Some(vec![idle(0, kernel), idle(1, kernel)]),
         pressure: Some(BTreeMap::from([("cpu".into(), Pressure { some_us: 700_000, full_us: 0 })])),
         workers: Some(BTreeMap::from([
             ("near".into(), worker(8_000)),
@@ -225,6 +226,20 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         ],
         ..Probes::default()
     }
+}
+
+fn idle(cpu: u32, kernel: bool) -> IdleCpu {
+    let state = |name: &str, exit_latency_us, entries, time_us| IdleState {
+        name: name.into(),
+        exit_latency_us,
+        entries,
+        time_us,
+    };
+    let states = vec![
+        state("POLL", 0, 3_000, 60_000),
+        state("C1", 1, if kernel { 9_000 } else { 6_000 }, 600_000),
+    ];
+    IdleCpu { cpu, states }
 }
 
 fn host(kernel: bool) -> HostCounters {

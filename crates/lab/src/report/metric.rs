@@ -32,6 +32,7 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::LEAST_SHARE, "least share of a stream (fair is 1)", Better::Higher, true),
     (keys::MEDIAN_SHARE, "median share of a stream (fair is 1)", Better::Neither, false),
     (keys::STREAM_JAIN, "Jain's index of the streams", Better::Higher, false),
+    (keys::HALTS, "halts of idle CPUs, whole machine", Better::Neither, false),
     (keys::XCAL_PER_GB, "cross-calls per GB", Better::Lower, false),
     (keys::LATENCY_P50, "latency, median", Better::Lower, true),
     (keys::RETRANSMITTED, "retransmitted", Better::Lower, true),

@@ -4,6 +4,7 @@
 //! same functions.
 
 mod html;
+mod idle;
 mod matrix;
 mod metric;
 mod model;

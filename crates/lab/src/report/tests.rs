@@ -298,3 +298,21 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     assert!(report.html().unwrap().contains(&sentence[from..]));
     assert!(text.contains("millstream: transmit 75 %\n"), "{text}");
 }
+
+#[test]
+fn where_idle_cpus_were_is_told_where_a_run_asked_for_their_wake_up_time() {
+    let (experiment, mut runs) = fixture::experiment();
+    let states = "CPU 0 POLL 2 % (1,000/s), C1 20 % (3,000/s)";
+    let page = page_of(&experiment, &runs);
+    assert!(page.contains("POLL 2 % (1,000"), "always on the page");
+    let text = Report::new(&experiment, &runs).text();
+    assert!(!text.contains("Where idle CPUs were"), "not asked for by any run");
+    for run in &mut runs {
+        let rr = run.workload == "tcp_rr";
+        run.environment.set("idle_latency.asked_us", if rr { "0" } else { "nothing" });
+        run.environment.set("idle_latency.in_force_us", if rr { "0" } else { "none" });
+    }
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains(&format!(", kernel: 0 µs in force; {states}")), "{text}");
+    assert!(text.contains(&format!(", kernel: no limit in force; {states}")), "{text}");
+}

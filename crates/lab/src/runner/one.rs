@@ -1,5 +1,6 @@
 //! One run, from the making of its hosts to its record.
 
+mod idle;
 mod impaired;
 mod steps;
 
@@ -21,6 +22,7 @@ use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Task, monotonic_ns};
+use idle::IdleLimit;
 use steps::Measured;
 
 /// A run that is to be done, and where.
@@ -112,11 +114,13 @@ fn attempt(order: &Order<'_>, claim: &mut Claim) -> Result<(RunRecord, Option<St
         let cpu = cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         record.environment.set(format!("placement.{host}_cpu"), cpu);
     }
+    let idle = IdleLimit::hold(configuration.level("idle_latency_us"));
     let done = match link {
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
         Link::Memory => run.in_memory(&mut record),
     };
+    idle.record(&mut record);
     record.duration_s = run.origin.elapsed().as_secs_f64();
     let late = run.path_was_late.take();
     match done {
@@ -409,7 +413,12 @@ impl Run<'_> {
         (proof, reasons): (PathProof, Vec<String>),
         mut probes: Probes,
     ) {
-        let Measured { mut ends, mut rivals, machine, near_cpu_s, far_cpu_s } = measured;
+        let Measured { mut ends, mut rivals, machine, idle, near_cpu_s, far_cpu_s } = measured;
+        match idle {
+            Some(Ok(states)) => probes.idle_states = Some(states),
+            Some(Err(reason)) => drop(probes.absent.insert("idle_states".to_owned(), reason.0)),
+            None => {}
+        }
         for end in ends.iter_mut().chain(&mut rivals) {
             probes.tcp_info.append(&mut end.tcp_info);
             probes.engines.extend(end.engine.take());

@@ -157,6 +157,10 @@ pub(super) fn fill_from_probes(record: &mut RunRecord) {
     if let Some(calls) = record.probes.cross_calls(record.window).filter(|_| payload > 0.0) {
         set(record, keys::XCAL_PER_GB, calls / (payload / 1e9));
     }
+    let length_s = record.window.end_s - record.window.start_s;
+    if let Some(halts) = record.probes.halts().filter(|_| length_s > 0.0) {
+        set(record, keys::HALTS, halts as f64 / length_s);
+    }
     let near = record.probes.engines.iter().find(|engine| engine.role == "near").cloned();
     for (stage, share) in near.iter().flat_map(|engine| engine.shares()) {
         set(record, &format!("{}{stage}", keys::STAGE_SHARE), share);
@@ -357,6 +361,15 @@ mod tests {
                 row("38", vec![vec![9, 9, 9], vec![9, 9, 9]]),
             ],
         });
+        let idle = |name: &str, exit_latency_us, entries| crate::record::IdleState {
+            name: name.into(),
+            exit_latency_us,
+            entries,
+            time_us: 1,
+        };
+        let states = vec![idle("POLL", 0, 99), idle("C1", 1, 12), idle("C2", 50, 3)];
+        let cpus = (0..2).map(|cpu| crate::record::IdleCpu { cpu, states: states.clone() });
+        record.probes.idle_states = Some(cpus.collect());
         let stage = |ns| StageRecord { ns, ..StageRecord::default() };
         record.probes.engines.push(EngineRecord {
             role: "near".into(),
@@ -366,6 +379,7 @@ mod tests {
         fill_from_probes(&mut record);
         assert_eq!(record.results[keys::XCAL_PER_GB], (14.0 + 26.0 / 2.0) / 2.0);
         assert_eq!(record.results["engine_share_receive"], 0.75);
+        assert_eq!(record.results[keys::HALTS], 30.0 / 1.5);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
 
+mod idle;
 mod ticks;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+pub use idle::{IdleLatency, IdleLatencyState};
 pub use ticks::Counter;
 
 /// Most descriptors one [`poll`] takes: those of 64 links, and of who wakes their engine.

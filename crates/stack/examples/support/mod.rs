@@ -20,7 +20,8 @@ use millstream::{Engine, EngineConfig, Waker};
 /// The options common to all examples.
 pub const OPTIONS: &str = "--address IP/LEN... [--tap NAME | --packet INTERFACE | --xdp INTERFACE] \
                            [--engines N] [--gateway IP]... [--host-address IP/LEN]... [--netns PATH] [--mtu BYTES] \
-                           [--no-offload] [--busy-poll-us N] [--capture FILE] [--stats]\n\
+                           [--no-offload] [--busy-poll-us N] [--idle-latency-us N] [--capture FILE]\n\
+                           [--stats]\n\
                            --tap makes a device of this name, or a fresh one when none is named. --packet and --xdp \
                            share an interface that exists with the kernel, which must not have the addresses.\n\
                            --engines N serves the device's flows by N engines, each in a thread of its own.\n\
@@ -54,6 +55,7 @@ pub struct Options {
     mtu: Option<usize>,
     no_offload: bool,
     busy_poll_us: Option<u64>,
+    idle_latency_us: Option<u64>,
     capture: Option<PathBuf>,
     /// Print counters every second.
     pub stats: bool,
@@ -82,6 +84,7 @@ impl Options {
                 "--netns" => options.netns = Some(value().into()),
                 "--mtu" => options.mtu = Some(parsed(&option, &value())),
                 "--busy-poll-us" => options.busy_poll_us = Some(parsed(&option, &value())),
+                "--idle-latency-us" => options.idle_latency_us = Some(parsed(&option, &value())),
                 "--capture" => options.capture = Some(value().into()),
                 "--no-offload" => options.no_offload = true,
                 "--stats" => options.stats = true,
@@ -185,7 +188,9 @@ impl Options {
         if let Some(us) = self.busy_poll_us {
             config.busy_poll = Duration::from_micros(us);
         }
+        config.idle_latency = self.idle_latency_us.map(Duration::from_micros);
         let mut engine = Engine::new(config).unwrap_or_else(|error| fail(&error.to_string()));
+        engine.idle_latency().inspect(|state| eprintln!("idle latency: {state}"));
         let link = engine.add_link(link).unwrap_or_else(|error| fail(&error.to_string()));
         for &address in &self.addresses {
             engine

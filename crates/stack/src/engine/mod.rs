@@ -75,6 +75,9 @@ pub struct EngineConfig {
     /// How long the engine looks for work before it sleeps, at most; it learns by itself when that is in
     /// vain. Zero sleeps at once.
     pub busy_poll: Duration,
+    /// Asks the kernel, while the engine lives, for CPUs that wake up within this time ([`Engine::set_idle_latency`]);
+    /// `None` asks for nothing.
+    pub idle_latency: Option<Duration>,
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
@@ -91,6 +94,7 @@ impl EngineConfig {
             seed: None,
             tcp: Config::default(),
             busy_poll: limits::BUSY_POLL_DEFAULT,
+            idle_latency: None,
             stage_sample: 0,
             clock: Clock::new(),
         }
@@ -159,7 +163,8 @@ const FOREIGN: Error =
 impl Engine {
     /// An engine without links.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
-        let EngineConfig { pool, limits, seed, tcp, busy_poll, stage_sample, clock } = config;
+        let EngineConfig { pool, limits, seed, tcp, busy_poll, idle_latency, stage_sample, clock } =
+            config;
         let seed = match seed {
             Some(seed) => seed,
             None => system_seed()?,
@@ -200,7 +205,7 @@ impl Engine {
             blocked: false,
             starved: false,
             push_left: 0,
-            sleeper: sleep::Sleeper::new(busy_poll)?,
+            sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             share: Share::ALL,
             random: words(&seed, 2)[0],

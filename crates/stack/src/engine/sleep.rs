@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_link::sys::{EventFd, PollEntry, poll};
+use millstream_link::sys::{EventFd, IdleLatency, IdleLatencyState, PollEntry, poll};
 use millstream_packet::Instant;
 
 use super::waker::{Bell, Waker};
@@ -58,10 +58,12 @@ pub(super) struct Sleeper {
     woken: bool,
     /// Another thread may wait for this core: polling begins behind it.
     makes_way: bool,
+    /// How deep the CPUs that sleep may do so.
+    idle_latency: Option<IdleLatency>,
 }
 
 impl Sleeper {
-    pub fn new(busy_poll: Duration) -> io::Result<Self> {
+    pub fn new(busy_poll: Duration, idle_latency: Option<Duration>) -> io::Result<Self> {
         let bell = Arc::new(Bell::new(EventFd::new()?));
         let entries = Vec::with_capacity(8);
         Ok(Self {
@@ -76,6 +78,7 @@ impl Sleeper {
             awaited: 0,
             woken: false,
             makes_way: false,
+            idle_latency: idle_latency.map(IdleLatency::hold),
         })
     }
 
@@ -142,6 +145,23 @@ impl Engine {
         self.sleeper.busy_poll = busy_poll;
         self.sleeper.vain = 0;
         self.sleeper.retry_sleeps = RETRY_SLEEPS;
+    }
+
+    /// Asks the kernel that no CPU of the machine enters an idle state that takes longer to leave than `limit`, from now
+    /// until another limit is set or the engine is dropped; `None` takes the request back. Where a halted CPU takes
+    /// tens of microseconds to wake up, as on a virtual machine, that is most of a round trip between two hosts that
+    /// wait for each other: zero has the kernel poll instead of halting.
+    ///
+    /// It costs power, also of CPUs that have no part in this, and the time of their siblings and of other guests. It
+    /// never fails: without permission (`/dev/cpu_dma_latency`, usually root's alone) everything is as before, and
+    /// [`Engine::idle_latency`] says why.
+    pub fn set_idle_latency(&mut self, limit: Option<Duration>) {
+        self.sleeper.idle_latency = limit.map(IdleLatency::hold);
+    }
+
+    /// The wake-up time that was asked for and what is in force now; `None` when nothing was.
+    pub fn idle_latency(&self) -> Option<IdleLatencyState> {
+        self.sleeper.idle_latency.as_ref().map(IdleLatency::state)
     }
 
     /// Whether [`Waker::wake`] has ended a sleep, or kept the engine from one, since this was last asked.
@@ -297,7 +317,7 @@ mod tests {
 
     #[test]
     fn polling_that_stays_vain_is_tried_ever_more_rarely_and_success_brings_it_back() {
-        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
         for _ in 0..4 {
             assert_eq!(sleeps_until_retry(&mut sleeper, 1), 0);
         }
@@ -316,7 +336,7 @@ mod tests {
 
     #[test]
     fn sleeps_that_polling_could_not_have_spared_bring_no_polling_back() {
-        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
         for _ in 0..ATTEMPTS {
             sleeper.slept(true, WINDOW * SHORT_SLEEP);
         }
@@ -329,7 +349,7 @@ mod tests {
 
     #[test]
     fn each_attempt_at_polling_lasts_as_long_as_the_knob_says() {
-        let mut sleeper = Sleeper::new(WINDOW).unwrap();
+        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
         let almost = Instant::ZERO + (WINDOW - Duration::from_nanos(1));
         for _ in 0..ATTEMPTS {
             assert!(sleeper.keeps_polling(Instant::ZERO));
@@ -343,7 +363,7 @@ mod tests {
     #[test]
     fn sleeping_comes_first_for_single_packets_that_were_waited_for_without_polling() {
         let ask = |busy_poll, slept, packets| {
-            let mut sleeper = Sleeper::new(busy_poll).unwrap();
+            let mut sleeper = Sleeper::new(busy_poll, None).unwrap();
             for _ in 0..AWAITED {
                 assert!(!sleeper.sleeps_first());
                 sleeper.slept(false, slept);

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
 pub use poller::Poller;
@@ -42,6 +43,9 @@ pub struct Placement {
     pub cpu: Option<usize>,
     /// The engine's longest busy-poll time, in place of the one it was made with.
     pub busy_poll: Option<Duration>,
+    /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was made with
+    /// ([`Engine::set_idle_latency`]).
+    pub idle_latency: Option<Duration>,
 }
 
 /// What the application's side reaches the engine by.
@@ -193,6 +197,11 @@ impl Stack {
         self.handle.door.waker.stats()
     }
 
+    /// The wake-up time of CPUs that was asked for and what is in force now ([`Engine::idle_latency`]).
+    pub fn idle_latency(&self) -> io::Result<Option<IdleLatencyState>> {
+        Ok(self.handle.door.ask(|worker| worker.engine.idle_latency())?)
+    }
+
     /// All sockets.
     pub fn sockets(&self) -> io::Result<Vec<SocketInfo>> {
         Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
@@ -219,6 +228,9 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
     let mut engine = build()?;
     if let Some(busy_poll) = placement.busy_poll {
         engine.set_busy_poll(busy_poll);
+    }
+    if placement.idle_latency.is_some() {
+        engine.set_idle_latency(placement.idle_latency);
     }
     Ok(Worker::new(engine))
 }

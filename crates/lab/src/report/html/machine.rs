@@ -38,6 +38,8 @@ struct Side {
     workers: Vec<[String; 7]>,
     interfaces: Vec<[String; 8]>,
     protocols: Vec<(String, String)>,
+    /// CPUs with their idle states.
+    idle: Vec<(String, String)>,
 }
 
 /// State of the connections of a case: a column per stack and end, a row per field.
@@ -65,6 +67,7 @@ fn side(row: &Row<'_>) -> Side {
         workers: workers(runs),
         interfaces: interfaces(runs),
         protocols: protocols(runs),
+        idle: super::super::idle::states(runs).into_iter().take(CPUS).collect(),
     }
 }
 

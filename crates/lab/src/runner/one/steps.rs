@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::error::Error;
 use crate::limits;
-use crate::record::RunRecord;
+use crate::probe::{Absent, IdleReading};
+use crate::record::{IdleCpu, RunRecord};
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::process::WorkerProcess;
 use crate::worker::{Command, EndReport, Job, Reply, Report};
@@ -18,6 +19,8 @@ pub(super) struct Measured {
     pub(super) ends: Vec<EndReport>,
     pub(super) rivals: Vec<EndReport>,
     pub(super) machine: Option<MachineUse>,
+    /// Idle states over the same window.
+    pub(super) idle: Option<Result<Vec<IdleCpu>, Absent>>,
     pub(super) near_cpu_s: f64,
     pub(super) far_cpu_s: f64,
 }
@@ -80,10 +83,12 @@ impl Run<'_> {
         }
         self.watch_until(begin_ns, workers)?;
         let begin = MachineTime::now();
+        let idle = IdleReading::now();
         self.watch_until(end_ns, workers)?;
         let end = MachineTime::now();
         let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
-        let mut measured = Measured { machine, ..Measured::default() };
+        let idle = idle.and_then(|begin| Ok(IdleReading::now()?.since(&begin)));
+        let mut measured = Measured { machine, idle: Some(idle), ..Measured::default() };
         for (at, report) in self.reports(workers)?.into_iter().enumerate() {
             match at {
                 0 => measured.near_cpu_s = report.cpu_s,
