@@ -67,6 +67,11 @@ pub struct Limits {
     /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
     /// turns as those are, [`HELD_ACK_TURNS_MAX`] at most.
     pub held_ack_turns: u32,
+    /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which their
+    /// ACK gives back (a TAP device with super-segments).
+    pub lent_ack_bytes: usize,
+    /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
+    pub lent_ack_turns: u32,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -99,6 +104,8 @@ impl Default for Limits {
             lend_bytes: 256 * 1024,
             held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
+            lent_ack_bytes: 1 << 20,
+            lent_ack_turns: 32,
             transmit_connections: 64,
             timers: 256,
         }
@@ -139,6 +146,11 @@ pub const HELD_ACK_TURNS_MAX: u64 = 256;
 
 /// A write up to this size on a connection with nothing unsent never waits for others.
 pub const SMALL_WRITE_BYTES: usize = 4096;
+
+/// How long the links must have been empty before an ACK is sent that waits for more data lent by the peer
+/// ([`Limits::lent_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the next
+/// super-segment.
+pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
 
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;

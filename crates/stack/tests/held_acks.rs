@@ -1,4 +1,5 @@
-//! ACKs that wait for the super-segments behind them: only while a link has more, and not for long.
+//! ACKs that wait for the super-segments behind them: only while a link has more, or lends what it brings, and not for
+//! long.
 
 mod common;
 
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
+use millstream::limits::LENT_ACK_PAUSE;
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
 use millstream::{Engine, SocketId};
@@ -15,6 +17,7 @@ use millstream::{Engine, SocketId};
 struct Says {
     end: PairEnd,
     more: Arc<AtomicBool>,
+    lends: Arc<AtomicBool>,
 }
 
 impl Link for Says {
@@ -24,6 +27,10 @@ impl Link for Says {
 
     fn has_more(&self) -> bool {
         self.more.load(Ordering::Relaxed)
+    }
+
+    fn places(&self) -> bool {
+        self.lends.load(Ordering::Relaxed)
     }
 }
 
@@ -35,6 +42,7 @@ struct Hosts {
     from: SocketId,
     to: SocketId,
     more: Arc<AtomicBool>,
+    lends: Arc<AtomicBool>,
     /// Of both engines from the handshake on; it stands still but in [`settle`](Self::settle): a pause of the machine
     /// would make the sender start slowly again, and a handshake of no time is a round trip that the later ones are
     /// longer than, which ends slow start (HyStart++).
@@ -57,10 +65,10 @@ fn settle(near: &mut Engine, far: &mut Engine, time: &mut Instant) {
 impl Hosts {
     fn new() -> Self {
         let pool = pool();
-        let more = Arc::new(AtomicBool::new(false));
+        let [more, lends] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let offload = PairConfig { offload: true, ..PairConfig::default() };
         let (near, far) = pair(offload).expect("a pair");
-        let far = Says { end: far, more: more.clone() };
+        let far = Says { end: far, more: more.clone(), lends: lends.clone() };
         let mut near = engine(config(&pool, 1), near, &NEAR);
         let mut far = engine(config(&pool, 2), far, &FAR);
         let listener =
@@ -69,7 +77,7 @@ impl Hosts {
         let mut time = near.now().max(far.now());
         settle(&mut near, &mut far, &mut time);
         let (to, _) = far.tcp_accept(listener).expect("a connection");
-        let mut hosts = Self { near, far, from, to, more, time };
+        let mut hosts = Self { near, far, from, to, more, lends, time };
         for _ in 0..40 {
             // The congestion window grows to what the tests have under way.
             assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 6 * PART]), Ok(6 * PART));
@@ -193,6 +201,54 @@ fn who_holds_an_ack_takes_its_next_turn_at_once() {
     hosts.says(false);
     assert_eq!(hosts.far_turn(), 1, "the link ran dry");
     assert_eq!(hosts.unacknowledged(), 0);
+}
+
+/// Hosts whose receiver has its packets from the peer's memory, and how many super-segments go for little of a round trip.
+fn lent() -> (Hosts, usize) {
+    let mut hosts = Hosts::new();
+    hosts.lends.store(true, Ordering::Relaxed);
+    let info = hosts.far.tcp_info(hosts.to).expect("open");
+    let little = info.rcv_space_bytes as usize / 4 / PART;
+    assert_ne!(little, 0, "{} bytes a round trip", info.rcv_space_bytes);
+    (hosts, little)
+}
+
+#[test]
+fn of_what_is_lent_an_ack_waits_while_the_link_is_empty_for_a_moment() {
+    let (mut hosts, _) = lent();
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0);
+    let received = hosts.time;
+    hosts.time = received + (LENT_ACK_PAUSE - Duration::from_nanos(1));
+    assert!(hosts.far.turn(hosts.time).progress, "it must not sleep");
+    assert_ne!(hosts.unacknowledged(), 0);
+    hosts.time = received + LENT_ACK_PAUSE;
+    assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
+    let (mut hosts, little) = lent();
+    for _ in 0..little {
+        hosts.send();
+        assert_eq!(hosts.far_turn(), 0);
+        hosts.read();
+    }
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn an_engine_sends_the_ack_of_what_is_lent_before_it_sleeps() {
+    let (mut hosts, _) = lent();
+    hosts.far.set_busy_poll(Duration::ZERO);
+    hosts.send();
+    while hosts.unacknowledged() != 0 {
+        hosts.far.run_once(Some(Duration::from_secs(20))).expect("a turn");
+        assert_eq!(hosts.far.stats().sleeps, 0);
+    }
 }
 
 #[test]

@@ -149,6 +149,11 @@ impl Connection {
         rcv.burst = rcv.burst.max(len);
     }
 
+    /// The most that has come in a round trip, as the receiver sees it, in bytes.
+    pub fn round_trip_bytes(&self) -> u64 {
+        self.rcv.tune.space_bytes()
+    }
+
     /// Whether the peer has sent what the window allows, but for less than a segment.
     pub fn window_is_used(&self) -> bool {
         self.rcv.nxt + u64::from(self.rcv.mss_estimate) > self.rcv.edge

@@ -248,7 +248,7 @@ impl Engine {
         let _ = self.received.push_front(packet);
         self.left_by = link;
         self.out.links[link.index()].more = true;
-        self.held.begin_batch(true);
+        self.held.begin_batch(true, false);
     }
 
     /// Copies the payload of a packet to the reader; else gives it back.

@@ -217,7 +217,7 @@ impl Engine {
             return None;
         }
         // Whether a reader of one has more is not looked at: it reads all.
-        self.held.begin_batch(read.is_for_many());
+        self.held.begin_batch(read.is_for_many(), true);
         let mut asked = Asked { link, packets: 0, more: false };
         while self.bulk.is_some() {
             let start = read.next_start();
@@ -300,9 +300,9 @@ impl Engine {
         socket.conn.set_sharers(self.tcp.quiet.len() as u32);
         let data = PlacedData { bytes, rest, segment_size, ecn };
         socket.conn.on_placed(now, &header, data, &self.out.pool);
-        let owed = match read.is_for_many() && !socket.conn.has_output() {
-            true => socket.conn.owed_ack_bytes(),
-            false => 0,
+        let owed = match socket.conn.has_output() {
+            true => 0,
+            false => socket.conn.owed_ack_bytes(),
         };
         let stats = &mut self.out.stats;
         stats.rx_packets += 1;

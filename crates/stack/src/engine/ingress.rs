@@ -80,7 +80,7 @@ impl Engine {
         let link = self.left_by;
         let slot = &mut self.out.links[link.index()];
         slot.more = slot.link.has_more();
-        self.held.begin_batch(slot.more);
+        self.held.begin_batch(slot.more, slot.link.places());
         let count = self.received.len();
         match read.as_deref_mut().and_then(|read| read.sole().map(|id| (id, read))) {
             Some((id, read)) => self.carry_batch_to_reader(now, link, count, id, read),
@@ -127,7 +127,7 @@ impl Engine {
         }
         let slot = &mut self.out.links[link.index()];
         slot.more = more || slot.link.has_more();
-        self.held.begin_batch(slot.more);
+        self.held.begin_batch(slot.more, slot.link.places());
         let others = self.received.len();
         self.carry_up(now, link, others);
         (Some(link), packets + others)
@@ -148,7 +148,7 @@ impl Engine {
             }
         };
         slot.more = slot.link.has_more();
-        self.held.begin_batch(slot.more);
+        self.held.begin_batch(slot.more, slot.link.places());
         count
     }
 

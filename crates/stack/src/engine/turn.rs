@@ -77,7 +77,7 @@ impl Engine {
         }
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
-        self.release_acks();
+        self.release_acks(now, received);
         progress |= self.transmit(now);
         progress |= self.grant_writes();
         progress |= self.out.flush(now);

@@ -60,7 +60,7 @@ impl Engine {
         }
         socket.scope = Some(link);
         from.more = from.link.has_more();
-        self.held.begin_batch(from.more);
+        self.held.begin_batch(from.more, false);
         let stats = &mut self.out.stats;
         stats.rx_packets += count as u64;
         stats.rx_bytes += bytes as u64;
