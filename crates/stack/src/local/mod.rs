@@ -188,28 +188,14 @@ impl Stack {
 
     /// Reads, with turns between until there is something, which the link may put into `buffer` at once.
     fn read(&self, mode: Mode, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut engine = self.engine();
-        match engine.tcp_read(id, buffer) {
-            Err(Error::WouldBlock) if !mode.nonblocking => {}
-            result => return Ok(result?),
-        }
-        let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
-        loop {
-            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
-            if left == Some(Duration::ZERO) {
-                return Err(io::ErrorKind::WouldBlock.into());
+        self.wait_by(mode, |engine, step| match step {
+            Step::Look => unless_it_blocks(engine.tcp_read(id, buffer)),
+            Step::Turn(left) => {
+                let mut direct = DirectRead::new(id, buffer);
+                engine.run_once_for(left, Some(&mut direct))?;
+                Ok(Some(direct.filled()).filter(|&filled| filled != 0))
             }
-            let mut direct = DirectRead::new(id, buffer);
-            engine.run_once_for(left, Some(&mut direct))?;
-            match direct.filled() {
-                0 => {}
-                filled => return Ok(filled),
-            }
-            match engine.tcp_read(id, buffer) {
-                Err(Error::WouldBlock) => {}
-                result => return Ok(result?),
-            }
-        }
+        })
     }
 
     /// Receives datagrams, with turns between until there are some, which may come straight out of a link's memory.
@@ -220,27 +206,14 @@ impl Stack {
         buffer: &mut [u8],
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
-        let mut engine = self.engine();
-        match engine.udp_recv_many(id, buffer, list) {
-            Err(Error::WouldBlock) if !mode.nonblocking => {}
-            result => return Ok(result?),
-        }
-        let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
-        loop {
-            let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
-            if left == Some(Duration::ZERO) {
-                return Err(io::ErrorKind::WouldBlock.into());
+        self.wait_by(mode, |engine, step| match step {
+            Step::Look => unless_it_blocks(engine.udp_recv_many(id, buffer, list)),
+            Step::Turn(left) => {
+                let mut direct = DirectRead::of_datagrams(id, buffer, list);
+                engine.run_once_for(left, Some(&mut direct))?;
+                Ok(Some(list.len()).filter(|&count| count != 0))
             }
-            let mut direct = DirectRead::of_datagrams(id, buffer, list);
-            engine.run_once_for(left, Some(&mut direct))?;
-            if !list.is_empty() {
-                return Ok(list.len());
-            }
-            match engine.udp_recv_many(id, buffer, list) {
-                Err(Error::WouldBlock) => {}
-                result => return Ok(result?),
-            }
-        }
+        })
     }
 
     /// Repeats `call` with turns between until it does not block any more.
@@ -249,11 +222,26 @@ impl Stack {
         mode: Mode,
         mut call: impl FnMut(&mut Engine) -> Result<T, Error>,
     ) -> io::Result<T> {
+        self.wait_by(mode, |engine, step| match step {
+            Step::Look => unless_it_blocks(call(engine)),
+            Step::Turn(left) => {
+                engine.run_once(left)?;
+                Ok(None)
+            }
+        })
+    }
+
+    /// Looks, and then takes turns and looks after each, until either has come to something or the time is up.
+    fn wait_by<T>(
+        &self,
+        mode: Mode,
+        mut step: impl FnMut(&mut Engine, Step) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
         let mut engine = self.engine();
-        match call(&mut engine) {
-            Err(Error::WouldBlock) if !mode.nonblocking => {}
-            Err(error) => return Err(error.into()),
-            Ok(value) => return Ok(value),
+        match step(&mut engine, Step::Look)? {
+            Some(value) => return Ok(value),
+            None if mode.nonblocking => return Err(io::ErrorKind::WouldBlock.into()),
+            None => {}
         }
         let deadline = mode.timeout.map(|timeout| engine.refresh_time() + timeout);
         loop {
@@ -261,13 +249,28 @@ impl Stack {
             if left == Some(Duration::ZERO) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            engine.run_once(left)?;
-            match call(&mut engine) {
-                Err(Error::WouldBlock) => {}
-                Err(error) => return Err(error.into()),
-                Ok(value) => return Ok(value),
+            for step_now in [Step::Turn(left), Step::Look] {
+                if let Some(value) = step(&mut engine, step_now)? {
+                    return Ok(value);
+                }
             }
         }
+    }
+}
+
+/// What who waits does next.
+enum Step {
+    /// Asks whether there is something.
+    Look,
+    /// Lets the engine take a turn, which may sleep for so long.
+    Turn(Option<Duration>),
+}
+
+/// What `result` has; `None` where it would have to wait.
+fn unless_it_blocks<T>(result: Result<T, Error>) -> io::Result<Option<T>> {
+    match result {
+        Err(Error::WouldBlock) => Ok(None),
+        result => Ok(Some(result?)),
     }
 }
 
