@@ -147,6 +147,23 @@ impl Wheel {
         }
     }
 
+    /// Timers armed for before `limit`, of those that come first: as many as `found` has room for, not always all.
+    pub fn first_before(&self, limit: Instant, found: &mut [u32]) -> usize {
+        let Some((level, slot, _)) = self.first_slot() else { return 0 };
+        let limit = limit.as_nanos() >> TICK_SHIFT;
+        let (mut id, mut count) = (self.heads[level][slot], 0);
+        // As many steps as there is room: the slot may be long, and what lies in it much later.
+        for _ in 0..found.len() {
+            let Some(node) = self.nodes.get(id as usize) else { break };
+            if node.deadline() < limit {
+                found[count] = id;
+                count += 1;
+            }
+            id = node.next;
+        }
+        count
+    }
+
     /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the number
     /// only; it arms timers again after the call. At most `budget` timers fire; true when more are due.
     pub fn expire(&mut self, now: Instant, budget: usize, fire: impl FnMut(u32)) -> bool {
@@ -322,6 +339,26 @@ mod tests {
         assert_eq!(wheel.armed(), 0);
         assert_eq!(wheel.next_deadline(), None);
         wheel.expire(at(10_000_000), 10, |_| panic!("nothing is armed"));
+    }
+
+    #[test]
+    fn those_that_come_first_are_named_and_stay() {
+        let mut wheel = Wheel::new(at(0));
+        let mut found = [0; 4];
+        assert_eq!(wheel.first_before(at(1_000_000), &mut found), 0);
+        for (id, due) in [(7, 200_000), (3, 40_000), (9, 40_050)] {
+            wheel.arm(id, at(due));
+        }
+        assert_eq!(wheel.first_before(at(30_000), &mut found), 0);
+        assert_eq!(wheel.first_before(at(41_000), &mut found), 2);
+        found[..2].sort_unstable();
+        assert_eq!(found[..2], [3, 9]);
+        assert_eq!(wheel.first_before(at(41_000), &mut found[..1]), 1);
+        assert_eq!(wheel.armed(), 3);
+        wheel.cancel(3);
+        wheel.cancel(9);
+        assert_eq!(wheel.first_before(at(201_000), &mut found), 1);
+        assert_eq!(found[0], 7);
     }
 
     #[test]

@@ -212,12 +212,7 @@ impl Engine {
         busy: impl Fn() -> bool,
     ) -> io::Result<()> {
         let now = self.time;
-        let until = turn.next_deadline.map(|due| due.saturating_duration_since(now));
-        let limit = match (until, max_sleep) {
-            (Some(until), Some(max)) => Some(until.min(max)),
-            (until, max) => until.or(max),
-        };
-        if limit == Some(Duration::ZERO) {
+        if max_sleep == Some(Duration::ZERO) || turn.next_deadline.is_some_and(|due| due <= now) {
             return Ok(());
         }
         let polled = self.sleeper.idle_since.is_some();
@@ -230,14 +225,16 @@ impl Engine {
             self.out.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }
-        let limit = match (self.memory.rest(now, &self.out.pool), limit) {
-            (Some(rest), Some(limit)) => Some(rest.min(limit)),
-            (rest, limit) => rest.or(limit),
-        };
+        let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
         let dry = self.starved || self.out.pool.is_dry();
-        let limit =
-            if dry { Some(limit.map_or(DRY_PAUSE, |limit| limit.min(DRY_PAUSE))) } else { limit };
+        let limits = [
+            next.map(|due| due.saturating_duration_since(now)),
+            max_sleep,
+            self.memory.rest(now, &self.out.pool),
+            dry.then_some(DRY_PAUSE),
+        ];
+        let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);
         let mut rung = !bell.announce();
         if !rung && !busy() && self.prepare_links(dry) {

@@ -248,6 +248,20 @@ impl TcpTable {
         }
     }
 
+    /// Arms the wheel for what the connection waits for when that is not before `soon`: where it stood, the connection
+    /// would only have been asked again.
+    pub fn put_off(&mut self, slot: u32, soon: Instant) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        let deadline = socket.conn.next_deadline();
+        if socket.dirty || deadline.is_some_and(|deadline| deadline < soon) {
+            return;
+        }
+        self.wheel.cancel(slot);
+        if let Some(deadline) = deadline {
+            self.wheel.arm(slot, deadline);
+        }
+    }
+
     /// Tells the application, or the listener, what happened to a connection since it was last asked.
     /// True when its handshake was done by that.
     pub fn collect_events(&mut self, slot: u32, events: &mut EventQueue) -> bool {
