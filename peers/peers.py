@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from orchestrator import build, cases, machine, run, table
+from orchestrator import build, cases, distance, machine, run, table
 
 QUICK_BUDGET_S = 165.0
 FULL_ROUNDS = 7
@@ -52,7 +52,7 @@ def measure(todo, options, window, warm):
     """Interleaved rounds until the rounds asked for, or the budget, are used up."""
     order = random.Random(options.seed)
     rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
-    runs, begin, last = [], time.monotonic(), 0.0
+    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady()
     try:
         for number in range(1, rounds + 1):
             if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:
@@ -60,7 +60,7 @@ def measure(todo, options, window, warm):
             round_begin = time.monotonic()
             for at, case in enumerate(order.sample(todo, len(todo)), 1):
                 show(f"round {number} of {rounds}, {at}/{len(todo)}: {case.workload}, {case.contender}")
-                result = run.one(case, warm, window)
+                result = steady.run(lambda case=case: run.one(case, warm, window))
                 runs.append({"round": number, "workload": case.workload, "contender": case.contender, **result})
             last = time.monotonic() - round_begin
     except KeyboardInterrupt:

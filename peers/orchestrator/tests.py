@@ -4,7 +4,7 @@ import io
 import tempfile
 import unittest
 
-from . import build, cases, inside, machine, stats, table
+from . import build, cases, distance, inside, machine, stats, table
 
 
 class Stats(unittest.TestCase):
@@ -42,6 +42,30 @@ class Table(unittest.TestCase):
         table.print_markdown([ours, theirs], out)
         self.assertIn("| `memory-rr` | millstream | 350 (300–400) ns each | – | 2 |  | – |", out.getvalue())
         self.assertIn("|  | smoltcp | 700 (700–700) ns each | – | 1 | 0.50 (0.43–0.57) | – |", out.getvalue())
+
+
+class Distance(unittest.TestCase):
+    def steady(self, *seen):
+        """Looks that answer with `seen` in turn, the last one for ever."""
+        left = list(seen)
+        return distance.Steady(lambda: left.pop(0) if len(left) > 1 else left[0], lambda _: None)
+
+    def test_a_run_whose_cpus_were_moved_is_done_again(self):
+        steady, runs = self.steady(100, 110, 120, 480, 490, 130, 110), []
+        first = steady.run(lambda: runs.append(1) or {"gbps": 1.0})
+        self.assertEqual(first, {"gbps": 1.0, "cpu_distance_ns": 110, "done_again": 0})
+        # Near before, apart after; waited for; near both times.
+        second = steady.run(lambda: runs.append(2) or {"gbps": 2.0})
+        self.assertEqual((runs, second["cpu_distance_ns"], second["done_again"]), ([1, 2, 2], 130, 1))
+
+    def test_cpus_that_stay_apart_are_noted(self):
+        steady, runs = self.steady(100, 500), []
+        result = steady.run(lambda: runs.append(1) or {"notes": ["another"]})
+        self.assertEqual((len(runs), result["cpu_distance_ns"]), (1 + distance.REPEATS, 500))
+        self.assertIn("apart", result["notes"][1])
+
+    def test_where_it_cannot_be_measured_every_run_is_as_it_was(self):
+        self.assertEqual(self.steady(None).run(lambda: {"error": "x"}), {"error": "x"})
 
 
 class Cases(unittest.TestCase):

@@ -62,6 +62,10 @@ pub struct Run {
     /// Seconds of warm-up before that
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub warmup: Option<f64>,
+    /// Whether a run waits until the CPUs of its two hosts are near each other, and is done again when they were not
+    /// [default: what the experiment says, else true]
+    #[arg(long, value_name = "BOOL")]
+    pub steady_cpus: Option<bool>,
     /// Seed of the order of runs; drawn when not given, and recorded
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -155,6 +159,7 @@ impl Run {
             duration_s: self.duration,
             warmup_s: self.warmup,
             seed: self.seed,
+            steady_cpus: self.steady_cpus,
             set: self.set.iter().map(pair).collect(),
         }
     }

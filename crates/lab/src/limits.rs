@@ -82,5 +82,12 @@ pub const PATH_QUEUE_LEAST_PACKETS: usize = 100;
 pub const PATH_LATE_US: u64 = 1_000;
 /// The same as a part of the round trip, where that is more.
 pub const PATH_LATE_ROUND_TRIPS: f64 = 0.05;
-/// So often is a run done again whose path was late, at most.
-pub const PATH_LATE_REPEATS: u32 = 3;
+/// So often is a run done again whose path was late, or whose CPUs were apart, at most.
+pub const RUN_REPEATS: u32 = 3;
+/// Two CPUs are apart from so many times the least distance on that the experiment has seen. Siblings of a core
+/// and cores that share a cache differ by less, those of different caches and sockets by more.
+pub const CPUS_APART_TIMES: f64 = 3.5;
+/// How long a run waits for its CPUs to be near.
+pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
+/// Between two looks meanwhile.
+pub const CPUS_LOOK_MS: u64 = 50;

@@ -8,6 +8,7 @@
 //! duration_s = 4                     # measured
 //! warmup_s = 1                       # before it
 //! seed = 7                           # optional: else drawn and recorded
+//! steady_cpus = true                 # optional: runs wait for the hosts' CPUs to be near each other
 //!
 //! [factors]
 //! stack = ["kernel", "millstream"]
@@ -52,6 +53,8 @@ pub struct Definition {
     pub duration_s: f64,
     /// What goes before it.
     pub warmup_s: f64,
+    /// Whether a run waits for the CPUs of its hosts to be near each other, and is done again when they were not.
+    pub steady_cpus: bool,
 }
 
 /// What the command line changes of a definition.
@@ -67,12 +70,13 @@ pub struct Overrides {
     pub warmup_s: Option<f64>,
     /// `--seed`.
     pub seed: Option<u64>,
+    /// `--steady-cpus`.
+    pub steady_cpus: Option<bool>,
     /// `--set factor=a,b`, in order.
     pub set: Vec<(String, Vec<String>)>,
 }
 
-const KEYS: &str =
-    "name, question, description, workload, repeats, seed, duration_s, warmup_s, factors";
+const KEYS: &str = "name, question, description, workload, repeats, seed, duration_s, warmup_s, steady_cpus, factors";
 
 impl Definition {
     /// Reads a definition; `source` names it in errors. The error is one line
@@ -99,6 +103,7 @@ impl Definition {
             seed: None,
             duration_s: limits::DEFAULT_DURATION_S,
             warmup_s: limits::DEFAULT_WARMUP_S,
+            steady_cpus: true,
         };
         for (key, value) in table {
             match key.as_str() {
@@ -112,6 +117,7 @@ impl Definition {
                 "seed" => definition.seed = Some(whole(key, value, 0, i64::MAX as u64)?),
                 "duration_s" => definition.duration_s = duration(seconds(key, value)?)?,
                 "warmup_s" => definition.warmup_s = warmup(seconds(key, value)?)?,
+                "steady_cpus" => definition.steady_cpus = yes_or_no(key, value)?,
                 "factors" => {}
                 _ => return Err(format!("unknown key '{key}'; allowed: {KEYS}")),
             }
@@ -207,6 +213,7 @@ impl Definition {
             self.warmup_s = warmup(value)?;
         }
         self.seed = overrides.seed.or(self.seed);
+        self.steady_cpus = overrides.steady_cpus.unwrap_or(self.steady_cpus);
         if let Some(texts) = &overrides.stacks {
             self.stacks = stacks("--stack", texts)?;
         }
@@ -252,6 +259,7 @@ impl Definition {
         }
         let _ = writeln!(text, "warmup_s = {:?}", self.warmup_s);
         let _ = writeln!(text, "duration_s = {:?}", self.duration_s);
+        let _ = writeln!(text, "steady_cpus = {}", self.steady_cpus);
         let _ = writeln!(text, "\n[factors]\nstack = {}", list(stacks));
         for (name, levels) in factors {
             let _ = writeln!(text, "{name} = {}", list(levels));
@@ -301,6 +309,10 @@ fn whole(key: &str, value: &Value, low: u64, high: u64) -> Result<u64, String> {
     number.filter(|n| (low..=high).contains(n)).ok_or_else(|| {
         format!("key '{key}' is {value}; allowed: a whole number from {low} to {high}")
     })
+}
+
+fn yes_or_no(key: &str, value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("key '{key}' is {value}; allowed: true, false"))
 }
 
 fn seconds(key: &str, value: &Value) -> Result<f64, String> {

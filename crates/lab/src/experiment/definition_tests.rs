@@ -67,6 +67,7 @@ fn errors_name_the_key_the_value_and_what_is_allowed() {
         ),
         (replaced("[factors.tcp_stream]", "[factors.tcp_crr]"), vec!["factors.tcp_crr"]),
         (replaced("seed = 9", "seed = = 9"), vec!["not TOML", "line 6"]),
+        (replaced("seed = 9", "steady_cpus = 1"), vec!["steady_cpus", "true, false"]),
     ];
     for (error, parts) in cases {
         for part in parts {
@@ -90,10 +91,14 @@ fn the_command_line_goes_before_the_file() {
         stacks: Some(vec!["kernel".into()]),
         repeats: Some(1),
         duration_s: Some(0.5),
+        steady_cpus: Some(false),
         set: vec![("direction".into(), vec!["both".into()])],
         ..Overrides::default()
     };
+    assert!(definition.steady_cpus, "as nothing is said");
     definition.apply(&overrides).unwrap();
+    assert!(!definition.steady_cpus);
+    assert_eq!(Definition::parse("x", &definition.to_toml()).unwrap(), definition);
     assert_eq!(definition.stacks, ["kernel"]);
     assert_eq!((definition.repeats, definition.seed), (1, Some(9)));
     let direction = Factor::of("direction").unwrap();

@@ -32,6 +32,7 @@ const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::LEAST_SHARE, "least share of a stream (fair is 1)", Better::Higher, true),
     (keys::MEDIAN_SHARE, "median share of a stream (fair is 1)", Better::Neither, false),
     (keys::STREAM_JAIN, "Jain's index of the streams", Better::Higher, false),
+    (keys::CPU_DISTANCE, "distance of the hosts' CPUs", Better::Neither, false),
     (keys::HALTS, "halts of idle CPUs, whole machine", Better::Neither, false),
     (keys::XCAL_PER_GB, "cross-calls per GB", Better::Lower, false),
     (keys::LATENCY_P50, "latency, median", Better::Lower, true),
@@ -84,7 +85,7 @@ pub(super) fn of_runs<'a>(runs: impl Iterator<Item = &'a RunRecord>) -> Vec<Metr
 
 /// `near_cpu_s` is "near cpu": the unit is written with the number.
 fn spoken(key: &str) -> String {
-    let ends = ["_bits_per_s", "_bytes_per_s", "_per_s", "_bytes", "_us", "_ms", "_s"];
+    let ends = ["_bits_per_s", "_bytes_per_s", "_per_s", "_bytes", "_ns", "_us", "_ms", "_s"];
     let bare = ends.iter().find_map(|end| key.strip_suffix(end)).unwrap_or(key);
     bare.replace('_', " ")
 }

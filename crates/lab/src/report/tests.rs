@@ -316,3 +316,29 @@ fn where_idle_cpus_were_is_told_where_a_run_asked_for_their_wake_up_time() {
     assert!(text.contains(&format!(", kernel: 0 µs in force; {states}")), "{text}");
     assert!(text.contains(&format!(", kernel: no limit in force; {states}")), "{text}");
 }
+
+#[test]
+fn what_runs_with_cpus_apart_had_is_told_beside_the_others() {
+    let (experiment, mut runs) = fixture::experiment();
+    runs.retain(|run| run.workload == "tcp_stream" && run.validity.valid);
+    let template = runs.iter().find(|run| run.stack == "millstream").unwrap().clone();
+    let run = |throughput: f64, ns: f64| {
+        let mut run = template.clone();
+        run.id = format!("at-{ns}");
+        run.results.insert(keys::THROUGHPUT.into(), throughput);
+        run.results.insert(keys::CPU_DISTANCE.into(), ns);
+        run
+    };
+    let near = [run(60e9, 105.0), run(62e9, 101.0), run(61e9, 132.0)];
+    let report = Report::new(&experiment, &near).text();
+    assert!(!report.contains("Where the host kept the CPUs"), "{report}");
+    let both = [&near[..], &[run(16e9, 480.0), run(15e9, 526.0)]].concat();
+    let report = Report::new(&experiment, &both);
+    let line = "61.0 Gbit/s with CPUs 101 to 132 ns apart (3 runs), 15.5 Gbit/s, 0.254 of it, \
+                with 480 to 526 ns apart (2 runs)";
+    let text = report.text();
+    assert!(text.contains(line), "{text}");
+    let from = line.find("with CPUs 101").unwrap();
+    let to = line.find(", 15.5").unwrap();
+    assert!(report.html().unwrap().contains(&line[from..to]));
+}

@@ -19,6 +19,7 @@ const ENDS: &[(&str, &str, bool)] = &[
     ("_bytes", "B", true),
     ("_packets", "packets", true),
     ("_us", "µs", false),
+    ("_ns", "ns", false),
     ("_ms", "ms", false),
     ("_s", "s", false),
     ("_percent", "%", false),

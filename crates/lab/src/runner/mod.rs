@@ -3,6 +3,7 @@
 
 mod access;
 mod describe;
+mod distance;
 mod machine;
 mod one;
 mod process;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 pub use access::Access;
+use distance::Distances;
 use machine::MachineTime;
 pub use process::WorkerProgram;
 
@@ -139,6 +141,7 @@ pub fn run(
     let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
     let mut claim = setting.state.claim(&label)?;
     let mut records = Vec::with_capacity(runs.len());
+    let mut distances = Distances::default();
     let mut ending = Ok(());
     for planned in &runs {
         ending = setting.interrupt.check();
@@ -148,7 +151,7 @@ pub fn run(
         observer.run_begins(planned);
         let experiment = &experiment;
         let order = one::Order { planned, definition, experiment, setting, label: &label };
-        match one::execute(&order, &mut claim) {
+        match one::execute(&order, &mut distances, &mut claim) {
             Ok(mut record) => {
                 note_company(&mut record, setting, &label);
                 ending = observer.run_ended(&record);

@@ -1,5 +1,6 @@
 //! One run, from the making of its hosts to its record.
 
+mod again;
 mod idle;
 mod impaired;
 mod steps;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
+use super::distance::{Around, Cpus, Distances};
 use super::process::WorkerProcess;
 use super::{Interrupt, Setting, results};
 use crate::error::Error;
@@ -22,6 +24,7 @@ use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Task, monotonic_ns};
+use again::{Again, until_fit};
 use idle::IdleLimit;
 use steps::Measured;
 
@@ -36,16 +39,20 @@ pub(super) struct Order<'a> {
     pub label: &'a str,
 }
 
-/// Does one planned run, again if its path was late. A failure of the run is a record that says so; an
-/// error is what ends the experiment: an interrupt or the loss of the marker.
-pub(super) fn execute(order: &Order<'_>, claim: &mut Claim) -> Result<RunRecord, Error> {
+/// Does one planned run, again if its path was late or its CPUs were apart. A failure of the run is a record that says
+/// so; an error is what ends the experiment: an interrupt or the loss of the marker.
+pub(super) fn execute(
+    order: &Order<'_>,
+    distances: &mut Distances,
+    claim: &mut Claim,
+) -> Result<RunRecord, Error> {
     let impaired = order.planned.configuration.level("path") == "impaired";
     let mut first = true;
-    let (mut record, repeats) = until_punctual(|| {
+    let (mut record, repeats) = until_fit(|| {
         if !std::mem::take(&mut first) {
             claim.forget_workers()?;
         }
-        attempt(order, claim)
+        attempt(order, distances, claim)
     })?;
     if impaired {
         record.results.insert("path_late_repeats".to_owned(), f64::from(repeats));
@@ -53,30 +60,12 @@ pub(super) fn execute(order: &Order<'_>, claim: &mut Claim) -> Result<RunRecord,
     Ok(record)
 }
 
-/// Does a run until its path was not late, at most as often as is allowed; and how often it did it again.
-fn until_punctual(
-    mut attempt: impl FnMut() -> Result<(RunRecord, Option<String>), Error>,
-) -> Result<(RunRecord, u32), Error> {
-    let mut repeats = 0;
-    loop {
-        let (mut record, late) = attempt()?;
-        match late {
-            Some(_) if repeats < limits::PATH_LATE_REPEATS => {
-                repeats += 1;
-                continue;
-            }
-            Some(reason) => record.validity.reject(reason),
-            None => {}
-        }
-        if repeats > 0 {
-            record.notes.push(format!("The path was late: done again, {repeats} times."));
-        }
-        return Ok((record, repeats));
-    }
-}
-
-/// Does it once, and tells why the path's lateness speaks against it.
-fn attempt(order: &Order<'_>, claim: &mut Claim) -> Result<(RunRecord, Option<String>), Error> {
+/// Does it once, and tells what speaks against it.
+fn attempt(
+    order: &Order<'_>,
+    distances: &mut Distances,
+    claim: &mut Claim,
+) -> Result<(RunRecord, Option<Again>), Error> {
     let Order { planned, definition, experiment, setting, label } = *order;
     let configuration = &planned.configuration;
     let mut record = RunRecord::new(experiment.run_id(planned.order));
@@ -114,6 +103,15 @@ fn attempt(order: &Order<'_>, claim: &mut Claim) -> Result<(RunRecord, Option<St
         let cpu = cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         record.environment.set(format!("placement.{host}_cpu"), cpu);
     }
+    let around = match run.cpus_between() {
+        Some(cpus) => {
+            Some(Around::begin(distances, cpus, definition.steady_cpus, &setting.interrupt)?)
+        }
+        None => None,
+    };
+    // Waiting for the CPUs is no part of the run.
+    (run.origin, run.origin_ns) = (Instant::now(), monotonic_ns());
+    record.started_at = Timestamp::now();
     let idle = IdleLimit::hold(configuration.level("idle_latency_us"));
     let done = match link {
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
@@ -122,13 +120,14 @@ fn attempt(order: &Order<'_>, claim: &mut Claim) -> Result<(RunRecord, Option<St
     };
     idle.record(&mut record);
     record.duration_s = run.origin.elapsed().as_secs_f64();
-    let late = run.path_was_late.take();
+    let late = run.path_was_late.take().map(Again::PathLate);
+    let apart = around.and_then(|around| around.end(&mut record)).map(Again::CpusApart);
     match done {
         Ok(()) => {}
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => record.validity.reject(error.to_string()),
     }
-    Ok((record, late))
+    Ok((record, late.or(apart)))
 }
 
 /// CPUs of the near and of the far host: the first two that this process may
@@ -185,6 +184,13 @@ fn path_seed(experiment: u64, block: u32) -> u64 {
 impl Run<'_> {
     fn configuration(&self) -> &Configuration {
         &self.planned.configuration
+    }
+
+    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the hosts have one CPU or
+    /// are not bound to theirs.
+    fn cpus_between(&self) -> Option<Cpus> {
+        let (near, far) = self.cpus.0.zip(self.cpus.1)?;
+        (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))
     }
 
     fn interrupt(&self) -> &Interrupt {
@@ -439,28 +445,5 @@ impl Run<'_> {
         if (got - asked).abs() > tolerance {
             record.validity.reject(format!("the window lasted {got:.2} s instead of {asked} s"));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_with_a_late_path_is_done_again_and_then_refused() {
-        let run = |late_times: u32| {
-            let mut times = 0;
-            let done = until_punctual(|| {
-                times += 1;
-                let late = (times <= late_times).then(|| "late".to_owned());
-                Ok((RunRecord::new(times.to_string()), late))
-            });
-            let (record, repeats) = done.unwrap();
-            (record.id, repeats, record.validity.valid, record.notes.len())
-        };
-        assert_eq!(run(0), ("1".to_owned(), 0, true, 0));
-        assert_eq!(run(2), ("3".to_owned(), 2, true, 1));
-        let most = limits::PATH_LATE_REPEATS;
-        assert_eq!(run(100), ((most + 1).to_string(), most, false, 1));
     }
 }

@@ -1,5 +1,6 @@
 //! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
 
+mod distance;
 mod idle;
 mod ticks;
 
@@ -7,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+pub use distance::cpu_distance;
 pub use idle::{IdleLatency, IdleLatencyState};
 pub use ticks::Counter;
 

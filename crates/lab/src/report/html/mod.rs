@@ -41,6 +41,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         stacks => stacks(model),
         sweeps => super::sweep::sentences(model),
         stages => super::stages::lines(model),
+        distances => super::distance::lines(model),
         forest => forest::plot(model),
         matrices => super::matrix::of(model),
         cases,

@@ -1,0 +1,55 @@
+//! Runs whose CPUs the host kept apart, beside those in which they were near.
+
+use super::model::{Case, Model, Row};
+use super::units::significant;
+use crate::limits;
+use crate::record::{RunRecord, keys};
+use crate::stats::median;
+
+/// One line for each case and stack that has runs of both kinds: `tcp_stream, millstream: 61.5 Gbit/s with CPUs 101 to
+/// 132 ns apart (22 runs), 16.3 Gbit/s, 0.27 of it, with 458 to 526 ns (6 runs)`.
+pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
+    let valid = model.runs.iter().filter(|run| run.validity.valid);
+    let Some(nearest) = valid.filter_map(distance).min_by(f64::total_cmp) else {
+        return Vec::new();
+    };
+    let far = nearest * limits::CPUS_APART_TIMES;
+    let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
+    rows.filter_map(|(case, row)| line(case, row, far)).collect()
+}
+
+fn distance(run: &RunRecord) -> Option<f64> {
+    run.results.get(keys::CPU_DISTANCE).copied()
+}
+
+fn line(case: &Case<'_>, row: &Row<'_>, far: f64) -> Option<String> {
+    let runs = row.group.valid.iter().filter_map(|run| Some((distance(run)?, *run)));
+    let (apart, near): (Vec<_>, Vec<_>) = runs.partition(|(distance, _)| *distance > far);
+    let table = case.tables.iter().find(|table| table.metric.headline)?;
+    let value = |runs: &[(f64, &RunRecord)]| {
+        let values: Vec<f64> = runs
+            .iter()
+            .filter_map(|(_, run)| run.results.get(&table.metric.key).copied())
+            .collect();
+        median(&values)
+    };
+    let (of_near, of_apart) = (value(&near)?, value(&apart)?);
+    Some(format!(
+        "{}, {}: {} with CPUs {}, {}, {} of it, with {}",
+        case.label,
+        row.label,
+        table.scale.with_unit(of_near),
+        range(&near),
+        table.scale.with_unit(of_apart),
+        significant(of_apart / of_near),
+        range(&apart),
+    ))
+}
+
+/// `101 to 132 ns apart (22 runs)`.
+fn range(runs: &[(f64, &RunRecord)]) -> String {
+    let distances = || runs.iter().map(|(distance, _)| *distance);
+    let least = distances().fold(f64::INFINITY, f64::min);
+    let most = distances().fold(0.0, f64::max);
+    format!("{least:.0} to {most:.0} ns apart ({} runs)", runs.len())
+}

@@ -1,0 +1,179 @@
+//! How far apart the CPUs of the two hosts are: before a run, and after it.
+//!
+//! The host of a virtual machine moves its CPUs among its own. Two that shared a cache may be in different ones a
+//! second later, and whatever passes between them, packets above all, then takes a multiple of its time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream::link::sys::cpu_distance;
+
+use super::Interrupt;
+use crate::error::Error;
+use crate::limits;
+use crate::record::{RunRecord, keys};
+
+/// Two CPUs.
+pub(super) type Cpus = (usize, usize);
+
+/// What an experiment has seen of the distance of its CPUs.
+#[derive(Debug, Default)]
+pub(super) struct Distances {
+    nearest: Option<Duration>,
+}
+
+impl Distances {
+    /// Measures; the reason where that cannot be done.
+    fn look(&mut self, (one, other): Cpus) -> Result<Duration, String> {
+        let distance = cpu_distance(one, other)
+            .map_err(|error| format!("CPU {one} to CPU {other}: {error}"))?;
+        self.saw(distance);
+        Ok(distance)
+    }
+
+    fn saw(&mut self, distance: Duration) {
+        self.nearest = Some(self.nearest.map_or(distance, |nearest| nearest.min(distance)));
+    }
+
+    /// Why they are too far apart to be compared with the nearest that was seen.
+    fn apart(&self, distance: Duration) -> Option<String> {
+        let nearest = self.nearest?;
+        let is_far = distance > nearest.mul_f64(limits::CPUS_APART_TIMES);
+        is_far.then(|| {
+            let (now, nearest) = (distance.as_nanos(), nearest.as_nanos());
+            format!("the host kept the two CPUs {now} ns apart, {nearest} at the nearest")
+        })
+    }
+
+    /// Measures until they are near, for as long as is allowed.
+    fn wait(
+        &mut self,
+        cpus: Cpus,
+        interrupt: &Interrupt,
+    ) -> Result<Result<Duration, String>, Error> {
+        let deadline = Instant::now() + Duration::from_millis(limits::CPUS_NEAR_TIMEOUT_MS);
+        loop {
+            let seen = self.look(cpus);
+            let apart = seen.as_ref().is_ok_and(|&distance| self.apart(distance).is_some());
+            if !apart || Instant::now() >= deadline {
+                return Ok(seen);
+            }
+            interrupt.check()?;
+            thread::sleep(Duration::from_millis(limits::CPUS_LOOK_MS));
+        }
+    }
+}
+
+/// The distance around one run.
+pub(super) struct Around<'a> {
+    distances: &'a mut Distances,
+    cpus: Cpus,
+    steady: bool,
+    before: Result<Duration, String>,
+}
+
+impl<'a> Around<'a> {
+    /// Before the run; `steady` waits for them to be near.
+    pub(super) fn begin(
+        distances: &'a mut Distances,
+        cpus: Cpus,
+        steady: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Error> {
+        let before = if steady { distances.wait(cpus, interrupt)? } else { distances.look(cpus) };
+        Ok(Self { distances, cpus, steady, before })
+    }
+
+    /// After it: puts what was seen into the record, and tells why the run is to be done again.
+    pub(super) fn end(self, record: &mut RunRecord) -> Option<String> {
+        let Self { distances, cpus, steady, before } = self;
+        let after = distances.look(cpus);
+        let text = |distance: Duration| distance.as_nanos().to_string();
+        record.environment.record("cpus.distance_before_ns", before.clone().map(text));
+        record.environment.record("cpus.distance_after_ns", after.clone().map(text));
+        let (Ok(before), Ok(after)) = (before, after) else { return None };
+        let farthest = before.max(after);
+        record.results.insert(keys::CPU_DISTANCE.to_owned(), farthest.as_nanos() as f64);
+        distances.apart(farthest).filter(|_| steady)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ns(ns: u64) -> Duration {
+        Duration::from_nanos(ns)
+    }
+
+    #[test]
+    fn far_is_what_is_far_beside_the_nearest_seen() {
+        let mut seen = Distances::default();
+        assert_eq!(seen.apart(ns(500)), None);
+        seen.saw(ns(500));
+        assert_eq!(seen.apart(ns(500)), None);
+        seen.saw(ns(110));
+        seen.saw(ns(480));
+        assert_eq!(seen.apart(ns(300)), None);
+        let why = seen.apart(ns(480)).unwrap();
+        assert!(why.contains("480 ns") && why.contains("110"), "{why}");
+    }
+
+    #[test]
+    fn both_ends_of_a_run_are_recorded_and_the_farther_counts() {
+        let mut distances = Distances::default();
+        distances.saw(ns(1));
+        let around = |distances, steady, before| {
+            let mut record = RunRecord::default();
+            // A CPU and itself have no distance: what is absent is said, and asks for nothing.
+            let around = Around { distances, cpus: (0, 0), steady, before };
+            let again = around.end(&mut record);
+            (again, record)
+        };
+        let (again, record) = around(&mut distances, true, Ok(ns(900)));
+        assert_eq!(again, None);
+        assert_eq!(record.environment.get("cpus.distance_before_ns"), Some("900"));
+        assert!(record.environment.absent["cpus.distance_after_ns"].contains("two CPUs"));
+        assert!(!record.results.contains_key(keys::CPU_DISTANCE));
+    }
+
+    /// Where this machine has two CPUs that a process may use.
+    #[test]
+    fn a_steady_experiment_waits_and_asks_for_another_run_and_one_that_is_not_records() {
+        let mut distances = Distances::default();
+        if distances.look((0, 1)).is_err() {
+            return;
+        }
+        for steady in [false, true] {
+            let mut record = RunRecord::default();
+            let interrupt = Interrupt::default();
+            let around = Around::begin(&mut distances, (0, 1), steady, &interrupt).unwrap();
+            // As if they had been together a moment ago.
+            around.distances.saw(ns(1));
+            let again = around.end(&mut record);
+            if let Some(&farthest) = record.results.get(keys::CPU_DISTANCE) {
+                assert!(farthest >= 1.0);
+                assert_eq!(
+                    again.is_some(),
+                    steady && farthest > limits::CPUS_APART_TIMES,
+                    "{farthest}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_waiting() {
+        let mut distances = Distances::default();
+        if distances.look((0, 1)).is_err() {
+            return;
+        }
+        distances.saw(ns(1));
+        let interrupt = Interrupt::default();
+        interrupt.raise();
+        // It may also find that they cannot be measured now.
+        if let Ok(seen) = distances.wait((0, 1), &interrupt) {
+            assert!(seen.is_err());
+        }
+    }
+}

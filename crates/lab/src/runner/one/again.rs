@@ -1,0 +1,73 @@
+//! Doing a run again that shows something else than what was to be measured.
+
+use crate::error::Error;
+use crate::limits;
+use crate::record::RunRecord;
+
+/// Why a run is to be done again: always something that was seen beside its results, never these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// The impaired path was late itself. A run that stays so does not count.
+    PathLate(String),
+    /// The host kept the two CPUs apart. A run that stays so counts, with a note: it is what this machine does.
+    CpusApart(String),
+}
+
+/// Does a run until nothing speaks against it, at most as often as is allowed; and how often it did it again.
+pub(super) fn until_fit(
+    mut attempt: impl FnMut() -> Result<(RunRecord, Option<Again>), Error>,
+) -> Result<(RunRecord, u32), Error> {
+    let (mut repeats, mut last) = (0, None);
+    loop {
+        let (mut record, again) = attempt()?;
+        match again {
+            Some(reason) if repeats < limits::RUN_REPEATS => {
+                repeats += 1;
+                last = Some(reason);
+                continue;
+            }
+            Some(Again::PathLate(reason)) => record.validity.reject(reason),
+            Some(Again::CpusApart(reason)) => record.notes.push(format!("{reason}.")),
+            None => {}
+        }
+        if let Some(Again::PathLate(why) | Again::CpusApart(why)) = last {
+            record.notes.push(format!("Done again, {repeats} times: {why}."));
+        }
+        return Ok((record, repeats));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run against which this speaks so many times: number of the attempt kept, repeats, validity, notes.
+    fn done(times: u32, again: &Again) -> (String, u32, bool, Vec<String>) {
+        let mut attempts = 0;
+        let attempt = || {
+            attempts += 1;
+            let again = (attempts <= times).then(|| again.clone());
+            Ok((RunRecord::new(attempts.to_string()), again))
+        };
+        let (record, repeats) = until_fit(attempt).unwrap();
+        (record.id, repeats, record.validity.valid, record.notes)
+    }
+
+    #[test]
+    fn a_run_with_a_late_path_is_done_again_and_then_refused() {
+        let (late, most) = (Again::PathLate("late".to_owned()), limits::RUN_REPEATS);
+        assert_eq!(done(0, &late), ("1".to_owned(), 0, true, Vec::new()));
+        let (id, repeats, valid, notes) = done(2, &late);
+        assert_eq!((id.as_str(), repeats, valid, notes.len()), ("3", 2, true, 1));
+        let (id, repeats, valid, _) = done(u32::MAX, &late);
+        assert_eq!((id, repeats, valid), ((most + 1).to_string(), most, false));
+    }
+
+    #[test]
+    fn a_run_whose_cpus_stay_apart_is_done_again_and_then_counts_with_a_note() {
+        let apart = Again::CpusApart("far".to_owned());
+        let (_, repeats, valid, notes) = done(u32::MAX, &apart);
+        assert_eq!((repeats, valid), (limits::RUN_REPEATS, true));
+        assert_eq!(notes, ["far.", "Done again, 3 times: far."]);
+    }
+}

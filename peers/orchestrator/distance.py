@@ -1,0 +1,67 @@
+"""Runs whose two CPUs the host of a virtual machine had moved apart are done again, whoever ran."""
+
+import os
+import subprocess
+import time
+
+from . import build
+
+PROGRAM = os.path.join(build.TARGET, "release", "cpu-distance")
+
+# Two CPUs are apart from so many times the least distance seen on: those of different caches or sockets.
+APART_TIMES = 3.5
+# A run waits so long for its CPUs to be near, and is done again so often when they were not.
+PATIENCE_S = 3.0
+PAUSE_S = 0.05
+REPEATS = 3
+
+
+def measured():
+    """Nanoseconds that a cache line takes from CPU 0 to CPU 1 and back; None where that cannot be told."""
+    try:
+        done = subprocess.run([PROGRAM, "0", "1"], capture_output=True, text=True, timeout=5, check=True)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+class Steady:
+    """What all runs of an invocation have seen of the distance."""
+
+    def __init__(self, look=measured, sleep=time.sleep):
+        self._look, self._sleep, self.nearest = look, sleep, None
+
+    def look(self):
+        """Measures, and remembers the least."""
+        distance = self._look()
+        if distance is not None:
+            self.nearest = min(distance, self.nearest or distance)
+        return distance
+
+    def apart(self, distance):
+        """Whether they are too far apart to be compared with the nearest."""
+        return distance is not None and self.nearest is not None and distance > APART_TIMES * self.nearest
+
+    def _wait(self):
+        distance = self.look()
+        for _ in range(int(PATIENCE_S / PAUSE_S)):
+            if not self.apart(distance):
+                break
+            self._sleep(PAUSE_S)
+            distance = self.look()
+        return distance
+
+    def run(self, attempt):
+        """Results of `attempt`, done with CPUs near each other if they can be had; with what was seen of them."""
+        for repeat in range(REPEATS + 1):
+            before = self._wait()
+            result = attempt()
+            seen = [distance for distance in (before, self.look()) if distance is not None]
+            if not any(map(self.apart, seen)):
+                break
+        if seen:
+            result = result | {"cpu_distance_ns": max(seen), "done_again": repeat}
+            if self.apart(max(seen)):
+                note = f"the host kept the two CPUs apart in some runs ({APART_TIMES} times the nearest or more)"
+                result["notes"] = [*result.get("notes", []), note]
+        return result
