@@ -52,7 +52,7 @@ def measure(todo, options, window, warm):
     """Interleaved rounds until the rounds asked for, or the budget, are used up."""
     order = random.Random(options.seed)
     rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
-    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady()
+    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady(len(todo) * rounds)
     try:
         for number in range(1, rounds + 1):
             if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:

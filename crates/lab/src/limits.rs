@@ -87,6 +87,8 @@ pub const RUN_REPEATS: u32 = 3;
 /// Two CPUs are apart from so many times the least distance on that the experiment has seen. Siblings of a core
 /// and cores that share a cache differ by less, those of different caches and sockets by more.
 pub const CPUS_APART_TIMES: f64 = 3.5;
+/// One run in so many of an experiment may be done again for that, in all.
+pub const CPUS_APART_RUNS_PART: u32 = 4;
 /// How long a run waits for its CPUs to be near.
 pub const CPUS_NEAR_TIMEOUT_MS: u64 = 3_000;
 /// Between two looks meanwhile.

@@ -17,12 +17,21 @@ use crate::record::{RunRecord, keys};
 pub(super) type Cpus = (usize, usize);
 
 /// What an experiment has seen of the distance of its CPUs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Distances {
     nearest: Option<Duration>,
+    /// So many runs more may be done again, or wait in vain: on a machine whose CPUs never stay an experiment is not to
+    /// take a multiple of its time.
+    patience: u32,
 }
 
 impl Distances {
+    /// For an experiment of so many runs.
+    pub(super) fn new(runs: usize) -> Self {
+        let patience = (runs as u32 / limits::CPUS_APART_RUNS_PART).max(limits::RUN_REPEATS);
+        Self { nearest: None, patience }
+    }
+
     /// Measures; the reason where that cannot be done.
     fn look(&mut self, (one, other): Cpus) -> Result<Duration, String> {
         let distance = cpu_distance(one, other)
@@ -45,6 +54,13 @@ impl Distances {
         })
     }
 
+    /// Takes one of those that may be done again.
+    fn spend(&mut self) -> bool {
+        let left = self.patience > 0;
+        self.patience = self.patience.saturating_sub(1);
+        left
+    }
+
     /// Measures until they are near, for as long as is allowed.
     fn wait(
         &mut self,
@@ -55,7 +71,11 @@ impl Distances {
         loop {
             let seen = self.look(cpus);
             let apart = seen.as_ref().is_ok_and(|&distance| self.apart(distance).is_some());
-            if !apart || Instant::now() >= deadline {
+            if !apart || self.patience == 0 {
+                return Ok(seen);
+            }
+            if Instant::now() >= deadline {
+                self.spend();
                 return Ok(seen);
             }
             interrupt.check()?;
@@ -94,7 +114,12 @@ impl<'a> Around<'a> {
         let (Ok(before), Ok(after)) = (before, after) else { return None };
         let farthest = before.max(after);
         record.results.insert(keys::CPU_DISTANCE.to_owned(), farthest.as_nanos() as f64);
-        distances.apart(farthest).filter(|_| steady)
+        let apart = distances.apart(farthest).filter(|_| steady)?;
+        if distances.spend() {
+            return Some(apart);
+        }
+        record.notes.push(format!("Not done again, as too many runs were: {apart}."));
+        None
     }
 }
 
@@ -108,7 +133,7 @@ mod tests {
 
     #[test]
     fn far_is_what_is_far_beside_the_nearest_seen() {
-        let mut seen = Distances::default();
+        let mut seen = Distances::new(12);
         assert_eq!(seen.apart(ns(500)), None);
         seen.saw(ns(500));
         assert_eq!(seen.apart(ns(500)), None);
@@ -121,7 +146,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_run_are_recorded_and_the_farther_counts() {
-        let mut distances = Distances::default();
+        let mut distances = Distances::new(12);
         distances.saw(ns(1));
         let around = |distances, steady, before| {
             let mut record = RunRecord::default();
@@ -140,7 +165,7 @@ mod tests {
     /// Where this machine has two CPUs that a process may use.
     #[test]
     fn a_steady_experiment_waits_and_asks_for_another_run_and_one_that_is_not_records() {
-        let mut distances = Distances::default();
+        let mut distances = Distances::new(12);
         if distances.look((0, 1)).is_err() {
             return;
         }
@@ -163,8 +188,26 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_the_runs_may_be_done_again_and_then_one_is_kept_with_a_note() {
+        let mut distances = Distances::new(16);
+        assert!((0..4).all(|_| distances.spend()) && !distances.spend());
+        if distances.look((0, 1)).is_err() {
+            return;
+        }
+        distances.saw(ns(1));
+        let mut record = RunRecord::default();
+        let around =
+            Around { distances: &mut distances, cpus: (0, 1), steady: true, before: Ok(ns(900)) };
+        assert_eq!(around.end(&mut record), None);
+        // Unless the CPUs cannot be measured now.
+        if record.results.contains_key(keys::CPU_DISTANCE) {
+            assert!(record.notes[0].starts_with("Not done again"), "{:?}", record.notes);
+        }
+    }
+
+    #[test]
     fn an_interrupt_ends_the_waiting() {
-        let mut distances = Distances::default();
+        let mut distances = Distances::new(12);
         if distances.look((0, 1)).is_err() {
             return;
         }

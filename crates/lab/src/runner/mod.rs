@@ -141,7 +141,7 @@ pub fn run(
     let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
     let mut claim = setting.state.claim(&label)?;
     let mut records = Vec::with_capacity(runs.len());
-    let mut distances = Distances::default();
+    let mut distances = Distances::new(runs.len());
     let mut ending = Ok(());
     for planned in &runs {
         ending = setting.interrupt.check();
