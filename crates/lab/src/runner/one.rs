@@ -66,54 +66,16 @@ fn attempt(
     distances: &mut Distances,
     claim: &mut Claim,
 ) -> Result<(RunRecord, Option<Again>), Error> {
-    let Order { planned, definition, experiment, setting, label } = *order;
-    let configuration = &planned.configuration;
-    let mut record = RunRecord::new(experiment.run_id(planned.order));
-    record.experiment_id.clone_from(&experiment.id);
-    record.experiment.clone_from(&experiment.name);
-    record.workload = configuration.workload.name().to_owned();
-    record.stack.clone_from(&configuration.stack);
-    record.factors.clone_from(&configuration.named);
-    record.seed = planned.seed;
-    record.block = planned.block;
-    record.order = planned.order;
-    record.started_at = Timestamp::now();
-    for (name, level) in &configuration.settings {
-        record.environment.set(format!("setting.{name}"), level);
-    }
-    let mut run = Run {
-        planned,
-        definition,
-        setting,
-        label,
-        claim,
-        origin: Instant::now(),
-        origin_ns: monotonic_ns(),
-        cpus: placement(configuration.level("placement")),
-        path_seed: path_seed(experiment.seed, planned.block),
-        path_was_late: None,
-    };
-    let link = run.link();
-    if run.has_engine_thread() {
-        let cpu = run.engine_cpu().map_or("any".to_owned(), |cpu| cpu.to_string());
-        record.environment.set("placement.engine_cpu", cpu);
-    }
-    record.environment.set("setting.link", link.name());
-    for (host, cpu) in [("near", run.cpus.0), ("far", run.cpus.1)] {
-        let cpu = cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
-        record.environment.set(format!("placement.{host}_cpu"), cpu);
-    }
-    let around = match run.cpus_between() {
-        Some(cpus) => {
-            Some(Around::begin(distances, cpus, definition.steady_cpus, &setting.interrupt)?)
-        }
-        None => None,
-    };
-    // Waiting for the CPUs is no part of the run.
-    (run.origin, run.origin_ns) = (Instant::now(), monotonic_ns());
-    record.started_at = Timestamp::now();
+    let mut record = begun(order);
+    let mut run = Run::new(order, claim);
+    run.record_placement(&mut record);
+    let (steady, interrupt) = (order.definition.steady_cpus, &order.setting.interrupt);
+    let around = run.cpus_between().map(|cpus| Around::begin(distances, cpus, steady, interrupt));
+    let around = around.transpose()?;
+    run.starts_now(&mut record);
+    let configuration = &order.planned.configuration;
     let idle = IdleLimit::hold(configuration.level("idle_latency_us"));
-    let done = match link {
+    let done = match run.link() {
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
         Link::Memory => run.in_memory(&mut record),
@@ -128,6 +90,25 @@ fn attempt(
         Err(error) => record.validity.reject(error.to_string()),
     }
     Ok((record, late.or(apart)))
+}
+
+/// The record of a run that has not begun: what it is, and its settings.
+fn begun(order: &Order<'_>) -> RunRecord {
+    let Order { planned, experiment, .. } = *order;
+    let configuration = &planned.configuration;
+    let mut record = RunRecord::new(experiment.run_id(planned.order));
+    record.experiment_id.clone_from(&experiment.id);
+    record.experiment.clone_from(&experiment.name);
+    record.workload = configuration.workload.name().to_owned();
+    record.stack.clone_from(&configuration.stack);
+    record.factors.clone_from(&configuration.named);
+    record.seed = planned.seed;
+    record.block = planned.block;
+    record.order = planned.order;
+    for (name, level) in &configuration.settings {
+        record.environment.set(format!("setting.{name}"), level);
+    }
+    record
 }
 
 /// CPUs of the near and of the far host: the first two that this process may
@@ -181,7 +162,40 @@ fn path_seed(experiment: u64, block: u32) -> u64 {
     experiment.wrapping_add(u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(order: &Order<'a>, claim: &'a mut Claim) -> Self {
+        let Order { planned, definition, experiment, setting, label } = *order;
+        Self {
+            planned,
+            definition,
+            setting,
+            label,
+            claim,
+            origin: Instant::now(),
+            origin_ns: monotonic_ns(),
+            cpus: placement(planned.configuration.level("placement")),
+            path_seed: path_seed(experiment.seed, planned.block),
+            path_was_late: None,
+        }
+    }
+
+    /// The zero of its times is now: waiting for CPUs is no part of it.
+    fn starts_now(&mut self, record: &mut RunRecord) {
+        (self.origin, self.origin_ns) = (Instant::now(), monotonic_ns());
+        record.started_at = Timestamp::now();
+    }
+
+    fn record_placement(&self, record: &mut RunRecord) {
+        let any = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
+        if self.has_engine_thread() {
+            record.environment.set("placement.engine_cpu", any(self.engine_cpu()));
+        }
+        record.environment.set("setting.link", self.link().name());
+        for (host, cpu) in [("near", self.cpus.0), ("far", self.cpus.1)] {
+            record.environment.set(format!("placement.{host}_cpu"), any(cpu));
+        }
+    }
+
     fn configuration(&self) -> &Configuration {
         &self.planned.configuration
     }
