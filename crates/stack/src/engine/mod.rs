@@ -4,6 +4,7 @@ mod acks;
 mod addresses;
 mod admit;
 mod copied;
+mod courtesy;
 mod datagram;
 mod direct;
 pub(crate) mod fast_open;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use millstream_link::sys::{EventFd, IdleLatency, IdleLatencyState, PollEntry, poll};
 use millstream_packet::Instant;
 
+use super::courtesy::Courtesy;
 use super::waker::{Bell, Waker};
 use super::{Engine, Turn};
 use crate::stages::Stage;
@@ -54,6 +55,8 @@ pub(super) struct Sleeper {
     has_slept: bool,
     /// Single packets in a row before each of which the engine slept.
     awaited: u32,
+    /// Who may have the core before a sleep.
+    courtesy: Courtesy,
     /// Somebody rang since this was last asked.
     woken: bool,
     /// Another thread may wait for this core: polling begins behind it.
@@ -76,6 +79,7 @@ impl Sleeper {
             retry_sleeps: RETRY_SLEEPS,
             has_slept: false,
             awaited: 0,
+            courtesy: Courtesy::default(),
             woken: false,
             makes_way: false,
             idle_latency: idle_latency.map(IdleLatency::hold),
@@ -95,6 +99,7 @@ impl Sleeper {
         if packets != 0 {
             let is_awaited = packets == 1 && self.has_slept;
             self.awaited = if is_awaited { self.awaited.saturating_add(1) } else { 0 };
+            self.courtesy.received(packets, self.has_slept);
             self.has_slept = false;
         }
     }
@@ -119,6 +124,7 @@ impl Sleeper {
     /// A sleep of this length is over.
     fn slept(&mut self, polled: bool, length: Duration) {
         self.idle_since = None;
+        self.courtesy.slept();
         self.has_slept |= length >= NO_SLEEP;
         if polled {
             self.vain += 1;
@@ -223,6 +229,13 @@ impl Engine {
                 false => std::hint::spin_loop(),
             }
             self.out.stats.stages.mark(Stage::Poll, 0);
+            return Ok(());
+        }
+        if self.sleeper.courtesy.is_due() {
+            std::thread::yield_now();
+            let length = self.refresh_time().saturating_duration_since(now);
+            self.sleeper.courtesy.yielded(length);
+            self.out.stats.stages.mark(Stage::Sleep, 0);
             return Ok(());
         }
         let next = self.put_off_timers(turn.next_deadline, now);
@@ -379,5 +392,21 @@ mod tests {
         sleeper.slept(false, Duration::from_micros(1));
         sleeper.received(1);
         assert!(!sleeper.sleeps_first());
+    }
+
+    #[test]
+    fn only_packets_that_came_without_a_sleep_bring_yields() {
+        let ask = |slept: Option<Duration>| {
+            let mut sleeper = Sleeper::new(Duration::ZERO, None).unwrap();
+            for _ in 0..2 * AWAITED {
+                sleeper.received(0);
+                slept.into_iter().for_each(|length| sleeper.slept(false, length));
+                sleeper.received(1);
+            }
+            sleeper.courtesy.is_due()
+        };
+        assert!(ask(None));
+        assert!(ask(Some(NO_SLEEP / 2)));
+        assert!(!ask(Some(Duration::from_micros(20))));
     }
 }
