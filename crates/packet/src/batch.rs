@@ -1,5 +1,6 @@
 //! Batches: what passes from stage to stage.
 
+use crate::desc::prefetch;
 use crate::limits::BATCH_LIMIT;
 use crate::magazine;
 use crate::packet::Packet;
@@ -91,18 +92,13 @@ impl PacketBatch {
         if i < self.len { self.slots[at].as_mut() } else { None }
     }
 
-    /// The packet at place `i` from the front, the first bytes of the one behind it brought into the cache.
+    /// The packets from the front with their bytes, as [`Packet::sole`] has them; while one is looked at, the first bytes of
+    /// the next are brought into the cache.
     #[inline]
-    pub fn get_ahead(&self, i: usize) -> Option<&Packet> {
-        if i >= self.len {
-            return None;
-        }
-        if i + 1 < self.len
-            && let Some(next) = &self.slots[self.slot(i + 1)]
-        {
-            next.first().prefetch();
-        }
-        self.slots[self.slot(i)].as_ref()
+    pub fn iter_ahead(&self) -> IterAhead<'_> {
+        let mut iter = IterAhead { slots: &self.slots, at: self.first, left: self.len, next: None };
+        iter.look();
+        iter
     }
 
     /// Drops the first `n` packets, or all.
@@ -161,10 +157,11 @@ impl PacketBatch {
         if self.is_empty() {
             return std::mem::swap(self, other);
         }
-        while !self.is_full() {
-            let Some(packet) = other.pop() else { return };
-            let pushed = self.push(packet);
-            debug_assert!(pushed.is_ok());
+        let room = self.room();
+        let mut filling = self.filling();
+        for packet in other.drain_front(room) {
+            // There is room.
+            let _ = filling.push(packet);
         }
     }
 
@@ -240,10 +237,57 @@ impl Filling<'_> {
     }
 }
 
+impl Filling<'_> {
+    /// As [`push`](Self::push), for who knows that there is room.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, packet: Packet) {
+        assert!(self.len < BATCH_LIMIT);
+        let at = (self.first + self.len) % BATCH_LIMIT;
+        // Nothing to be dropped.
+        std::mem::forget(self.batch.slots[at].replace(packet));
+        self.len += 1;
+    }
+}
+
 impl Drop for Filling<'_> {
     #[inline]
     fn drop(&mut self) {
         self.batch.len = self.len;
+    }
+}
+
+/// See [`PacketBatch::iter_ahead`].
+pub struct IterAhead<'a> {
+    slots: &'a [Option<Packet>; BATCH_LIMIT],
+    /// The place of the one behind the next.
+    at: usize,
+    left: usize,
+    next: Option<(&'a Packet, Option<&'a [u8]>)>,
+}
+
+impl IterAhead<'_> {
+    /// Looks where the next one lies, if there is one.
+    #[inline(always)]
+    fn look(&mut self) {
+        let Some(left) = self.left.checked_sub(1) else { return self.next = None };
+        self.left = left;
+        let packet = self.slots[self.at % BATCH_LIMIT].as_ref();
+        self.next = packet.map(|packet| (packet, packet.sole()));
+        self.at += 1;
+        if let Some((_, Some(bytes))) = self.next {
+            prefetch(bytes.as_ptr());
+        }
+    }
+}
+
+impl<'a> Iterator for IterAhead<'a> {
+    type Item = (&'a Packet, Option<&'a [u8]>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next?;
+        self.look();
+        Some(next)
     }
 }
 
@@ -253,6 +297,20 @@ pub struct DrainFront<'a> {
     first: usize,
     taken: usize,
     left: usize,
+}
+
+impl DrainFront<'_> {
+    /// The next packet, if it is as asked for; any other stays, and so do those behind it.
+    #[inline(always)]
+    pub fn next_if(&mut self, is_wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
+        let slot = &mut self.batch.slots[(self.first + self.taken) % BATCH_LIMIT];
+        if self.left == 0 || !slot.as_ref().is_some_and(is_wanted) {
+            return None;
+        }
+        self.left -= 1;
+        self.taken += 1;
+        slot.take()
+    }
 }
 
 impl Iterator for DrainFront<'_> {
@@ -323,8 +381,8 @@ mod tests {
         let expected: Vec<u8> = (1..=BATCH_LIMIT as u8).collect();
         assert_eq!(batch.iter().map(|p| p.head()[0]).collect::<Vec<_>>(), expected);
         assert_eq!(batch.back().unwrap().head(), [64]);
-        assert_eq!(batch.get_ahead(63).unwrap().head(), [64]);
-        assert!(batch.get_ahead(64).is_none() && batch.get_mut(64).is_none());
+        assert_eq!(batch.iter_ahead().map(|(p, _)| p.head()[0]).collect::<Vec<_>>(), expected);
+        assert!(batch.get_mut(64).is_none());
         assert_eq!(batch.get_mut(9).unwrap().sole(), Some(&[10][..]));
         batch.discard(3);
         assert_eq!((batch.len(), batch.front().unwrap().head()), (BATCH_LIMIT - 3, &[4][..]));

@@ -69,6 +69,8 @@ impl Cursors {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn forget_some(&mut self, entry: Entry) {
         let mut kept = 0;
         for i in 0..CURSORS {

@@ -237,6 +237,17 @@ impl Entry {
         self.tag() & IN_BLOCK != 0
     }
 
+    /// What a view of bytes in a frame [counts](Self::units), of the pool with this `tag` (without a kind); `None` for any
+    /// other entry.
+    #[inline]
+    pub(crate) fn frame_view_units(self, tag: u32) -> Option<u32> {
+        match self.tag() ^ tag {
+            1 => Some(VIEW_UNITS),
+            2 => Some(FRAME_UNITS + VIEW_UNITS),
+            _ => None,
+        }
+    }
+
     /// Bytes of the frame or block.
     #[inline]
     pub(crate) fn size(self) -> usize {
@@ -258,12 +269,15 @@ impl Entry {
     /// The descriptor of the frame that the bytes are in: itself, or a view's owner.
     #[inline]
     pub(crate) fn frame(self) -> Entry {
-        if self.is_owner() {
-            self
-        } else {
-            // SAFETY: owned, and a view: its owner is counted, so it is not free.
-            unsafe { Entry(NonNull::new_unchecked((*self.as_ptr()).link.owner)) }
-        }
+        if self.is_owner() { self } else { self.owner() }
+    }
+
+    /// The descriptor of the frame that a view refers to.
+    #[inline]
+    pub(crate) fn owner(self) -> Entry {
+        debug_assert!(!self.is_owner());
+        // SAFETY: owned, and a view: its owner is counted, so it is not free.
+        unsafe { Entry(NonNull::new_unchecked((*self.as_ptr()).link.owner)) }
     }
 
     /// The count of references to a frame; `self` is a frame's descriptor.
@@ -336,16 +350,8 @@ impl Entry {
     /// Has the first bytes of this entry brought into the cache, where the processor can be asked to.
     #[inline]
     pub(crate) fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let base = if self.is_frame() { self.own_base() } else { self.base() };
-            let at = base.wrapping_add(self.offset()).cast::<i8>();
-            for line in 0..4 {
-                // SAFETY: a hint, which touches nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line)) };
-            }
-        }
+        let base = if self.is_frame() { self.own_base() } else { self.base() };
+        prefetch(base.wrapping_add(self.offset()));
     }
 
     /// The bytes of this entry. The caller bounds `'a` by its hold on the entry.
@@ -458,5 +464,18 @@ impl Entry {
     pub(crate) fn set_meta(self, meta: Meta) {
         // SAFETY: owned.
         unsafe { *self.meta_ptr() = meta };
+    }
+}
+
+/// Has four lines from `at` on brought into the cache, where the processor can be asked to.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for line in 0..4 {
+            // SAFETY: a hint, which touches nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast()) };
+        }
     }
 }

@@ -183,9 +183,9 @@ impl ByteQueue {
         if bytes.len() < size {
             return 0;
         }
-        let mut count = 0;
+        let (mut count, mut frames) = (0, pool.taking_frames());
         for now in bytes.chunks_exact(size).take(self.rooms_for(FRAME_HELD_BYTES)) {
-            let Some(frame) = pool.take_frame() else { break };
+            let Some(frame) = frames.take() else { break };
             frame.reset_filled(headroom, size);
             // SAFETY: nobody else has the frame.
             let part = sum::copy_and_sum_bulk(now, unsafe { frame.own_frame_mut(headroom, size) });
@@ -360,10 +360,10 @@ impl ByteQueue {
             _ if offset == 0 => last,
             _ => return 0,
         };
-        let (mut made, mut count) = (0, 0);
-        let most = len.min(parts.room() * each);
-        let mut parts = parts.filling();
-        while made + each <= most {
+        let most = parts.room().min(len / each);
+        let mut count = 0;
+        let (mut parts, mut views) = (parts.filling(), pool.taking_views());
+        while count < most {
             let frame = before.next();
             let is_whole = frame.is_frame()
                 && frame.len() == each
@@ -373,24 +373,23 @@ impl ByteQueue {
             if !is_whole {
                 break;
             }
-            let Some(view) = pool.take_view() else { break };
-            view.reset_view_of_frame(frame);
+            let Some(view) = views.take() else { break };
+            view.reset_view_of_frame(frame, each);
             if before != frame {
                 view.set_next(frame.next());
                 before.set_next(view);
             }
-            if Some(frame) == self.last {
+            if frame == last {
                 self.last = Some(view);
             }
             self.cursors.forget(frame);
             before = view;
-            made += each;
             count += 1;
             frame.set_next(frame);
             frame.set_totals(each, FRAME_UNITS);
-            // There is room.
-            drop(parts.push(Packet::from_ring(frame)));
+            parts.put(Packet::from_ring(frame));
         }
+        let made = count * each;
         if made != 0 {
             // In the place of each frame there is a view that holds it.
             self.hold(count * DESCRIPTOR_SIZE_BYTES);

@@ -20,7 +20,9 @@ mod release;
 use crate::arena::{Arena, Stock, What};
 use crate::desc::{Entry, KIND_MASK};
 use crate::limits::MAGAZINE_LIMIT;
-pub(crate) use release::{release, release_run, release_shared_frame, release_sole_frame};
+pub(crate) use release::{
+    Releasing, release, release_run, release_shared_frame, release_sole_frame,
+};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -327,6 +329,38 @@ fn take_slow(arena: &Arc<Arena>, what: What) -> Option<Entry> {
 #[inline]
 pub(crate) fn take_frame(arena: &Arc<Arena>) -> Option<Entry> {
     take(arena, What::Frame)
+}
+
+/// For who takes many descriptors of one kind: where they lie is looked up once.
+pub(crate) struct Taking<'a> {
+    arena: &'a Arc<Arena>,
+    what: What,
+    magazine: Option<&'a Magazine>,
+}
+
+impl<'a> Taking<'a> {
+    #[inline]
+    pub(crate) fn of(arena: &'a Arc<Arena>, what: What) -> Self {
+        Self { arena, what, magazine: cached(arena.tag).map(|cache| what.of(cache)) }
+    }
+
+    /// A free one.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        match self.magazine.and_then(Magazine::pop) {
+            Some(entry) => Some(entry),
+            None => self.take_slowly(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_slowly(&mut self) -> Option<Entry> {
+        let taken = take_slow(self.arena, self.what);
+        // That may have made a cache.
+        *self = Self::of(self.arena, self.what);
+        taken
+    }
 }
 
 /// Two free frames; none where the running thread has not two of its own.

@@ -1,6 +1,6 @@
 //! Pools: where packets come from.
 
-use crate::arena::Arena;
+use crate::arena::{Arena, What};
 use crate::batch::PacketBatch;
 use crate::chain::RingBuilder;
 use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, QUEUED, VIEW_UNITS};
@@ -269,6 +269,18 @@ impl Pool {
     #[inline]
     pub(crate) fn take_two_frames(&self) -> Option<[Entry; 2]> {
         magazine::take_two_frames(&self.arena)
+    }
+
+    /// For who takes many frames.
+    #[inline]
+    pub(crate) fn taking_frames(&self) -> magazine::Taking<'_> {
+        magazine::Taking::of(&self.arena, What::Frame)
+    }
+
+    /// For who takes many views.
+    #[inline]
+    pub(crate) fn taking_views(&self) -> magazine::Taking<'_> {
+        magazine::Taking::of(&self.arena, What::View)
     }
 
     #[inline]

@@ -158,12 +158,6 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Items that fit now, at least, up to `wanted`; the consumer may make room for more.
-    #[inline]
-    pub fn room_for(&mut self, wanted: usize) -> usize {
-        self.room(wanted).min(wanted)
-    }
-
     #[inline]
     fn write(&self, at: usize, item: T) {
         let slot = &self.shared.slots[at & self.shared.mask()];

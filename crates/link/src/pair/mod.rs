@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
-use millstream_packet::{Instant, Meta, Packet, PacketBatch, Pool};
+use millstream_packet::{DrainFront, Instant, Meta, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::barrier::Barrier;
@@ -179,20 +179,15 @@ impl PairEnd {
             return false;
         }
         let Self { tx, capabilities, offload, stats, .. } = self;
-        let (mut count, mut bytes) = (0, 0);
-        for packet in batch.iter().take(tx.room_for(batch.len())) {
-            if !outgoing::is_ready(packet, capabilities, *offload) {
-                break;
-            }
-            count += 1;
-            bytes += packet.len() as u64;
-        }
-        if count == 0 {
-            return false;
-        }
-        let (_, edge) = tx.push_bulk(&mut batch.drain_front(count));
+        let mut ready = Ready {
+            left: batch.drain_front(batch.len()),
+            capabilities,
+            offload: *offload,
+            bytes: 0,
+        };
+        let (count, edge) = tx.push_bulk(&mut ready);
         stats.tx_packets += count as u64;
-        stats.tx_bytes += bytes;
+        stats.tx_bytes += ready.bytes;
         edge
     }
 
@@ -203,6 +198,33 @@ impl PairEnd {
         self.stats.drops[DropCause::Closed.index()] += count as u64;
         batch.clear();
         count
+    }
+}
+
+/// The first packets of a batch, as far as they go into the ring as they are.
+struct Ready<'a> {
+    left: DrainFront<'a>,
+    capabilities: &'a Capabilities,
+    offload: bool,
+    /// Of those taken.
+    bytes: u64,
+}
+
+impl Iterator for Ready<'_> {
+    type Item = Packet;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Packet> {
+        let Self { capabilities, offload, .. } = *self;
+        let packet =
+            self.left.next_if(|packet| outgoing::is_ready(packet, capabilities, offload))?;
+        self.bytes += packet.len() as u64;
+        Some(packet)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
     }
 }
 

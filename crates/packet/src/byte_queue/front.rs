@@ -5,7 +5,7 @@ use crate::desc::{Entry, Kind};
 use crate::limits::{
     DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
 };
-use crate::magazine;
+use crate::magazine::{self, Releasing};
 use crate::meta::Meta;
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -135,19 +135,19 @@ impl ByteQueue {
     fn discard_whole(&mut self, n: usize) -> usize {
         let Some(last) = self.last else { return 0 };
         let front = last.next();
-        let (mut entry, mut end, mut bytes, mut units) = (front, None, 0, 0);
+        let (mut entry, mut bytes, mut units) = (front, 0, 0);
+        let mut releasing = Releasing::like(front);
         while entry != last && bytes + entry.len() <= n {
             bytes += entry.len();
-            units += entry.units();
             self.cursors.forget(entry);
             self.framed.forget(entry);
-            end = Some(entry);
-            entry = entry.next();
+            let next = entry.next();
+            units += releasing.release(entry);
+            entry = next;
         }
-        if let Some(end) = end {
+        if entry != front {
             last.set_next(entry);
             self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
-            magazine::release_run(front, end);
         }
         bytes
     }

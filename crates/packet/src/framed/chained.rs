@@ -90,7 +90,7 @@ impl ByteQueue {
         for _ in 0..count {
             // What was taken so far goes back by itself.
             let view = pool.take_view()?;
-            view.reset_view_of_frame(frame);
+            view.reset_view_of_frame(frame, frame.len());
             views.push(view, 0);
             self.cursors.forget(frame);
             frame = frame.next();

@@ -60,17 +60,47 @@ fn release_with_frame(view: Entry, frame: Entry) -> bool {
     has_room && cache.frames.push(frame) && cache.views.push(view)
 }
 
+/// For who gives up many descriptors of one pool: where they go is looked up once.
+pub(crate) struct Releasing<'a> {
+    /// Of the pool, without a kind.
+    tag: u32,
+    cache: Option<&'a Cache>,
+}
+
+impl Releasing<'_> {
+    /// For descriptors of the pool that `first` is of; others are given up, too.
+    // Where the table is reached from many places, its own reaching is not inlined: two calls more for one packet.
+    #[inline(never)]
+    pub(crate) fn like(first: Entry) -> Self {
+        let tag = first.tag() & !KIND_MASK;
+        Self { tag, cache: cached(tag) }
+    }
+
+    /// As [`release`]; what the entry [counts](Entry::units).
+    #[inline(always)]
+    pub(crate) fn release(&mut self, entry: Entry) -> u32 {
+        match self.cache.and_then(|cache| release_sole_view(cache, self.tag, entry)) {
+            Some(units) => units,
+            None => self.release_slowly(entry),
+        }
+    }
+
+    #[inline(never)]
+    fn release_slowly(&mut self, entry: Entry) -> u32 {
+        let units = entry.units();
+        release(entry);
+        // That may have made a cache, and retired others.
+        self.cache = cached(self.tag);
+        units
+    }
+}
+
 /// Gives up the descriptors from `first` to `last`, which follow each other.
 pub(crate) fn release_run(first: Entry, last: Entry) {
-    let tag = first.tag() & !KIND_MASK;
-    let (mut entry, mut cache) = (first, cached(tag));
+    let (mut entry, mut releasing) = (first, Releasing::like(first));
     loop {
         let next = entry.next();
-        if !cache.is_some_and(|cache| release_sole_view(cache, tag, entry)) {
-            release(entry);
-            // That may have made a cache, and retired others.
-            cache = cached(tag);
-        }
+        releasing.release(entry);
         if entry == last {
             return;
         }
@@ -79,17 +109,18 @@ pub(crate) fn release_run(first: Entry, last: Entry) {
 }
 
 /// Gives back a view of a frame and that frame, to which nobody else refers, where both are of the pool with this `tag` and
-/// its `cache` has room; otherwise false, and nothing is done.
+/// its `cache` has room: what the view counted. Otherwise nothing is done.
 #[inline(always)]
-fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> bool {
-    let frame = view.frame();
-    frame != view
-        && view.tag() & !KIND_MASK == tag
-        && frame.tag() == tag
+fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> Option<u32> {
+    // Only a view of a frame, no block, has an owner that is a frame.
+    let units = view.frame_view_units(tag)?;
+    let frame = view.owner();
+    let is_home = frame.tag() == tag
         && frame.refs().is_sole()
         && !cache.frames.is_full()
         && cache.views.push(view)
-        && cache.frames.push(frame)
+        && cache.frames.push(frame);
+    is_home.then_some(units)
 }
 
 /// Gives up a packet of one frame to which others refer; false, and nothing is done, where it is none.

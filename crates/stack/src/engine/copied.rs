@@ -313,24 +313,13 @@ impl Engine {
             _ => None,
         };
         let Some(run) = run.filter(|run| run.part() == copied.part) else { return 0 };
-        let memory = read.free_mut();
-        let most = memory.len().min(copied.room) / run.part();
-        let (mut bytes, mut count, mut seq, mut pushes) = (0, 0, copied.next_seq, false);
-        for room in memory.chunks_exact_mut(run.part()).take(most) {
-            let Some(packet) = self.received.get_ahead(count) else { break };
-            let Some(push) = run.copy_next(packet, seq, room) else { break };
-            bytes += packet.len();
-            count += 1;
-            seq = seq.wrapping_add(run.part() as u32);
-            if push {
-                pushes = true;
-                break;
-            }
-        }
-        read.fill(count * run.part());
-        copied.take_in_run(count, pushes);
-        self.received.discard(count);
-        bytes
+        let (memory, room) = (read.free_mut(), copied.room);
+        let room = room.min(memory.len());
+        let taken = run.copy_all(&self.received, copied.next_seq, &mut memory[..room]);
+        read.fill(taken.count * run.part());
+        copied.take_in_run(taken.count, taken.pushes);
+        self.received.discard(taken.count);
+        taken.bytes
     }
 
     #[inline(never)]

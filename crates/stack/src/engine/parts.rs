@@ -122,17 +122,20 @@ impl<'a> Headers<'a> {
     #[inline]
     fn put_whole(&mut self, parts: &mut PacketBatch) -> usize {
         let Some(common) = &self.common else { return 0 };
-        let (count, between) = (parts.len(), self.flags_of(1, 3));
         let (mut seq, mut id, mut index) = (self.seq, self.stamp.identification, 0);
-        while let Some(packet) = parts.get_mut(index)
-            && let Some((room, sum)) = packet.prepend_summed(common.len)
-        {
-            let is_between = index != 0 && index + 1 != count;
-            let flags = if is_between { between } else { self.flags_of(index, count) };
-            common.put(room, id, seq.to_be_bytes(), flags, sum.into());
-            seq = seq.wrapping_add(common.len as u32);
-            id = id.wrapping_add(1);
-            index += 1;
+        let count = parts.len();
+        // The first one, those between, the last one: what differs is asked once for each of these.
+        for end in [1, count.saturating_sub(1), count] {
+            let flags = self.flags_of(index, count);
+            while index < end
+                && let Some(packet) = parts.get_mut(index)
+                && let Some((room, sum)) = packet.prepend_summed(common.len)
+            {
+                common.put(room, id, seq.to_be_bytes(), flags, sum.into());
+                seq = seq.wrapping_add(common.len as u32);
+                id = id.wrapping_add(1);
+                index += 1;
+            }
         }
         (self.seq, self.stamp.identification) = (seq, id);
         index

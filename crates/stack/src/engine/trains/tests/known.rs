@@ -1,5 +1,6 @@
 //! Flows whose headers are known.
 
+use millstream_packet::PacketBatch;
 use proptest::prelude::*;
 
 use super::*;
@@ -63,19 +64,21 @@ fn a_run_takes_the_next_segment_alone() {
     let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
     let run = trains.run(packet.head(), place.lane).expect("common headers");
     assert_eq!(run.part(), 1000);
+    let copy =
+        |packet: &Packet, seq, memory: &mut [u8]| run.copy_next(packet, packet.sole(), seq, memory);
     let seq = first.seq.wrapping_add(1000);
     let next = Shape { hop_limit: 64, ..Shape::data(seq, 1000) };
     let pushed = Shape { flags: TcpFlags::ACK | TcpFlags::PSH, ..next.clone() };
     for (shape, push) in [(&next, false), (&pushed, true)] {
         let mut memory = [0; 1000];
-        assert_eq!(run.copy_next(&shape.build(&pool), seq, &mut memory), Some(push));
+        assert_eq!(copy(&shape.build(&pool), seq, &mut memory), Some(push));
         assert_eq!(memory[..], shape.payload());
     }
     let mut memory = [0; 1000];
-    assert_eq!(run.copy_next(&next.build(&pool), seq.wrapping_add(1), &mut memory), None);
+    assert_eq!(copy(&next.build(&pool), seq.wrapping_add(1), &mut memory), None);
     for len in [0, 1, 999, 1001] {
         let other = Shape::data(seq, len).build(&pool);
-        assert_eq!(run.copy_next(&other, seq, &mut memory), None, "{len} bytes");
+        assert_eq!(copy(&other, seq, &mut memory), None, "{len} bytes");
     }
     let v6 = Shape { is_v6: true, ..next.clone() };
     assert!(carry(&mut trains, &pool, &v6));
@@ -88,10 +91,51 @@ fn a_run_takes_the_next_segment_alone() {
             packet.head_mut().expect("its own")[bit / 8] ^= 1 << (bit % 8);
         };
         flip(&mut packet);
-        assert_eq!(run.copy_next(&packet, seq, &mut memory), None, "bit {bit}");
+        assert_eq!(copy(&packet, seq, &mut memory), None, "bit {bit}");
         flip(&mut packet);
     }
-    assert_eq!(run.copy_next(&packet, seq, &mut memory), Some(false));
+    assert_eq!(copy(&packet, seq, &mut memory), Some(false));
+}
+
+/// A run ends with a segment that has PSH, before one that is not sound, and where there is room for no whole one.
+#[test]
+fn a_run_is_copied_as_far_as_it_goes() {
+    let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
+    let mut trains = Trains::new(8);
+    let first = Shape::data(7, 1000);
+    assert!(carry(&mut trains, &pool, &first));
+    let list = trains.take();
+    trains.put_back(list);
+    let packet = first.build(&pool);
+    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
+    let run = trains.run(packet.head(), place.lane).expect("common headers");
+    let shape = |i: usize| Shape { hop_limit: 64, ..Shape::data(1007 + 1000 * i as u32, 1000) };
+    for (count, pushed, unsound, room) in [
+        (20, 99, 99, 20_000),
+        (20, 99, 99, 9999),
+        (20, 11, 99, 20_000),
+        (20, 99, 3, 20_000),
+        (20, 3, 5, 20_000),
+        (16, 99, 99, 20_000),
+        (1, 99, 0, 20_000),
+    ] {
+        let mut batch = PacketBatch::new();
+        for i in 0..count {
+            let flags = if i == pushed { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
+            let mut packet = Shape { flags, ..shape(i) }.build(&pool);
+            if i == unsound {
+                *packet.head_mut().expect("its own").last_mut().expect("a byte") ^= 1;
+            }
+            assert!(batch.push(packet).is_ok());
+        }
+        let mut memory = vec![0; room];
+        let taken = run.copy_all(&batch, 1007, &mut memory);
+        let expected = count.min(pushed + 1).min(unsound).min(room / 1000);
+        assert_eq!((taken.count, taken.pushes), (expected, pushed + 1 == expected));
+        assert_eq!(taken.bytes, batch.iter().take(expected).map(Packet::len).sum::<usize>());
+        let payloads = (0..expected).flat_map(|i| shape(i).payload());
+        assert!(payloads.eq(memory[..1000 * expected].iter().copied()));
+    }
 }
 
 #[test]
