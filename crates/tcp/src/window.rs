@@ -154,6 +154,14 @@ impl Connection {
         self.rcv.tune.space_bytes()
     }
 
+    /// Whether an [ACK that is owed](Self::owed_ack_bytes) may be held for more than half of the window: whoever does so sends
+    /// it when [the window is used](Self::window_is_used) or nothing more comes. Otherwise a read that lets the window double
+    /// has it sent at once. False at first.
+    #[inline]
+    pub fn let_ack_outlast_window(&mut self, may: bool) {
+        self.rcv.ack_outlasts_window = may;
+    }
+
     /// Whether the peer has sent what the window allows, but for less than a segment.
     pub fn window_is_used(&self) -> bool {
         self.rcv.nxt + u64::from(self.rcv.mss_estimate) > self.rcv.edge
@@ -256,6 +264,9 @@ impl Connection {
     /// Tells the peer of the window if that is worth an ACK, `left` being open now.
     #[inline(never)]
     fn widen_window(&mut self, left: u64) {
+        if self.rcv.ack.due && self.rcv.ack_outlasts_window {
+            return;
+        }
         let next = self.next_edge();
         let gained = next.saturating_sub(self.rcv.edge);
         if gained > 0

@@ -14,7 +14,9 @@
 //! the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
 //! an ACK for every super-segment. So an ACK there goes for more
 //! ([`Limits::lent_ack_bytes`](crate::Limits)), and waits while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too,
-//! as long as it is for little of what comes in a round trip: the peer is not to wait for it.
+//! as long as it is for little of what comes in a round trip: the peer is not to wait for it. Where one connection is busy a
+//! read that lets the window double does not send it either, as it would elsewhere: where half of the window is less than
+//! our cache, that would be too soon.
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.
@@ -92,6 +94,9 @@ impl Engine {
             socket.ack_held = 0;
             return self.tcp.mark_dirty(slot);
         }
+        // Of several the windows are a share each, and what comes next is another's.
+        let is_alone = self.tcp.quiet.len() <= 1;
+        socket.conn.let_ack_outlast_window(held.lent && is_alone);
         if socket.ack_held == 0 {
             let lent = held.lent;
             // This turn is counted when it is over.

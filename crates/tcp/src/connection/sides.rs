@@ -153,6 +153,8 @@ pub(crate) struct ReceiveSide {
     /// `nxt` in the last ACK sent (RFC 7323: Last.ACK.sent).
     pub(crate) acked: u64,
     pub(crate) ack: AckState,
+    /// An ACK that is due may be held until the window is used up; see `let_ack_outlast_window`.
+    pub(crate) ack_outlasts_window: bool,
     /// What arrived twice and is to be reported; empty: nothing.
     pub(crate) dsack: Duplicate,
     /// Largest segment payload seen: what "full-sized" means for the ACK policy.
@@ -197,6 +199,7 @@ impl ReceiveSide {
                 pending_bytes: 0,
                 quick: QUICK_ACK_SEGMENTS,
             },
+            ack_outlasts_window: false,
             dsack: Duplicate::default(),
             mss_estimate: mss_bytes,
             tune: AutoTune::new(now),

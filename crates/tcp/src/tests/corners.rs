@@ -113,6 +113,31 @@ fn placed_data_take_nothing_off_the_window() {
 }
 
 #[test]
+fn a_held_ack_may_outlast_more_than_half_of_the_window() {
+    let pool = pool();
+    let bytes = 16_000;
+    for outlasts in [false, true] {
+        let config = Config { auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
+        let (mut connection, now) = established(&pool, config);
+        let mut owed = 0;
+        for at in 0..32 {
+            let segment = header(1 + at * bytes, 1, TcpFlags::ACK);
+            let data =
+                PlacedData { bytes: bytes as usize, rest: None, segment_size: Some(1400), ecn: 0 };
+            if connection.has_output() || !connection.takes_placed(&segment, bytes as usize) {
+                drain(&mut connection, now, &pool);
+            }
+            connection.on_placed(now, &segment, data, &pool);
+            connection.let_ack_outlast_window(outlasts);
+            owed = owed.max(connection.owed_ack_bytes());
+        }
+        let half = 130_000;
+        assert_eq!(owed > half, outlasts, "an ACK goes for {owed} bytes");
+        assert!(owed < 256 << 10, "no more than the window");
+    }
+}
+
+#[test]
 fn small_segments_are_not_held_in_a_frame_each() {
     let pool = pool();
     for mss in [100, 536, 1460] {
