@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -51,23 +52,23 @@ pub struct Run {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub stack: Option<Vec<String>>,
     /// Blocks: in each, every configuration runs once, in random order
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub repeats: Option<u32>,
     /// Levels of a factor; may be given several times
     #[arg(long, value_name = "FACTOR=A,B", value_parser = setting)]
     pub set: Vec<Setting>,
     /// Seconds that each run measures
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub duration: Option<f64>,
     /// Seconds of warm-up before that
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub warmup: Option<f64>,
     /// Whether a run waits until the CPUs of its two hosts are near each other, and is done again when they were not
     /// [default: what the experiment says, else true]
     #[arg(long, value_name = "BOOL")]
     pub steady_cpus: Option<bool>,
     /// Seed of the order of runs; drawn when not given, and recorded
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub seed: Option<u64>,
     /// Write the runs to this file too, one JSON object per line ('-': standard output)
     #[arg(long, value_name = "FILE")]
@@ -149,6 +150,15 @@ fn setting(text: &str) -> Result<Setting, String> {
     Ok(Setting { factor: factor.trim().to_owned(), levels })
 }
 
+/// A number that counts; what it may be at most is the definition's to say.
+fn whole<N: FromStr>(text: &str) -> Result<N, String> {
+    text.trim().parse().map_err(|_| "write a whole number, as 5".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| "write a number of seconds, as 0.5".to_owned())
+}
+
 impl Run {
     /// What the options change of the definition.
     pub fn overrides(&self) -> Overrides {
@@ -209,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 9] = [
+        let cases: [(&[&str], &str); 14] = [
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (
@@ -222,7 +232,15 @@ mod tests {
                 "unexpected argument '--repeat' found; a similar argument exists: '--repeats'; \
                  see `millstream run --help`",
             ),
-            (&["run", "x", "--repeats", "many"], "millstream run --help"),
+            (
+                &["run", "x", "--repeats", "many"],
+                "invalid value 'many' for '--repeats <N>': write a whole number, as 5; see",
+            ),
+            (&["run", "x", "--repeats", "-1"], "'-1' for '--repeats <N>': write a whole number"),
+            (&["run", "x", "--seed", "-1"], "'-1' for '--seed <N>': write a whole number"),
+            (&["run", "x", "--duration", "1s"], "'1s' for '--duration <SECONDS>': write a number"),
+            (&["run", "x", "--duration="], "'--duration <SECONDS>': write a number of seconds"),
+            (&["run", "x", "--warmup", "no"], "'--warmup <SECONDS>': write a number of seconds"),
             (&["run", "x", "--set", "streams"], "write it as factor=a,b"),
             (&["show", "--jsn"], "see `millstream show --help`"),
             (

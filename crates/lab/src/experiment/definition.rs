@@ -115,8 +115,10 @@ impl Definition {
                         whole(key, value, 1, u64::from(limits::REPEATS_LIMIT))? as u32;
                 }
                 "seed" => definition.seed = Some(whole(key, value, 0, i64::MAX as u64)?),
-                "duration_s" => definition.duration_s = duration(seconds(key, value)?)?,
-                "warmup_s" => definition.warmup_s = warmup(seconds(key, value)?)?,
+                "duration_s" => {
+                    definition.duration_s = duration("key 'duration_s'", seconds(key, value)?)?
+                }
+                "warmup_s" => definition.warmup_s = warmup("key 'warmup_s'", seconds(key, value)?)?,
                 "steady_cpus" => definition.steady_cpus = yes_or_no(key, value)?,
                 "factors" => {}
                 _ => return Err(format!("unknown key '{key}'; allowed: {KEYS}")),
@@ -145,7 +147,7 @@ impl Definition {
             if paths.iter().any(|level| level == "impaired") {
                 if levels("link").iter().any(|level| level == "memory") {
                     return Err(
-                        "path = \"impaired\" has TAP devices; take out link = \"memory\"".into()
+                        "path = \"impaired\" has TAP devices; take out link = \"memory\" (--set link=memory)".into()
                     );
                 }
                 if paths.len() == 1 {
@@ -202,15 +204,17 @@ impl Definition {
         if let Some(repeats) = overrides.repeats {
             if !(1..=limits::REPEATS_LIMIT).contains(&repeats) {
                 let limit = limits::REPEATS_LIMIT;
-                return Err(format!("--repeats {repeats}: allowed is 1 to {limit}"));
+                return Err(format!(
+                    "'--repeats' is {repeats}; allowed: a whole number from 1 to {limit}"
+                ));
             }
             self.repeats = repeats;
         }
         if let Some(value) = overrides.duration_s {
-            self.duration_s = duration(value)?;
+            self.duration_s = duration("'--duration'", value)?;
         }
         if let Some(value) = overrides.warmup_s {
-            self.warmup_s = warmup(value)?;
+            self.warmup_s = warmup("'--warmup'", value)?;
         }
         self.seed = overrides.seed.or(self.seed);
         self.steady_cpus = overrides.steady_cpus.unwrap_or(self.steady_cpus);
@@ -320,19 +324,20 @@ fn seconds(key: &str, value: &Value) -> Result<f64, String> {
     number.ok_or_else(|| format!("key '{key}' is {value}, not a number of seconds"))
 }
 
-fn duration(value: f64) -> Result<f64, String> {
-    in_seconds("duration_s", value, limits::DURATION_LEAST_S, limits::DURATION_LIMIT_S)
+fn duration(what: &str, value: f64) -> Result<f64, String> {
+    in_seconds(what, value, limits::DURATION_LEAST_S, limits::DURATION_LIMIT_S)
 }
 
-fn warmup(value: f64) -> Result<f64, String> {
-    in_seconds("warmup_s", value, 0.0, limits::DURATION_LIMIT_S)
+fn warmup(what: &str, value: f64) -> Result<f64, String> {
+    in_seconds(what, value, 0.0, limits::DURATION_LIMIT_S)
 }
 
-fn in_seconds(key: &str, value: f64, low: f64, high: f64) -> Result<f64, String> {
+/// `what` is the key of a file, or the option of a command line.
+fn in_seconds(what: &str, value: f64, low: f64, high: f64) -> Result<f64, String> {
     if (low..=high).contains(&value) {
         return Ok(value);
     }
-    Err(format!("key '{key}' is {value}; allowed: {low} to {high} seconds"))
+    Err(format!("{what} is {value}; allowed: {low} to {high} seconds"))
 }
 
 /// A level or a list of levels, as texts.

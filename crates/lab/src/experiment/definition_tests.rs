@@ -85,6 +85,31 @@ fn a_factor_must_belong_to_a_workload_that_runs() {
 }
 
 #[test]
+fn what_the_command_line_got_wrong_is_named_as_it_was_written() {
+    let none = Overrides::default;
+    let set = |name: &str, level: &str| vec![(name.to_owned(), vec![level.to_owned()])];
+    let cases = [
+        (Overrides { duration_s: Some(-1.0), ..none() }, "'--duration' is -1; allowed: 0.1 to"),
+        (Overrides { duration_s: Some(f64::NAN), ..none() }, "'--duration' is NaN; allowed: 0.1"),
+        (Overrides { warmup_s: Some(-0.5), ..none() }, "'--warmup' is -0.5; allowed: 0 to"),
+        (Overrides { repeats: Some(0), ..none() }, "'--repeats' is 0; allowed: a whole number"),
+        (Overrides { set: set("streams", "-1"), ..none() }, "'--set streams' has '-1'; allowed:"),
+        (Overrides { set: set("stack", "lwip"), ..none() }, "'--set stack' has 'lwip'; allowed:"),
+        (Overrides { set: set("nope", "1"), ..none() }, "'--set nope': no factor 'nope' for"),
+        (
+            Overrides { stacks: Some(vec!["lwip".into()]), ..none() },
+            "'--stack' has 'lwip'; allowed:",
+        ),
+    ];
+    for (overrides, expected) in cases {
+        let error =
+            Definition::parse("x", GOOD).unwrap().apply(&overrides).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        assert!(!error.contains("_s'"), "a key of the file: {error}");
+    }
+}
+
+#[test]
 fn the_command_line_goes_before_the_file() {
     let mut definition = Definition::parse("x", GOOD).unwrap();
     let overrides = Overrides {
