@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// Why a socket operation failed. Converts to [`io::Error`] with the kind that `std::net` would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,5 +101,15 @@ impl From<Error> for io::Error {
             return io::ErrorKind::WouldBlock.into();
         }
         Self::new(error.kind(), error)
+    }
+}
+
+/// What a call may wait at most, as `std::net` takes it: no time at all is refused.
+pub(crate) fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+    match timeout {
+        Some(Duration::ZERO) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))
+        }
+        timeout => Ok(timeout),
     }
 }

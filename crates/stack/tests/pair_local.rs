@@ -2,8 +2,9 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 use common::hosts;
 use millstream::DatagramToSend;
@@ -169,13 +170,23 @@ fn datagrams_both_ways() {
                     let socket = UdpSocket::bind(stack, addr).expect("bind");
                     ready();
                     let mut bytes = [0; 100];
-                    let (len, from) = socket.recv_from(&mut bytes).expect("receive");
+                    let (packet, from) = socket.recv_packet().expect("receive");
+                    let len = packet.copy_to(0, &mut bytes);
                     assert_eq!(&bytes[..len], b"question");
+                    let zero = socket.set_write_timeout(Some(Duration::ZERO));
+                    assert_eq!(zero.err().map(|e| e.kind()), Some(ErrorKind::InvalidInput));
+                    socket.set_write_timeout(Some(Duration::from_secs(9))).expect("a time-out");
                     socket.send_to(b"answer", from).expect("send");
-                    for part in [&b"thank"[..], b" you"] {
-                        let (len, _) = socket.recv_from(&mut bytes).expect("receive");
-                        assert_eq!(&bytes[..len], part);
+                    let (mut list, mut got) = (Vec::new(), 0);
+                    while got < b"thank you".len() {
+                        socket.recv_many(&mut bytes[got..], &mut list).expect("receive");
+                        got += list.iter().map(|one| one.len).sum::<usize>();
                     }
+                    assert_eq!(&bytes[..got], b"thank you");
+                    // Whom it hears is not asked; how long it waits for that is no matter of sending.
+                    socket.set_read_timeout(Some(Duration::from_millis(1))).expect("a time-out");
+                    let none = socket.recv(&mut bytes).err().map(|e| e.kind());
+                    assert_eq!(none, Some(ErrorKind::WouldBlock));
                 },
             );
         }

@@ -6,10 +6,10 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use millstream::DatagramToSend;
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, Pool, PoolConfig};
+use millstream::packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
+use millstream::{DatagramToSend, DropReason, Error};
 
 fn stacks(link: PairConfig) -> (Stack, Stack) {
     stacks_of(&common::pool(), link)
@@ -23,6 +23,12 @@ fn stacks_of(pool: &Pool, link: PairConfig) -> (Stack, Stack) {
             .expect("a stack")
     };
     (spawn(near, 1, common::NEAR), spawn(far, 2, common::FAR))
+}
+
+fn bytes_of(packet: &Packet) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_to(0, &mut bytes);
+    bytes
 }
 
 fn far_addr(port: u16) -> SocketAddr {
@@ -336,6 +342,94 @@ fn datagrams_and_their_limits() {
     assert_eq!(none.err().map(|e| e.kind()), Some(io::ErrorKind::InvalidInput));
     client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");
     assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+}
+
+#[test]
+fn datagrams_are_received_as_packets_and_many_at_once() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let another = UdpSocket::bind(&far, far_addr(54)).expect("bind");
+    assert_ne!(server.id(), another.id());
+    client.send_to(b"as it came", far_addr(53)).expect("send");
+    let (packet, from) = server.recv_packet().expect("a datagram");
+    assert_eq!(bytes_of(&packet), b"as it came");
+    let to = Some(far_addr(53));
+    let parts: [&[u8]; 4] = [b"one", b"three", b"", b"seventeen"];
+    for data in parts {
+        client.send_many(&[DatagramToSend { data, to }]).expect("send");
+    }
+    let (mut buffer, mut list, mut got) = ([0; 10], Vec::new(), Vec::new());
+    while got.len() < parts.len() {
+        let count = server.recv_many(&mut buffer, &mut list).expect("some");
+        assert!(count >= 1 && count == list.len());
+        let mut rest = &buffer[..];
+        for datagram in &list {
+            assert_eq!(datagram.from, from);
+            let (one, behind) = rest.split_at(datagram.len);
+            got.push(one.to_vec());
+            rest = behind;
+        }
+    }
+    // The last did not fit behind the others, and came whole by the next call.
+    assert_eq!(got, parts);
+    // One that no call has room for is cut, as by every other receive.
+    client.send_to(b"more than ten bytes", far_addr(53)).expect("send");
+    assert_eq!(server.recv_many(&mut buffer, &mut list).expect("one"), 1);
+    assert_eq!((list[0].len, &buffer), (10, b"more than "));
+    server.set_nonblocking(true).expect("a mode");
+    let none = server.recv_many(&mut buffer, &mut list).err().map(|e| e.kind());
+    assert_eq!((none, list.len()), (Some(io::ErrorKind::WouldBlock), 0));
+}
+
+#[test]
+fn what_datagrams_may_hold_is_limited_beside_the_ring() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    server.set_receive_limit(0).expect("a socket");
+    for _ in 0..2_000 {
+        client.send_to(b"too many", far_addr(53)).expect("send");
+    }
+    let drops = || far.with_engine(|engine| engine.stats().dropped(DropReason::UdpQueueFull));
+    while drops().expect("an engine") == 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_packet_that_is_not_taken_comes_back() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 8).expect("listen");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (mut server, _) = listener.accept().expect("accept");
+    let packet = || Packet::from_slice(near.pool(), 0, &[7; 1_000]).expect("memory");
+    let (mut taken, mut refused) = (0, None);
+    while refused.is_none() {
+        match client.try_write_packet(packet()) {
+            Ok(()) => taken += 1,
+            Err(back) => refused = Some(back),
+        }
+    }
+    let (back, error) = refused.expect("full");
+    assert_eq!((bytes_of(&back), error), (vec![7; 1_000], Error::WouldBlock));
+    assert!(taken >= 64, "{taken} packets");
+    let mut got = vec![0; 1_000 * taken];
+    server.read_exact(&mut got).expect("read");
+    assert!(got.iter().all(|&byte| byte == 7));
+    // Nobody reads any more: the packet that finds out comes back, too.
+    drop(server);
+    let mut ended = Error::WouldBlock;
+    while ended == Error::WouldBlock {
+        match client.try_write_packet(packet()) {
+            Ok(()) => std::thread::yield_now(),
+            Err((back, error)) => {
+                assert_eq!(back.len(), 1_000);
+                ended = error;
+            }
+        }
+    }
+    assert_eq!(ended, Error::ConnectionReset);
 }
 
 /// Longer than any clock tells: for ever.

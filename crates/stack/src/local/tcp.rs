@@ -9,6 +9,7 @@ use millstream_packet::Packet;
 use millstream_tcp::{Config, TcpInfo};
 
 use super::{Mode, Stack};
+use crate::error::nonzero;
 use crate::{Error, SocketId, TcpSocketOptions};
 
 /// A TCP listener. Dropping it resets the connections that nobody accepted.
@@ -139,8 +140,8 @@ impl TcpStream {
         self.stack.block(self.read_mode.get(), |engine| engine.tcp_peek(self.id, buffer))
     }
 
-    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. The
-    /// packet is lost with any error but would-block; use [`TcpStream::try_write_packet`] to keep it.
+    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
+    /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut waiting = Some(packet);
         self.stack.block(self.write_mode.get(), |engine| {
@@ -275,15 +276,6 @@ impl TcpStream {
         engine.refresh_time();
         engine.tcp_abort(self.id);
         engine.flush();
-    }
-}
-
-fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
-    match timeout {
-        Some(Duration::ZERO) => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))
-        }
-        timeout => Ok(timeout),
     }
 }
 

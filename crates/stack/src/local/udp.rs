@@ -5,30 +5,35 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use millstream_packet::Packet;
+
 use super::{Mode, Stack};
+use crate::error::nonzero;
 use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
     stack: Stack,
     id: SocketId,
-    mode: Cell<Mode>,
+    read_mode: Cell<Mode>,
+    write_mode: Cell<Mode>,
 }
 
 impl UdpSocket {
     /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         let id = stack.engine().udp_bind(addr)?;
-        Ok(Self { stack: stack.clone(), id, mode: Cell::default() })
+        let (read_mode, write_mode) = Default::default();
+        Ok(Self { stack: stack.clone(), id, read_mode, write_mode })
     }
 
-    /// Fixes the peer for [`UdpSocket::send`] and [`UdpSocket::recv`].
+    /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         Ok(self.stack.engine().udp_connect(self.id, addr)?)
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
-        self.stack.block(self.mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
             engine.udp_send(self.id, data, to)?;
             engine.flush();
@@ -48,7 +53,7 @@ impl UdpSocket {
 
     /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
-        self.stack.block(self.mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
             engine.udp_send_segmented(self.id, data, size, Some(addr))?;
             engine.flush();
@@ -59,7 +64,7 @@ impl UdpSocket {
     /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least, unless
     /// there is none.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
-        self.stack.block(self.mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();
             let sent = engine.udp_send_many(self.id, list);
             engine.flush();
@@ -67,9 +72,14 @@ impl UdpSocket {
         })
     }
 
+    /// The next datagram as it came, and who sent it.
+    pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
+        self.stack.block(self.read_mode.get(), |engine| engine.udp_recv_packet(self.id))
+    }
+
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.stack.block(self.mode.get(), |engine| engine.udp_recv(self.id, buffer))
+        self.stack.block(self.read_mode.get(), |engine| engine.udp_recv(self.id, buffer))
     }
 
     /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
@@ -79,14 +89,11 @@ impl UdpSocket {
         buffer: &mut [u8],
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
-        self.stack.recv_many(self.mode.get(), self.id, buffer, list)
+        self.stack.recv_many(self.read_mode.get(), self.id, buffer, list)
     }
 
-    /// The next datagram of the connected peer, cut to `buffer`.
+    /// The next datagram, cut to `buffer`.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stack.engine().udp_addresses(self.id)?.1.is_none() {
-            return Err(Error::NotConnected.into());
-        }
         self.recv_from(buffer).map(|(len, _)| len)
     }
 
@@ -95,23 +102,28 @@ impl UdpSocket {
         Ok(self.stack.engine().udp_addresses(self.id)?.0)
     }
 
-    /// The connected peer's address.
+    /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.stack.engine().udp_addresses(self.id)?.1.ok_or(Error::NotConnected)?)
     }
 
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.mode.set(Mode { nonblocking, ..self.mode.get() });
+        for mode in [&self.read_mode, &self.write_mode] {
+            mode.set(Mode { nonblocking, ..mode.get() });
+        }
         Ok(())
     }
 
-    /// How long a call waits at most; then it fails with `WouldBlock`.
+    /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout == Some(Duration::ZERO) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
-        }
-        self.mode.set(Mode { timeout, ..self.mode.get() });
+        self.read_mode.set(Mode { timeout: nonzero(timeout)?, ..self.read_mode.get() });
+        Ok(())
+    }
+
+    /// How long a send waits at most for room on the link; then it fails with `WouldBlock`, and nothing was sent.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant as StdInstant};
 
 use millstream_packet::ring::Consumer;
@@ -15,6 +15,7 @@ use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_EN
 use super::waiter::deadline;
 use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
 use super::{Handle, Stack};
+use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
 /// A TCP listener.
@@ -285,10 +286,7 @@ impl TcpStream {
     fn wait_room(&self, tx: &mut Writing) -> io::Result<()> {
         let deadline = deadline(tx.timeout);
         loop {
-            if self.shared.has(WRITE_END) {
-                return Err(self.shared.error().unwrap_or(Error::BrokenPipe).into());
-            }
-            if tx.ring.has_room() {
+            if self.has_room(tx)? {
                 return Ok(());
             }
             if self.nonblocking.load(Ordering::Relaxed) {
@@ -301,24 +299,46 @@ impl TcpStream {
         }
     }
 
-    fn put(&self, tx: &mut Writing, packet: Packet) -> io::Result<()> {
-        match tx.ring.push(packet) {
-            Ok(true) => {
-                let door = &self.handle.door;
-                door.nudge(&door.streams, self.id.slot());
-                Ok(())
-            }
-            Ok(false) => Ok(()),
-            Err(_) => Err(io::ErrorKind::WouldBlock.into()),
+    /// Whether the tx side takes another packet now; an error where it will take none any more.
+    fn has_room(&self, tx: &Writing) -> Result<bool, Error> {
+        if self.shared.has(WRITE_END) {
+            return Err(self.shared.error().unwrap_or(Error::BrokenPipe));
         }
+        Ok(tx.ring.has_room())
     }
 
-    /// Sends a packet's bytes without copying them. It must come from [`Stack::pool`]'s pool or another
-    /// that outlives the engine.
+    /// Hands a packet to the engine, or gives it back where there is no room.
+    fn put(&self, tx: &mut Writing, packet: Packet) -> Result<(), (Packet, Error)> {
+        let was_empty = tx.ring.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
+        if was_empty {
+            let door = &self.handle.door;
+            door.nudge(&door.streams, self.id.slot());
+        }
+        Ok(())
+    }
+
+    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
+    /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must come from [`Stack::pool`]'s
+    /// pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut tx = lock(&self.tx);
         self.wait_room(&mut tx)?;
-        self.put(&mut tx, packet)
+        Ok(self.put(&mut tx, packet).map_err(|(_, error)| error)?)
+    }
+
+    /// As [`TcpStream::write_packet`] without waiting, also not for another thread's write; gives the packet back when it
+    /// is not taken.
+    pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
+        let mut tx = match self.tx.try_lock() {
+            Ok(tx) => tx,
+            Err(TryLockError::Poisoned(tx)) => tx.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err((packet, Error::WouldBlock)),
+        };
+        match self.has_room(&tx) {
+            Ok(true) => self.put(&mut tx, packet),
+            Ok(false) => Err((packet, Error::WouldBlock)),
+            Err(error) => Err((packet, error)),
+        }
     }
 
     /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
@@ -403,15 +423,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn nonzero(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
-    match timeout {
-        Some(Duration::ZERO) => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"))
-        }
-        timeout => Ok(timeout),
-    }
-}
-
 impl Read for &TcpStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
@@ -452,7 +463,7 @@ impl Write for &TcpStream {
                 Err(error) => return Err(error),
             }
             match Packet::bulk_from_slice(&self.handle.door.pool, chunk, bulk) {
-                Ok(packet) => self.put(&mut tx, packet)?,
+                Ok(packet) => self.put(&mut tx, packet).map_err(|(_, error)| error)?,
                 Err(_) if written != 0 => break,
                 Err(_) => return Err(Error::Exhausted.into()),
             }

@@ -11,12 +11,13 @@ use millstream_packet::Packet;
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::shared::{CLOSE, READ_END, Shared};
-use super::tcp::{lock, nonzero};
+use super::tcp::lock;
 use super::waiter::deadline;
 use super::{Handle, Stack};
-use crate::engine::datagrams_of;
+use crate::engine::{copy_many, datagrams_of};
+use crate::error::nonzero;
 use crate::limits::HEADROOM_BYTES;
-use crate::{DatagramToSend, Error, SocketId};
+use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
 /// have one for all of it, 20 less.
@@ -29,10 +30,29 @@ pub struct UdpSocket {
     id: SocketId,
     shared: Arc<Shared>,
     tx: Mutex<Giver<Letter>>,
-    rx: Mutex<Taker<Letter>>,
+    rx: Mutex<Reading>,
     read_timeout: Mutex<Option<Duration>>,
     write_timeout: Mutex<Option<Duration>>,
     nonblocking: AtomicBool,
+}
+
+struct Reading {
+    ring: Taker<Letter>,
+    /// Taken from the ring, and left for the next call.
+    left: Option<Letter>,
+}
+
+impl Reading {
+    /// The next datagram, if it has at most `room` bytes; else it stays.
+    fn take(&mut self, room: usize) -> Option<(Packet, SocketAddr)> {
+        let next = self.left.take().or_else(|| self.ring.pop())?;
+        if next.0.len() > room {
+            self.left = Some(next);
+            return None;
+        }
+        let (packet, from) = next;
+        Some((packet, from?))
+    }
 }
 
 impl UdpSocket {
@@ -47,14 +67,14 @@ impl UdpSocket {
             id,
             shared,
             tx: Mutex::new(tx),
-            rx: Mutex::new(rx),
+            rx: Mutex::new(Reading { ring: rx, left: None }),
             read_timeout: Mutex::new(None),
             write_timeout: Mutex::new(None),
             nonblocking: AtomicBool::new(false),
         })
     }
 
-    /// Fixes the peer for [`UdpSocket::send`].
+    /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.id;
         Ok(self.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
@@ -160,34 +180,59 @@ impl UdpSocket {
         self.transmit(data, Some(addr), Some(size))
     }
 
-    /// The next datagram as it came, and who sent it.
-    pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
+    /// Waits until there is a datagram to take.
+    fn wait_for_datagram(&self, rx: &Reading) -> io::Result<()> {
         let deadline = deadline(*lock(&self.read_timeout));
-        let mut rx = lock(&self.rx);
-        loop {
-            if let Some((packet, Some(from))) = rx.pop() {
-                if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-                    self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
-                }
-                return Ok((packet, from));
-            }
+        while rx.left.is_none() && rx.ring.is_empty() {
             if let Some(error) = self.shared.take_passing_error().or_else(|| self.shared.error()) {
                 return Err(error.into());
             }
             if self.nonblocking.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let ready = || !rx.is_empty() || self.shared.has_error();
+            let ready = || !rx.ring.is_empty() || self.shared.has_error();
             if !self.shared.reader.wait(deadline, ready) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
+        Ok(())
+    }
+
+    /// Tells the engine of room in the ring, if it waits for some.
+    fn taken(&self) {
+        if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+            self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
+        }
+    }
+
+    /// The next datagram as it came, and who sent it.
+    pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
+        let mut rx = lock(&self.rx);
+        self.wait_for_datagram(&rx)?;
+        let taken = rx.take(usize::MAX);
+        self.taken();
+        Ok(taken.ok_or(Error::WouldBlock)?)
     }
 
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (packet, from) = self.recv_packet()?;
         Ok((packet.copy_to(0, buffer), from))
+    }
+
+    /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see
+    /// [`crate::Engine::udp_recv_many`]. How many there are: one at least.
+    pub fn recv_many(
+        &self,
+        buffer: &mut [u8],
+        list: &mut Vec<ReceivedDatagram>,
+    ) -> io::Result<usize> {
+        list.clear();
+        let mut rx = lock(&self.rx);
+        self.wait_for_datagram(&rx)?;
+        copy_many(buffer, list, |room| rx.take(room));
+        self.taken();
+        Ok(list.len())
     }
 
     /// The next datagram, cut to `buffer`.
@@ -225,6 +270,17 @@ impl UdpSocket {
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         *lock(&self.write_timeout) = nonzero(timeout)?;
         Ok(())
+    }
+
+    /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).
+    pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
+        let id = self.id;
+        Ok(self.handle.door.ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
+    }
+
+    /// Its name in the engine.
+    pub fn id(&self) -> SocketId {
+        self.id
     }
 }
 

@@ -23,6 +23,7 @@ use crate::socket::tcp::plain;
 use crate::socket::udp::DatagramPath;
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
+pub(crate) use receive::copy_many;
 
 /// Whether the way to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {

@@ -155,7 +155,7 @@ impl Engine {
     pub fn udp_recv_many(
         &mut self,
         id: SocketId,
-        mut buffer: &mut [u8],
+        buffer: &mut [u8],
         list: &mut Vec<ReceivedDatagram>,
     ) -> Result<usize, Error> {
         list.clear();
@@ -163,15 +163,10 @@ impl Engine {
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
-        while let Some(next) = socket.queue.front() {
-            if next.packet.len() > buffer.len() && !list.is_empty() {
-                break;
-            }
-            let Some(Datagram { from, packet }) = socket.take() else { break };
-            let len = copy_out(&packet, buffer);
-            list.push(ReceivedDatagram { from, len });
-            buffer = &mut buffer[len..];
-        }
+        copy_many(buffer, list, |room| {
+            socket.queue.front().filter(|next| next.packet.len() <= room)?;
+            socket.take().map(|Datagram { from, packet }| (packet, from))
+        });
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
 
@@ -194,6 +189,23 @@ impl Engine {
     pub fn udp_set_limit(&mut self, id: SocketId, limit_bytes: usize) -> Result<(), Error> {
         self.udp.by_id(id)?.limit_bytes = limit_bytes;
         Ok(())
+    }
+}
+
+/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has one of
+/// at most so many bytes. The first may have any number, and is cut to `buffer`.
+#[inline]
+pub(crate) fn copy_many(
+    mut buffer: &mut [u8],
+    list: &mut Vec<ReceivedDatagram>,
+    mut next: impl FnMut(usize) -> Option<(Packet, SocketAddr)>,
+) {
+    let mut room = usize::MAX;
+    while let Some((packet, from)) = next(room) {
+        let len = copy_out(&packet, buffer);
+        list.push(ReceivedDatagram { from, len });
+        buffer = &mut buffer[len..];
+        room = buffer.len();
     }
 }
 
