@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::model::{Case, Model};
 use super::units::{Scale, significant};
 use crate::record::keys;
-use crate::stats::Sweep;
+use crate::stats::{Lowest, RUNS_FOR_A_CLAIM, Sweep};
 
 /// A factor is a sweep from this many numeric levels on.
 const LEVELS_LEAST: usize = 4;
@@ -17,7 +17,7 @@ pub(super) fn sentences(model: &Model<'_>) -> Vec<String> {
         let stacks: BTreeSet<&str> =
             cases.iter().flat_map(|(_, case)| &case.rows).map(|row| row.label.as_str()).collect();
         for stack in stacks {
-            all.extend(of_stack(&factor, &cases, stack));
+            all.extend(of_stack(&factor, &cases, stack, model.experiment.seed));
         }
     }
     all
@@ -56,7 +56,44 @@ fn points(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<(f64, f64)>
     cases.iter().filter_map(|&(level, case)| Some((level, median(case)?))).collect()
 }
 
-fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str) -> Option<String> {
+/// The value of each level, of the rounds (blocks of an experiment) in which all of them have one.
+fn rounds(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<Vec<f64>> {
+    let mut by_round: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
+    for (at, (_, case)) in cases.iter().enumerate() {
+        let Some(row) = case.rows.iter().find(|row| row.label == stack) else { continue };
+        for run in &row.group.valid {
+            let round = by_round.entry((&run.experiment_id, run.block)).or_default();
+            // A round in which a level before this one has no value is not whole.
+            if let (Some(value), true) = (run.result(key), round.len() == at) {
+                round.push(value);
+            }
+        }
+    }
+    by_round.into_values().filter(|round| round.len() == cases.len()).collect()
+}
+
+/// Whether a level from the knee on is shown to be below the others.
+fn below(rounds: &[Vec<f64>], level: f64, seed: u64) -> String {
+    let Some(lowest) = Lowest::of(rounds, seed) else {
+        return format!(
+            "fewer than {RUNS_FOR_A_CLAIM} whole rounds do not show whether a level is below the others"
+        );
+    };
+    let interval =
+        format!("{} to {}", significant(lowest.interval.low), significant(lowest.interval.high));
+    let chance = format!(
+        "p = {}; least share of {} rounds {} ({interval})",
+        significant(lowest.p),
+        lowest.rounds,
+        significant(lowest.share),
+    );
+    match lowest.is_shown() {
+        true => format!("{} is shown to be below the others ({chance})", significant(level)),
+        false => format!("no level is shown to be below the others ({chance})"),
+    }
+}
+
+fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str, seed: u64) -> Option<String> {
     let key = [keys::THROUGHPUT, keys::TRANSACTIONS]
         .into_iter()
         .find(|key| !points(cases, stack, key).is_empty())?;
@@ -70,6 +107,10 @@ fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str) -> Option<Str
         significant(sweep.lowest_after.0),
         significant(sweep.lowest_after.1),
     );
+    let from_knee: Vec<_> =
+        cases.iter().filter(|(level, _)| *level >= sweep.knee).copied().collect();
+    let rounds = rounds(&from_knee, stack, key);
+    text.push_str(&format!("; {}", below(&rounds, sweep.lowest_after.1, seed)));
     let calls = points(cases, stack, keys::XCAL_PER_GB);
     let knee = calls.iter().find(|(level, _)| *level == sweep.knee);
     if let (Some((_, first)), Some((_, last))) = (knee, calls.last()) {

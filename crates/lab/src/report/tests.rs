@@ -291,12 +291,52 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     }
     let report = Report::new(&experiment, &sweep);
     let sentence = "millstream: best 40.0 Gbit/s at 262,144, knee at 131,072, from there on never below 0.750 \
-                    of the best (at 524,288); cross-calls per GB 500 at the knee, 700 at the end.";
+                    of the best (at 524,288); fewer than 4 whole rounds do not show whether a level is below the \
+                    others; cross-calls per GB 500 at the knee, 700 at the end.";
     let text = report.text();
     assert!(text.contains(sentence), "{text}");
     let from = sentence.find("knee").unwrap();
     assert!(report.html().unwrap().contains(&sentence[from..]));
     assert!(text.contains("millstream: transmit 75 %\n"), "{text}");
+}
+
+/// Runs of Millstream with four buffers, in `rounds` blocks; the last has `last` of what the others have.
+fn swept(rounds: u32, last: f64) -> (ExperimentRecord, Vec<RunRecord>) {
+    let (experiment, runs) = fixture::experiment();
+    let of_stack = |run: &RunRecord| {
+        run.workload == "tcp_stream" && run.stack == "millstream" && run.validity.valid
+    };
+    let template = runs.into_iter().find(of_stack).unwrap();
+    let mut sweep = Vec::new();
+    for block in 0..rounds {
+        for (at, level) in [65_536_u32, 131_072, 262_144, 524_288].into_iter().enumerate() {
+            let mut run = template.clone();
+            run.id = format!("sweep-{block}-{at}");
+            (run.block, run.order) = (block, 4 * block + at as u32);
+            run.factors.insert("socket_buffer_bytes".into(), level.to_string());
+            let noise = f64::from((block * 7 + at as u32 * 5) % 11) / 100.0;
+            let share = if at == 3 { last } else { 1.0 };
+            run.results.insert(keys::THROUGHPUT.into(), 40e9 * share * (1.0 + noise));
+            sweep.push(run);
+        }
+    }
+    (experiment, sweep)
+}
+
+#[test]
+fn a_sweep_says_whether_a_level_is_below_the_others() {
+    let (experiment, runs) = swept(12, 0.7);
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("524,288 is shown to be below the others (p = 0.00"), "{text}");
+    assert!(text.contains("; least share of 12 rounds 0.69"), "{text}");
+    let (experiment, runs) = swept(12, 1.0);
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("no level is shown to be below the others (p = "), "{text}");
+    // A round that lacks a level is left out.
+    let (experiment, mut runs) = swept(12, 0.7);
+    runs.remove(2);
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("; least share of 11 rounds 0."), "{text}");
 }
 
 #[test]

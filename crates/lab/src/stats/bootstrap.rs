@@ -71,6 +71,26 @@ impl Bootstrap {
         self.ends(drawn.collect())
     }
 
+    /// Interval of a statistic of rounds, each drawn with all it has. `None` for fewer than two rounds.
+    pub fn interval_of_rounds(
+        &self,
+        rounds: &[Vec<f64>],
+        statistic: impl Fn(&[Vec<f64>]) -> f64,
+    ) -> Option<Interval> {
+        if rounds.len() < 2 {
+            return None;
+        }
+        let mut rng = Rng::new(self.seed);
+        let mut resample = rounds.to_vec();
+        let drawn = (0..self.resamples).map(|_| {
+            for place in &mut resample {
+                place.clone_from(&rounds[rng.below(rounds.len())]);
+            }
+            statistic(&resample)
+        });
+        self.ends(drawn.collect())
+    }
+
     fn ends(&self, mut drawn: Vec<f64>) -> Option<Interval> {
         drawn.retain(|value| value.is_finite());
         drawn.sort_by(f64::total_cmp);

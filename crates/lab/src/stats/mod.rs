@@ -4,12 +4,14 @@
 //! Everything random is seeded: equal input gives equal output.
 
 mod bootstrap;
+mod exchange;
 mod group;
 mod quantile;
 mod rng;
 mod sweep;
 
 pub use bootstrap::{Bootstrap, Interval};
+pub use exchange::Lowest;
 pub use group::{Comparison, Group, Key, RUNS_FOR_A_CLAIM, Sample, Summary, compare, groups};
 pub use quantile::{mad, median, quantile};
 pub use rng::Rng;
