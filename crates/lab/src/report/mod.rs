@@ -4,6 +4,7 @@
 //! same functions.
 
 mod distance;
+mod forced;
 mod html;
 mod idle;
 mod matrix;

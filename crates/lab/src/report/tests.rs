@@ -339,6 +339,58 @@ fn a_sweep_says_whether_a_level_is_below_the_others() {
     assert!(text.contains("; least share of 11 rounds 0."), "{text}");
 }
 
+/// Runs of `tcp_rr` over the kernel: five with CPUs that sleep, five with CPUs kept awake, in `latencies` µs.
+fn forced(latencies: (f64, f64), in_force: (&str, &str)) -> (ExperimentRecord, Vec<RunRecord>) {
+    let (experiment, runs) = fixture::experiment();
+    let kernel = |run: &&RunRecord| run.workload == "tcp_rr" && run.stack == "kernel";
+    let template = runs.iter().find(kernel).unwrap();
+    let sides = [("auto", latencies.0, in_force.0), ("0", latencies.1, in_force.1)];
+    let mut all = Vec::new();
+    for block in 0..5 {
+        for (at, (level, latency, in_force)) in sides.into_iter().enumerate() {
+            let mut run = template.clone();
+            run.id = format!("forced-{block}-{at}");
+            (run.block, run.order) = (block, 2 * block + at as u32);
+            run.factors.insert("idle_latency_us".into(), level.into());
+            run.environment.set("idle_latency.in_force_us", in_force);
+            let noise = 1.0 + f64::from((block * 3 + at as u32) % 5) / 50.0;
+            run.results.insert(keys::LATENCY_P50.into(), latency * noise);
+            all.push(run);
+        }
+    }
+    (experiment, all)
+}
+
+#[test]
+fn a_cause_that_was_forced_is_said_to_be_proved_or_not() {
+    let cases = [
+        ((60.0, 30.0), ("none", "0"), ": proved, the wake-up of idle CPUs is 50"),
+        ((60.0, 60.0), ("none", "0"), ": not proved, no difference is shown"),
+        ((30.0, 60.0), ("none", "0"), ": refuted: it is worse"),
+        (
+            (60.0, 30.0),
+            ("none", "none"),
+            "nothing is proved, the request was not in force in 5 of 5",
+        ),
+        ((60.0, 30.0), ("0", "0"), "nothing is proved, with auto another program's request was in"),
+    ];
+    for (latencies, in_force, expected) in cases {
+        let (experiment, runs) = forced(latencies, in_force);
+        let report = Report::new(&experiment, &runs);
+        let text = report.text();
+        assert!(text.contains("tcp_rr idle_latency_us=0, kernel: latency, median "), "{text}");
+        assert!(text.contains(expected), "{expected} is not in {text}");
+        let page = report.html().unwrap();
+        assert!(page.contains("<h3>Causes forced</h3>"), "{expected}");
+    }
+    let (experiment, mut runs) = forced((60.0, 30.0), ("none", "0"));
+    runs.truncate(6);
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("nothing is proved, fewer than 4 runs a side"), "{text}");
+    let (experiment, runs) = fixture::experiment();
+    assert!(!Report::new(&experiment, &runs).text().contains("Causes forced"));
+}
+
 #[test]
 fn where_idle_cpus_were_is_told_where_a_run_asked_for_their_wake_up_time() {
     let (experiment, mut runs) = fixture::experiment();

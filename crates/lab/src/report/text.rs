@@ -31,6 +31,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
     out.push_str(&listed("Sweeps", super::sweep::sentences(model)));
+    out.push_str(&listed("Causes forced", super::forced::sentences(model)));
     out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
     out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
     out.push_str(&listed("Where idle CPUs were", super::idle::lines(model)));

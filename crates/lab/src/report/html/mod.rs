@@ -40,6 +40,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         facts => facts(model),
         stacks => stacks(model),
         sweeps => super::sweep::sentences(model),
+        forced => super::forced::sentences(model),
         stages => super::stages::lines(model),
         distances => super::distance::lines(model),
         forest => forest::plot(model),
