@@ -26,11 +26,12 @@ demo: build      ## the built-in experiment first-look: kernel beside Millstream
 
 test: lint unit judge fuzz   ## all tests
 
-lint:            ## rustfmt and clippy, no warnings
+lint:            ## rustfmt, clippy and rustdoc, no warnings
 	@scripts/need cargo:cargo cc:gcc
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	cargo clippy --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
