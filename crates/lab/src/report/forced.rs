@@ -57,10 +57,7 @@ fn judged(
         None if !comparison.is_supported() => {
             format!("nothing is proved, fewer than {RUNS_FOR_A_CLAIM} runs a side")
         }
-        None if !comparison.differs() => {
-            "not proved, no difference is shown: the wake-up of idle CPUs is not what it waits for"
-                .to_owned()
-        }
+        None if !comparison.differs() => "not proved, no difference is shown".to_owned(),
         None if !is_better => "refuted: it is worse where idle CPUs wake up at once".to_owned(),
         None => proved(metric.better, comparison.ratio),
     };
