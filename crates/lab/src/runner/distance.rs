@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use millstream::link::sys::cpu_distance;
 
 use super::Interrupt;
+use super::again::{Again, CPUS_APART};
 use crate::error::Error;
 use crate::limits;
 use crate::record::{RunRecord, keys};
@@ -44,14 +45,9 @@ impl Distances {
         self.nearest = Some(self.nearest.map_or(distance, |nearest| nearest.min(distance)));
     }
 
-    /// Why they are too far apart to be compared with the nearest that was seen.
-    fn apart(&self, distance: Duration) -> Option<String> {
-        let nearest = self.nearest?;
-        let is_far = distance > nearest.mul_f64(limits::CPUS_APART_TIMES);
-        is_far.then(|| {
-            let (now, nearest) = (distance.as_nanos(), nearest.as_nanos());
-            format!("the host kept the two CPUs {now} ns apart, {nearest} at the nearest")
-        })
+    /// Whether they are too far apart to be compared with the nearest that was seen.
+    fn apart(&self, distance: Duration) -> bool {
+        self.nearest.is_some_and(|nearest| distance > nearest.mul_f64(limits::CPUS_APART_TIMES))
     }
 
     /// Takes one of those that may be done again.
@@ -70,7 +66,7 @@ impl Distances {
         let deadline = Instant::now() + Duration::from_millis(limits::CPUS_NEAR_TIMEOUT_MS);
         loop {
             let seen = self.look(cpus);
-            let apart = seen.as_ref().is_ok_and(|&distance| self.apart(distance).is_some());
+            let apart = seen.as_ref().is_ok_and(|&distance| self.apart(distance));
             if !apart || self.patience == 0 {
                 return Ok(seen);
             }
@@ -104,8 +100,8 @@ impl<'a> Around<'a> {
         Ok(Self { distances, cpus, steady, before })
     }
 
-    /// After it: puts what was seen into the record, and tells why the run is to be done again.
-    pub(super) fn end(self, record: &mut RunRecord) -> Option<String> {
+    /// After it: puts what was seen into the record, and tells whether the run is to be done again.
+    pub(super) fn end(self, record: &mut RunRecord) -> Option<Again> {
         let Self { distances, cpus, steady, before } = self;
         let after = distances.look(cpus);
         let text = |distance: Duration| distance.as_nanos().to_string();
@@ -114,12 +110,14 @@ impl<'a> Around<'a> {
         let (Ok(before), Ok(after)) = (before, after) else { return None };
         let farthest = before.max(after);
         record.results.insert(keys::CPU_DISTANCE.to_owned(), farthest.as_nanos() as f64);
-        let apart = distances.apart(farthest).filter(|_| steady)?;
-        if distances.spend() {
-            return Some(apart);
+        if !steady || !distances.apart(farthest) {
+            return None;
         }
-        record.notes.push(format!("Not done again, as too many runs were: {apart}."));
-        None
+        let again = distances.spend().then_some(Again::CpusApart);
+        if again.is_none() {
+            record.notes.push(CPUS_APART.to_owned());
+        }
+        again
     }
 }
 
@@ -134,14 +132,13 @@ mod tests {
     #[test]
     fn far_is_what_is_far_beside_the_nearest_seen() {
         let mut seen = Distances::new(12);
-        assert_eq!(seen.apart(ns(500)), None);
+        assert!(!seen.apart(ns(500)));
         seen.saw(ns(500));
-        assert_eq!(seen.apart(ns(500)), None);
+        assert!(!seen.apart(ns(500)));
         seen.saw(ns(110));
         seen.saw(ns(480));
-        assert_eq!(seen.apart(ns(300)), None);
-        let why = seen.apart(ns(480)).unwrap();
-        assert!(why.contains("480 ns") && why.contains("110"), "{why}");
+        assert!(!seen.apart(ns(300)));
+        assert!(seen.apart(ns(480)));
     }
 
     #[test]
@@ -201,7 +198,7 @@ mod tests {
         assert_eq!(around.end(&mut record), None);
         // Unless the CPUs cannot be measured now.
         if record.results.contains_key(keys::CPU_DISTANCE) {
-            assert!(record.notes[0].starts_with("Not done again"), "{:?}", record.notes);
+            assert_eq!(record.notes, [CPUS_APART]);
         }
     }
 

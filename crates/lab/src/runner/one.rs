@@ -1,6 +1,5 @@
 //! One run, from the making of its hosts to its record.
 
-mod again;
 mod idle;
 mod impaired;
 mod steps;
@@ -10,6 +9,7 @@ use std::time::Instant;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
+use super::again::{Again, until_fit};
 use super::distance::{Around, Cpus, Distances};
 use super::process::WorkerProcess;
 use super::{Interrupt, Setting, results};
@@ -24,7 +24,6 @@ use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Task, monotonic_ns};
-use again::{Again, until_fit};
 use idle::IdleLimit;
 use steps::Measured;
 
@@ -83,7 +82,7 @@ fn attempt(
     idle.record(&mut record);
     record.duration_s = run.origin.elapsed().as_secs_f64();
     let late = run.path_was_late.take().map(Again::PathLate);
-    let apart = around.and_then(|around| around.end(&mut record)).map(Again::CpusApart);
+    let apart = around.and_then(|around| around.end(&mut record));
     match done {
         Ok(()) => {}
         Err(Error::Interrupted) => return Err(Error::Interrupted),

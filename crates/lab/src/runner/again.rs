@@ -10,29 +10,41 @@ pub(super) enum Again {
     /// The impaired path was late itself. A run that stays so does not count.
     PathLate(String),
     /// The host kept the two CPUs apart. A run that stays so counts, with a note: it is what this machine does.
-    CpusApart(String),
+    CpusApart,
+}
+
+/// What is said of a run that counts though its CPUs were apart. Without numbers, so that the report tells it once for
+/// all such runs.
+pub(super) const CPUS_APART: &str =
+    "The host of this machine kept the two CPUs apart before or after the run (cpu_distance_ns).";
+
+impl Again {
+    fn done_again(&self, times: u32) -> String {
+        match self {
+            Again::PathLate(_) => format!("The path was late: done again, {times} times."),
+            Again::CpusApart => "Done again, as the host had moved the two CPUs apart.".to_owned(),
+        }
+    }
 }
 
 /// Does a run until nothing speaks against it, at most as often as is allowed; and how often it did it again.
 pub(super) fn until_fit(
     mut attempt: impl FnMut() -> Result<(RunRecord, Option<Again>), Error>,
 ) -> Result<(RunRecord, u32), Error> {
-    let (mut repeats, mut last) = (0, None);
+    let (mut repeats, mut note) = (0, None);
     loop {
         let (mut record, again) = attempt()?;
         match again {
             Some(reason) if repeats < limits::RUN_REPEATS => {
                 repeats += 1;
-                last = Some(reason);
+                note = Some(reason.done_again(repeats));
                 continue;
             }
             Some(Again::PathLate(reason)) => record.validity.reject(reason),
-            Some(Again::CpusApart(reason)) => record.notes.push(format!("{reason}.")),
+            Some(Again::CpusApart) => record.notes.push(CPUS_APART.to_owned()),
             None => {}
         }
-        if let Some(Again::PathLate(why) | Again::CpusApart(why)) = last {
-            record.notes.push(format!("Done again, {repeats} times: {why}."));
-        }
+        record.notes.extend(note);
         return Ok((record, repeats));
     }
 }
@@ -65,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_run_whose_cpus_stay_apart_is_done_again_and_then_counts_with_a_note() {
-        let apart = Again::CpusApart("far".to_owned());
-        let (_, repeats, valid, notes) = done(u32::MAX, &apart);
+        let (_, repeats, valid, notes) = done(u32::MAX, &Again::CpusApart);
         assert_eq!((repeats, valid), (limits::RUN_REPEATS, true));
-        assert_eq!(notes, ["far.", "Done again, 3 times: far."]);
+        assert_eq!(notes[0], CPUS_APART);
+        assert!(notes[1].starts_with("Done again"), "{notes:?}");
     }
 }
