@@ -2,7 +2,7 @@
 
 use super::{Cache, cached, find};
 use crate::arena::{Arena, What};
-use crate::desc::{Entry, KIND_MASK};
+use crate::desc::{Entry, FRAME_UNITS, KIND_MASK};
 
 /// Gives up an owned descriptor: the frame goes home when nobody else refers to it.
 #[inline]
@@ -81,12 +81,19 @@ impl Releasing<'_> {
     pub(crate) fn release(&mut self, entry: Entry) -> u32 {
         match self.cache.and_then(|cache| release_sole_view(cache, self.tag, entry)) {
             Some(units) => units,
-            None => self.release_slowly(entry),
+            None => self.release_other(entry),
         }
     }
 
     #[inline(never)]
-    fn release_slowly(&mut self, entry: Entry) -> u32 {
+    fn release_other(&mut self, entry: Entry) -> u32 {
+        // What was handed over as a packet, and done with by whoever had it sent.
+        let is_sole_frame = |cache: &&Cache| {
+            entry.tag() == self.tag && entry.refs().is_sole() && cache.frames.push(entry)
+        };
+        if self.cache.as_ref().is_some_and(is_sole_frame) {
+            return FRAME_UNITS;
+        }
         let units = entry.units();
         release(entry);
         // That may have made a cache, and retired others.
