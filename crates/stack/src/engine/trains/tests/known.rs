@@ -51,18 +51,23 @@ fn a_known_flow_is_not_read_again() {
     }
 }
 
+/// What may follow `first`, a segment of a flow not known before.
+fn run_behind(trains: &mut Trains, pool: &Pool, first: &Shape) -> Run {
+    assert!(carry(trains, pool, first));
+    let list = trains.take();
+    trains.put_back(list);
+    let packet = first.build(pool);
+    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
+    trains.run(packet.head(), place.lane).expect("common headers")
+}
+
 /// A run takes the next segment, with or without PSH, and nothing that differs from it by a single bit.
 #[test]
 fn a_run_takes_the_next_segment_alone() {
     let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
     let mut trains = Trains::new(8);
     let first = Shape::data(u32::MAX - 1500, 1000);
-    assert!(carry(&mut trains, &pool, &first));
-    let list = trains.take();
-    trains.put_back(list);
-    let packet = first.build(&pool);
-    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
-    let run = trains.run(packet.head(), place.lane).expect("common headers");
+    let run = run_behind(&mut trains, &pool, &first);
     assert_eq!(run.part(), 1000);
     let copy =
         |packet: &Packet, seq, memory: &mut [u8]| run.copy_next(packet, packet.sole(), seq, memory);
@@ -102,13 +107,7 @@ fn a_run_takes_the_next_segment_alone() {
 fn a_run_is_copied_as_far_as_it_goes() {
     let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
     let mut trains = Trains::new(8);
-    let first = Shape::data(7, 1000);
-    assert!(carry(&mut trains, &pool, &first));
-    let list = trains.take();
-    trains.put_back(list);
-    let packet = first.build(&pool);
-    let Some(place) = Place::of(packet.head(), Medium::Ethernet) else { panic!("a flow") };
-    let run = trains.run(packet.head(), place.lane).expect("common headers");
+    let run = run_behind(&mut trains, &pool, &Shape::data(7, 1000));
     let shape = |i: usize| Shape { hop_limit: 64, ..Shape::data(1007 + 1000 * i as u32, 1000) };
     for (count, pushed, unsound, room) in [
         (20, 99, 99, 20_000),

@@ -1,15 +1,17 @@
 //! Two engines over an in-memory pair, each in its own thread, applications in others.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod datagrams;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
+use millstream::Error;
 use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::{BLOCK_HELD_BYTES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
-use millstream::{DatagramToSend, DropReason, Error};
+use millstream::packet::{BLOCK_HELD_BYTES, Packet, Pool, PoolConfig};
 
 fn stacks(link: PairConfig) -> (Stack, Stack) {
     stacks_of(&common::pool(), link)
@@ -312,92 +314,6 @@ fn urgent_data_keep_their_place_and_a_reset_is_told() {
 }
 
 #[test]
-fn datagrams_and_their_limits() {
-    let (near, far) = stacks(PairConfig::default());
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    client.send_to(b"question", far_addr(53)).expect("send");
-    let mut bytes = [0; 64];
-    let (len, from) = server.recv_from(&mut bytes).expect("receive");
-    assert_eq!(&bytes[..len], b"question");
-    server.send_to(b"answer", from).expect("send");
-    let (len, from) = client.recv_from(&mut bytes).expect("receive");
-    assert_eq!((&bytes[..len], from), (&b"answer"[..], far_addr(53)));
-    client.send_segmented_to(&[7; 150], 60, far_addr(53)).expect("send");
-    let received = [(); 3].map(|()| server.recv(&mut bytes).expect("receive"));
-    assert_eq!(received, [60, 60, 30]);
-    let to = Some(far_addr(53));
-    let list = [DatagramToSend { data: b"one", to }, DatagramToSend { data: b"three", to }];
-    let mut left = &list[..];
-    while !left.is_empty() {
-        left = &left[client.send_many(left).expect("send")..];
-    }
-    assert_eq!([(); 2].map(|()| server.recv(&mut bytes).expect("receive")), [3, 5]);
-    let nobody = [DatagramToSend { data: &[0; 65_528], to }];
-    assert_eq!(
-        client.send_many(&nobody).err().map(|e| e.kind()),
-        Some(io::ErrorKind::InvalidInput)
-    );
-    let none = client.send_segmented_to(b"what?", 0, far_addr(53));
-    assert_eq!(none.err().map(|e| e.kind()), Some(io::ErrorKind::InvalidInput));
-    client.set_read_timeout(Some(Duration::from_millis(10))).expect("timeout");
-    assert_eq!(client.recv(&mut bytes).err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
-}
-
-#[test]
-fn datagrams_are_received_as_packets_and_many_at_once() {
-    let (near, far) = stacks(PairConfig::default());
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    let another = UdpSocket::bind(&far, far_addr(54)).expect("bind");
-    assert_ne!(server.id(), another.id());
-    client.send_to(b"as it came", far_addr(53)).expect("send");
-    let (packet, from) = server.recv_packet().expect("a datagram");
-    assert_eq!(bytes_of(&packet), b"as it came");
-    let to = Some(far_addr(53));
-    let parts: [&[u8]; 4] = [b"one", b"three", b"", b"seventeen"];
-    for data in parts {
-        client.send_many(&[DatagramToSend { data, to }]).expect("send");
-    }
-    let (mut buffer, mut list, mut got) = ([0; 10], Vec::new(), Vec::new());
-    while got.len() < parts.len() {
-        let count = server.recv_many(&mut buffer, &mut list).expect("some");
-        assert!(count >= 1 && count == list.len());
-        let mut rest = &buffer[..];
-        for datagram in &list {
-            assert_eq!(datagram.from, from);
-            let (one, behind) = rest.split_at(datagram.len);
-            got.push(one.to_vec());
-            rest = behind;
-        }
-    }
-    // The last did not fit behind the others, and came whole by the next call.
-    assert_eq!(got, parts);
-    // One that no call has room for is cut, as by every other receive.
-    client.send_to(b"more than ten bytes", far_addr(53)).expect("send");
-    assert_eq!(server.recv_many(&mut buffer, &mut list).expect("one"), 1);
-    assert_eq!((list[0].len, &buffer), (10, b"more than "));
-    server.set_nonblocking(true).expect("a mode");
-    let none = server.recv_many(&mut buffer, &mut list).err().map(|e| e.kind());
-    assert_eq!((none, list.len()), (Some(io::ErrorKind::WouldBlock), 0));
-}
-
-#[test]
-fn what_datagrams_may_hold_is_limited_beside_the_ring() {
-    let (near, far) = stacks(PairConfig::default());
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    server.set_receive_limit(0).expect("a socket");
-    for _ in 0..2_000 {
-        client.send_to(b"too many", far_addr(53)).expect("send");
-    }
-    let drops = || far.with_engine(|engine| engine.stats().dropped(DropReason::UdpQueueFull));
-    while drops().expect("an engine") == 0 {
-        std::thread::yield_now();
-    }
-}
-
-#[test]
 fn a_packet_that_is_not_taken_comes_back() {
     let (near, far) = stacks(PairConfig::default());
     let listener = TcpListener::bind(&far, far_addr(7), 8).expect("listen");
@@ -461,97 +377,6 @@ fn a_time_out_may_be_as_long_as_there_are_numbers() {
 }
 
 /// While the engine is busy elsewhere, the ring fills up.
-#[test]
-fn a_send_waits_for_room_no_longer_than_it_was_told() {
-    let (near, far) = stacks(PairConfig::default());
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let zero = client.set_write_timeout(Some(Duration::ZERO)).err().map(|e| e.kind());
-    assert_eq!(zero, Some(io::ErrorKind::InvalidInput));
-    client.set_write_timeout(Some(Duration::from_millis(20))).expect("timeout");
-    let (held, holds) = std::sync::mpsc::channel();
-    let (go_on, waits) = std::sync::mpsc::channel::<()>();
-    let engine = near.clone();
-    let busy = std::thread::spawn(move || {
-        engine.with_engine(move |_| {
-            held.send(()).expect("the test");
-            waits.recv().expect("the test");
-        })
-    });
-    holds.recv().expect("the engine");
-    let taken =
-        (0..1_000_u32).take_while(|i| client.send_to(&i.to_be_bytes(), far_addr(53)).is_ok());
-    let taken = taken.count();
-    assert!((100..1_000).contains(&taken), "{taken} datagrams");
-    let refused = client.send_to(b"one more", far_addr(53)).err().map(|e| e.kind());
-    assert_eq!(refused, Some(io::ErrorKind::WouldBlock));
-    go_on.send(()).expect("the engine");
-    busy.join().expect("no panic").expect("an answer");
-    client.send_to(b"again", far_addr(53)).expect("room");
-    let mut bytes = [0; 64];
-    assert_eq!(server.recv(&mut bytes).expect("the first"), 4);
-    assert_eq!(bytes[..4], [0; 4]);
-}
-
-#[test]
-fn a_datagram_socket_tells_an_error_once_and_goes_on() {
-    let (near, far) = stacks(PairConfig::default());
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    assert_eq!(client.peer_addr().err().map(|e| e.kind()), Some(io::ErrorKind::NotConnected));
-    client.connect(far_addr(53)).expect("connect");
-    assert_eq!(client.peer_addr().expect("connected"), far_addr(53));
-    let mut bytes = [0; 64];
-    let told = |result: io::Result<usize>| result.err().map(|error| error.kind());
-    client.send(b"is anybody there?").expect("send");
-    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::ConnectionRefused));
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    client.send(b"and now?").expect("send");
-    let (len, from) = server.recv_from(&mut bytes).expect("receive");
-    assert_eq!(&bytes[..len], b"and now?");
-    server.send_to(b"yes", from).expect("send");
-    assert_eq!(client.recv(&mut bytes).expect("receive"), 3);
-    // What no datagram can be is refused at once; what the path cannot carry by the next call.
-    assert_eq!(told(client.send(&vec![0; 65_528])), Some(io::ErrorKind::InvalidInput));
-    client.send(&[0; 9_000]).expect("a ring takes it");
-    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::InvalidInput));
-    client.set_nonblocking(true).expect("a mode");
-    assert_eq!(told(client.recv(&mut bytes)), Some(io::ErrorKind::WouldBlock));
-}
-
-#[test]
-fn large_datagrams_that_nobody_receives_hold_a_bounded_memory() {
-    let pool = common::pool();
-    let link = PairConfig { mtu: 65_535, ..PairConfig::default() };
-    let (near, far) = stacks_of(&pool, link);
-    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
-    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
-    for _ in 0..200 {
-        client.send_to(&[7; 60_000], far_addr(53)).expect("send");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    let poller = Poller::new(&far);
-    poller.add_udp(&server, 5).expect("add");
-    let mut events = Vec::new();
-    poller.wait(None, &mut events).expect("wait");
-    assert!(events.iter().any(|(token, news)| *token == 5 && news.readable));
-    let held = pool.stats().used_frames * FRAME_HELD_BYTES;
-    assert!((1 << 20..=3 << 20).contains(&held), "{held} bytes");
-    server.set_nonblocking(true).expect("a mode");
-    let mut received = 0;
-    let mut patience = 100;
-    while patience > 0 {
-        match server.recv_packet() {
-            Ok((packet, _)) => (received, patience) = (received + packet.len() / 60_000, 100),
-            Err(_) => {
-                patience -= 1;
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-    // The ring's and the socket's: the rest came in when nothing had room.
-    assert!((16..200).contains(&received), "{received}");
-}
-
 #[test]
 fn shutdown_joins_and_sockets_say_so() {
     let (near, far) = stacks(PairConfig::default());
