@@ -100,7 +100,8 @@ impl<'a> Around<'a> {
         Ok(Self { distances, cpus, steady, before })
     }
 
-    /// After it: puts what was seen into the record, and tells whether the run is to be done again.
+    /// After it: puts what was seen into the record, and tells whether the run is to be done again. One that failed is
+    /// not: wherever its CPUs were, its failure is what there is to tell.
     pub(super) fn end(self, record: &mut RunRecord) -> Option<Again> {
         let Self { distances, cpus, steady, before } = self;
         let after = distances.look(cpus);
@@ -110,7 +111,7 @@ impl<'a> Around<'a> {
         let (Ok(before), Ok(after)) = (before, after) else { return None };
         let farthest = before.max(after);
         record.results.insert(keys::CPU_DISTANCE.to_owned(), farthest.as_nanos() as f64);
-        if !steady || !distances.apart(farthest) {
+        if !steady || !record.validity.valid || !distances.apart(farthest) {
             return None;
         }
         let again = distances.spend().then_some(Again::CpusApart);
@@ -157,6 +158,21 @@ mod tests {
         assert_eq!(record.environment.get("cpus.distance_before_ns"), Some("900"));
         assert!(record.environment.absent["cpus.distance_after_ns"].contains("two CPUs"));
         assert!(!record.results.contains_key(keys::CPU_DISTANCE));
+    }
+
+    #[test]
+    fn a_run_that_failed_is_not_done_again_for_its_cpus() {
+        let mut distances = Distances::new(12);
+        if distances.look((0, 1)).is_err() {
+            return;
+        }
+        distances.saw(ns(1));
+        let mut record = RunRecord::default();
+        record.validity.reject("worker: killed");
+        let around =
+            Around { distances: &mut distances, cpus: (0, 1), steady: true, before: Ok(ns(900)) };
+        assert_eq!(around.end(&mut record), None);
+        assert_eq!(record.notes, [""; 0]);
     }
 
     /// Where this machine has two CPUs that a process may use.

@@ -82,12 +82,12 @@ fn attempt(
     idle.record(&mut record);
     record.duration_s = run.origin.elapsed().as_secs_f64();
     let late = run.path_was_late.take().map(Again::PathLate);
-    let apart = around.and_then(|around| around.end(&mut record));
     match done {
         Ok(()) => {}
         Err(Error::Interrupted) => return Err(Error::Interrupted),
         Err(error) => record.validity.reject(error.to_string()),
     }
+    let apart = around.and_then(|around| around.end(&mut record));
     Ok((record, late.or(apart)))
 }
 
