@@ -2,14 +2,16 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use common::hosts;
 use millstream::DatagramToSend;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::packet::Packet;
 
 /// Every byte tells its place in the stream.
 fn pattern(at: usize) -> u8 {
@@ -225,6 +227,54 @@ fn what_was_written_before_the_end_arrives() {
             assert_eq!(stream.read(&mut [0; 1]).expect("the end"), 0);
             drop(stream);
             stack.finish(std::time::Duration::from_secs(60)).expect("an end");
+        },
+    );
+}
+
+#[test]
+fn after_its_side_was_shut_down_a_call_does_not_wait() {
+    let (addr, done) = (both_families(7)[0], Barrier::new(2));
+    hosts(
+        PairConfig::default(),
+        |stack| {
+            let kind = |result: io::Result<()>| result.err().map(|error| error.kind());
+            let none = TcpStream::connect_timeout(stack, addr, Duration::ZERO).map(drop);
+            assert_eq!(kind(none), Some(ErrorKind::InvalidInput));
+            let mut stream = TcpStream::connect(stack, addr).expect("connect");
+            stream.write_all(b"first").expect("write");
+            stream.shutdown(Shutdown::Write).expect("shutdown");
+            let pool = stack.engine().pool().clone();
+            let packet = || Packet::from_slice(&pool, 0, b"late").expect("memory");
+            let refused = Some(common::kernel_refuses_a_late_write());
+            assert_eq!(kind(stream.write(b"late").map(drop)), refused);
+            assert_eq!(kind(stream.write_packet(packet())), refused);
+            let (back, error) = stream.try_write_packet(packet()).expect_err("it is too late");
+            assert_eq!((back.len(), Some(error.kind())), (4, refused));
+            let mut got = [0; 9];
+            stream.read_exact(&mut got[..2]).expect("read");
+            stream.shutdown(Shutdown::Read).expect("shutdown");
+            // What has come is read; nobody waits for more.
+            assert_eq!(stream.peek(&mut got).expect("peek"), 4);
+            assert_eq!(stream.read_packet(1).expect("read").map(|packet| packet.len()), Some(1));
+            assert_eq!(stream.read(&mut got).expect("read"), 3);
+            assert_eq!(stream.read(&mut got).expect("the end"), 0);
+            assert_eq!(stream.peek(&mut got).expect("the end"), 0);
+            assert!(stream.read_packet(9).expect("the end").is_none());
+            let patience = Some(Duration::from_secs(3));
+            stream.set_read_timeout(patience).expect("time-out");
+            assert_eq!(stream.read_timeout().expect("time-out"), patience);
+            assert_eq!(stream.write_timeout().expect("time-out"), None);
+            done.wait();
+        },
+        |stack, ready| {
+            let listener = TcpListener::bind(stack, addr, 16).expect("bind");
+            ready();
+            let (mut stream, _) = listener.accept().expect("accept");
+            let mut got = String::new();
+            stream.read_to_string(&mut got).expect("read");
+            assert_eq!(got, "first");
+            stream.write_all(b"answer").expect("write");
+            done.wait();
         },
     );
 }

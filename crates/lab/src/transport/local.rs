@@ -84,7 +84,7 @@ impl Network for LocalNetwork {
     }
 
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
-        let bulk = self.connections.stream(conn)?.bulk_bytes()?;
+        let bulk = self.connections.stream(conn)?.bulk_bytes();
         let packet = self.message.view(data, bulk)?;
         let len = packet.len();
         self.connections.writing(conn, |stream| stream.write_packet(packet))?;

@@ -74,12 +74,14 @@ pub struct TcpStream {
     id: SocketId,
     read_mode: Cell<Mode>,
     write_mode: Cell<Mode>,
+    /// The reading side was shut down.
+    read_shut: Cell<bool>,
 }
 
 impl TcpStream {
     fn new(stack: &Stack, id: SocketId) -> Self {
-        let (read_mode, write_mode) = Default::default();
-        Self { stack: stack.clone(), id, read_mode, write_mode }
+        let (read_mode, write_mode, read_shut) = Default::default();
+        Self { stack: stack.clone(), id, read_mode, write_mode, read_shut }
     }
 
     /// Opens a connection and waits until it stands.
@@ -95,11 +97,12 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Opens a connection and waits until it stands, `timeout` at most.
+    /// Opens a connection and waits until it stands, `timeout` at most, which is not zero.
     pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let timeout = nonzero(Some(timeout))?;
         let config = stack.engine().tcp_config().clone();
         let stream = Self::connect_start(stack, addr, &config)?;
-        match stream.wait_connected(Some(timeout)) {
+        match stream.wait_connected(timeout) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 stream.stack.engine().tcp_abort(stream.id);
                 Err(io::ErrorKind::TimedOut.into())
@@ -126,9 +129,21 @@ impl TcpStream {
         })
     }
 
+    /// Has `call` read. Where the reading side was shut down, it does not wait, but comes to the end.
+    fn reading<T: Default>(&self, call: impl FnOnce(Mode) -> io::Result<T>) -> io::Result<T> {
+        let mode = self.read_mode.get();
+        if !self.read_shut.get() {
+            return call(mode);
+        }
+        match call(Mode { nonblocking: true, ..mode }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(T::default()),
+            result => result,
+        }
+    }
+
     /// Up to `max` received bytes as they lie in their frames; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        self.stack.block(self.read_mode.get(), |engine| engine.tcp_read_packet(self.id, max))
+        self.reading(|mode| self.stack.block(mode, |engine| engine.tcp_read_packet(self.id, max)))
     }
 
     /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
@@ -137,7 +152,7 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.stack.block(self.read_mode.get(), |engine| engine.tcp_peek(self.id, buffer))
+        self.reading(|mode| self.stack.block(mode, |engine| engine.tcp_peek(self.id, buffer)))
     }
 
     /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
@@ -160,9 +175,10 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`].
-    pub fn bulk_bytes(&self) -> io::Result<usize> {
-        Ok(self.stack.engine().tcp_bulk_bytes(self.id)?)
+    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`]. 0 where frames are as good, and of a
+    /// connection that is gone.
+    pub fn bulk_bytes(&self) -> usize {
+        self.stack.engine().tcp_bulk_bytes(self.id).unwrap_or(0)
     }
 
     /// As [`TcpStream::write_packet`] without waiting; gives the packet back when it is not taken.
@@ -174,13 +190,17 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Ends one direction or both. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both. Writes fail with `BrokenPipe` from then on; reads say the end once all that has come is
+    /// read. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut engine = self.stack.engine();
         engine.refresh_time();
         if how != Shutdown::Read {
             engine.tcp_shutdown_write(self.id)?;
             engine.flush();
+        }
+        if how != Shutdown::Write {
+            self.read_shut.set(true);
         }
         Ok(())
     }
@@ -239,10 +259,20 @@ impl TcpStream {
         Ok(())
     }
 
+    /// How long a read waits at most.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.read_mode.get().timeout)
+    }
+
     /// How long a write waits at most; then it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
         Ok(())
+    }
+
+    /// How long a write waits at most.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.write_mode.get().timeout)
     }
 
     /// Counters and estimates.
@@ -284,7 +314,7 @@ impl Read for &TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.stack.read(self.read_mode.get(), self.id, buffer)
+        self.reading(|mode| self.stack.read(mode, self.id, buffer))
     }
 }
 

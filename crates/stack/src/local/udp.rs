@@ -121,10 +121,20 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// How long a receive waits at most.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.read_mode.get().timeout)
+    }
+
     /// How long a send waits at most for room on the link; then it fails with `WouldBlock`, and nothing was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
         Ok(())
+    }
+
+    /// How long a send waits at most.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.write_mode.get().timeout)
     }
 
     /// How much memory received datagrams may hold.

@@ -9,7 +9,9 @@
 
 mod calls;
 mod datagrams;
+mod listener;
 mod metered;
+mod patience;
 mod poller;
 mod ready;
 mod shared;
@@ -27,8 +29,9 @@ use std::time::Duration;
 use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
+pub use listener::TcpListener;
 pub use poller::Poller;
-pub use tcp::{TcpListener, TcpStream};
+pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
 use crate::{Engine, EngineStats, Error, SocketInfo, WakeStats, Waker};

@@ -4,7 +4,8 @@
 //!                 application's thread(s)               engine's thread
 //!   tx ring       puts                                  takes
 //!   rx ring       takes                                 puts
-//!   state, error  read                                  written
+//!   state         read, its own ends set (fetch_or)     bits set, cleared
+//!   error         read                                  written
 //!   passing error taken, by the state's bit             written
 //!   wishes        bits set                              taken (swap)
 //!   bulk_bytes    read                                  written
@@ -24,15 +25,20 @@ use crate::Error;
 pub const CONNECTED: u32 = 1;
 /// Nothing will be put into the rx ring any more.
 pub const READ_END: u32 = 2;
-/// Nothing will be taken from the tx ring any more.
+/// Nothing will be taken from the tx ring any more, or the application has ended its writing side, which it sets itself: calls
+/// that hold the writer's lock from then on put nothing in.
 pub const WRITE_END: u32 = 4;
 /// There is an error to be told once.
 const PASSING_ERROR: u32 = 8;
+/// The application has ended its reading side: no read waits any more. It sets this itself.
+pub const READ_SHUT: u32 = 16;
 
 /// Wish: end the writing side.
 pub const SHUTDOWN_WRITE: u8 = 1;
 /// Wish: let go of the socket.
 pub const CLOSE: u8 = 2;
+/// Wish: wake who waits, for what the application's side has set in the state.
+pub const LOOK_AGAIN: u8 = 4;
 
 /// Readiness bits for pollers.
 pub const READABLE: u8 = 1;

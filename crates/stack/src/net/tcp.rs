@@ -2,118 +2,23 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant as StdInstant};
 
-use millstream_packet::ring::Consumer;
 use millstream_packet::{COALESCE_LIMIT_BYTES, Packet};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
-use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::patience::Patience;
+use super::shared::{
+    CLOSE, CONNECTED, LOOK_AGAIN, READ_END, READ_SHUT, SHUTDOWN_WRITE, Shared, WRITE_END,
+};
 use super::waiter::deadline;
 use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
 use super::{Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
-
-/// A TCP listener.
-pub struct TcpListener {
-    handle: Arc<Handle>,
-    id: SocketId,
-    local: SocketAddr,
-    shared: Arc<Shared>,
-    accepted: Mutex<Consumer<StreamParts>>,
-    nonblocking: AtomicBool,
-}
-
-impl TcpListener {
-    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
-    pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
-        Self::open(stack, addr, backlog, None)
-    }
-
-    /// Listens on `addr`; its connections get `config`.
-    pub fn bind_with(
-        stack: &Stack,
-        addr: SocketAddr,
-        backlog: usize,
-        config: &Config,
-    ) -> io::Result<Self> {
-        Self::open(stack, addr, backlog, Some(config.clone()))
-    }
-
-    fn open(
-        stack: &Stack,
-        addr: SocketAddr,
-        backlog: usize,
-        config: Option<Config>,
-    ) -> io::Result<Self> {
-        let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
-            let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
-            let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
-            let local = worker.engine.tcp_listener_addr(id)?;
-            Ok::<_, Error>((id, local, worker.attach_listener(id)))
-        })??;
-        Ok(Self {
-            handle: Arc::clone(&stack.handle),
-            id,
-            local,
-            shared,
-            accepted: Mutex::new(accepted),
-            nonblocking: AtomicBool::new(false),
-        })
-    }
-
-    /// The next connection, and its peer.
-    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut accepted = lock(&self.accepted);
-        loop {
-            if let Some(parts) = accepted.pop() {
-                if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-                    self.handle.door.nudge(&self.handle.door.listeners, self.id.slot());
-                }
-                let peer = parts.remote;
-                return Ok((TcpStream::new(&self.handle, parts), peer));
-            }
-            if self.shared.has(READ_END) {
-                return Err(self.shared.error().unwrap_or(Error::EngineGone).into());
-            }
-            if self.nonblocking.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            self.shared.reader.wait(None, || !accepted.is_empty() || self.shared.has(READ_END));
-        }
-    }
-
-    /// Whether `accept` returns at once when there is no connection.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The address it listens on.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.local)
-    }
-
-    /// Its name in the engine.
-    pub fn id(&self) -> SocketId {
-        self.id
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-}
-
-impl Drop for TcpListener {
-    fn drop(&mut self) {
-        let (id, door) = (self.id, &self.handle.door);
-        door.post(move |worker| worker.engine.tcp_close_listener(id));
-    }
-}
 
 /// A TCP connection. One thread may read while another writes; dropping it closes it in order.
 pub struct TcpStream {
@@ -122,23 +27,17 @@ pub struct TcpStream {
     shared: Arc<Shared>,
     local: SocketAddr,
     remote: SocketAddr,
-    pub(super) tx: Mutex<Writing>,
+    pub(super) tx: Mutex<Giver<Packet>>,
     rx: Mutex<Reading>,
     /// Bytes that were read, from the beginning of the stream.
     pub(super) read: AtomicU64,
-    nonblocking: AtomicBool,
-}
-
-pub(super) struct Writing {
-    ring: Giver<Packet>,
-    timeout: Option<Duration>,
+    patience: Patience,
 }
 
 struct Reading {
     ring: Taker<Packet>,
     /// Taken from the ring and not read to its end.
     current: Option<Packet>,
-    timeout: Option<Duration>,
 }
 
 impl TcpStream {
@@ -150,10 +49,10 @@ impl TcpStream {
             shared,
             local,
             remote,
-            tx: Mutex::new(Writing { ring: tx, timeout: None }),
-            rx: Mutex::new(Reading { ring: rx, current: None, timeout: None }),
+            tx: Mutex::new(tx),
+            rx: Mutex::new(Reading { ring: rx, current: None }),
             read: AtomicU64::new(0),
-            nonblocking: AtomicBool::new(false),
+            patience: Patience::default(),
         }
     }
 
@@ -171,10 +70,11 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Opens a connection and waits until it stands, `timeout` at most.
+    /// Opens a connection and waits until it stands, `timeout` at most, which is not zero.
     pub fn connect_timeout(stack: &Stack, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let timeout = nonzero(Some(timeout))?;
         let stream = Self::open(stack, addr, None)?;
-        stream.wait_connected(deadline(Some(timeout)))?;
+        stream.wait_connected(deadline(timeout))?;
         Ok(stream)
     }
 
@@ -205,12 +105,12 @@ impl TcpStream {
 
     /// Waits until the ring has a packet. `None` is the orderly end.
     fn next_packet(&self, rx: &mut Reading) -> io::Result<Option<Packet>> {
-        let deadline = deadline(rx.timeout);
+        let mut wait = self.patience.to_read(&self.shared.reader);
         loop {
             if let Some(packet) = rx.ring.pop() {
                 return Ok(Some(packet));
             }
-            if self.shared.has(READ_END) {
+            if self.shared.has(READ_END | READ_SHUT) {
                 // What was put before the end was announced.
                 if let Some(packet) = rx.ring.pop() {
                     return Ok(Some(packet));
@@ -220,13 +120,7 @@ impl TcpStream {
                     None => Ok(None),
                 };
             }
-            if self.nonblocking.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let ready = || !rx.ring.is_empty() || self.shared.has(READ_END);
-            if !self.shared.reader.wait(deadline, ready) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            wait.until(|| !rx.ring.is_empty() || self.shared.has(READ_END | READ_SHUT))?;
         }
     }
 
@@ -283,33 +177,25 @@ impl TcpStream {
     }
 
     /// Waits until the tx side takes another packet.
-    fn wait_room(&self, tx: &mut Writing) -> io::Result<()> {
-        let deadline = deadline(tx.timeout);
-        loop {
-            if self.has_room(tx)? {
-                return Ok(());
-            }
-            if self.nonblocking.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let ready = || tx.ring.has_room() || self.shared.has(WRITE_END);
-            if !self.shared.writer.wait(deadline, ready) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+    fn wait_room(&self, tx: &Giver<Packet>) -> io::Result<()> {
+        let mut wait = self.patience.to_write(&self.shared.writer);
+        while !self.has_room(tx)? {
+            wait.until(|| tx.has_room() || self.shared.has(WRITE_END))?;
         }
+        Ok(())
     }
 
     /// Whether the tx side takes another packet now; an error where it will take none any more.
-    fn has_room(&self, tx: &Writing) -> Result<bool, Error> {
+    fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
         if self.shared.has(WRITE_END) {
             return Err(self.shared.error().unwrap_or(Error::BrokenPipe));
         }
-        Ok(tx.ring.has_room())
+        Ok(tx.has_room())
     }
 
     /// Hands a packet to the engine, or gives it back where there is no room.
-    fn put(&self, tx: &mut Writing, packet: Packet) -> Result<(), (Packet, Error)> {
-        let was_empty = tx.ring.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
+    fn put(&self, tx: &mut Giver<Packet>, packet: Packet) -> Result<(), (Packet, Error)> {
+        let was_empty = tx.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
         if was_empty {
             let door = &self.handle.door;
             door.nudge(&door.streams, self.id.slot());
@@ -322,7 +208,7 @@ impl TcpStream {
     /// pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut tx = lock(&self.tx);
-        self.wait_room(&mut tx)?;
+        self.wait_room(&tx)?;
         Ok(self.put(&mut tx, packet).map_err(|(_, error)| error)?)
     }
 
@@ -343,16 +229,37 @@ impl TcpStream {
 
     /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
     /// something to be sent.
+    /// 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
         self.shared.bulk_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends one direction or both. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both, for calls that wait now, too. Writes fail with `BrokenPipe` from then on; reads say the end
+    /// once all that has come is read. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let ends = match how {
+            Shutdown::Read => READ_SHUT,
+            Shutdown::Write => WRITE_END,
+            Shutdown::Both => READ_SHUT | WRITE_END,
+        };
+        self.shared.state.fetch_or(ends, Ordering::AcqRel);
+        if how != Shutdown::Write {
+            self.wish(LOOK_AGAIN);
+        }
         if how != Shutdown::Read {
-            self.wish(SHUTDOWN_WRITE);
+            self.end_writing();
         }
         Ok(())
+    }
+
+    /// Has the FIN follow what calls put into the ring that are under way. One that waits for room is woken first; the next
+    /// to take the lock finds that the side has ended.
+    fn end_writing(&self) {
+        if let Err(TryLockError::WouldBlock) = self.tx.try_lock() {
+            self.wish(LOOK_AGAIN);
+            drop(lock(&self.tx));
+        }
+        self.wish(SHUTDOWN_WRITE);
     }
 
     fn wish(&self, bit: u8) {
@@ -363,20 +270,28 @@ impl TcpStream {
 
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        self.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a read waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        lock(&self.rx).timeout = nonzero(timeout)?;
-        Ok(())
+        self.patience.read.set(timeout)
+    }
+
+    /// How long a read waits at most.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.patience.read.get())
     }
 
     /// How long a write waits at most; then it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        lock(&self.tx).timeout = nonzero(timeout)?;
-        Ok(())
+        self.patience.write.set(timeout)
+    }
+
+    /// How long a write waits at most.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.patience.write.get())
     }
 
     /// How often the engine told this stream's readers and writers of news, and woke them.
@@ -457,7 +372,7 @@ impl Write for &TcpStream {
         let mut written = 0;
         let bulk = self.bulk_bytes();
         for chunk in data.chunks(if bulk == 0 { PACKET_BYTES } else { bulk }) {
-            match self.wait_room(&mut tx) {
+            match self.wait_room(&tx) {
                 Ok(()) => {}
                 Err(_) if written != 0 => break,
                 Err(error) => return Err(error),

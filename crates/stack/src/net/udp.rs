@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,12 +10,11 @@ use millstream_packet::Packet;
 
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
+use super::patience::Patience;
 use super::shared::{CLOSE, READ_END, Shared};
 use super::tcp::lock;
-use super::waiter::deadline;
 use super::{Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
-use crate::error::nonzero;
 use crate::limits::HEADROOM_BYTES;
 use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 
@@ -31,9 +30,7 @@ pub struct UdpSocket {
     shared: Arc<Shared>,
     tx: Mutex<Giver<Letter>>,
     rx: Mutex<Reading>,
-    read_timeout: Mutex<Option<Duration>>,
-    write_timeout: Mutex<Option<Duration>>,
-    nonblocking: AtomicBool,
+    patience: Patience,
 }
 
 struct Reading {
@@ -68,9 +65,7 @@ impl UdpSocket {
             shared,
             tx: Mutex::new(tx),
             rx: Mutex::new(Reading { ring: rx, left: None }),
-            read_timeout: Mutex::new(None),
-            write_timeout: Mutex::new(None),
-            nonblocking: AtomicBool::new(false),
+            patience: Patience::default(),
         })
     }
 
@@ -114,19 +109,12 @@ impl UdpSocket {
 
     /// Waits until the ring has room for one, as long as calls may wait.
     fn wait_for_room(&self, tx: &Giver<Letter>) -> io::Result<()> {
-        let mut until = None;
+        let mut wait = self.patience.to_write(&self.shared.writer);
         while !tx.has_room() {
             if self.shared.has(READ_END) {
                 return Err(Error::EngineGone.into());
             }
-            if self.nonblocking.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let ready = || tx.has_room() || self.shared.has(READ_END);
-            let until = *until.get_or_insert_with(|| deadline(*lock(&self.write_timeout)));
-            if !self.shared.writer.wait(until, ready) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            wait.until(|| tx.has_room() || self.shared.has(READ_END))?;
         }
         Ok(())
     }
@@ -182,18 +170,12 @@ impl UdpSocket {
 
     /// Waits until there is a datagram to take.
     fn wait_for_datagram(&self, rx: &Reading) -> io::Result<()> {
-        let deadline = deadline(*lock(&self.read_timeout));
+        let mut wait = self.patience.to_read(&self.shared.reader);
         while rx.left.is_none() && rx.ring.is_empty() {
             if let Some(error) = self.shared.take_passing_error().or_else(|| self.shared.error()) {
                 return Err(error.into());
             }
-            if self.nonblocking.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let ready = || !rx.ring.is_empty() || self.shared.has_error();
-            if !self.shared.reader.wait(deadline, ready) {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            wait.until(|| !rx.ring.is_empty() || self.shared.has_error())?;
         }
         Ok(())
     }
@@ -255,21 +237,29 @@ impl UdpSocket {
 
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        self.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        *lock(&self.read_timeout) = nonzero(timeout)?;
-        Ok(())
+        self.patience.read.set(timeout)
+    }
+
+    /// How long a receive waits at most.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.patience.read.get())
     }
 
     /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing was
     /// sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        *lock(&self.write_timeout) = nonzero(timeout)?;
-        Ok(())
+        self.patience.write.set(timeout)
+    }
+
+    /// How long a send waits at most.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.patience.write.get())
     }
 
     /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).

@@ -15,7 +15,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 use super::Door;
 use super::datagrams::{Datagrams, Letter};
 use super::metered::{Giver, Taker, metered};
-use super::shared::{CLOSE, CONNECTED, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::shared::{CLOSE, CONNECTED, LOOK_AGAIN, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
 use super::waiter::take_woke;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
@@ -216,6 +216,9 @@ impl Worker {
         let wishes = stream.shared.wishes.swap(0, Ordering::AcqRel);
         stream.ending |= wishes & (SHUTDOWN_WRITE | CLOSE) != 0;
         stream.closing |= wishes & CLOSE != 0;
+        if wishes & LOOK_AGAIN != 0 {
+            stream.shared.set_state(0);
+        }
         if !stream.shared.has(CONNECTED) {
             match engine.tcp_connected(stream.id) {
                 Ok(false) if !stream.closing => return,

@@ -1,6 +1,8 @@
 //! Two engines joined by an in-memory pair.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -80,4 +82,13 @@ pub fn hosts(
         barrier.wait();
         near(&stack);
     });
+}
+
+/// What the kernel tells who writes to a connection whose writing side was shut down.
+pub fn kernel_refuses_a_late_write() -> ErrorKind {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut stream =
+        TcpStream::connect(listener.local_addr().expect("an address")).expect("connect");
+    stream.shutdown(Shutdown::Write).expect("shutdown");
+    stream.write(b"late").expect_err("it is too late").kind()
 }

@@ -1,0 +1,158 @@
+//! Sides of a stream that are shut down, and calls of other threads that wait meanwhile: as with the kernel's sockets.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use millstream::Error;
+use millstream::link::PairConfig;
+use millstream::net::{Stack, TcpListener, TcpStream};
+use millstream::packet::Packet;
+
+use super::{common, far_addr, stacks};
+
+/// Two ends of one connection; the stacks live as long.
+fn ends() -> (TcpStream, TcpStream, [Stack; 2]) {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (server, _) = listener.accept().expect("accept");
+    (client, server, [near, far])
+}
+
+fn packet(stack: &Stack) -> Packet {
+    Packet::from_slice(stack.pool(), 0, b"late").expect("memory")
+}
+
+/// Until a thread of the stream has gone to sleep since it had slept `before` times.
+fn until_it_sleeps(stream: &TcpStream, before: u64) {
+    while stream.wakes().sleeps == before {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn after_the_writing_side_nothing_is_written_and_all_is_read() {
+    let (mut client, mut server, [near, _far]) = ends();
+    client.write_all(b"first").expect("write");
+    client.shutdown(Shutdown::Write).expect("shutdown");
+    let refused = client.write(b"late").err().map(|error| error.kind());
+    assert_eq!(refused, Some(common::kernel_refuses_a_late_write()));
+    assert_eq!(client.write_packet(packet(&near)).err().map(|error| error.kind()), refused);
+    let (back, error) = client.try_write_packet(packet(&near)).expect_err("it is too late");
+    assert_eq!((back.len(), error), (4, Error::BrokenPipe));
+    let mut got = String::new();
+    server.read_to_string(&mut got).expect("read");
+    assert_eq!(got, "first");
+    server.write_all(b"answer").expect("write");
+    drop(server);
+    got.clear();
+    client.read_to_string(&mut got).expect("read");
+    assert_eq!(got, "answer");
+}
+
+/// Whichever comes first, each time: the peer gets what was taken, and no less, and its answer is read.
+#[test]
+fn who_writes_while_the_side_is_shut_down_ends_no_reading() {
+    const ROUNDS: usize = 200;
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let server = std::thread::spawn(move || {
+        for _ in 0..ROUNDS {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let sent = io::copy(&mut stream, &mut io::sink()).expect("read");
+            stream.write_all(&sent.to_be_bytes()).expect("write");
+        }
+    });
+    for _ in 0..ROUNDS {
+        let stream = TcpStream::connect(&near, far_addr(7)).expect("connect");
+        let sent = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut sent = 0;
+                loop {
+                    match (&stream).write(b"more") {
+                        Ok(len) => sent += len as u64,
+                        Err(error) => break (sent, error.kind()),
+                    }
+                }
+            });
+            near.with_engine(|_| ()).expect("an engine");
+            stream.shutdown(Shutdown::Write).expect("shutdown");
+            writer.join().expect("writer")
+        });
+        let mut answer = [0; 8];
+        (&stream).read_exact(&mut answer).expect("an answer");
+        assert_eq!(sent, (u64::from_be_bytes(answer), io::ErrorKind::BrokenPipe));
+    }
+    server.join().expect("server");
+}
+
+#[test]
+fn who_waits_is_told_that_its_side_was_shut_down() {
+    let (client, mut server, _stacks) = ends();
+    let before = client.wakes().sleeps;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (&client).read(&mut [0; 9]));
+        until_it_sleeps(&client, before);
+        client.shutdown(Shutdown::Read).expect("shutdown");
+        assert_eq!(reader.join().expect("reader").expect("the end"), 0);
+    });
+    // What comes after all is read, and then there is the end again.
+    server.write_all(b"after").expect("write");
+    while client.peek(&mut [0; 9]).expect("peek") < 5 {
+        std::thread::yield_now();
+    }
+    let mut got = String::new();
+    (&client).read_to_string(&mut got).expect("read");
+    assert_eq!(got, "after");
+    let before = client.wakes().sleeps;
+    std::thread::scope(|scope| {
+        // The peer does not read: this comes to wait.
+        let writer = scope.spawn(|| (&client).write_all(&vec![0; 256 << 20]));
+        until_it_sleeps(&client, before);
+        client.shutdown(Shutdown::Both).expect("shutdown");
+        let told = writer.join().expect("writer").err().map(|error| error.kind());
+        assert_eq!(told, Some(io::ErrorKind::BrokenPipe));
+    });
+}
+
+#[test]
+fn a_time_out_is_set_while_another_thread_waits() {
+    let (client, mut server, _stacks) = ends();
+    let [long, short] = [20, 1].map(Duration::from_secs);
+    client.set_read_timeout(Some(long)).expect("time-out");
+    let before = client.wakes().sleeps;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (&client).read(&mut [0; 9]));
+        until_it_sleeps(&client, before);
+        client.set_read_timeout(Some(short)).expect("time-out");
+        server.write_all(b"x").expect("write");
+        assert_eq!(reader.join().expect("reader").expect("it still waits"), 1);
+    });
+    let error = (&client).read(&mut [0; 9]).expect_err("nothing comes");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    client.set_write_timeout(Some(long)).expect("time-out");
+    let before = client.wakes().sleeps;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (&client).write_all(&vec![0; 32 << 20]));
+        until_it_sleeps(&client, before);
+        client.set_write_timeout(None).expect("time-out");
+        server.read_exact(&mut vec![0; 32 << 20]).expect("read");
+        writer.join().expect("writer").expect("it still waits");
+    });
+    assert_eq!(
+        (client.read_timeout().ok(), client.write_timeout().ok()),
+        (Some(Some(short)), Some(None))
+    );
+    for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+        let refused = set(&client, Some(Duration::ZERO)).err().map(|error| error.kind());
+        assert_eq!(refused, Some(io::ErrorKind::InvalidInput));
+    }
+}
+
+#[test]
+fn no_time_at_all_to_connect_is_refused() {
+    let (near, _far) = stacks(PairConfig::default());
+    let error = TcpStream::connect_timeout(&near, far_addr(7), Duration::ZERO).err();
+    assert_eq!(error.map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
+}
