@@ -5,6 +5,8 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{hosts_possible, wait_for};
@@ -16,6 +18,9 @@ use nix::unistd::Pid;
 
 const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+
+/// How long what certainly comes is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two namespaces and the command that joins them.
 struct Joined {
@@ -67,7 +72,7 @@ impl Joined {
     fn socket(&self, host: &Namespace, address: IpAddr) -> UdpSocket {
         let socket = host.run(move || UdpSocket::bind((address, 0)).unwrap());
         setsockopt(&socket, RcvBufForce, &(16 << 20)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 }
@@ -99,6 +104,8 @@ fn delay_and_loss_are_what_the_far_side_sees() {
         return;
     }
     const SENT: u32 = 3000;
+    /// Sent last, until one has come: what was sent before it has come then, or never will.
+    const END: u32 = SENT;
     let joined = Joined::new(&[
         "--delay",
         "20ms",
@@ -112,16 +119,19 @@ fn delay_and_loss_are_what_the_far_side_sees() {
     let to = far.local_addr().unwrap();
     // Resolve the neighbours, whatever is lost of it.
     let mut word = [0; 4];
+    far.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("a first datagram", || {
         near.send_to(&u32::MAX.to_be_bytes(), to).unwrap();
         far.recv_from(&mut [0; 4]).is_ok()
     });
-    while far.recv_from(&mut word).is_ok() {}
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
     let begun = Instant::now();
     far.send_to(b"back", near.local_addr().unwrap()).unwrap();
     near.recv_from(&mut word).unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(5), "{:?}", begun.elapsed());
     let begun = Instant::now();
+    let ended = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&ended);
     let sender = std::thread::spawn(move || {
         for number in 0..SENT {
             near.send_to(&number.to_be_bytes(), to).unwrap();
@@ -129,25 +139,27 @@ fn delay_and_loss_are_what_the_far_side_sees() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+        while !is_over.load(Ordering::Relaxed) {
+            near.send_to(&END.to_be_bytes(), to).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
     });
     let mut times = vec![0_u32; SENT as usize];
     let mut total = 0;
-    // Until everything was sent and nothing more has come for a while.
     loop {
-        let done = sender.is_finished();
-        if far.recv_from(&mut word).is_err() {
-            if done {
-                break;
+        far.recv_from(&mut word).unwrap();
+        match u32::from_be_bytes(word) {
+            END => break,
+            number @ 0..SENT => {
+                assert!(begun.elapsed() >= Duration::from_millis(20), "{:?}", begun.elapsed());
+                times[number as usize] += 1;
+                total += 1;
             }
-            continue;
-        }
-        assert!(begun.elapsed() >= Duration::from_millis(20), "{:?}", begun.elapsed());
-        let number = u32::from_be_bytes(word);
-        if number < SENT {
-            times[number as usize] += 1;
-            total += 1;
+            // One of the first.
+            _ => {}
         }
     }
+    ended.store(true, Ordering::Relaxed);
     sender.join().unwrap();
     let missing = times.iter().filter(|&&n| n == 0).count() as u64;
     let copies = total - (u64::from(SENT) - missing);

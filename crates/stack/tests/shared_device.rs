@@ -21,7 +21,7 @@ const ENGINES: usize = 2;
 const HOST: [&str; 2] = ["10.70.0.1", "fd70::1"];
 const OURS: [&str; 2] = ["10.70.0.2", "fd70::2"];
 const CLIENTS: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().expect("an address"), port)

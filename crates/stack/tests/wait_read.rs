@@ -14,7 +14,7 @@ use millstream::local::{Received, Stack, TcpListener, TcpStream};
 use millstream::{EngineStats, SocketId};
 
 const PORT: u16 = 50_000;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every byte tells its stream and its place in it.
 fn pattern(stream: usize, at: usize) -> u8 {

@@ -99,7 +99,7 @@ pub fn begun(place: &Place) -> Child {
 }
 
 pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(600);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         sleep(Duration::from_millis(5));

@@ -23,7 +23,7 @@ fn both_ways_to_receive(interface: &str, netns: Option<PathBuf>) -> [RawConfig; 
 
 /// The first packet that `wanted` accepts.
 fn hear(link: &mut RawLink, wanted: impl Fn(&Packet) -> bool) -> Option<Packet> {
-    for _ in 0..100 {
+    for _ in 0..500 {
         let mut batch = PacketBatch::new();
         if link.receive(Instant::ZERO, &pool(), &mut batch).unwrap() == 0 {
             let mut entries = [PollEntry::readable(link.wait_fd().unwrap())];

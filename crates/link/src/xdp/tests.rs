@@ -225,7 +225,7 @@ fn packets_of_several_frames_are_not_shown() {
         host.send_to(&vec![len as u8; len], (IpAddr::from(OURS), 9)).unwrap();
     }
     let mut got = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..2000 {
         let mut take = |shown: Shown<'_>| {
             if shown.bytes[12..14] == [8, 0] && shown.bytes[23] == 17 {
                 got.push(shown.bytes.len() - 42);
@@ -460,7 +460,7 @@ fn queues_share_memory_and_program() {
         host.send_to(&[7; 50], (IpAddr::from(OURS), 9)).unwrap();
     }
     let mut total = 0;
-    for _ in 0..20 {
+    for _ in 0..2000 {
         total += links
             .iter_mut()
             .map(|link| {

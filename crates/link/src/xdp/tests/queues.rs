@@ -13,7 +13,7 @@ fn large_frames_pass_through_every_queue_of_one_memory() {
         // Each flow goes to a queue of its own choice.
         let host = socket(&bench.far, (IpAddr::from(HOST), 6100 + u16::from(number)).into());
         host.send_to(&vec![number; 8800], (IpAddr::from(OURS), 9)).unwrap();
-        let found = (0..100).find_map(|_| {
+        let found = (0..2000).find_map(|_| {
             for (queue, link) in links.iter_mut().enumerate() {
                 let mut batch = PacketBatch::new();
                 link.receive(Instant::ZERO, &bench.pool, &mut batch).unwrap();
