@@ -26,7 +26,7 @@
 mod line;
 #[path = "support/bench_options.rs"]
 mod bench_options;
-#[path = "support/udp_pps.rs"]
+#[path = "support/udp_pps/mod.rs"]
 mod udp_pps;
 
 use std::ffi::OsString;

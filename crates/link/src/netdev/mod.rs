@@ -305,18 +305,12 @@ impl Octets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::permitted;
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
     #[test]
     fn addresses_of_both_families_are_usable_at_once() {
-        let namespace = match Namespace::create() {
-            Ok(namespace) => namespace,
-            Err(error) if error.is_not_permitted() => {
-                println!("skipped: {error}");
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let Some(namespace) = permitted(Namespace::create()) else { return };
         let v6: Ipv6Addr = "fd70::9".parse().unwrap();
         namespace
             .run(|| {

@@ -105,6 +105,7 @@ pub fn run_in<R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::permitted;
 
     fn own() -> PathBuf {
         std::fs::read_link("/proc/thread-self/ns/net").unwrap()
@@ -112,14 +113,7 @@ mod tests {
 
     #[test]
     fn the_calling_thread_stays_where_it_is() {
-        let namespace = match Namespace::create() {
-            Ok(namespace) => namespace,
-            Err(error) if error.is_not_permitted() => {
-                println!("skipped: {error}");
-                return;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let Some(namespace) = permitted(Namespace::create()) else { return };
         let before = own();
         let inside = namespace.run(own).unwrap();
         assert_ne!(inside, before);

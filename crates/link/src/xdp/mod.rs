@@ -21,7 +21,7 @@
 //! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
 //! of other pools are copied when sent. There are no offloads: checksums and cutting are done in
 //! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
-//! delivers bad ones: see [`netdev::set_transmit_checksum`].
+//! delivers bad ones: see [`netdev::set_transmit_checksum`](crate::netdev::set_transmit_checksum).
 
 pub(crate) mod bpf;
 mod frames;
@@ -45,14 +45,11 @@ use millstream_wire::ethernet::MacAddr;
 use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
 use crate::outgoing::Outgoing;
-use crate::{
-    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown, limits,
-    netdev,
-};
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Shown, limits};
 use bpf::Attachment;
 use frames::KernelFrames;
 pub use open::BusyPoll;
-use open::{Bound, OneExtent, bind, check_ring, filter, pieces, ring_entries};
+use open::pieces;
 pub use program::{FlowMatch, Steer};
 use send::submit;
 use socket::Socket;
@@ -129,116 +126,6 @@ impl std::fmt::Debug for Xdp {
 }
 
 impl Xdp {
-    /// Opens a socket on one queue of the interface, with the frames of `pool` as its memory.
-    ///
-    /// # Errors
-    /// When there is no such interface or queue, the rings are too small for its MTU, the pool has more
-    /// than one extent or may grow, another program is attached, or for want of privilege
-    /// ([`LinkError::is_not_permitted`]).
-    pub fn open(config: &XdpConfig, pool: &Pool) -> Result<Self, LinkError> {
-        Self::open_queues(config, pool, 1)?
-            .pop()
-            .ok_or_else(|| LinkError::Invalid("an AF_XDP link needs a queue".into()))
-    }
-
-    /// Opens sockets on `queues` queues from the configured one on, for as many engines. They share
-    /// memory and program; the interface spreads the flows.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_queues(
-        config: &XdpConfig,
-        pool: &Pool,
-        queues: u32,
-    ) -> Result<Vec<Self>, LinkError> {
-        config.steer.check()?;
-        let extent = OneExtent(frames::whole(pool)?);
-        netdev::run_in(config.netns.as_deref(), || Self::open_here(config, pool, extent, queues))?
-    }
-
-    /// As [`open_queues`](Self::open_queues), each queue with its share of the flows: what the
-    /// interface puts into another engine's queue is handed over.
-    ///
-    /// # Errors
-    /// As `open_queues`; also for no engine or more than [`limits::SHARES`].
-    pub fn open_shared(
-        config: &XdpConfig,
-        pool: &Pool,
-        engines: usize,
-    ) -> Result<Vec<Shared<Self>>, LinkError> {
-        Share::new(0, engines)?;
-        // No more engines than a u32 counts.
-        Shared::over(Self::open_queues(config, pool, engines as u32)?)
-    }
-
-    fn open_here(
-        config: &XdpConfig,
-        pool: &Pool,
-        extent: OneExtent,
-        queues: u32,
-    ) -> Result<Vec<Self>, LinkError> {
-        let name = &config.interface;
-        let index = netdev::index(name)?;
-        let mtu = netdev::mtu(name)?;
-        check_ring(config, mtu)?;
-        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
-        let has_fragments =
-            mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES;
-        let places = config.queue + queues;
-        let attachment =
-            Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
-        let ring = ring_entries(config);
-        let capabilities = Capabilities {
-            rx_ring: ring as usize,
-            tx_ring: ring as usize,
-            ..Capabilities::plain(Medium::Ethernet, mtu, mac)
-        };
-        let share = pool.stats().frames / 4 / queues.max(1) as usize;
-        let is_pair = netdev::is_veth(name);
-        let mut links: Vec<Self> = Vec::new();
-        for queue in config.queue..places {
-            let mut notes = Vec::new();
-            if !attachment.is_native {
-                notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
-            }
-            if links.is_empty() && is_pair {
-                notes.push(format!(
-                    "{name}: an end of a virtual pair: what the other end leaves unsummed is dropped as damaged \
-                     (there: ethtool -K NAME tx off)"
-                ));
-            }
-            let first = links.first().map(|link| link.socket.fd.as_raw_fd());
-            let Bound { socket, polls, notes: more } =
-                bind(config, index, queue, extent, first, has_fragments)?;
-            notes.extend(more);
-            let zero_copy = socket.is_zero_copy();
-            let mut link = Self {
-                socket,
-                frames: KernelFrames::new(extent.0),
-                attachment: Arc::clone(&attachment),
-                _filter: filter(name, config.mac.is_some())?,
-                pool: pool.clone(),
-                name: name.clone(),
-                capabilities: capabilities.clone(),
-                notes,
-                zero_copy,
-                polls,
-                filled: 0,
-                fill_target: share.clamp(1, ring as usize),
-                partial: None,
-                cutting: None,
-                blocked: false,
-                asked: Instant::ZERO,
-                stats: LinkStats::default(),
-            };
-            link.refill(pool);
-            // Only now: what comes before there are frames would be dropped.
-            attachment.insert(queue, link.socket.fd.as_raw_fd())?;
-            links.push(link);
-        }
-        Ok(links)
-    }
-
     /// What was asked for and could not be had, for people.
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -1,16 +1,19 @@
-//! Binding a socket the best way that can be had.
+//! Opening: sockets on the queues of an interface, each bound the best way that can be had.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_packet::{BATCH_LIMIT, Extent, FRAME_SIZE_BYTES};
+use millstream_packet::{BATCH_LIMIT, Extent, FRAME_SIZE_BYTES, Instant, Pool};
 
-use super::XdpConfig;
+use super::bpf::Attachment;
+use super::frames::{self, KernelFrames};
 use super::socket::{Memory, Socket};
+use super::{Xdp, XdpConfig};
 use crate::raw::socket::join;
 use crate::sys::check;
-use crate::{LinkError, limits};
+use crate::{Capabilities, LinkError, LinkStats, Medium, Share, Shared, limits, netdev};
 
 /// How the kernel polls a device inside our calls (SO_PREFER_BUSY_POLL, SO_BUSY_POLL and
 /// SO_BUSY_POLL_BUDGET of socket(7)): a call that finds nothing received polls once. Interrupts stay
@@ -34,24 +37,139 @@ impl Default for BusyPoll {
 
 /// The extent that all frames are in.
 #[derive(Clone, Copy)]
-pub(super) struct OneExtent(pub Extent);
+struct OneExtent(Extent);
 
 // SAFETY: only where the memory is, and how much; nobody reads or writes through it here.
 unsafe impl Send for OneExtent {}
 // SAFETY: as above.
 unsafe impl Sync for OneExtent {}
 
+impl Xdp {
+    /// Opens a socket on one queue of the interface, with the frames of `pool` as its memory.
+    ///
+    /// # Errors
+    /// When there is no such interface or queue, the rings are too small for its MTU, the pool has more
+    /// than one extent or may grow, another program is attached, or for want of privilege
+    /// ([`LinkError::is_not_permitted`]).
+    pub fn open(config: &XdpConfig, pool: &Pool) -> Result<Self, LinkError> {
+        Self::open_queues(config, pool, 1)?
+            .pop()
+            .ok_or_else(|| LinkError::Invalid("an AF_XDP link needs a queue".into()))
+    }
+
+    /// Opens sockets on `queues` queues from the configured one on, for as many engines. They share
+    /// memory and program; the interface spreads the flows.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_queues(
+        config: &XdpConfig,
+        pool: &Pool,
+        queues: u32,
+    ) -> Result<Vec<Self>, LinkError> {
+        config.steer.check()?;
+        let extent = OneExtent(frames::whole(pool)?);
+        netdev::run_in(config.netns.as_deref(), || Self::open_here(config, pool, extent, queues))?
+    }
+
+    /// As [`open_queues`](Self::open_queues), each queue with its share of the flows: what the
+    /// interface puts into another engine's queue is handed over.
+    ///
+    /// # Errors
+    /// As `open_queues`; also for no engine or more than [`limits::SHARES`].
+    pub fn open_shared(
+        config: &XdpConfig,
+        pool: &Pool,
+        engines: usize,
+    ) -> Result<Vec<Shared<Self>>, LinkError> {
+        Share::new(0, engines)?;
+        // No more engines than a u32 counts.
+        Shared::over(Self::open_queues(config, pool, engines as u32)?)
+    }
+
+    fn open_here(
+        config: &XdpConfig,
+        pool: &Pool,
+        extent: OneExtent,
+        queues: u32,
+    ) -> Result<Vec<Self>, LinkError> {
+        let name = &config.interface;
+        let index = netdev::index(name)?;
+        let mtu = netdev::mtu(name)?;
+        check_ring(config, mtu)?;
+        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let has_fragments =
+            mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES;
+        let places = config.queue + queues;
+        let attachment =
+            Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
+        let ring = ring_entries(config) as usize;
+        let capabilities = Capabilities {
+            rx_ring: ring,
+            tx_ring: ring,
+            ..Capabilities::plain(Medium::Ethernet, mtu, mac)
+        };
+        let share = pool.stats().frames / 4 / queues.max(1) as usize;
+        let mut links: Vec<Self> = Vec::new();
+        for queue in config.queue..places {
+            let first = links.first().map(|link| link.socket.fd.as_raw_fd());
+            let bound = bind(config, index, queue, extent, first, has_fragments)?;
+            let notes = notes(name, &attachment, first.is_none());
+            let filter = filter(name, config.mac.is_some())?;
+            let mut link = Self {
+                zero_copy: bound.socket.is_zero_copy(),
+                socket: bound.socket,
+                frames: KernelFrames::new(extent.0),
+                attachment: Arc::clone(&attachment),
+                _filter: filter,
+                pool: pool.clone(),
+                name: name.clone(),
+                capabilities: capabilities.clone(),
+                notes: notes.into_iter().chain(bound.notes).collect(),
+                polls: bound.polls,
+                filled: 0,
+                fill_target: share.clamp(1, ring),
+                partial: None,
+                cutting: None,
+                blocked: false,
+                asked: Instant::ZERO,
+                stats: LinkStats::default(),
+            };
+            link.refill(pool);
+            // Only now: what comes before there are frames would be dropped.
+            attachment.insert(queue, link.socket.fd.as_raw_fd())?;
+            links.push(link);
+        }
+        Ok(links)
+    }
+}
+
+/// What is to be said about an interface, some of it with its first queue alone.
+fn notes(name: &str, attachment: &Attachment, is_first: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !attachment.is_native {
+        notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
+    }
+    if is_first && netdev::is_veth(name) {
+        notes.push(format!(
+            "{name}: an end of a virtual pair: what the other end leaves unsummed is dropped as damaged \
+             (there: ethtool -K NAME tx off)"
+        ));
+    }
+    notes
+}
+
 /// A socket that is bound.
-pub(super) struct Bound {
-    pub socket: Socket,
+struct Bound {
+    socket: Socket,
     /// The kernel polls the device inside our calls.
-    pub polls: bool,
+    polls: bool,
     /// What is to be said about it.
-    pub notes: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// A socket bound to `queue`, zero-copy if that can be had.
-pub(super) fn bind(
+fn bind(
     config: &XdpConfig,
     index: u32,
     queue: u32,
@@ -97,7 +215,7 @@ pub(super) fn bind(
 }
 
 /// Entries of each ring.
-pub(super) fn ring_entries(config: &XdpConfig) -> u32 {
+fn ring_entries(config: &XdpConfig) -> u32 {
     config.ring.unwrap_or(limits::XDP_RING).next_power_of_two()
 }
 
@@ -108,7 +226,7 @@ pub(super) fn pieces(mtu: usize) -> u32 {
 
 /// Refuses rings that do not hold two of the longest packets: one would never find room, or the kernel
 /// (which says that there is room from half a ring on) would wake us in vain.
-pub(super) fn check_ring(config: &XdpConfig, mtu: usize) -> Result<(), LinkError> {
+fn check_ring(config: &XdpConfig, mtu: usize) -> Result<(), LinkError> {
     let (entries, pieces) = (ring_entries(config), pieces(mtu));
     if pieces > 1 && entries < 2 * pieces {
         let what = format!("{entries} ring entries are too few at MTU {mtu}: {}", 2 * pieces);
@@ -134,7 +252,7 @@ pub(super) fn why(error: &io::Error, is_shared: bool, has_fragments: bool) -> &'
 
 /// A packet socket that receives nothing: while it is open the interface passes every group, or
 /// every station.
-pub(super) fn filter(name: &str, promiscuous: bool) -> Result<OwnedFd, LinkError> {
+fn filter(name: &str, promiscuous: bool) -> Result<OwnedFd, LinkError> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket takes no pointers. With protocol 0 it receives nothing.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })

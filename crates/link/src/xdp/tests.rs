@@ -11,10 +11,10 @@ use millstream_wire::ip::Protocol;
 mod queues;
 
 use super::*;
-use crate::netdev::Namespace;
+use crate::netdev::{self, Namespace};
 use crate::sys::{PollEntry, poll};
 use crate::testing::{HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted};
-use crate::{RawConfig, RawLink};
+use crate::{Medium, RawConfig, RawLink};
 
 const HOST: [u8; 4] = [10, 70, 0, 1];
 const OURS: [u8; 4] = [10, 70, 0, 2];

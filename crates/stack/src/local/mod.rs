@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod mode;
 mod tcp;
 mod udp;
 
@@ -31,6 +32,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use mode::Mode;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
@@ -272,11 +274,4 @@ fn unless_it_blocks<T>(result: Result<T, Error>) -> io::Result<Option<T>> {
         Err(Error::WouldBlock) => Ok(None),
         result => Ok(Some(result?)),
     }
-}
-
-/// How a socket waits.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mode {
-    nonblocking: bool,
-    timeout: Option<Duration>,
 }

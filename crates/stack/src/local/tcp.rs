@@ -8,7 +8,8 @@ use std::time::Duration;
 use millstream_packet::Packet;
 use millstream_tcp::{Config, TcpInfo};
 
-use super::{Mode, Stack};
+use super::Stack;
+use super::mode::{Mode, Modes};
 use crate::error::nonzero;
 use crate::{Error, SocketId, TcpSocketOptions};
 
@@ -16,7 +17,7 @@ use crate::{Error, SocketId, TcpSocketOptions};
 pub struct TcpListener {
     stack: Stack,
     id: SocketId,
-    mode: Cell<Mode>,
+    mode: Modes,
 }
 
 impl TcpListener {
@@ -34,7 +35,7 @@ impl TcpListener {
         config: &Config,
     ) -> io::Result<Self> {
         let id = stack.engine().tcp_listen_with(addr, backlog, config)?;
-        Ok(Self { stack: stack.clone(), id, mode: Cell::default() })
+        Ok(Self { stack: stack.clone(), id, mode: Modes::default() })
     }
 
     /// The next connection, and its peer.
@@ -45,7 +46,7 @@ impl TcpListener {
 
     /// Whether `accept` returns at once when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.mode.set(Mode { nonblocking, ..self.mode.get() });
+        self.mode.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -72,8 +73,8 @@ impl Drop for TcpListener {
 pub struct TcpStream {
     stack: Stack,
     id: SocketId,
-    read_mode: Cell<Mode>,
-    write_mode: Cell<Mode>,
+    read_mode: Modes,
+    write_mode: Modes,
     /// The reading side was shut down.
     read_shut: Cell<bool>,
 }
@@ -247,16 +248,14 @@ impl TcpStream {
 
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        for mode in [&self.read_mode, &self.write_mode] {
-            mode.set(Mode { nonblocking, ..mode.get() });
-        }
+        self.read_mode.set_nonblocking(nonblocking);
+        self.write_mode.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a read waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.read_mode.set(Mode { timeout: nonzero(timeout)?, ..self.read_mode.get() });
-        Ok(())
+        self.read_mode.set_timeout(timeout)
     }
 
     /// How long a read waits at most.
@@ -266,8 +265,7 @@ impl TcpStream {
 
     /// How long a write waits at most; then it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
-        Ok(())
+        self.write_mode.set_timeout(timeout)
     }
 
     /// How long a write waits at most.

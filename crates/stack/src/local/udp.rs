@@ -1,22 +1,21 @@
 //! UDP in the style of `std::net`, in the engine's thread.
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use millstream_packet::Packet;
 
-use super::{Mode, Stack};
-use crate::error::nonzero;
+use super::Stack;
+use super::mode::Modes;
 use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
     stack: Stack,
     id: SocketId,
-    read_mode: Cell<Mode>,
-    write_mode: Cell<Mode>,
+    read_mode: Modes,
+    write_mode: Modes,
 }
 
 impl UdpSocket {
@@ -109,16 +108,14 @@ impl UdpSocket {
 
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        for mode in [&self.read_mode, &self.write_mode] {
-            mode.set(Mode { nonblocking, ..mode.get() });
-        }
+        self.read_mode.set_nonblocking(nonblocking);
+        self.write_mode.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.read_mode.set(Mode { timeout: nonzero(timeout)?, ..self.read_mode.get() });
-        Ok(())
+        self.read_mode.set_timeout(timeout)
     }
 
     /// How long a receive waits at most.
@@ -128,8 +125,7 @@ impl UdpSocket {
 
     /// How long a send waits at most for room on the link; then it fails with `WouldBlock`, and nothing was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.write_mode.set(Mode { timeout: nonzero(timeout)?, ..self.write_mode.get() });
-        Ok(())
+        self.write_mode.set_timeout(timeout)
     }
 
     /// How long a send waits at most.

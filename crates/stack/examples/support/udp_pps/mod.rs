@@ -10,8 +10,9 @@
 //! *read* looks at its headers and copies its data out, without which nobody has a use for a datagram, and *shown* does so
 //! where a link that can (`Link::show`) has it lie.
 
+mod kernel;
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use millstream::{DatagramToSend, Engine, EngineConfig, ReceivedDatagram, SocketI
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
+
+use kernel::{Kernel, with_flood};
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 2);
@@ -426,96 +429,4 @@ fn open_on(near: &Namespace, kind: &str, pool: &Pool) -> Result<Box<dyn Link>, L
     let config =
         RawConfig { interface, netns, receive_ring, receive_buffer_bytes, ..RawConfig::default() };
     Ok(Box::new(RawLink::open(&config)?))
-}
-
-/// Runs `work` while a socket of the kernel's in `far` sends to `to` from the other core.
-fn with_flood<R>(
-    far: &Namespace,
-    to: Ipv4Addr,
-    payload: usize,
-    work: impl FnOnce() -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let socket = far.run(|| UdpSocket::bind((HOST, 0)))??;
-    socket.connect((to, PORT))?;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let _ = pin_current_thread(1);
-            let data = vec![7; payload];
-            while !stop.load(Ordering::Relaxed) {
-                let _ = socket.send(&data);
-            }
-        });
-        std::thread::sleep(Duration::from_millis(20));
-        let result = work();
-        stop.store(true, Ordering::Relaxed);
-        result
-    })
-}
-
-/// The kernel's sockets at both ends of a veth pair.
-struct Kernel {
-    near: Namespace,
-    far: Namespace,
-}
-
-impl Kernel {
-    fn open() -> Result<Self, Failure> {
-        let (near, far) = (Namespace::create()?, Namespace::create()?);
-        near.run(|| netdev::add_veth("k0", "k1", Some(&far), 1))??;
-        for (namespace, name, address) in [(&near, "k0", OURS), (&far, "k1", HOST)] {
-            namespace.run(|| {
-                netdev::set_up(name)?;
-                netdev::set_address(name, address.into(), 24)
-            })??;
-        }
-        near.run(|| netdev::add_route("k0", NOBODY.into(), 32, Some(HOST.into())))??;
-        Ok(Self { near, far })
-    }
-
-    fn send(&self, payload: &[u8], turn: Duration) -> Result<f64, Failure> {
-        let socket = self.near.run(|| UdpSocket::bind((OURS, 0)))??;
-        socket.connect((NOBODY, 9))?;
-        let (start, mut count) = (Instant::now(), 0_u64);
-        while start.elapsed() < turn {
-            for _ in 0..64 {
-                count += u64::from(socket.send(payload).is_ok());
-            }
-        }
-        Ok(count as f64 / start.elapsed().as_secs_f64())
-    }
-
-    fn flood(&self, turn: Duration) -> Result<f64, Failure> {
-        let socket = self.near.run(|| UdpSocket::bind((OURS, PORT)))??;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let mut buffer = [0; 2048];
-        let (start, mut count) = (Instant::now(), 0_u64);
-        while start.elapsed() < turn {
-            for _ in 0..64 {
-                count += u64::from(socket.recv(&mut buffer).is_ok());
-            }
-        }
-        Ok(count as f64 / start.elapsed().as_secs_f64())
-    }
-
-    fn drain(&self, payload: &[u8], turn: Duration) -> Result<f64, Failure> {
-        let socket = self.near.run(|| UdpSocket::bind((OURS, PORT)))??;
-        socket.set_nonblocking(true)?;
-        let host = self.far.run(|| UdpSocket::bind((HOST, 0)))??;
-        host.connect((OURS, PORT))?;
-        let mut buffer = [0; 2048];
-        let (mut spent, mut count) = (Duration::ZERO, 0_u64);
-        while spent < turn / 10 {
-            // What the default receive buffer holds.
-            for _ in 0..150 {
-                host.send(payload)?;
-            }
-            let start = Instant::now();
-            while socket.recv(&mut buffer).is_ok() {
-                count += 1;
-            }
-            spent += start.elapsed();
-        }
-        Ok(count as f64 / spent.as_secs_f64())
-    }
 }
