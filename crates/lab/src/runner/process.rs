@@ -99,19 +99,20 @@ impl WorkerProcess {
         if told { Ok(()) } else { Err(self.died()) }
     }
 
-    /// Waits for its next answer, at most this long, looking out for interrupts.
+    /// Waits for its next answer, at most this long, looking out for interrupts. Time is counted as far as this process waited:
+    /// a pause of the whole machine, or of runner and workers, is none of the worker's.
     pub fn hear(&mut self, timeout_ms: u64, interrupt: &Interrupt) -> Result<Reply, Error> {
         if let Some(reply) = self.early.take() {
             return Ok(reply);
         }
-        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        let mut looks = timeout_ms.div_ceil(limits::WATCH_MS);
         loop {
             interrupt.check()?;
             match self.replies.recv_timeout(Duration::from_millis(limits::WATCH_MS)) {
                 Ok(Ok(Reply::Failed { why })) => return Err(self.failed(&why)),
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(garbage)) => return Err(self.failed(&format!("answers oddly: {garbage}"))),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if looks > 1 => looks -= 1,
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(self.failed(&format!("does not answer for {timeout_ms} ms")));
                 }
