@@ -197,13 +197,7 @@ impl Connection {
         parts: Option<(u64, &mut PacketBatch)>,
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
-        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
-        if matches!(limits.payload, PayloadMode::View | PayloadMode::Lent) {
-            self.snd.queue.set_whole((most / mss * mss) as usize);
-        }
-        let most = parts.as_ref().map_or(most, |(count, _)| most.min(count * mss));
-        let most = if self.is_urgent() { mss } else { most };
-        let most = (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss);
+        let most = self.most_at_once(mss, limits, parts.as_ref().map(|(count, _)| *count));
         // parts are nothing to wait for: the link below sends each by itself
         let worth_waiting = if parts.is_some() { 0 } else { most };
         let (mut chosen, mss) = match self.choose_mtu_probe(now, mss) {
@@ -218,43 +212,8 @@ impl Connection {
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
         }
-        let payload = match (chosen.len, parts) {
-            (0, _) => None,
-            (_, None) if limits.payload == PayloadMode::Lent => {
-                debug_assert!(!chosen.resend, "only new data is lent");
-                None
-            }
-            (len, Some((_, parts))) => {
-                let made = self.fill_parts(pool, limits, &chosen, mss, parts);
-                self.snd.frames_wanted = made == 0;
-                if made < len {
-                    // what there were frames for is a segment of its own
-                    (chosen.len, chosen.fin) = (made, false);
-                }
-                (made > 0).then_some(())?;
-                None
-            }
-            (len, None) => {
-                let offset = (chosen.start - self.snd.queue_base) as usize;
-                let made = match limits.payload {
-                    PayloadMode::CopyAndSum { headroom } => {
-                        self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
-                    }
-                    _ => self.snd.queue.view(pool, offset, len as usize),
-                };
-                self.snd.frames_wanted = made.is_err();
-                Some(made.ok()?)
-            }
-        };
-        let mut flags = TcpFlags::ACK;
-        let end = chosen.start + chosen.len;
-        if end == self.data_end() && chosen.len > 0 || self.ends_burst(&chosen, mss) {
-            // RFC 9293 3.9.1: the last of what the application wrote
-            flags |= TcpFlags::PSH;
-        }
-        if chosen.fin {
-            flags |= TcpFlags::FIN;
-        }
+        let payload = self.payload_of(&mut chosen, pool, limits, mss, parts)?;
+        let flags = self.data_flags(&chosen, mss);
         if self.rcv.ack.pending_bytes > 0 && self.rcv.reassembly.is_none() {
             // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
             self.rcv.ack.quick = 0;
@@ -268,6 +227,73 @@ impl Connection {
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
         Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
+    }
+
+    /// Bytes of one decision at most, in whole segments of `mss`, one at least; `parts` are as many as may be made.
+    #[inline]
+    fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits, parts: Option<u64>) -> u64 {
+        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
+        if matches!(limits.payload, PayloadMode::View | PayloadMode::Lent) {
+            self.snd.queue.set_whole((most / mss * mss) as usize);
+        }
+        let most = parts.map_or(most, |count| most.min(count * mss));
+        let most = if self.is_urgent() { mss } else { most };
+        (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss)
+    }
+
+    /// The payload of what was chosen, unless it goes into `parts` or has none. What there are no frames for is cut off
+    /// `chosen` there; none where nothing can be made.
+    #[inline]
+    fn payload_of(
+        &mut self,
+        chosen: &mut Chosen,
+        pool: &Pool,
+        limits: &TransmitLimits,
+        mss: u64,
+        parts: Option<(u64, &mut PacketBatch)>,
+    ) -> Option<Option<Packet>> {
+        match (chosen.len, parts) {
+            (0, _) => Some(None),
+            (_, None) if limits.payload == PayloadMode::Lent => {
+                debug_assert!(!chosen.resend, "only new data is lent");
+                Some(None)
+            }
+            (len, Some((_, parts))) => {
+                let made = self.fill_parts(pool, limits, chosen, mss, parts);
+                self.snd.frames_wanted = made == 0;
+                if made < len {
+                    // what there were frames for is a segment of its own
+                    (chosen.len, chosen.fin) = (made, false);
+                }
+                (made > 0).then_some(None)
+            }
+            (len, None) => {
+                let offset = (chosen.start - self.snd.queue_base) as usize;
+                let made = match limits.payload {
+                    PayloadMode::CopyAndSum { headroom } => {
+                        self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
+                    }
+                    _ => self.snd.queue.view(pool, offset, len as usize),
+                };
+                self.snd.frames_wanted = made.is_err();
+                made.ok().map(Some)
+            }
+        }
+    }
+
+    /// The flags of a segment of data.
+    #[inline]
+    fn data_flags(&self, chosen: &Chosen, mss: u64) -> TcpFlags {
+        let mut flags = TcpFlags::ACK;
+        let end = chosen.start + chosen.len;
+        if end == self.data_end() && chosen.len > 0 || self.ends_burst(chosen, mss) {
+            // RFC 9293 3.9.1: the last of what the application wrote
+            flags |= TcpFlags::PSH;
+        }
+        if chosen.fin {
+            flags |= TcpFlags::FIN;
+        }
+        flags
     }
 
     /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: of more than one segment,
