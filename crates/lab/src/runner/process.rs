@@ -234,8 +234,16 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         worker.still_at_work().unwrap();
-        let reply = worker.hear(10_000, &Interrupt::default()).unwrap();
+        let reply = worker.hear(600_000, &Interrupt::default()).unwrap();
         assert!(matches!(reply, Reply::Connected));
+    }
+
+    #[test]
+    fn a_second_answer_that_does_not_come_is_not_waited_for_without_end() {
+        let mut worker = saying(&Reply::Connected);
+        worker.hear(600_000, &Interrupt::default()).unwrap();
+        let error = worker.hear(100, &Interrupt::default()).unwrap_err().to_string();
+        assert!(error.ends_with("the near worker: does not answer for 100 ms"), "{error}");
     }
 
     #[test]

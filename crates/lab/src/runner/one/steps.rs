@@ -1,7 +1,7 @@
 //! The steps that the workers of a run are led through: prepared, connected, measured.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Run;
 use crate::error::Error;
@@ -104,13 +104,12 @@ impl Run<'_> {
     /// What the workers have to report, in their order. A slow path takes its time to carry what was sent, so they may as
     /// long as some data arrive, within limits.
     fn reports(&self, workers: &mut [&mut WorkerProcess]) -> Result<Vec<Report>, Error> {
-        let after = |ms| Instant::now() + Duration::from_millis(ms);
-        let limit = after(limits::FINISH_LIMIT_MS);
-        let mut deadline = after(limits::FINISH_TIMEOUT_MS);
+        // As `WorkerProcess::hear` counts time.
+        let (mut silent_ms, mut waited_ms) = (0, 0);
         let mut reports: Vec<Option<Report>> = workers.iter().map(|_| None).collect();
         while let Some(missing) = reports.iter().position(Option::is_none) {
             self.interrupt().check()?;
-            if Instant::now() >= deadline.min(limit) {
+            if silent_ms >= limits::FINISH_TIMEOUT_MS || waited_ms >= limits::FINISH_LIMIT_MS {
                 return Err(workers[missing].failed("does not finish after the window"));
             }
             for (worker, report) in workers.iter_mut().zip(&mut reports) {
@@ -119,12 +118,14 @@ impl Run<'_> {
                 }
                 match worker.answer()? {
                     None => {}
-                    Some(Reply::Draining) => deadline = after(limits::FINISH_TIMEOUT_MS),
+                    Some(Reply::Draining) => silent_ms = 0,
                     Some(Reply::Done(done)) => *report = Some(*done),
                     Some(other) => return Err(worker.out_of_turn(&other)),
                 }
             }
             std::thread::sleep(Duration::from_millis(limits::LOOK_MS));
+            silent_ms += limits::LOOK_MS;
+            waited_ms += limits::LOOK_MS;
         }
         Ok(reports.into_iter().flatten().collect())
     }
