@@ -84,17 +84,13 @@ impl Network for LocalNetwork {
     }
 
     fn write_shared(&mut self, conn: ConnId, data: &[u8]) -> io::Result<usize> {
-        let bulk = self.connections.stream(conn)?.bulk_bytes();
-        let packet = self.message.view(data, bulk)?;
-        let len = packet.len();
-        self.connections.writing(conn, |stream| stream.write_packet(packet))?;
-        Ok(len)
+        let what = (data, &mut self.message);
+        let (bulk_bytes, write_packet) = (TcpStream::bulk_bytes, TcpStream::write_packet);
+        self.connections.write_shared(conn, what, bulk_bytes, write_packet)
     }
 
     fn read_shared(&mut self, conn: ConnId, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = buffer.len();
-        let packet = self.connections.reading(conn, |stream| stream.read_packet(most))?;
-        Ok(packet.map_or(0, |packet| packet.len()))
+        self.connections.read_shared(conn, buffer.len(), TcpStream::read_packet)
     }
 
     fn watch(&mut self, conn: ConnId, readable: bool, writable: bool) -> io::Result<()> {

@@ -4,7 +4,9 @@
 use std::io::{self, Read, Write};
 
 use millstream::Readiness;
+use millstream::packet::Packet;
 
+use super::message::Message;
 use super::{ConnId, Ready};
 
 /// The connections of a network.
@@ -109,10 +111,7 @@ impl<S> Slots<S> {
         conn: ConnId,
         call: impl FnOnce(&mut S) -> io::Result<T>,
     ) -> io::Result<T> {
-        let slot = self.slot(conn)?;
-        let result = call(&mut slot.stream);
-        slot.readable &= !would_block(&result);
-        result
+        self.trying(conn, |slot| &mut slot.readable, call)
     }
 
     /// A call that writes.
@@ -121,10 +120,46 @@ impl<S> Slots<S> {
         conn: ConnId,
         call: impl FnOnce(&mut S) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.trying(conn, |slot| &mut slot.writable, call)
+    }
+
+    /// A call that uses up what it was `ready` for, where it would block.
+    fn trying<T>(
+        &mut self,
+        conn: ConnId,
+        ready: impl FnOnce(&mut Slot<S>) -> &mut bool,
+        call: impl FnOnce(&mut S) -> io::Result<T>,
+    ) -> io::Result<T> {
         let slot = self.slot(conn)?;
         let result = call(&mut slot.stream);
-        slot.writable &= !would_block(&result);
+        *ready(slot) &= !would_block(&result);
         result
+    }
+
+    /// Hands over what `message` has of `data` in one packet, by the stream's own calls: how much its block is to hold, and
+    /// the writing. How many bytes that were.
+    pub(super) fn write_shared(
+        &mut self,
+        conn: ConnId,
+        (data, message): (&[u8], &mut Message),
+        bulk_bytes: fn(&S) -> usize,
+        write_packet: fn(&S, Packet) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let packet = message.view(data, bulk_bytes(self.stream(conn)?))?;
+        let len = packet.len();
+        self.writing(conn, |stream| write_packet(stream, packet))?;
+        Ok(len)
+    }
+
+    /// Takes a packet of `most` bytes by the stream's own call, and lets go of it. How many bytes it had.
+    pub(super) fn read_shared(
+        &mut self,
+        conn: ConnId,
+        most: usize,
+        read_packet: fn(&S, usize) -> io::Result<Option<Packet>>,
+    ) -> io::Result<usize> {
+        let packet = self.reading(conn, |stream| read_packet(stream, most))?;
+        Ok(packet.map_or(0, |packet| packet.len()))
     }
 }
 
