@@ -25,6 +25,10 @@ fn check(runs: &[RunRecord]) {
         assert!(run.result(main).unwrap() > 0.0, "{label}");
         assert!(run.intervals.series[main].len() >= 2, "{label}");
         assert!(run.window.end_s > run.window.start_s && run.duration_s > run.window.end_s);
+        match &run.probes.cpu_distance_ns {
+            Some(seen) => assert_eq!(seen.len() + 1, run.probes.times_s.len(), "{label}"),
+            None => assert!(!run.probes.absent["cpu_distance"].is_empty(), "{label}"),
+        }
         assert!(run.probes.tcp_info.iter().any(|info| info.stack == run.stack), "{label}");
     }
 }
@@ -81,7 +85,9 @@ fn several_streams_both_ways_over_ipv6_without_offload() {
 #[test]
 fn both_ends_in_memory_need_no_privilege() {
     let place = Place::new("memory");
-    let runs = run(&place, &["first-look", "--stack", "millstream", "--set", "link=memory"]);
+    let memory = ["first-look", "--stack", "millstream", "--set", "link=memory"];
+    // As by default: the CPUs are waited for, or a run is done again, for as long as that is allowed.
+    let runs = run(&place, &[&memory[..], &["--steady-cpus", "true"]].concat());
     assert_eq!(runs.len(), 3);
     check(&runs);
     assert!(runs.iter().all(|run| run.environment.get("setting.link") == Some("memory")));
@@ -129,7 +135,8 @@ fn an_ordinary_user_has_hosts_of_his_own() {
         .status()
         .is_ok_and(|status| status.success());
     let output = std::process::Command::new(&program)
-        .args(["run", "first-look", "--repeats", "1", "--duration", "0.3", "--warmup", "0.1"])
+        .args(["run", "first-look", "--steady-cpus", "false"])
+        .args(TINY)
         .arg("--db")
         .arg(place.database())
         .arg("--out")
@@ -204,6 +211,7 @@ fn socket_buffers_and_placement_are_factors() {
     check(&runs);
     for run in &runs {
         assert_eq!(run.environment.get("placement.far_cpu"), Some("0"));
+        assert_eq!(run.probes.absent["cpu_distance"], "both hosts have CPU 0");
         for (role, worker) in run.probes.workers.as_ref().unwrap() {
             assert!(worker.seen_on_cpu.contains_key(&0), "{role}: {:?}", worker.seen_on_cpu);
         }
@@ -216,7 +224,7 @@ fn where_everything_is_forbidden_both_ends_are_in_memory_and_that_is_said() {
     let place = Place::new("forbidden");
     let inner = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
-         --inh-caps=-all {} run first-look --repeats 1 --duration 0.3 --warmup 0.1 --db {} --out {}",
+         --inh-caps=-all {} run first-look --steady-cpus false --repeats 1 --duration 0.3 --warmup 0.1 --db {} --out {}",
         env!("CARGO_BIN_EXE_millstream"),
         place.database().display(),
         place.folder.join("out").display(),
@@ -270,6 +278,7 @@ fn a_wake_up_time_is_asked_for_whatever_the_stack_and_recorded_with_what_came_of
         let told =
             run.environment.get(fact).or(run.environment.absent.get(fact).map(String::as_str));
         assert!(told.is_some_and(|told| !told.is_empty()));
+        assert!(run.probes.absent["cpu_distance"].contains("idle_latency_us"));
         let idle = &run.probes.idle_states;
         assert!(idle.is_some() || run.probes.absent.contains_key("idle_states"));
         assert_eq!(idle.is_some(), run.result(keys::HALTS).is_some());

@@ -32,13 +32,17 @@ impl Place {
     }
 
     /// `millstream` with these arguments, its database and folder in this place. A shell's background job has
-    /// SIGINT ignored and hands that on; env(1) undoes it, then becomes the program.
+    /// SIGINT ignored and hands that on; env(1) undoes it, then becomes the program. Unless they say otherwise no run
+    /// waits, or is done again, where the host of a virtual machine has moved the CPUs apart.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_millstream")]);
         command.args(arguments).arg("--db").arg(self.database());
         if arguments[0] == "run" || arguments[0] == "report" {
             command.arg("--out").arg(self.folder.join("out"));
+        }
+        if arguments[0] == "run" && !arguments.contains(&"--steady-cpus") {
+            command.args(["--steady-cpus", "false"]);
         }
         command.env("XDG_RUNTIME_DIR", &self.folder);
         command
@@ -81,12 +85,11 @@ pub fn words(output: &Output) -> String {
     format!("{}\n--- stderr\n{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// Starts a long experiment and waits until a run is kept and the next one goes. Its runs are of this moment: none
-/// waits, or is done again, where the host of a virtual machine has moved the CPUs apart.
+/// Starts a long experiment and waits until a run is kept and the next one goes.
 pub fn begun(place: &Place) -> Child {
     let arguments = ["run", "first-look", "--repeats", "50", "--duration", "0.4", "--warmup", "0"];
     let mut command = place.command(&arguments);
-    command.args(["--steady-cpus", "false"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let kept = || {
         let store = Store::open_existing(&place.database()).ok()?;

@@ -10,6 +10,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::context::Context;
 use super::cpu::Cpu;
+use super::distance::Distance;
 use super::host::Hosts;
 use super::interrupts::Interrupts;
 use super::pressure::Pressure;
@@ -79,7 +80,7 @@ struct Sampling {
 
 impl Sampling {
     fn open(config: &Config) -> Self {
-        let Config { interval, origin, cpu, hosts } = config;
+        let Config { interval, origin, cpu, hosts, distance } = config;
         let interval = (*interval).max(Duration::from_millis(limits::INTERVAL_MIN_MS));
         let mut record = Probes { interval_s: interval.as_secs_f64(), ..Probes::default() };
         if let Some(cpu) = cpu
@@ -103,6 +104,7 @@ impl Sampling {
         sampling.add("softnet", Softnet::open());
         sampling.add("hosts", Hosts::open(hosts));
         sampling.add("pressure", Pressure::open());
+        sampling.add("cpu_distance", Distance::open(distance));
         sampling
     }
 
@@ -159,7 +161,7 @@ impl Sampling {
         }
         workers.finish(&mut record);
         match clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {
-            Ok(time) => record.own_cpu_s = rounded(Duration::from(time)),
+            Ok(time) => record.own_cpu_s += rounded(Duration::from(time)),
             Err(error) => drop(record.absent.insert("own_cpu_s".into(), error.desc().into())),
         }
         record

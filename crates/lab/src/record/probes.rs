@@ -30,6 +30,10 @@ pub struct Probes {
     /// Context switches of the machine per step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_switches: Option<Vec<u64>>,
+    /// Round trip of a cache line between the hosts' CPUs at the end of each step, in nanoseconds; `None` where the two
+    /// were not to be had together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_distance_ns: Option<Vec<Option<u64>>>,
     /// Softirqs by kind (`NET_RX`), one count per CPU, over all samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softirqs: Option<BTreeMap<String, Vec<u64>>>,
@@ -193,6 +197,14 @@ impl Probes {
             let counts = ours().flat_map(|row| &row.series).filter_map(|series| series.get(step));
             counts.sum::<u64>() as f64
         })
+    }
+
+    /// Distances of the hosts' CPUs that were seen inside `window`.
+    pub fn distances_ns(&self, window: Window) -> impl Iterator<Item = u64> {
+        let seen = self.cpu_distance_ns.iter().flatten().copied();
+        let at = self.times_s.iter().skip(1).copied();
+        let inside = move |time: f64| (window.start_s..=window.end_s).contains(&time);
+        at.zip(seen).filter_map(move |(at, seen)| seen.filter(|_| inside(at)))
     }
 
     /// Times that CPUs were halted inside the window. `None` where idle states were not seen.
@@ -366,6 +378,19 @@ mod tests {
         assert_eq!(busy(0.2, 0.3), Some(0.0));
         assert_eq!(busy(1.0, 2.0), None);
         assert_eq!(Probes::default().busy_cpu_s(Window { start_s: 0.0, end_s: 1.0 }), None);
+    }
+
+    #[test]
+    fn distances_count_where_they_were_seen_inside_the_window() {
+        let mut probes = probes();
+        let of = |probes: &Probes| -> Vec<u64> {
+            probes.distances_ns(Window { start_s: 0.15, end_s: 0.35 }).collect()
+        };
+        assert_eq!(of(&probes), [0_u64; 0]);
+        probes.cpu_distance_ns = Some(vec![Some(900), Some(110), None]);
+        assert_eq!(of(&probes), [110]);
+        probes.cpu_distance_ns = Some(vec![Some(900), Some(110), Some(480)]);
+        assert_eq!(of(&probes), [110, 480]);
     }
 
     #[test]

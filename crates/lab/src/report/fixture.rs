@@ -208,6 +208,9 @@ fn probes(kernel: bool, noise: &mut impl FnMut(f64) -> f64) -> Probes {
         )]),
         cpu: Some(CpuActivity { resolution_s: 0.01, cpus }),
         interrupts: Some(Interrupts { cpus: vec![0, 1], rows }),
+        cpu_distance_ns: Some(
+            (0..STEPS).map(|step| [Some(112), Some(118), None][step % 3]).collect(),
+        ),
         context_switches: Some(vec![if kernel { 3_000 } else { 900 }; STEPS]),
         softirqs: Some(BTreeMap::from([
             ("NET_RX".into(), vec![41_000, 39_000]),

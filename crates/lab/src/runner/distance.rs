@@ -1,4 +1,4 @@
-//! How far apart the CPUs of the two hosts are: before a run, and after it.
+//! How far apart the CPUs of the two hosts are: before a run, inside it (where the probes could look) and after it.
 //!
 //! The host of a virtual machine moves its CPUs among its own. Two that shared a cache may be in different ones a
 //! second later, and whatever passes between them, packets above all, then takes a multiple of its time.
@@ -48,6 +48,15 @@ impl Distances {
     /// Whether they are too far apart to be compared with the nearest that was seen.
     fn apart(&self, distance: Duration) -> bool {
         self.nearest.is_some_and(|nearest| distance > nearest.mul_f64(limits::CPUS_APART_TIMES))
+    }
+
+    /// The farthest of around the run and inside its window.
+    fn farthest(&mut self, around: Duration, record: &RunRecord) -> Duration {
+        let inside = record.probes.distances_ns(record.window).map(Duration::from_nanos);
+        inside.fold(around, |farthest, distance| {
+            self.saw(distance);
+            farthest.max(distance)
+        })
     }
 
     /// Takes one of those that may be done again.
@@ -109,7 +118,7 @@ impl<'a> Around<'a> {
         record.environment.record("cpus.distance_before_ns", before.clone().map(text));
         record.environment.record("cpus.distance_after_ns", after.clone().map(text));
         let (Ok(before), Ok(after)) = (before, after) else { return None };
-        let farthest = before.max(after);
+        let farthest = distances.farthest(before.max(after), record);
         record.results.insert(keys::CPU_DISTANCE.to_owned(), farthest.as_nanos() as f64);
         if !steady || !record.validity.valid || !distances.apart(farthest) {
             return None;
@@ -125,6 +134,7 @@ impl<'a> Around<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Window;
 
     const fn ns(ns: u64) -> Duration {
         Duration::from_nanos(ns)
@@ -140,6 +150,19 @@ mod tests {
         seen.saw(ns(480));
         assert!(!seen.apart(ns(300)));
         assert!(seen.apart(ns(480)));
+    }
+
+    #[test]
+    fn what_was_seen_inside_the_window_counts_too() {
+        let mut distances = Distances::new(12);
+        distances.saw(ns(500));
+        let window = Window { start_s: 0.15, end_s: 0.4 };
+        let mut record = RunRecord { window, ..RunRecord::default() };
+        record.probes.times_s = vec![0.0, 0.1, 0.2, 0.3, 0.4];
+        record.probes.cpu_distance_ns = Some(vec![Some(900), Some(110), None, Some(490)]);
+        assert_eq!(distances.farthest(ns(120), &record), ns(490));
+        assert!(distances.apart(ns(490)), "the nearest was seen inside");
+        assert_eq!(distances.farthest(ns(600), &RunRecord::default()), ns(600));
     }
 
     #[test]

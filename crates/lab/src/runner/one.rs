@@ -20,7 +20,7 @@ use crate::integrity;
 use crate::leftovers::Claim;
 use crate::limits;
 use crate::netlink::Interface;
-use crate::probe::{self, NetSource, Sampler};
+use crate::probe::{self, Absent, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
 use crate::workload::{End, Task, monotonic_ns};
@@ -206,6 +206,20 @@ impl<'a> Run<'a> {
         (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))
     }
 
+    /// The same while the run goes, or why not.
+    fn cpus_watched(&self) -> Result<Cpus, Absent> {
+        let absent = |reason: &str| Err(Absent(reason.to_owned()));
+        match (self.cpus, self.cpus_between()) {
+            _ if self.configuration().named.contains_key("idle_latency_us") => {
+                absent("how CPUs sleep is what is measured (idle_latency_us)")
+            }
+            (_, Some(cpus)) => Ok(cpus),
+            _ if self.link() == Link::Path(Path::Impaired) => absent("not over the impaired path"),
+            ((Some(cpu), Some(_)), _) => absent(&format!("both hosts have CPU {cpu}")),
+            _ => absent("the hosts are not bound to CPUs"),
+        }
+    }
+
     fn interrupt(&self) -> &Interrupt {
         &self.setting.interrupt
     }
@@ -320,6 +334,7 @@ impl<'a> Run<'a> {
 
     fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
         let mut config = probe::Config::new(self.origin);
+        config.distance = self.cpus_watched();
         if let Some(hosts) = hosts {
             for (name, host) in [("near", hosts.near()), ("far", hosts.far())] {
                 let net = NetSource::Namespace(host.path().to_owned());

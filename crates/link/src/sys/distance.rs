@@ -1,12 +1,15 @@
 //! How far apart two CPUs are, by what matters to two threads that hand packets to each other: the time that a
 //! cache line takes there and back.
 
+mod watch;
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pin_current_thread;
+pub use watch::DistanceWatch;
 
 /// Round trips whose mean is one reading.
 const TRIPS: u64 = 256;
@@ -21,21 +24,26 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 4096;
 
 /// A cache line of its own; processors fetch them in pairs.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);
 
 impl Line {
-    /// Looks until it holds `value`; false when that takes too long.
-    fn comes_to(&self, value: u64, deadline: Instant) -> bool {
+    /// Looks until it holds `value` or more, and what it holds then; `None` when that takes too long.
+    fn reaches(&self, value: u64, deadline: Instant) -> Option<u64> {
         loop {
-            if (0..LOOKS).any(|_| self.0.load(Ordering::Acquire) == value) {
-                return true;
+            let mut looks = (0..LOOKS).map(|_| self.0.load(Ordering::Acquire));
+            if let Some(seen) = looks.find(|&seen| seen >= value) {
+                return Some(seen);
             }
             if Instant::now() > deadline {
-                return false;
+                return None;
             }
         }
+    }
+
+    fn comes_to(&self, value: u64, deadline: Instant) -> bool {
+        self.reaches(value, deadline).is_some()
     }
 }
 

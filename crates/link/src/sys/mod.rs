@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-pub use distance::cpu_distance;
+pub use distance::{DistanceWatch, cpu_distance};
 pub use idle::{IdleLatency, IdleLatencyState};
 pub use ticks::Counter;
 
@@ -221,6 +221,21 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: `set` is a live set of the given size; 0 is the calling thread.
     check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })?;
+    Ok(())
+}
+
+/// Puts the calling thread before all of ordinary priority on its CPU (`SCHED_FIFO`, the lowest of its priorities);
+/// threads that it starts are ordinary again.
+///
+/// # Errors
+/// What the kernel says to who may not: `EPERM` without `CAP_SYS_NICE` and `RLIMIT_RTPRIO`.
+pub(crate) fn run_before_others() -> io::Result<()> {
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a sched_param is plain numbers, for which all zero is valid.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = 1;
+    // SAFETY: the pointer is to live parameters; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) })?;
     Ok(())
 }
 

@@ -11,6 +11,9 @@ const RIGHT: f64 = 4.0;
 const LINE: f64 = 46.0;
 const CORE: f64 = 38.0;
 const GAP: f64 = 7.0;
+/// Height of the distance of the hosts' CPUs, and the top of its axis unless it was more.
+const APART: f64 = 24.0;
+const APART_NS: f64 = 600.0;
 /// CPUs drawn per run: the busiest.
 pub(super) const CPUS: usize = 8;
 /// Steps drawn per run; longer runs are drawn with several steps in one.
@@ -22,7 +25,8 @@ pub(super) const KINDS: [&str; 7] = ["usr", "nice", "sys", "softirq", "irq", "st
 /// About how much a plot of this run weighs, in drawn steps.
 pub(super) fn weight(run: &RunRecord) -> usize {
     let cpus = run.probes.cpu.as_ref().map_or(0, |cpu| cpu.cpus.len().min(CPUS));
-    run.probes.times_s.len().min(STEPS) * (cpus + 1)
+    let apart = usize::from(run.probes.cpu_distance_ns.is_some());
+    run.probes.times_s.len().min(STEPS) * (cpus + apart + 1)
 }
 
 /// The plot; `largest` is the top of the outcome's axis, the same in all runs of a case.
@@ -30,7 +34,9 @@ pub(super) fn plot(run: &RunRecord, largest: f64) -> String {
     let end = run.probes.times_s.last().copied().unwrap_or(0.0).max(run.window.end_s).max(0.1);
     let x = |time: f64| LEFT + (time / end).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
     let cpus = chosen(run);
-    let height = LINE + GAP + cpus.len() as f64 * (CORE + GAP) + 14.0;
+    let apart = distance(run, LINE + GAP, &x);
+    let first = LINE + GAP + if apart.is_empty() { 0.0 } else { APART + GAP };
+    let height = first + cpus.len() as f64 * (CORE + GAP) + 14.0;
     let mut out = format!(
         "<svg class=\"act\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
         n(WIDTH),
@@ -45,7 +51,8 @@ pub(super) fn plot(run: &RunRecord, largest: f64) -> String {
         n(height - 14.0)
     ));
     out.push_str(&outcome(run, largest, &x));
-    let mut top = LINE + GAP;
+    out.push_str(&apart);
+    let mut top = first;
     for cpu in &cpus {
         out.push_str(&core(run, cpu, top, &x));
         top += CORE + GAP;
@@ -112,6 +119,36 @@ fn outcome(run: &RunRecord, largest: f64, x: &impl Fn(f64) -> f64) -> String {
         scale.number(largest),
         n(LEFT - 4.0),
         escape(&scale.unit),
+    )
+}
+
+/// The distance of the hosts' CPUs over time, below `top`; empty where it was not looked at.
+fn distance(run: &RunRecord, top: f64, x: &impl Fn(f64) -> f64) -> String {
+    let Some(seen) = &run.probes.cpu_distance_ns else { return String::new() };
+    let times = run.probes.times_s.windows(2);
+    let each = seen.len().div_ceil(STEPS).max(1);
+    let farthest = seen.iter().flatten().max().map_or(0.0, |&ns| ns as f64);
+    let bottom = top + APART;
+    let mut path = String::new();
+    for (times, seen) in times.collect::<Vec<_>>().chunks(each).zip(seen.chunks(each)) {
+        // Of several steps the farthest: one of many is what is looked for.
+        let (Some(&ns), Some(first), Some(last)) =
+            (seen.iter().flatten().max(), times.first(), times.last())
+        else {
+            continue;
+        };
+        let y = bottom - APART * ns as f64 / farthest.max(APART_NS);
+        path.push_str(&format!("M{} {}H{}", n(x(first[0])), n(y), n(x(last[1]))));
+    }
+    format!(
+        "<g><title>round trip of a cache line between the hosts' CPUs, at most {farthest:.0} ns</title><path class=\"axis\" d=\"M{} {}H{}\"/><text class=\"lab\" x=\"{}\" y=\"{}\">{farthest:.0}</text><text class=\"lab\" x=\"{}\" y=\"{}\">ns apart</text><path class=\"line apart\" d=\"{path}\"/></g>",
+        n(LEFT),
+        n(bottom),
+        n(WIDTH - RIGHT),
+        n(LEFT - 4.0),
+        n(top + 9.0),
+        n(LEFT - 4.0),
+        n(top + 19.0),
     )
 }
 
