@@ -72,6 +72,10 @@ pub struct Limits {
     pub lent_ack_bytes: usize,
     /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
     pub lent_ack_turns: u32,
+    /// Turns that brought something for which the ACKs of many busy connections are gathered there, to be sent together: a
+    /// quarter as many as connections are busy at most, and until there are
+    /// [`transmit_connections`](Self::transmit_connections) of them. 0: each is sent by itself.
+    pub gathered_ack_turns: u32,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -106,6 +110,7 @@ impl Default for Limits {
             held_ack_turns: 4,
             lent_ack_bytes: 1 << 20,
             lent_ack_turns: 32,
+            gathered_ack_turns: 16,
             transmit_connections: 64,
             timers: 256,
         }

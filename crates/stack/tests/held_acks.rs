@@ -62,6 +62,20 @@ fn settle(near: &mut Engine, far: &mut Engine, time: &mut Instant) {
     }
 }
 
+/// A connection between the two: its ends.
+fn open(
+    near: &mut Engine,
+    far: &mut Engine,
+    time: &mut Instant,
+    address: &str,
+) -> (SocketId, SocketId) {
+    let address = address.parse().expect("an address");
+    let listener = far.tcp_listen(address, 1).expect("listen");
+    let from = near.tcp_connect(address).expect("connect");
+    settle(near, far, time);
+    (from, far.tcp_accept(listener).expect("a connection").0)
+}
+
 impl Hosts {
     fn new() -> Self {
         let pool = pool();
@@ -71,24 +85,29 @@ impl Hosts {
         let far = Says { end: far, more: more.clone(), lends: lends.clone() };
         let mut near = engine(config(&pool, 1), near, &NEAR);
         let mut far = engine(config(&pool, 2), far, &FAR);
-        let listener =
-            far.tcp_listen("10.9.0.2:7".parse().expect("an address"), 1).expect("listen");
-        let from = near.tcp_connect("10.9.0.2:7".parse().expect("an address")).expect("connect");
         let mut time = near.now().max(far.now());
-        settle(&mut near, &mut far, &mut time);
-        let (to, _) = far.tcp_accept(listener).expect("a connection");
+        let (from, to) = open(&mut near, &mut far, &mut time, "10.9.0.2:7");
         let mut hosts = Self { near, far, from, to, more, lends, time };
+        hosts.grow();
+        hosts
+    }
+
+    /// The congestion window grows to what the tests have under way.
+    fn grow(&mut self) {
         for _ in 0..40 {
-            // The congestion window grows to what the tests have under way.
-            assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 6 * PART]), Ok(6 * PART));
-            hosts.settle();
-            hosts.read();
+            assert_eq!(self.near.tcp_write(self.from, &[7; 6 * PART]), Ok(6 * PART));
+            self.settle();
+            self.read();
         }
         // The last may be a small one, whose ACK is delayed.
-        while hosts.unacknowledged() != 0 {
-            hosts.settle();
+        while self.unacknowledged() != 0 {
+            self.settle();
         }
-        hosts
+    }
+
+    /// Goes on with the other of two connections, both ends given.
+    fn swap(&mut self, other: &mut (SocketId, SocketId)) {
+        (self.from, self.to, *other) = (other.0, other.1, (self.from, self.to));
     }
 
     fn settle(&mut self) {
@@ -237,6 +256,73 @@ fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
     }
     hosts.send();
     assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+}
+
+/// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and how many
+/// super-segments let the window of one double.
+fn lent_by_many() -> (Hosts, (SocketId, SocketId), usize) {
+    const OTHERS: usize = 200;
+    let (mut hosts, _) = lent();
+    let others = "10.9.0.2:9".parse().expect("an address");
+    hosts.far.tcp_listen(others, OTHERS).expect("listen");
+    for _ in 0..OTHERS {
+        hosts.near.tcp_connect(others).expect("connect");
+    }
+    let Hosts { near, far, time, .. } = &mut hosts;
+    let mut other = open(near, far, time, "10.9.0.2:8");
+    for _ in 0..2 {
+        // The window is what these many have each.
+        hosts.grow();
+        hosts.swap(&mut other);
+    }
+    hosts.says(true);
+    let window = hosts.far.tcp_info(hosts.to).expect("open").rcv_wnd_limit_bytes as usize;
+    assert!(window < 8 * PART, "{window} bytes");
+    (hosts, other, window.div_ceil(2 * PART))
+}
+
+#[test]
+fn acks_of_several_are_gathered_once_their_windows_may_double() {
+    let (mut hosts, mut other, half) = lent_by_many();
+    for _ in 0..2 {
+        for _ in 0..half {
+            hosts.send();
+            assert_eq!(hosts.far_turn(), 0);
+            hosts.read();
+        }
+        assert_ne!(hosts.unacknowledged(), 0);
+        hosts.swap(&mut other);
+    }
+    hosts.time += LENT_ACK_PAUSE;
+    assert_eq!(hosts.far_turn(), 2, "when nothing more comes");
+    for _ in 0..2 {
+        assert_eq!(hosts.unacknowledged(), 0);
+        hosts.swap(&mut other);
+    }
+    assert_eq!(hosts.far_turn(), 0, "each once");
+}
+
+#[test]
+fn gathered_acks_wait_for_a_few_turns_at_most() {
+    let (mut hosts, mut other, half) = lent_by_many();
+    let turns = hosts.far.limits().gathered_ack_turns;
+    for _ in 0..half {
+        hosts.send();
+        assert_eq!(hosts.far_turn(), 0);
+        hosts.read();
+    }
+    hosts.swap(&mut other);
+    let mut waited = 0;
+    while hosts.far_turn() == 0 {
+        // What is little of its window keeps the turns fruitful.
+        assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 3 * 1448]), Ok(3 * 1448));
+        hosts.near_turn();
+        hosts.read();
+        waited += 1;
+        assert!(waited <= turns + 1, "{waited} turns");
+    }
+    hosts.swap(&mut other);
     assert_eq!(hosts.unacknowledged(), 0);
 }
 

@@ -155,8 +155,8 @@ impl Connection {
     }
 
     /// Whether an [ACK that is owed](Self::owed_ack_bytes) may be held for more than half of the window: whoever does so sends
-    /// it when [the window is used](Self::window_is_used) or nothing more comes. Otherwise a read that lets the window double
-    /// has it sent at once. False at first.
+    /// it when [the window is used](Self::window_is_used) or nothing more comes, or soon after [it may
+    /// double](Self::window_may_double). Otherwise a read that lets the window double has it sent at once. False at first.
     #[inline]
     pub fn let_ack_outlast_window(&mut self, may: bool) {
         self.rcv.ack_outlasts_window = may;
@@ -165,6 +165,12 @@ impl Connection {
     /// Whether the peer has sent what the window allows, but for less than a segment.
     pub fn window_is_used(&self) -> bool {
         self.rcv.nxt + u64::from(self.rcv.mss_estimate) > self.rcv.edge
+    }
+
+    /// Whether an ACK would let the window double: the peer is not to wait for it for long.
+    #[inline]
+    pub fn window_may_double(&self) -> bool {
+        self.gains(self.rcv.edge.saturating_sub(self.rcv.nxt))
     }
 
     /// The window field of a segment sent now. The field is rounded up where rounding down would take back what
@@ -267,14 +273,16 @@ impl Connection {
         if self.rcv.ack.due && self.rcv.ack_outlasts_window {
             return;
         }
-        let next = self.next_edge();
-        let gained = next.saturating_sub(self.rcv.edge);
-        if gained > 0
+        self.rcv.ack.now |= self.gains(left);
+    }
+
+    /// Whether an ACK would let the window double, `left` being open now.
+    #[inline(always)]
+    fn gains(&self, left: u64) -> bool {
+        let gained = self.next_edge().saturating_sub(self.rcv.edge);
+        gained > 0
             && gained >= left
             && gained >= u64::from(2 * self.rcv.mss_estimate).min(self.free_window() / 2)
-        {
-            self.rcv.ack.now = true;
-        }
     }
 
     /// Round trip as the receiver measures it: data that echoes the timestamp of one of our ACKs.

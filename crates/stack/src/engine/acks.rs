@@ -16,7 +16,12 @@
 //! ([`Limits::lent_ack_bytes`](crate::Limits)), and waits while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too,
 //! as long as it is for little of what comes in a round trip: the peer is not to wait for it. Where one connection is busy a
 //! read that lets the window double does not send it either, as it would elsewhere: where half of the window is less than
-//! our cache, that would be too soon.
+//! our cache, that would be too soon. Of several, whose windows are a share each, such an ACK is gathered with those of the
+//! next turns ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one after the other. Where another core
+//! receives them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
+//! both cores longer than what the ACK has it do; those written while it is at it do not. Half of a window lasts until all the
+//! busy connections have had their turn, so that the peer does not wait for it. RFC 9293 3.8.6.3 has an ACK for every second
+//! segment as a SHOULD, and half a second at most as a MUST.
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.
@@ -31,10 +36,19 @@ use crate::limits::{HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
 
+/// ACKs are gathered for as many turns as the 4th part of the busy connections at most.
+const GATHERING_SHARE: u64 = 4;
+
+/// A connection's mark while its ACK is gathered.
+const GATHERED: u8 = u8::MAX;
+
 /// Connections whose ACK is held, longest first. One that has gone meanwhile, or has sent its ACK, may still be named.
 #[derive(Default)]
 pub(super) struct HeldAcks {
     line: VecDeque<Held>,
+    /// Those whose ACK goes together with the others', and since which fruitful turn there are any.
+    gathered: Vec<u32>,
+    gathered_since: u64,
     /// The link whose batch is looked at has more.
     holding: bool,
     /// What it brings lies in the peer's memory.
@@ -68,13 +82,28 @@ impl HeldAcks {
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.line.is_empty() && self.gathered.is_empty()
+    }
+
+    /// The link was empty for so long at `now` that nothing more is waited for.
+    fn is_dry(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= LENT_ACK_PAUSE
+    }
+
+    /// The connection in `slot`, of which none was gathered, waits with others.
+    fn gather(&mut self, slot: u32) {
+        if self.gathered.is_empty() {
+            // This turn is counted when it is over.
+            self.gathered_since = self.fruitful + 1;
+        }
+        self.gathered.push(slot);
     }
 }
 
-/// A turn as a connection remembers it, never 0. One of another turn with the same mark only ends the waiting early.
+/// A turn as a connection remembers it, neither 0 nor [`GATHERED`]. One of another turn with the same mark only ends the
+/// waiting early.
 fn mark(turn: u64) -> u8 {
-    (turn % 255) as u8 + 1
+    (turn % 254) as u8 + 1
 }
 
 impl Engine {
@@ -88,15 +117,25 @@ impl Engine {
         let Self { held, limits, .. } = self;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         let limit = if held.lent { limits.lent_ack_bytes } else { limits.held_ack_bytes };
-        let is_enough = bytes as usize >= limit || socket.conn.window_is_used();
+        // Of several the windows are a share each, and what comes next is another's.
+        let shares = held.lent && self.tcp.quiet.len() > 1;
+        let gathers = shares && held.holding && limits.gathered_ack_turns != 0;
+        if gathers && socket.ack_held == GATHERED {
+            return;
+        }
+        let is_enough = bytes as usize >= limit
+            || socket.conn.window_is_used()
+            || shares && socket.conn.window_may_double();
+        socket.conn.let_ack_outlast_window(held.lent && (gathers || !shares));
+        if is_enough && gathers {
+            socket.ack_held = GATHERED;
+            return held.gather(slot);
+        }
         let is_little = || u64::from(bytes) * ROUND_TRIP_SHARE <= socket.conn.round_trip_bytes();
         if is_enough || !(held.holding || held.lent && is_little()) {
             socket.ack_held = 0;
             return self.tcp.mark_dirty(slot);
         }
-        // Of several the windows are a share each, and what comes next is another's.
-        let is_alone = self.tcp.quiet.len() <= 1;
-        socket.conn.let_ack_outlast_window(held.lent && is_alone);
         if socket.ack_held == 0 {
             let lent = held.lent;
             // This turn is counted when it is over.
@@ -113,26 +152,49 @@ impl Engine {
         if self.held.is_empty() {
             return;
         }
+        self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
         while let Some(&Held { slot, since, lent }) = self.held.line.front() {
             let (turn, turns, is_dry) = match lent {
-                true => {
-                    let is_dry = now.saturating_duration_since(self.held.last) >= LENT_ACK_PAUSE;
-                    (self.held.fruitful, self.limits.lent_ack_turns, is_dry)
-                }
+                true => (self.held.fruitful, self.limits.lent_ack_turns, self.held.is_dry(now)),
                 false => (self.out.stats.turns, self.limits.held_ack_turns, !has_more),
             };
             if !is_dry && turn.saturating_sub(since) < busy.max(turns.into()) {
                 break;
             }
             self.held.line.pop_front();
-            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
-            if socket.ack_held == mark(since) {
-                socket.ack_held = 0;
-                if socket.conn.owed_ack_bytes() > 0 {
-                    self.tcp.mark_dirty(slot);
-                }
+            self.let_go(slot, mark(since));
+        }
+    }
+
+    /// Lets go of all that were gathered, once they have waited long enough or are many.
+    fn release_gathered(&mut self, now: Instant) {
+        let Self { held, limits, .. } = self;
+        let turns = held.fruitful.saturating_sub(held.gathered_since);
+        // Of few the next turns bring less.
+        let busy = self.tcp.quiet.len() as u64 / GATHERING_SHARE;
+        let waits = turns < busy.min(limits.gathered_ack_turns.into())
+            && held.gathered.len() < limits.transmit_connections
+            && !held.is_dry(now);
+        if waits || held.gathered.is_empty() {
+            return;
+        }
+        let mut gathered = std::mem::take(&mut held.gathered);
+        for slot in gathered.drain(..) {
+            self.let_go(slot, GATHERED);
+        }
+        // Its memory is used again.
+        self.held.gathered = gathered;
+    }
+
+    /// The ACK of the connection in `slot` is sent in this turn if it still waits since it was marked so.
+    fn let_go(&mut self, slot: u32, mark: u8) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        if socket.ack_held == mark {
+            socket.ack_held = 0;
+            if socket.conn.owed_ack_bytes() > 0 {
+                self.tcp.mark_dirty(slot);
             }
         }
     }
