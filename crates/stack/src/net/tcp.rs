@@ -228,8 +228,7 @@ impl TcpStream {
     }
 
     /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
-    /// something to be sent.
-    /// 0 where frames are as good, and until then.
+    /// something to be sent; 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
         self.shared.bulk_bytes.load(Ordering::Relaxed)
     }
