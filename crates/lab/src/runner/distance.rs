@@ -140,6 +140,13 @@ mod tests {
         Duration::from_nanos(ns)
     }
 
+    /// As if CPUs 0 and 1 had been together a moment ago; false where they are not to be measured.
+    fn were_together(distances: &mut Distances) -> bool {
+        let seen = distances.look((0, 1));
+        distances.saw(ns(1));
+        seen.is_ok()
+    }
+
     #[test]
     fn far_is_what_is_far_beside_the_nearest_seen() {
         let mut seen = Distances::new(12);
@@ -186,10 +193,9 @@ mod tests {
     #[test]
     fn a_run_that_failed_is_not_done_again_for_its_cpus() {
         let mut distances = Distances::new(12);
-        if distances.look((0, 1)).is_err() {
+        if !were_together(&mut distances) {
             return;
         }
-        distances.saw(ns(1));
         let mut record = RunRecord::default();
         record.validity.reject("worker: killed");
         let around =
@@ -227,10 +233,9 @@ mod tests {
     fn a_quarter_of_the_runs_may_be_done_again_and_then_one_is_kept_with_a_note() {
         let mut distances = Distances::new(16);
         assert!((0..4).all(|_| distances.spend()) && !distances.spend());
-        if distances.look((0, 1)).is_err() {
+        if !were_together(&mut distances) {
             return;
         }
-        distances.saw(ns(1));
         let mut record = RunRecord::default();
         let around =
             Around { distances: &mut distances, cpus: (0, 1), steady: true, before: Ok(ns(900)) };
@@ -244,10 +249,9 @@ mod tests {
     #[test]
     fn an_interrupt_ends_the_waiting() {
         let mut distances = Distances::new(12);
-        if distances.look((0, 1)).is_err() {
+        if !were_together(&mut distances) {
             return;
         }
-        distances.saw(ns(1));
         let interrupt = Interrupt::default();
         interrupt.raise();
         // It may also find that they cannot be measured now.

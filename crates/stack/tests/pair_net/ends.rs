@@ -9,16 +9,7 @@ use millstream::link::PairConfig;
 use millstream::net::{Stack, TcpListener, TcpStream};
 use millstream::packet::Packet;
 
-use super::{common, far_addr, stacks};
-
-/// Two ends of one connection; the stacks live as long.
-fn ends() -> (TcpStream, TcpStream, [Stack; 2]) {
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (server, _) = listener.accept().expect("accept");
-    (client, server, [near, far])
-}
+use super::{common, ends, far_addr, stacks};
 
 fn packet(stack: &Stack) -> Packet {
     Packet::from_slice(stack.pool(), 0, b"late").expect("memory")

@@ -28,6 +28,15 @@ fn stacks_of(pool: &Pool, link: PairConfig) -> (Stack, Stack) {
     (spawn(near, 1, common::NEAR), spawn(far, 2, common::FAR))
 }
 
+/// Two ends of one connection; the stacks live as long.
+fn ends() -> (TcpStream, TcpStream, [Stack; 2]) {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (server, _) = listener.accept().expect("accept");
+    (client, server, [near, far])
+}
+
 fn bytes_of(packet: &Packet) -> Vec<u8> {
     let mut bytes = vec![0; packet.len()];
     packet.copy_to(0, &mut bytes);
@@ -62,10 +71,7 @@ fn echo_and_orderly_end() {
 /// Also where the bytes come one by one, more of them than the ring has places.
 #[test]
 fn what_is_peeked_at_stays_to_be_read() {
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let mut writer = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (mut reader, _) = listener.accept().expect("accept");
+    let (mut writer, mut reader, [near, _far]) = ends();
     writer.set_nodelay(true).expect("nodelay");
     reader.set_nonblocking(true).expect("a mode");
     let mut seen = [0; 300];
@@ -100,10 +106,7 @@ fn what_is_peeked_at_stays_to_be_read() {
 #[test]
 fn what_is_peeked_at_holds_no_more_than_the_ring() {
     const TOTAL: usize = 24 << 20;
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let mut writer = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (mut reader, _) = listener.accept().expect("accept");
+    let (mut writer, mut reader, [_near, far]) = ends();
     std::thread::scope(|scope| {
         scope.spawn(move || writer.write_all(&vec![7; TOTAL]).expect("write"));
         let mut buffer = vec![0; TOTAL];
@@ -283,10 +286,7 @@ fn a_poller_serves_many_streams() {
 /// Urgent data come behind what was written before, wherever that waits (RFC 9293 MUST-30 to MUST-33).
 #[test]
 fn urgent_data_keep_their_place_and_a_reset_is_told() {
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let mut client = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (mut server, _) = listener.accept().expect("accept");
+    let (mut client, mut server, _stacks) = ends();
     let plain = vec![b'.'; 100_000];
     client.write_all(&plain).expect("write");
     let urgent = || match client.write_urgent(b"urgent") {
@@ -317,10 +317,7 @@ fn urgent_data_keep_their_place_and_a_reset_is_told() {
 
 #[test]
 fn a_packet_that_is_not_taken_comes_back() {
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 8).expect("listen");
-    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (mut server, _) = listener.accept().expect("accept");
+    let (client, mut server, [near, _far]) = ends();
     let packet = || Packet::from_slice(near.pool(), 0, &[7; 1_000]).expect("memory");
     let (mut taken, mut refused) = (0, None);
     while refused.is_none() {
@@ -381,10 +378,7 @@ fn a_time_out_may_be_as_long_as_there_are_numbers() {
 /// While the engine is busy elsewhere, the ring fills up.
 #[test]
 fn shutdown_joins_and_sockets_say_so() {
-    let (near, far) = stacks(PairConfig::default());
-    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let mut stream = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (peer, _) = listener.accept().expect("accept");
+    let (mut stream, peer, [near, _far]) = ends();
     stream.write_all(b"last words").expect("write");
     near.shutdown();
     assert_eq!(stream.write(b"x").err().map(|e| e.kind()), Some(io::ErrorKind::BrokenPipe));
