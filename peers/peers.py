@@ -5,6 +5,7 @@ Python's standard library only. docs/peers.md says how each contender is built a
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -52,7 +53,8 @@ def measure(todo, options, window, warm):
     """Interleaved rounds until the rounds asked for, or the budget, are used up."""
     order = random.Random(options.seed)
     rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
-    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady(len(todo) * rounds)
+    steady = distance.Steady(sum(case.two_cpus() for case in todo) * rounds)
+    runs, begin, last = [], time.monotonic(), 0.0
     try:
         for number in range(1, rounds + 1):
             if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:
@@ -60,7 +62,8 @@ def measure(todo, options, window, warm):
             round_begin = time.monotonic()
             for at, case in enumerate(order.sample(todo, len(todo)), 1):
                 show(f"round {number} of {rounds}, {at}/{len(todo)}: {case.workload}, {case.contender}")
-                result = steady.run(lambda case=case: run.one(case, warm, window))
+                once = functools.partial(run.one, case, warm, window)
+                result = steady.run(once) if case.two_cpus() else once()
                 runs.append({"round": number, "workload": case.workload, "contender": case.contender, **result})
             last = time.monotonic() - round_begin
     except KeyboardInterrupt:

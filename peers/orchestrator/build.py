@@ -46,6 +46,9 @@ PROGRAMS = {
     "slirp4netns": _debian("slirp4netns", "slirp4netns"),
 }
 
+# Tells how far apart two CPUs are; comes with Millstream's near end.
+CPU_DISTANCE = os.path.join(TARGET, "release", "cpu-distance")
+
 # What every run needs.
 TOOLS = ("ip:iproute2", "ethtool:ethtool", "unshare:util-linux", "taskset:util-linux")
 

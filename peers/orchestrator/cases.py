@@ -40,6 +40,15 @@ class Case:
         """The near end's program and arguments."""
         return [PROGRAMS[self.program].path, self.role, *self.near]
 
+    def two_cpus(self):
+        """Whether both ends have a CPU each, so that the distance of the two matters."""
+        return self.kind != MEMORY and not self.one_core
+
+    def watched(self):
+        """Whether that distance is looked at inside a run, too: each look wakes both CPUs, so not where how they sleep
+        is what is measured."""
+        return self.two_cpus() and (self.role != "echo" or self.far_spins)
+
     def rival(self):
         """The Millstream whose median is divided by this contender's."""
         return "millstream" + (AWAKE if self.awake and self.program != "millstream" else "")

@@ -1,12 +1,9 @@
 """Runs whose two CPUs the host of a virtual machine had moved apart are done again, whoever ran."""
 
-import os
 import subprocess
 import time
 
-from . import build
-
-PROGRAM = os.path.join(build.TARGET, "release", "cpu-distance")
+from .build import CPU_DISTANCE
 
 # Two CPUs are apart from so many times the least distance seen on: those of different caches or sockets.
 APART_TIMES = 3.5
@@ -14,14 +11,14 @@ APART_TIMES = 3.5
 PATIENCE_S = 3.0
 PAUSE_S = 0.05
 REPEATS = 3
-# Of an invocation's runs one in so many is done again, or waits in vain, in all.
+# Of an invocation's runs that have two CPUs one in so many is done again, or waits in vain, in all.
 RUNS_PART = 4
 
 
 def measured():
     """Nanoseconds that a cache line takes from CPU 0 to CPU 1 and back; None where that cannot be told."""
     try:
-        done = subprocess.run([PROGRAM, "0", "1"], capture_output=True, text=True, timeout=5, check=True)
+        done = subprocess.run([CPU_DISTANCE, "0", "1"], capture_output=True, text=True, timeout=5, check=True)
         return int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
@@ -34,11 +31,15 @@ class Steady:
         self._look, self._sleep, self.nearest = look, sleep, None
         self._left = max(REPEATS, runs // RUNS_PART)
 
+    def _saw(self, *distances):
+        """Remembers the least."""
+        self.nearest = min([*distances, *filter(None, [self.nearest])], default=None)
+
     def look(self):
-        """Measures, and remembers the least."""
+        """Measures; None where that cannot be done."""
         distance = self._look()
         if distance is not None:
-            self.nearest = min(distance, self.nearest or distance)
+            self._saw(distance)
         return distance
 
     def apart(self, distance):
@@ -56,14 +57,19 @@ class Steady:
         return distance
 
     def run(self, attempt):
-        """Results of `attempt`, done with CPUs near each other if they can be had; with what was seen of them."""
+        """Results of `attempt`, done with CPUs near each other if they can be had; with what was seen of them. Of what
+        was measured nothing decides over doing it again, and a run that failed is not."""
         for repeat in range(REPEATS + 1):
             before = self._wait()
             result = attempt()
-            seen = [distance for distance in (before, self.look()) if distance is not None]
-            if not any(map(self.apart, seen)) or repeat == REPEATS or not self._left:
+            inside = result.pop("inside_ns", [])
+            self._saw(*inside)
+            seen = [distance for distance in (before, self.look(), *inside) if distance is not None]
+            if "error" in result or not any(map(self.apart, seen)) or repeat == REPEATS or not self._left:
                 break
             self._left -= 1
+        if inside:
+            result = result | {"cpu_distance_inside_ns": max(inside)}
         if seen:
             result = result | {"cpu_distance_ns": max(seen), "done_again": repeat}
             if self.apart(max(seen)):

@@ -12,6 +12,8 @@ import time
 
 NEAR, FAR, PORT = "10.70.0.1", "10.70.0.2", "5001"
 DEVICE = "ms-tap"
+# What connecting and ending may take beside warm-up and window.
+PATIENCE_S = 6
 # Headers and repeated segments that may come upon the payload, as a share of it.
 OVERHEAD = 0.12
 # What may lie in queues when the window begins and ends, bytes.
@@ -154,11 +156,32 @@ def finish(process, patience, what):
         raise Failed(f"{what}: said nothing") from None
 
 
+class Watch:
+    """Looks ten times a second how far apart the two CPUs are, where the job wants that."""
+
+    def __init__(self, job):
+        words = [job["watch"], "0", "1", "--watch", str(job["warm"] + job["window"] + PATIENCE_S)]
+        self.process = start(words, None) if job["watch"] else None
+
+    def seen(self, begin, end):
+        """Ends it. What it saw between two moments of the monotonic clock, as a part of the result."""
+        if not self.process:
+            return {}
+        why = "it did not look" if self.process.poll() is not None else ""
+        self.process.terminate()
+        out, err = self.process.communicate()
+        if why:
+            return {"cpu_distance_absent": (err.strip().splitlines() or [why])[-1]}
+        looks = [line.split() for line in out.splitlines()]
+        return {"inside_ns": [int(distance) for at, distance in looks if begin <= float(at) <= end]}
+
+
 def far_and_near(job, holder, device, peer=FAR, near_command=None):
     """The common run: the far end drives and measures, the near end follows."""
-    patience = job["warm"] + job["window"] + 6
+    patience = job["warm"] + job["window"] + PATIENCE_S
     words = [job["far"], "far", job["role"], "--listen", f"0.0.0.0:{PORT}", "--device", device,
              "--warm", str(job["warm"]), "--window", str(job["window"])]
+    watch = Watch(job)
     far = start(words + (["--spin"] if job["far_spins"] else []), 0 if job["one_core"] else 1)
     if far.stdout.readline().strip() != "ready":
         raise Failed(f"the far end does not start: {far.stderr.read().strip()}")
@@ -177,7 +200,7 @@ def far_and_near(job, holder, device, peer=FAR, near_command=None):
         said, notes = finish(near, 5, "near end")
     except Failed as why:
         said, notes = {}, [str(why)]
-    result = values(job, measured)
+    result = values(job, measured) | watch.seen(measured["from_s"], measured["to_s"])
     result |= {"near": said, "notes": notes + proof(job, measured), "device": {
         key: measured[key] for key in ("device", "rx_bytes", "rx_packets", "tx_bytes", "tx_packets")}}
     return result
@@ -224,7 +247,7 @@ def memory(job):
 
 
 def busy_seconds():
-    """Processor time of the whole machine that was not idle."""
+    """Processor time of the whole machine that was not idle, as `peer-kernel` counts it."""
     with open("/proc/stat", encoding="ascii") as file:
         ticks = [int(field) for field in file.readline().split()[1:]]
     return sum(ticks[column] for column in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
@@ -237,7 +260,7 @@ def iperf3(job, holder):
     seconds = max(1, round(job["window"]))
     words = ["iperf3", "--client", FAR, "--port", PORT, "--time", str(seconds), "--length", "128K",
              "--congestion", "cubic", "--json"] + (["--reverse"] if job["role"] == "receive" else [])
-    before = busy_seconds()
+    watch, begin, before = Watch(job), time.monotonic(), busy_seconds()
     client = start(words, 0, holder.enter)
     try:
         out, err = client.communicate(timeout=seconds + 8)
@@ -247,8 +270,9 @@ def iperf3(job, holder):
         server.kill()
         raise Failed("iperf3 says nothing") from None
     cpu, gigabytes = busy_seconds() - before, total["bytes"] * 1e-9
+    seen = watch.seen(begin, time.monotonic())
     server.kill()
-    return {"gbps": total["bits_per_second"] * 1e-9, "s_per_gb": cpu / gigabytes, "notes": []}
+    return {"gbps": total["bits_per_second"] * 1e-9, "s_per_gb": cpu / gigabytes, "notes": []} | seen
 
 
 def user_mode(job, holder):

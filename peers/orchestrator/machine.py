@@ -4,15 +4,10 @@ import os
 import platform
 import time
 
+from .inside import busy_seconds
+
 # Other work that is worth a note, in CPUs.
 BUSY_CPUS = 0.2
-
-
-def busy_seconds():
-    """Processor time of the whole machine that was not idle, as `peer-kernel` counts it."""
-    with open("/proc/stat", encoding="ascii") as file:
-        ticks = [int(field) for field in file.readline().split()[1:]]
-    return sum(ticks[column] for column in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
 
 
 def refuses_awake(path="/dev/cpu_dma_latency"):

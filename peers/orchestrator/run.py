@@ -21,7 +21,8 @@ SLACK_S = 15.0
 def one(case, warm, window):
     """Runs `case`; a dictionary of measured values, or {"error": why}."""
     job = dataclasses.asdict(case) | {
-        "command": case.command(), "far": build.PROGRAMS["kernel"].path, "warm": warm, "window": window}
+        "command": case.command(), "far": build.PROGRAMS["kernel"].path, "warm": warm, "window": window,
+        "watch": build.CPU_DISTANCE if case.watched() else ""}
     process = subprocess.Popen(
         [*_namespaces(), sys.executable, "-I", inside.__file__, json.dumps(job)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

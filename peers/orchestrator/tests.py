@@ -67,6 +67,18 @@ class Distance(unittest.TestCase):
         steady.run(lambda: runs.append(2) or {})
         self.assertEqual(runs, [1, 1, 1, 2])
 
+    def test_what_was_seen_inside_a_run_counts_too(self):
+        steady, runs = self.steady(100), [{"inside_ns": [90, 480]}, {"inside_ns": [110, 95]}, {"inside_ns": []}]
+        first = steady.run(lambda: runs.pop(0))
+        self.assertEqual(first, {"cpu_distance_inside_ns": 110, "cpu_distance_ns": 110, "done_again": 1})
+        self.assertEqual(steady.nearest, 90)
+        self.assertEqual(steady.run(lambda: runs.pop(0)), {"cpu_distance_ns": 100, "done_again": 0})
+
+    def test_a_run_that_failed_is_not_done_again(self):
+        steady, runs = self.steady(100, 500), []
+        result = steady.run(lambda: runs.append(1) or {"error": "fell over"})
+        self.assertEqual((runs, result["error"], result["cpu_distance_ns"]), ([1], "fell over", 500))
+
     def test_where_it_cannot_be_measured_every_run_is_as_it_was(self):
         self.assertEqual(self.steady(None).run(lambda: {"error": "x"}), {"error": "x"})
 
@@ -82,6 +94,14 @@ class Cases(unittest.TestCase):
         for workload, _ in seen:
             self.assertIn((workload, "millstream"), seen)
 
+    def test_cpus_are_watched_where_there_are_two_and_their_sleep_is_not_what_is_measured(self):
+        loads = {case.workload: case.watched() for case in cases.all_cases()}
+        self.assertEqual(loads, {case.workload: case.watched() for case in reversed(cases.all_cases())})
+        unwatched = {load for load, watched in loads.items() if not watched}
+        self.assertEqual({load for load in unwatched if not load.startswith("memory-")},
+                         {"rr-one-core", "rr-two-cores-sleeping", "rr-two-cores-spinning"})
+        self.assertEqual({case.workload for case in cases.all_cases() if not case.two_cpus()},
+                         {load for load in loads if load.startswith("memory-")} | {"rr-one-core"})
 
     def test_who_keeps_cpus_awake_is_named_for_it_and_compared_with_its_like(self):
         awake = [case for case in cases.all_cases() if case.awake]

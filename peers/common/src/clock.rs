@@ -1,11 +1,19 @@
-//! Processor time of the process and of the machine.
+//! Processor time of the process and of the machine, and the time that all processes have.
 
 use nix::time::{ClockId, clock_gettime};
 
 /// Processor time of this process, in seconds.
 pub fn process_seconds() -> f64 {
-    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
-        .map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
+    seconds(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The monotonic clock, the same for all processes of the machine, in seconds.
+pub fn monotonic_seconds() -> f64 {
+    seconds(ClockId::CLOCK_MONOTONIC)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    clock_gettime(clock).map_or(0.0, |time| time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
 }
 
 /// Processor time of the whole machine since it was started that was not idle, in seconds: user, nice,

@@ -10,7 +10,7 @@ mod clock;
 mod options;
 
 pub use awake::Awake;
-pub use clock::{busy_seconds, process_seconds};
+pub use clock::{busy_seconds, monotonic_seconds, process_seconds};
 pub use options::{Options, Role};
 
 use std::time::{Duration, Instant};

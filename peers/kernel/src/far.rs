@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use peers_common::busy_seconds;
+use peers_common::{busy_seconds, monotonic_seconds};
 
 use crate::{CALL_BYTES, use_cubic};
 
@@ -96,22 +96,27 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
 /// The machine at the beginning of the window.
 struct Start {
     at: Instant,
+    from_s: f64,
     busy_s: f64,
     counters: Counters,
 }
 
 impl Start {
     fn now(device: &str) -> Self {
-        Self { counters: Counters::read(device), busy_s: busy_seconds(), at: Instant::now() }
+        let (counters, busy_s) = (Counters::read(device), busy_seconds());
+        Self { counters, busy_s, from_s: monotonic_seconds(), at: Instant::now() }
     }
 
-    /// The fields every result has: length of the window, processor time, what the device carried.
+    /// The fields every result has: length of the window and where it is on the monotonic clock, processor time, what
+    /// the device carried.
     fn finish(&self, device: &str) -> String {
         let (seconds, busy_s) = (self.at.elapsed().as_secs_f64(), busy_seconds() - self.busy_s);
         let Counters([rx_bytes, rx_packets, tx_bytes, tx_packets]) =
             Counters::read(device).since(&self.counters);
+        let (from_s, to_s) = (self.from_s, self.from_s + seconds);
         format!(
-            "\"seconds\":{seconds:.6},\"cpu_s\":{busy_s:.2},\"device\":\"{device}\",\
+            "\"seconds\":{seconds:.6},\"from_s\":{from_s:.6},\"to_s\":{to_s:.6},\
+             \"cpu_s\":{busy_s:.2},\"device\":\"{device}\",\
              \"rx_bytes\":{rx_bytes},\"rx_packets\":{rx_packets},\
              \"tx_bytes\":{tx_bytes},\"tx_packets\":{tx_packets}"
         )
