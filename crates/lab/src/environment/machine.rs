@@ -20,6 +20,7 @@ const SYSCTLS: &[&str] = &[
     "net.core.rmem_default",
     "net.core.rmem_max",
     "net.core.rps_sock_flow_entries",
+    "net.core.skb_defer_max",
     "net.core.somaxconn",
     "net.core.wmem_default",
     "net.core.wmem_max",

@@ -2,10 +2,12 @@
 //!
 //! What cannot be read is recorded as absent with the reason; nothing here fails.
 
+mod give_back;
 mod interface;
 mod machine;
 mod process;
 
+pub use give_back::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
 pub use interface::capture_interfaces;
 
 use crate::record::Environment;

@@ -5,6 +5,7 @@ mod access;
 mod again;
 mod describe;
 mod distance;
+mod given_back;
 mod machine;
 mod one;
 mod process;
@@ -138,6 +139,7 @@ pub fn run(
     let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());
     describe::fill(&mut experiment, definition, setting, runs.len(), notes);
     note_other_work(&mut experiment);
+    given_back::at_start(&mut experiment.environment, one::two_cpus());
     observer.begin(&experiment, &runs)?;
     let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
     let mut claim = setting.state.claim(&label)?;

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::again::{Again, until_fit};
 use super::distance::{Around, Cpus, Distances};
 use super::process::WorkerProcess;
-use super::{Interrupt, Setting, results};
+use super::{Interrupt, Setting, given_back, results};
 use crate::error::Error;
 use crate::experiment::{Configuration, Definition, PlannedRun, Workload};
 use crate::hosts::{Counters, Hosts, HostsConfig, PREFIX_V4, PREFIX_V6, Path, TAP_INTERFACE};
@@ -69,7 +69,8 @@ fn attempt(
     let mut run = Run::new(order, claim);
     run.record_placement(&mut record);
     let (steady, interrupt) = (order.definition.steady_cpus, &order.setting.interrupt);
-    let around = run.cpus_between().map(|cpus| Around::begin(distances, cpus, steady, interrupt));
+    let cpus = run.cpus_between();
+    let around = cpus.map(|cpus| Around::begin(distances, cpus, steady, interrupt));
     let around = around.transpose()?;
     run.starts_now(&mut record);
     let configuration = &order.planned.configuration;
@@ -88,6 +89,7 @@ fn attempt(
         Err(error) => record.validity.reject(error.to_string()),
     }
     let apart = around.and_then(|around| around.end(&mut record));
+    given_back::after(&mut record, cpus);
     Ok((record, late.or(apart)))
 }
 
@@ -121,6 +123,12 @@ fn placement(level: &str) -> (Option<usize>, Option<usize>) {
         "free" => (None, None),
         _ => (first, cpus.next().or(first)),
     }
+}
+
+/// The CPUs of hosts that have one each.
+pub(super) fn two_cpus() -> Option<Cpus> {
+    let (near, far) = placement("split");
+    near.zip(far).filter(|(near, far)| near != far)
 }
 
 /// What joins the two ends.
