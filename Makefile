@@ -81,7 +81,7 @@ fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; 
 bench:           ## the packet layer beside its peers
 	cargo bench -p millstream-packet
 
-peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n)
+peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n, WINDOW=s, NO_BUILD=1)
 	@scripts/need python3:python3
 	peers/peers.py $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)") $(if $(WORKLOAD),--workload "$(WORKLOAD)") \
 	  $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WINDOW),--window $(WINDOW)) $(if $(NO_BUILD),--no-build)

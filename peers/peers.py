@@ -53,8 +53,7 @@ def measure(todo, options, window, warm):
     """Interleaved rounds until the rounds asked for, or the budget, are used up."""
     order = random.Random(options.seed)
     rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
-    steady = distance.Steady(sum(case.two_cpus() for case in todo) * rounds)
-    runs, begin, last = [], time.monotonic(), 0.0
+    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady()
     try:
         for number in range(1, rounds + 1):
             if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:

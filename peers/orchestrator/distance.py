@@ -11,7 +11,7 @@ APART_TIMES = 3.5
 PATIENCE_S = 3.0
 PAUSE_S = 0.05
 REPEATS = 3
-# Of an invocation's runs that have two CPUs one in so many is done again, or waits in vain, in all.
+# Beyond these, one in so many of all runs until then is done again, or waits in vain.
 RUNS_PART = 4
 
 
@@ -27,9 +27,10 @@ def measured():
 class Steady:
     """What all runs of an invocation have seen of the distance."""
 
-    def __init__(self, runs, look=measured, sleep=time.sleep):
+    def __init__(self, look=measured, sleep=time.sleep):
         self._look, self._sleep, self.nearest = look, sleep, None
-        self._left = max(REPEATS, runs // RUNS_PART)
+        # So often may a run be done again. It grows with the runs: how many there will be is not known beforehand.
+        self._left = REPEATS
 
     def _saw(self, *distances):
         """Remembers the least."""
@@ -48,24 +49,25 @@ class Steady:
 
     def _wait(self):
         distance = self.look()
-        for _ in range(int(PATIENCE_S / PAUSE_S) if self._left else 0):
+        for _ in range(int(PATIENCE_S / PAUSE_S) if self._left >= 1 else 0):
             if not self.apart(distance):
                 return distance
             self._sleep(PAUSE_S)
             distance = self.look()
-        self._left -= self.apart(distance) and self._left > 0
+        self._left -= self.apart(distance) and self._left >= 1
         return distance
 
     def run(self, attempt):
         """Results of `attempt`, done with CPUs near each other if they can be had; with what was seen of them. Of what
         was measured nothing decides over doing it again, and a run that failed is not."""
+        self._left += 1 / RUNS_PART
         for repeat in range(REPEATS + 1):
             before = self._wait()
             result = attempt()
             inside = result.pop("inside_ns", [])
             self._saw(*inside)
             seen = [distance for distance in (before, self.look(), *inside) if distance is not None]
-            if "error" in result or not any(map(self.apart, seen)) or repeat == REPEATS or not self._left:
+            if "error" in result or not any(map(self.apart, seen)) or repeat == REPEATS or self._left < 1:
                 break
             self._left -= 1
         if inside:

@@ -48,7 +48,7 @@ class Distance(unittest.TestCase):
     def steady(self, *seen):
         """Looks that answer with `seen` in turn, the last one for ever."""
         left = list(seen)
-        return distance.Steady(8, lambda: left.pop(0) if len(left) > 1 else left[0], lambda _: None)
+        return distance.Steady(lambda: left.pop(0) if len(left) > 1 else left[0], lambda _: None)
 
     def test_a_run_whose_cpus_were_moved_is_done_again(self):
         steady, runs = self.steady(100, 110, 120, 480, 490, 130, 110), []
@@ -66,6 +66,13 @@ class Distance(unittest.TestCase):
         self.assertIn("apart", result["notes"][1])
         steady.run(lambda: runs.append(2) or {})
         self.assertEqual(runs, [1, 1, 1, 2])
+
+    def test_of_many_runs_a_quarter_is_done_again(self):
+        steady, runs = self.steady(100, 500), []
+        for _ in range(100):
+            steady.run(lambda: runs.append(1) or {})
+        self.assertLess(len(runs), 100 + 100 // distance.RUNS_PART + distance.REPEATS)
+        self.assertGreater(len(runs), 100)
 
     def test_what_was_seen_inside_a_run_counts_too(self):
         steady, runs = self.steady(100), [{"inside_ns": [90, 480]}, {"inside_ns": [110, 95]}, {"inside_ns": []}]
