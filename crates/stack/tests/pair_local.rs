@@ -7,11 +7,12 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Barrier;
 use std::time::Duration;
 
-use common::hosts;
+use common::{CALLS, Ending, hosts};
 use millstream::DatagramToSend;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
+use millstream::tcp::State;
 
 /// Every byte tells its place in the stream.
 fn pattern(at: usize) -> u8 {
@@ -277,4 +278,39 @@ fn after_its_side_was_shut_down_a_call_does_not_wait() {
             done.wait();
         },
     );
+}
+
+#[test]
+fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
+    let addr = both_families(7)[0];
+    for ending in [Ending::Reset, Ending::ResetAfterItsEnd] {
+        for calls in CALLS {
+            hosts(
+                PairConfig::default(),
+                |stack| {
+                    let stream = TcpStream::connect(stack, addr).expect("connect");
+                    assert!(stream.take_error().expect("open").is_none());
+                    (&stream).write_all(b"more & less").expect("write");
+                    common::meet_end(&stream, ending);
+                    while stack.engine().tcp_state(stream.id()) != Ok(State::Closed) {
+                        stack.run_once(None).expect("a turn");
+                    }
+                    let tell =
+                        |call| common::tell(&stream, call, TcpStream::peek, TcpStream::take_error);
+                    let told = calls.map(tell);
+                    let kernel = common::kernel_tells(ending, &calls);
+                    assert_eq!(told[..], kernel, "{ending:?} {calls:?}");
+                },
+                |stack, ready| {
+                    let listener = TcpListener::bind(stack, addr, 16).expect("bind");
+                    assert!(listener.take_error().expect("a listener").is_none());
+                    ready();
+                    let stream = listener.incoming().next().expect("without end").expect("accept");
+                    common::end_by(&stream, ending);
+                    drop(stream);
+                    stack.finish(Duration::from_secs(60)).expect("an end");
+                },
+            );
+        }
+    }
 }

@@ -52,6 +52,8 @@ pub struct Connection {
     pub(crate) timers: Timers,
     pub(crate) events: Events,
     pub(crate) error: Option<ConnError>,
+    /// What the next call that meets the end is told, once.
+    pub(crate) untold: Option<ConnError>,
     pub(crate) counters: Counters,
     /// A reset to be sent: sequence number, and acknowledgement if it has one.
     pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
@@ -152,6 +154,7 @@ impl Connection {
             timers: Timers::default(),
             events: Events::default(),
             error: None,
+            untold: None,
             counters: Counters::default(),
             reset_due: None,
             clock: now,
@@ -228,7 +231,7 @@ impl Connection {
         &self.tuple
     }
 
-    /// Why the connection ended, if not in order.
+    /// Why the connection ended, if not in order. Always the same; see also [`take_error`](Self::take_error).
     pub fn error(&self) -> Option<ConnError> {
         self.error
     }
@@ -268,6 +271,11 @@ impl Connection {
             return;
         }
         self.forget_calm();
+        self.untold = match (self.state, error) {
+            // who had ended its side, and was written to: what is told is that nobody reads
+            (State::CloseWait, Some(ConnError::Reset)) => Some(ConnError::Closed),
+            _ => error,
+        };
         self.state = State::Closed;
         self.timers = Timers::default();
         self.snd.syn_due = false;

@@ -13,10 +13,27 @@ impl Connection {
     #[inline]
     pub fn may_write(&self) -> Result<(), ConnError> {
         match self.state {
-            State::Closed => Err(self.error.unwrap_or(ConnError::Closed)),
+            State::Closed => Err(self.untold.unwrap_or(ConnError::Closed)),
             _ if self.snd.fin_queued => Err(ConnError::Closed),
             _ => Ok(()),
         }
+    }
+
+    /// Why the connection ended, if not in order and no call has told yet: calls that read or write take it, too, and
+    /// after that reads come to the end and writes to a closed side. After a reset by a peer that had ended its side
+    /// before, that is [`ConnError::Closed`], and only what writes takes it.
+    pub fn take_error(&mut self) -> Option<ConnError> {
+        self.untold.take()
+    }
+
+    /// As [`may_write`](Self::may_write); an error of the connection is told by that.
+    #[inline]
+    fn begin_write(&mut self) -> Result<(), ConnError> {
+        let result = self.may_write();
+        if result.is_err() {
+            self.untold = None;
+        }
+        result
     }
 
     /// Copies as much of `bytes` into the send queue as has room and answers how much, at least one byte. Before
@@ -24,7 +41,7 @@ impl Connection {
     /// event follows.
     #[inline]
     pub fn write(&mut self, pool: &Pool, bytes: &[u8]) -> Result<usize, ConnError> {
-        self.may_write()?;
+        self.begin_write()?;
         self.end_deferral();
         if bytes.is_empty() {
             return Ok(0);
@@ -79,7 +96,7 @@ impl Connection {
 
     /// Queues a packet's bytes without copying. A packet that is not taken is given back.
     pub fn write_packet(&mut self, packet: Packet) -> Result<(), Refused> {
-        if let Err(why) = self.may_write() {
+        if let Err(why) = self.begin_write() {
             return Err(Refused { packet, why });
         }
         if packet.is_empty() {
@@ -102,8 +119,19 @@ impl Connection {
             State::SynSent | State::SynReceived => Err(ConnError::WouldBlock),
             State::Established | State::FinWait1 | State::FinWait2 => Err(ConnError::WouldBlock),
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait => Ok(0),
-            State::Closed => self.error.map_or(Ok(0), Err),
+            // the peer's end had come before
+            State::Closed if self.has_peer_ended() => Ok(0),
+            State::Closed => self.untold.map_or(Ok(0), Err),
         }
+    }
+
+    /// As [`end_of_data`](Self::end_of_data); an error of the connection is told by that.
+    fn tell_end(&mut self) -> Result<usize, ConnError> {
+        let end = self.end_of_data();
+        if end.is_err_and(|error| error != ConnError::WouldBlock) {
+            self.untold = None;
+        }
+        end
     }
 
     /// Copies received bytes into `out`. `Ok(0)` is the orderly end of the stream (or an empty `out`).
@@ -111,7 +139,7 @@ impl Connection {
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
         if self.rcv.queue.is_empty() {
             self.end_deferral();
-            return self.end_of_data();
+            return self.tell_end();
         }
         let read = self.rcv.queue.read(out);
         self.after_read(read as u64);
@@ -119,9 +147,9 @@ impl Connection {
     }
 
     /// As [`read`](Self::read), and the bytes stay to be read.
-    pub fn peek(&self, out: &mut [u8]) -> Result<usize, ConnError> {
+    pub fn peek(&mut self, out: &mut [u8]) -> Result<usize, ConnError> {
         if self.rcv.queue.is_empty() {
-            return self.end_of_data();
+            return self.tell_end();
         }
         Ok(self.rcv.queue.peek(out))
     }
@@ -130,7 +158,7 @@ impl Connection {
     pub fn read_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, ConnError> {
         if self.rcv.queue.is_empty() {
             self.end_deferral();
-            return self.end_of_data().map(|_| None);
+            return self.tell_end().map(|_| None);
         }
         let len = self.rcv.queue.len().min(max);
         let packet = self.rcv.queue.take(len, pool).ok_or(ConnError::NoMemory)?;
@@ -189,6 +217,11 @@ impl Connection {
     /// Ends the connection at once; the peer is told by RST (RFC 9293 3.10.5).
     pub fn abort(&mut self) {
         self.finish_with_reset(ConnError::Aborted);
+    }
+
+    /// Whether the peer's FIN has come, and everything before it.
+    pub fn has_peer_ended(&self) -> bool {
+        self.rcv.nxt > self.rcv.fin
     }
 
     /// There is data, the end of the stream, or an error to read.

@@ -203,7 +203,9 @@ impl Engine {
         Ok(result)
     }
 
-    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream.
+    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it otherwise is told once, by the
+    /// first call that meets it, as the kernel does: after that reads come to the end, and writes fail with
+    /// [`Error::BrokenPipe`].
     #[inline]
     pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
@@ -332,6 +334,17 @@ impl Engine {
             State::SynReceived => Ok(socket.conn.is_early()),
             _ => Ok(true),
         }
+    }
+
+    /// Why the connection ended, if not in order and no call has told yet ([`Connection::take_error`]).
+    pub fn tcp_take_error(&mut self, id: SocketId) -> Result<Option<Error>, Error> {
+        let (_, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
+        Ok(socket.conn.take_error().map(write_error))
+    }
+
+    /// Whether the peer has ended its side in order, and all that it sent has come.
+    pub(crate) fn tcp_has_peer_ended(&mut self, id: SocketId) -> bool {
+        self.tcp.by_id(id).is_some_and(|(_, socket)| socket.conn.has_peer_ended())
     }
 
     /// Both ends of a connection.

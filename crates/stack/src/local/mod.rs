@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mode::Mode;
-pub use tcp::{TcpListener, TcpStream};
+pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
 use crate::engine::DirectRead;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
+use std::iter::FusedIterator;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -44,6 +45,16 @@ impl TcpListener {
         Ok((TcpStream::new(&self.stack, id), peer))
     }
 
+    /// The connections as they come: [`accept`](Self::accept), without end.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// None: a listener has no error that is not told by the call that meets it.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
+    }
+
     /// Whether `accept` returns at once when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.mode.set_nonblocking(nonblocking);
@@ -69,7 +80,23 @@ impl Drop for TcpListener {
     }
 }
 
-/// A TCP connection. Dropping it closes it: what was written is still sent in later turns.
+/// The connections of a listener, see [`TcpListener::incoming`].
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl FusedIterator for Incoming<'_> {}
+
+/// A TCP connection. Dropping it closes it: what was written is still sent in later turns. What ended it, if not in order,
+/// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
 pub struct TcpStream {
     stack: Stack,
     id: SocketId,
@@ -271,6 +298,11 @@ impl TcpStream {
     /// How long a write waits at most.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.write_mode.get().timeout)
+    }
+
+    /// Why the connection ended, if not in order and no other call has told yet.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.stack.engine().tcp_take_error(self.id)?.map(io::Error::from))
     }
 
     /// Counters and estimates.

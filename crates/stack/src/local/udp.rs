@@ -133,6 +133,11 @@ impl UdpSocket {
         Ok(self.write_mode.get().timeout)
     }
 
+    /// The error of a datagram that was sent before, if no other call has told it yet.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.stack.engine().udp_take_error(self.id).map(io::Error::from))
+    }
+
     /// How much memory received datagrams may hold.
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         Ok(self.stack.engine().udp_set_limit(self.id, limit_bytes)?)

@@ -6,40 +6,48 @@ use std::sync::atomic::Ordering;
 use millstream_tcp::TcpInfo;
 
 use super::tcp::{TcpStream, lock};
-use super::worker::Worker;
+use super::worker::{Worker, by_id};
 use crate::{Error, SocketId, TcpSocketOptions};
 
 impl TcpStream {
     /// Sends small segments at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
+        let id = self.inner.id;
+        Ok(self
+            .inner
+            .handle
+            .door
+            .ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
     }
 
     /// The options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_options(id))??)
+        let id = self.inner.id;
+        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_options(id))??)
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
     pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
-        let (id, options) = (self.id, *options);
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
+        let (id, options) = (self.inner.id, *options);
+        Ok(self
+            .inner
+            .handle
+            .door
+            .ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
     }
 
     /// Acknowledges what waits at once, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_quick_ack(id))??)
+        let id = self.inner.id;
+        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_quick_ack(id))??)
     }
 
     /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
     /// none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
-        let id = self.id;
-        let mark = self.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
-        let read = self.read.load(Ordering::Relaxed);
+        let id = self.inner.id;
+        let mark = self.inner.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
+        let read = self.inner.read.load(Ordering::Relaxed);
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
 
@@ -47,32 +55,31 @@ impl TcpStream {
     /// Does not wait for room: [`WouldBlock`](io::ErrorKind::WouldBlock) where the connection has not taken all that was
     /// written before.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
-        let (id, data) = (self.id, data.to_vec());
+        let (id, data) = (self.inner.id, data.to_vec());
         // nothing is written meanwhile
-        let _writing = lock(&self.tx);
-        Ok(self.handle.door.ask(move |worker| worker.write_urgent(id, &data))??)
+        let _writing = lock(&self.inner.tx);
+        Ok(self.inner.handle.door.ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
-    /// Closes with a reset; what was written and is not acknowledged is lost.
+    /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told that it
+    /// was aborted.
     pub fn abort(self) {
-        let id = self.id;
+        let id = self.inner.id;
         // the engine is gone, and with it the connection
-        let _ = self.handle.door.ask(move |worker| worker.abort(id));
+        let _ = self.inner.handle.door.ask(move |worker| worker.abort(id));
     }
 
     /// Counters and estimates.
     pub fn info(&self) -> io::Result<TcpInfo> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
+        let id = self.inner.id;
+        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
     }
 }
 
 impl Worker {
     /// Behind all that waits in the ring.
     fn write_urgent(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        let Some(Some(stream)) = self.streams.get_mut(id.slot() as usize) else {
-            return Err(Error::NoSuchSocket);
-        };
+        let stream = by_id(&mut self.streams, id).ok_or(Error::NoSuchSocket)?;
         stream.carry_out(&mut self.engine);
         if stream.has_unwritten() {
             return Err(Error::WouldBlock);
@@ -82,9 +89,9 @@ impl Worker {
 
     /// Nothing of what waits in the ring is sent.
     fn abort(&mut self, id: SocketId) {
+        let Some(stream) = by_id(&mut self.streams, id) else { return };
+        stream.fail(Error::ConnectionAborted);
+        self.streams[id.slot() as usize] = None;
         self.engine.tcp_abort(id);
-        if let Some(Some(stream)) = self.streams.get_mut(id.slot() as usize) {
-            stream.fail(Error::BrokenPipe);
-        }
     }
 }

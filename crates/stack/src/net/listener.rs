@@ -1,6 +1,7 @@
 //! Listeners in the style of `std::net`, through a ring.
 
 use std::io;
+use std::iter::FusedIterator;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -15,8 +16,14 @@ use super::worker::StreamParts;
 use super::{Handle, Stack};
 use crate::{Error, SocketId};
 
-/// A TCP listener.
+/// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the connections that nobody
+/// accepted.
 pub struct TcpListener {
+    inner: Arc<Inner>,
+}
+
+/// What all clones of a listener are.
+struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
     local: SocketAddr,
@@ -53,57 +60,92 @@ impl TcpListener {
             let local = worker.engine.tcp_listener_addr(id)?;
             Ok::<_, Error>((id, local, worker.attach_listener(id)))
         })??;
-        Ok(Self {
+        let inner = Inner {
             handle: Arc::clone(&stack.handle),
             id,
             local,
             shared,
             accepted: Mutex::new(accepted),
             patience: Patience::default(),
-        })
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Another handle of the same listener, as a duplicated file descriptor is one: each connection is accepted by one of
+    /// them, and what either sets is set for both.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { inner: Arc::clone(&self.inner) })
+    }
+
+    /// The connections as they come: [`accept`](Self::accept), without end.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// The error of an engine that is gone; a listener has no other that is not told by the call that meets it.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.inner.shared.error().map(io::Error::from))
     }
 
     /// The next connection, and its peer.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut accepted = lock(&self.accepted);
-        let mut wait = self.patience.to_read(&self.shared.reader);
+        let mut accepted = lock(&self.inner.accepted);
+        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
         loop {
             if let Some(parts) = accepted.pop() {
-                if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-                    self.handle.door.nudge(&self.handle.door.listeners, self.id.slot());
+                if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+                    self.inner
+                        .handle
+                        .door
+                        .nudge(&self.inner.handle.door.listeners, self.inner.id.slot());
                 }
                 let peer = parts.remote;
-                return Ok((TcpStream::new(&self.handle, parts), peer));
+                return Ok((TcpStream::new(&self.inner.handle, parts), peer));
             }
-            if self.shared.has(READ_END) {
-                return Err(self.shared.error().unwrap_or(Error::EngineGone).into());
+            if self.inner.shared.has(READ_END) {
+                return Err(self.inner.shared.error().unwrap_or(Error::EngineGone).into());
             }
-            wait.until(|| !accepted.is_empty() || self.shared.has(READ_END))?;
+            wait.until(|| !accepted.is_empty() || self.inner.shared.has(READ_END))?;
         }
     }
 
     /// Whether `accept` returns at once when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.patience.set_nonblocking(nonblocking);
+        self.inner.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// The address it listens on.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.local)
+        Ok(self.inner.local)
     }
 
     /// Its name in the engine.
     pub fn id(&self) -> SocketId {
-        self.id
+        self.inner.id
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.inner.shared
     }
 }
 
-impl Drop for TcpListener {
+/// The connections of a listener, see [`TcpListener::incoming`].
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl FusedIterator for Incoming<'_> {}
+
+impl Drop for Inner {
     fn drop(&mut self) {
         let (id, door) = (self.id, &self.handle.door);
         door.post(move |worker| worker.engine.tcp_close_listener(id));

@@ -80,6 +80,11 @@ impl<T: Held> Giver<T> {
         self.ring.len() < self.ring.capacity() && inside < self.limit_bytes
     }
 
+    /// Whether something is inside.
+    pub fn has_some(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
     /// Puts an item in; whether the ring was empty. Without a place it comes back; memory is not asked for here.
     pub fn push(&mut self, item: T) -> Result<bool, T> {
         let held = item.held_bytes();

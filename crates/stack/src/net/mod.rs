@@ -29,7 +29,7 @@ use std::time::Duration;
 use millstream_link::sys::IdleLatencyState;
 use millstream_packet::Pool;
 
-pub use listener::TcpListener;
+pub use listener::{Incoming, TcpListener};
 pub use poller::Poller;
 pub use tcp::TcpStream;
 pub use udp::UdpSocket;

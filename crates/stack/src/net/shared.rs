@@ -33,10 +33,15 @@ const PASSING_ERROR: u32 = 8;
 /// The application has ended its reading side: no read waits any more. It sets this itself.
 pub const READ_SHUT: u32 = 16;
 
+/// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a matter of reading.
+pub const ORDERLY_END: u32 = 32;
+
 /// Wish: end the writing side.
 pub const SHUTDOWN_WRITE: u8 = 1;
 /// Wish: let go of the socket.
 pub const CLOSE: u8 = 2;
+/// Beside [`CLOSE`]: the application had begun to read what it leaves.
+pub const UNREAD: u8 = 8;
 /// Wish: wake who waits, for what the application's side has set in the state.
 pub const LOOK_AGAIN: u8 = 4;
 
@@ -74,7 +79,7 @@ impl Shared {
         self.tell_poller(READABLE | WRITABLE | closed);
     }
 
-    /// Keeps the first error.
+    /// Keeps the first error that every call is told.
     pub fn set_error(&self, error: Error) {
         let _ = self.error.set(error);
     }
@@ -83,7 +88,7 @@ impl Shared {
         self.error.get().copied()
     }
 
-    /// The engine's side: an error that the socket survives, told to the next call. A newer one takes its place.
+    /// The engine's side: an error that is told once, to the next call that meets it. A newer one takes its place.
     pub fn set_passing_error(&self, error: Error) {
         *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.set_state(PASSING_ERROR);
@@ -96,6 +101,11 @@ impl Shared {
         }
         self.state.fetch_and(!PASSING_ERROR, Ordering::AcqRel);
         self.passing.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The error that a call has to tell: one that is told once, or that of an engine that is gone.
+    pub fn take_error(&self) -> Option<Error> {
+        self.take_passing_error().or_else(|| self.error())
     }
 
     /// Whether there is an error to tell.

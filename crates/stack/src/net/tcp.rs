@@ -12,7 +12,8 @@ use millstream_tcp::Config;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{
-    CLOSE, CONNECTED, LOOK_AGAIN, READ_END, READ_SHUT, SHUTDOWN_WRITE, Shared, WRITE_END,
+    CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT, SHUTDOWN_WRITE, Shared, UNREAD,
+    WRITE_END,
 };
 use super::waiter::deadline;
 use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
@@ -20,8 +21,15 @@ use super::{Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
-/// A TCP connection. One thread may read while another writes; dropping it closes it in order.
+/// A TCP connection. One thread may read while another writes; of several that read, or that write, one does while the others
+/// wait for it. Dropping it, and all that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in
+/// order, is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
 pub struct TcpStream {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What all clones of a stream are.
+pub(super) struct Inner {
     pub(super) handle: Arc<Handle>,
     pub(super) id: SocketId,
     shared: Arc<Shared>,
@@ -43,7 +51,7 @@ struct Reading {
 impl TcpStream {
     pub(super) fn new(handle: &Arc<Handle>, parts: StreamParts) -> Self {
         let StreamParts { id, shared, tx, rx, local, remote } = parts;
-        Self {
+        let inner = Inner {
             handle: Arc::clone(handle),
             id,
             shared,
@@ -53,7 +61,14 @@ impl TcpStream {
             rx: Mutex::new(Reading { ring: rx, current: None }),
             read: AtomicU64::new(0),
             patience: Patience::default(),
-        }
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Another handle of the same connection, as a duplicated file descriptor is one: what either reads, writes, ends or sets
+    /// is that of both.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { inner: Arc::clone(&self.inner) })
     }
 
     /// Opens a connection and waits until it stands.
@@ -93,57 +108,65 @@ impl TcpStream {
     }
 
     fn wait_connected(&self, deadline: Option<StdInstant>) -> io::Result<()> {
-        let done = || self.shared.has(CONNECTED) || self.shared.has(READ_END);
-        if !self.shared.reader.wait(deadline, done) {
+        let done = || self.inner.shared.has(CONNECTED) || self.inner.shared.has(READ_END);
+        if !self.inner.shared.reader.wait(deadline, done) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match self.shared.error() {
+        match self.inner.shared.take_error() {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
     }
 
+    /// Why the connection ended, if not in order and no other call has told yet.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.inner.shared.take_error().map(io::Error::from))
+    }
+
     /// Waits until the ring has a packet. `None` is the orderly end.
     fn next_packet(&self, rx: &mut Reading) -> io::Result<Option<Packet>> {
-        let mut wait = self.patience.to_read(&self.shared.reader);
+        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
         loop {
             if let Some(packet) = rx.ring.pop() {
                 return Ok(Some(packet));
             }
-            if self.shared.has(READ_END | READ_SHUT) {
+            if self.inner.shared.has(READ_END | READ_SHUT) {
                 // What was put before the end was announced.
                 if let Some(packet) = rx.ring.pop() {
                     return Ok(Some(packet));
                 }
-                return match self.shared.error() {
+                if self.inner.shared.has(ORDERLY_END) {
+                    return Ok(None);
+                }
+                return match self.inner.shared.take_error() {
                     Some(error) => Err(error.into()),
                     None => Ok(None),
                 };
             }
-            wait.until(|| !rx.ring.is_empty() || self.shared.has(READ_END | READ_SHUT))?;
+            wait.until(|| !rx.ring.is_empty() || self.inner.shared.has(READ_END | READ_SHUT))?;
         }
     }
 
     /// So much was read: tells the engine of room, if it waits for some.
     fn taken(&self, bytes: usize) {
-        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
-        if self.shared.rx_stalled.load(Ordering::SeqCst)
-            && self.shared.rx_stalled.swap(false, Ordering::SeqCst)
+        self.inner.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        if self.inner.shared.rx_stalled.load(Ordering::SeqCst)
+            && self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst)
         {
-            self.handle.door.nudge(&self.handle.door.streams, self.id.slot());
+            self.inner.handle.door.nudge(&self.inner.handle.door.streams, self.inner.id.slot());
         }
     }
 
     /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        let mut rx = lock(&self.rx);
+        let mut rx = lock(&self.inner.rx);
         let packet = match rx.current.take() {
             Some(packet) => Some(packet),
             None => self.next_packet(&mut rx)?,
         };
         let Some(mut packet) = packet else { return Ok(None) };
         if packet.len() > max {
-            let pool = &self.handle.door.pool;
+            let pool = &self.inner.handle.door.pool;
             rx.current = packet.split_off(max, pool).ok();
         }
         self.taken(packet.len());
@@ -157,7 +180,7 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut rx = lock(&self.rx);
+        let mut rx = lock(&self.inner.rx);
         let next = match rx.current.take() {
             Some(packet) => Some(packet),
             None => self.next_packet(&mut rx)?,
@@ -178,17 +201,17 @@ impl TcpStream {
 
     /// Waits until the tx side takes another packet.
     fn wait_room(&self, tx: &Giver<Packet>) -> io::Result<()> {
-        let mut wait = self.patience.to_write(&self.shared.writer);
+        let mut wait = self.inner.patience.to_write(&self.inner.shared.writer);
         while !self.has_room(tx)? {
-            wait.until(|| tx.has_room() || self.shared.has(WRITE_END))?;
+            wait.until(|| tx.has_room() || self.inner.shared.has(WRITE_END))?;
         }
         Ok(())
     }
 
     /// Whether the tx side takes another packet now; an error where it will take none any more.
     fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
-        if self.shared.has(WRITE_END) {
-            return Err(self.shared.error().unwrap_or(Error::BrokenPipe));
+        if self.inner.shared.has(WRITE_END) {
+            return Err(self.inner.shared.take_error().unwrap_or(Error::BrokenPipe));
         }
         Ok(tx.has_room())
     }
@@ -197,8 +220,8 @@ impl TcpStream {
     fn put(&self, tx: &mut Giver<Packet>, packet: Packet) -> Result<(), (Packet, Error)> {
         let was_empty = tx.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
         if was_empty {
-            let door = &self.handle.door;
-            door.nudge(&door.streams, self.id.slot());
+            let door = &self.inner.handle.door;
+            door.nudge(&door.streams, self.inner.id.slot());
         }
         Ok(())
     }
@@ -207,7 +230,7 @@ impl TcpStream {
     /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must come from [`Stack::pool`]'s
     /// pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
-        let mut tx = lock(&self.tx);
+        let mut tx = lock(&self.inner.tx);
         self.wait_room(&tx)?;
         Ok(self.put(&mut tx, packet).map_err(|(_, error)| error)?)
     }
@@ -215,7 +238,7 @@ impl TcpStream {
     /// As [`TcpStream::write_packet`] without waiting, also not for another thread's write; gives the packet back when it
     /// is not taken.
     pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
-        let mut tx = match self.tx.try_lock() {
+        let mut tx = match self.inner.tx.try_lock() {
             Ok(tx) => tx,
             Err(TryLockError::Poisoned(tx)) => tx.into_inner(),
             Err(TryLockError::WouldBlock) => return Err((packet, Error::WouldBlock)),
@@ -230,7 +253,7 @@ impl TcpStream {
     /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
     /// something to be sent; 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
-        self.shared.bulk_bytes.load(Ordering::Relaxed)
+        self.inner.shared.bulk_bytes.load(Ordering::Relaxed)
     }
 
     /// Ends one direction or both, for calls that wait now, too. Writes fail with `BrokenPipe` from then on; reads say the end
@@ -241,9 +264,9 @@ impl TcpStream {
             Shutdown::Write => WRITE_END,
             Shutdown::Both => READ_SHUT | WRITE_END,
         };
-        self.shared.state.fetch_or(ends, Ordering::AcqRel);
+        self.inner.shared.state.fetch_or(ends, Ordering::AcqRel);
         if how != Shutdown::Write {
-            self.wish(LOOK_AGAIN);
+            self.inner.wish(LOOK_AGAIN);
         }
         if how != Shutdown::Read {
             self.end_writing();
@@ -254,69 +277,63 @@ impl TcpStream {
     /// Has the FIN follow what calls put into the ring that are under way. One that waits for room is woken first; the next
     /// to take the lock finds that the side has ended.
     fn end_writing(&self) {
-        if let Err(TryLockError::WouldBlock) = self.tx.try_lock() {
-            self.wish(LOOK_AGAIN);
-            drop(lock(&self.tx));
+        if let Err(TryLockError::WouldBlock) = self.inner.tx.try_lock() {
+            self.inner.wish(LOOK_AGAIN);
+            drop(lock(&self.inner.tx));
         }
-        self.wish(SHUTDOWN_WRITE);
-    }
-
-    fn wish(&self, bit: u8) {
-        self.shared.wishes.fetch_or(bit, Ordering::AcqRel);
-        let door = &self.handle.door;
-        door.nudge(&door.streams, self.id.slot());
+        self.inner.wish(SHUTDOWN_WRITE);
     }
 
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.patience.set_nonblocking(nonblocking);
+        self.inner.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a read waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.patience.read.set(timeout)
+        self.inner.patience.read.set(timeout)
     }
 
     /// How long a read waits at most.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.patience.read.get())
+        Ok(self.inner.patience.read.get())
     }
 
     /// How long a write waits at most; then it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.patience.write.set(timeout)
+        self.inner.patience.write.set(timeout)
     }
 
     /// How long a write waits at most.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.patience.write.get())
+        Ok(self.inner.patience.write.get())
     }
 
     /// How often the engine told this stream's readers and writers of news, and woke them.
     pub fn wakes(&self) -> WakeStats {
-        let mut both = self.shared.reader.stats();
-        both += self.shared.writer.stats();
+        let mut both = self.inner.shared.reader.stats();
+        both += self.inner.shared.writer.stats();
         both
     }
 
     /// The peer's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.remote)
+        Ok(self.inner.remote)
     }
 
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.local)
+        Ok(self.inner.local)
     }
 
     /// Its name in the engine.
     pub fn id(&self) -> SocketId {
-        self.id
+        self.inner.id
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.inner.shared
     }
 }
 
@@ -342,7 +359,7 @@ impl Read for &TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut rx = lock(&self.rx);
+        let mut rx = lock(&self.inner.rx);
         if rx.current.is_none() {
             rx.current = self.next_packet(&mut rx)?;
         }
@@ -367,7 +384,7 @@ impl Read for &TcpStream {
 
 impl Write for &TcpStream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let mut tx = lock(&self.tx);
+        let mut tx = lock(&self.inner.tx);
         let mut written = 0;
         let bulk = self.bulk_bytes();
         for chunk in data.chunks(if bulk == 0 { PACKET_BYTES } else { bulk }) {
@@ -376,7 +393,7 @@ impl Write for &TcpStream {
                 Err(_) if written != 0 => break,
                 Err(error) => return Err(error),
             }
-            match Packet::bulk_from_slice(&self.handle.door.pool, chunk, bulk) {
+            match Packet::bulk_from_slice(&self.inner.handle.door.pool, chunk, bulk) {
                 Ok(packet) => self.put(&mut tx, packet).map_err(|(_, error)| error)?,
                 Err(_) if written != 0 => break,
                 Err(_) => return Err(Error::Exhausted.into()),
@@ -407,8 +424,17 @@ impl Write for TcpStream {
     }
 }
 
-impl Drop for TcpStream {
+impl Inner {
+    fn wish(&self, bit: u8) {
+        self.shared.wishes.fetch_or(bit, Ordering::AcqRel);
+        let door = &self.handle.door;
+        door.nudge(&door.streams, self.id.slot());
+    }
+}
+
+impl Drop for Inner {
     fn drop(&mut self) {
-        self.wish(CLOSE);
+        let has_begun = lock(&self.rx).current.is_some();
+        self.wish(if has_begun { CLOSE | UNREAD } else { CLOSE });
     }
 }

@@ -25,6 +25,11 @@ const DATAGRAM_LIMIT_BYTES: usize = 65_527;
 /// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost, and counted. An
 /// error of one that was sent, or that its peer's host told of, is told by the next call, once.
 pub struct UdpSocket {
+    inner: Arc<Inner>,
+}
+
+/// What all clones of a socket are.
+struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
     shared: Arc<Shared>,
@@ -59,20 +64,32 @@ impl UdpSocket {
             let id = worker.engine.udp_bind(addr)?;
             Ok::<_, Error>((id, worker.attach_datagrams(id)))
         })??;
-        Ok(Self {
+        let inner = Inner {
             handle: Arc::clone(&stack.handle),
             id,
             shared,
             tx: Mutex::new(tx),
             rx: Mutex::new(Reading { ring: rx, left: None }),
             patience: Patience::default(),
-        })
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Another handle of the same socket, as a duplicated file descriptor is one: each datagram is received by one of them,
+    /// and what either sets is set for both.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { inner: Arc::clone(&self.inner) })
+    }
+
+    /// The error that the next call would tell, once.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
+        let id = self.inner.id;
+        Ok(self.inner.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
     }
 
     fn transmit(
@@ -82,14 +99,14 @@ impl UdpSocket {
         size: Option<u16>,
     ) -> io::Result<usize> {
         let packet = self.packet_of(data, size)?;
-        if let Some(error) = self.shared.take_passing_error() {
+        if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
-        let door = &self.handle.door;
-        let mut tx = lock(&self.tx);
+        let door = &self.inner.handle.door;
+        let mut tx = lock(&self.inner.tx);
         self.wait_for_room(&tx)?;
         match tx.push((packet, to)) {
-            Ok(true) => door.nudge(&door.datagrams, self.id.slot()),
+            Ok(true) => door.nudge(&door.datagrams, self.inner.id.slot()),
             Ok(false) => {}
             Err(_) => return Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -101,7 +118,7 @@ impl UdpSocket {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        let mut packet = Packet::from_slice(&self.handle.door.pool, HEADROOM_BYTES, data)
+        let mut packet = Packet::from_slice(&self.inner.handle.door.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         packet.meta_mut().segmentation = size.map(datagrams_of);
         Ok(packet)
@@ -109,12 +126,12 @@ impl UdpSocket {
 
     /// Waits until the ring has room for one, as long as calls may wait.
     fn wait_for_room(&self, tx: &Giver<Letter>) -> io::Result<()> {
-        let mut wait = self.patience.to_write(&self.shared.writer);
+        let mut wait = self.inner.patience.to_write(&self.inner.shared.writer);
         while !tx.has_room() {
-            if self.shared.has(READ_END) {
+            if self.inner.shared.has(READ_END) {
                 return Err(Error::EngineGone.into());
             }
-            wait.until(|| tx.has_room() || self.shared.has(READ_END))?;
+            wait.until(|| tx.has_room() || self.inner.shared.has(READ_END))?;
         }
         Ok(())
     }
@@ -122,10 +139,10 @@ impl UdpSocket {
     /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least, unless
     /// there is none. The error of a later one is told by the call that begins with it.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
-        if let Some(error) = self.shared.take_passing_error() {
+        if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
-        let mut tx = lock(&self.tx);
+        let mut tx = lock(&self.inner.tx);
         if !list.is_empty() {
             self.wait_for_room(&tx)?;
         }
@@ -143,9 +160,9 @@ impl UdpSocket {
             is_due |= wakes;
             sent += 1;
         }
-        let door = &self.handle.door;
+        let door = &self.inner.handle.door;
         if is_due {
-            door.nudge(&door.datagrams, self.id.slot());
+            door.nudge(&door.datagrams, self.inner.id.slot());
         }
         Ok(sent)
     }
@@ -170,26 +187,26 @@ impl UdpSocket {
 
     /// Waits until there is a datagram to take.
     fn wait_for_datagram(&self, rx: &Reading) -> io::Result<()> {
-        let mut wait = self.patience.to_read(&self.shared.reader);
+        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
         while rx.left.is_none() && rx.ring.is_empty() {
-            if let Some(error) = self.shared.take_passing_error().or_else(|| self.shared.error()) {
+            if let Some(error) = self.inner.shared.take_error() {
                 return Err(error.into());
             }
-            wait.until(|| !rx.ring.is_empty() || self.shared.has_error())?;
+            wait.until(|| !rx.ring.is_empty() || self.inner.shared.has_error())?;
         }
         Ok(())
     }
 
     /// Tells the engine of room in the ring, if it waits for some.
     fn taken(&self) {
-        if self.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-            self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());
+        if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+            self.inner.handle.door.nudge(&self.inner.handle.door.datagrams, self.inner.id.slot());
         }
     }
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        let mut rx = lock(&self.rx);
+        let mut rx = lock(&self.inner.rx);
         self.wait_for_datagram(&rx)?;
         let taken = rx.take(usize::MAX);
         self.taken();
@@ -210,7 +227,7 @@ impl UdpSocket {
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
         list.clear();
-        let mut rx = lock(&self.rx);
+        let mut rx = lock(&self.inner.rx);
         self.wait_for_datagram(&rx)?;
         copy_many(buffer, list, |room| rx.take(room));
         self.taken();
@@ -224,63 +241,68 @@ impl UdpSocket {
 
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??.0)
+        let id = self.inner.id;
+        Ok(self.inner.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??.0)
     }
 
     /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let id = self.id;
-        let (_, peer) = self.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??;
+        let id = self.inner.id;
+        let (_, peer) =
+            self.inner.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??;
         Ok(peer.ok_or(Error::NotConnected)?)
     }
 
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.patience.set_nonblocking(nonblocking);
+        self.inner.patience.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.patience.read.set(timeout)
+        self.inner.patience.read.set(timeout)
     }
 
     /// How long a receive waits at most.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.patience.read.get())
+        Ok(self.inner.patience.read.get())
     }
 
     /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing was
     /// sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.patience.write.set(timeout)
+        self.inner.patience.write.set(timeout)
     }
 
     /// How long a send waits at most.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.patience.write.get())
+        Ok(self.inner.patience.write.get())
     }
 
     /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
-        let id = self.id;
-        Ok(self.handle.door.ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
+        let id = self.inner.id;
+        Ok(self
+            .inner
+            .handle
+            .door
+            .ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
     }
 
     /// Its name in the engine.
     pub fn id(&self) -> SocketId {
-        self.id
+        self.inner.id
     }
 }
 
 impl UdpSocket {
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.inner.shared
     }
 }
 
-impl Drop for UdpSocket {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
         self.handle.door.nudge(&self.handle.door.datagrams, self.id.slot());

@@ -15,7 +15,9 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 use super::Door;
 use super::datagrams::{Datagrams, Letter};
 use super::metered::{Giver, Taker, metered};
-use super::shared::{CLOSE, CONNECTED, LOOK_AGAIN, READ_END, SHUTDOWN_WRITE, Shared, WRITE_END};
+use super::shared::{
+    CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
+};
 use super::waiter::take_woke;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
@@ -214,7 +216,8 @@ impl Worker {
         let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
         let engine = &mut self.engine;
         let wishes = stream.shared.wishes.swap(0, Ordering::AcqRel);
-        stream.ending |= wishes & (SHUTDOWN_WRITE | CLOSE) != 0;
+        let leaves_unread = wishes & CLOSE != 0 && stream.leaves_unread(wishes, engine);
+        stream.ending |= wishes & SHUTDOWN_WRITE != 0 || wishes & CLOSE != 0 && !leaves_unread;
         stream.closing |= wishes & CLOSE != 0;
         if wishes & LOOK_AGAIN != 0 {
             stream.shared.set_state(0);
@@ -223,14 +226,29 @@ impl Worker {
             match engine.tcp_connected(stream.id) {
                 Ok(false) if !stream.closing => return,
                 Ok(_) => stream.shared.set_state(CONNECTED),
-                Err(error) => stream.fail(error),
+                Err(error) => {
+                    // told by that
+                    let _ = engine.tcp_take_error(stream.id);
+                    stream.fail(error);
+                }
             }
         }
-        if readiness.writable || readiness.closed || stream.ending {
+        if readiness.writable || readiness.closed || stream.ending || stream.closing {
             stream.carry_out(engine);
         }
-        if readiness.readable || readiness.closed {
+        if leaves_unread {
+            // RFC 9293 3.6.1: the peer learns of that, behind what was written before.
+            engine.flush();
+            engine.tcp_abort(stream.id);
+            self.streams[slot as usize] = None;
+            return;
+        }
+        // What comes when nobody will read it stays in the connection.
+        if (readiness.readable || readiness.closed) && !stream.closing {
             stream.carry_in(engine);
+        }
+        if readiness.closed {
+            stream.note_end(engine);
         }
         if stream.closing && !stream.has_unwritten() {
             engine.tcp_close(stream.id);
@@ -289,7 +307,8 @@ impl Worker {
         }
         for slot in 0..self.streams.len() as u32 {
             if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
-                stream.shared.wishes.fetch_or(CLOSE, Ordering::AcqRel);
+                // Whose rings can still be read.
+                (stream.ending, stream.closing) = (true, true);
                 let shared = Arc::clone(&stream.shared);
                 self.serve_stream(
                     slot,
@@ -334,7 +353,7 @@ impl Stream {
                 }
                 Err((packet, error)) => {
                     drop(packet);
-                    self.fail(error);
+                    self.refuse(error);
                     break;
                 }
             }
@@ -349,6 +368,13 @@ impl Stream {
         if self.ending && !self.has_unwritten() {
             let _ = engine.tcp_shutdown_write(self.id);
         }
+    }
+
+    /// Whether the application that lets go has left something unread, wherever it lies.
+    fn leaves_unread(&self, wishes: u8, engine: &mut Engine) -> bool {
+        wishes & UNREAD != 0
+            || self.rx.has_some()
+            || matches!(engine.tcp_peek(self.id, &mut [0]), Ok(1..))
     }
 
     /// Something that was written is not the connection's yet.
@@ -375,7 +401,8 @@ impl Stream {
                 }
                 Err(Error::WouldBlock) => break,
                 Ok(None) => {
-                    self.shared.set_state(READ_END);
+                    let is_orderly = engine.tcp_has_peer_ended(self.id);
+                    self.shared.set_state(READ_END | if is_orderly { ORDERLY_END } else { 0 });
                     break;
                 }
                 Err(error) => {
@@ -389,13 +416,32 @@ impl Stream {
         }
     }
 
-    /// The connection is over: nothing more in either direction.
-    pub(super) fn fail(&mut self, error: Error) {
+    /// The connection is over, maybe with an error that neither a read nor a write has met.
+    fn note_end(&mut self, engine: &mut Engine) {
+        if let Ok(Some(error)) = engine.tcp_take_error(self.id) {
+            self.refuse(error);
+        }
+    }
+
+    /// Nothing more is taken. What came before can still be read.
+    fn refuse(&mut self, error: Error) {
         self.pending = None;
         while self.tx.pop().is_some() {}
-        self.shared.set_error(error);
-        self.shared.set_state(READ_END | WRITE_END);
+        self.shared.set_passing_error(error);
+        self.shared.set_state(WRITE_END);
     }
+
+    /// The connection is over: nothing more in either direction.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.refuse(error);
+        self.shared.set_state(READ_END);
+    }
+}
+
+/// The stream that `id` names, if its place is not another's by now.
+pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut Stream> {
+    let stream = streams.get_mut(id.slot() as usize)?.as_mut();
+    stream.filter(|stream| stream.id == id)
 }
 
 fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {

@@ -1,7 +1,7 @@
 //! Two engines joined by an in-memory pair.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::time::Duration;
@@ -91,4 +91,101 @@ pub fn kernel_refuses_a_late_write() -> ErrorKind {
         TcpStream::connect(listener.local_addr().expect("an address")).expect("connect");
     stream.shutdown(Shutdown::Write).expect("shutdown");
     stream.write(b"late").expect_err("it is too late").kind()
+}
+
+/// A call that may be told why its connection ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    Read,
+    Peek,
+    Write,
+    TakeError,
+}
+
+/// What it was told.
+pub type Told = Result<usize, ErrorKind>;
+
+/// Each call as the first, and what follows.
+pub const CALLS: [[Call; 6]; 4] = [
+    [Call::Read, Call::Write, Call::TakeError, Call::Peek, Call::Read, Call::Write],
+    [Call::Peek, Call::Read, Call::Write, Call::TakeError, Call::Peek, Call::Read],
+    [Call::Write, Call::Peek, Call::Read, Call::TakeError, Call::Write, Call::Read],
+    [Call::TakeError, Call::TakeError, Call::Read, Call::Write, Call::Peek, Call::Read],
+];
+
+/// How a peer ends a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// It leaves something unread.
+    Reset,
+    /// It closes in order, and is written to.
+    ResetAfterItsEnd,
+}
+
+/// Has `stream` make a call.
+pub fn tell<S>(
+    mut stream: &S,
+    call: Call,
+    peek: impl Fn(&S, &mut [u8]) -> io::Result<usize>,
+    take_error: impl Fn(&S) -> io::Result<Option<io::Error>>,
+) -> Told
+where
+    for<'a> &'a S: Read + Write,
+{
+    let mut bytes = [0; 9];
+    let result = match call {
+        Call::Read => stream.read(&mut bytes),
+        Call::Peek => peek(stream, &mut bytes),
+        Call::Write => stream.write(b"late"),
+        Call::TakeError => match take_error(stream) {
+            Ok(Some(error)) => Err(error),
+            result => result.map(|_| 0),
+        },
+    };
+    result.map_err(|error| error.kind())
+}
+
+/// The peer's part, before it drops its end.
+pub fn end_by<S>(mut peer: &S, ending: Ending)
+where
+    for<'a> &'a S: Read + Write,
+{
+    let mut bytes = [0; 9];
+    match ending {
+        // Five of the eleven are left.
+        Ending::Reset => peer.read_exact(&mut bytes[..6]).expect("read"),
+        Ending::ResetAfterItsEnd => peer.read_exact(&mut [0; 11]).expect("read"),
+    }
+    peer.write_all(b"answer").expect("write");
+}
+
+/// The part of whom it happens to, up to where the reset is awaited.
+pub fn meet_end<S>(mut stream: &S, ending: Ending)
+where
+    for<'a> &'a S: Read + Write,
+{
+    let mut bytes = [0; 6];
+    stream.read_exact(&mut bytes).expect("read");
+    assert_eq!(&bytes, b"answer");
+    if let Ending::ResetAfterItsEnd = ending {
+        assert_eq!(stream.read(&mut bytes).expect("the end"), 0);
+        stream.write_all(b"anybody?").expect("write");
+    }
+}
+
+/// What the kernel tells by `calls`.
+pub fn kernel_tells(ending: Ending, calls: &[Call]) -> Vec<Told> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut stream =
+        TcpStream::connect(listener.local_addr().expect("an address")).expect("connect");
+    stream.write_all(b"more & less").expect("write");
+    let (peer, _) = listener.accept().expect("accept");
+    end_by(&peer, ending);
+    drop(peer);
+    meet_end(&stream, ending);
+    while stream.peer_addr().is_ok() {
+        std::thread::yield_now();
+    }
+    let tell = |&call: &Call| tell(&stream, call, TcpStream::peek, TcpStream::take_error);
+    calls.iter().map(tell).collect()
 }

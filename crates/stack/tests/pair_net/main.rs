@@ -1,9 +1,11 @@
 //! Two engines over an in-memory pair, each in its own thread, applications in others.
 
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod datagrams;
 mod ends;
+mod errors;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -344,7 +346,8 @@ fn a_packet_that_is_not_taken_comes_back() {
             }
         }
     }
-    assert_eq!(ended, Error::ConnectionReset);
+    // Which of them: whether the peer met one more packet before it had gone.
+    assert!(matches!(ended, Error::BrokenPipe | Error::ConnectionReset), "{ended}");
 }
 
 /// Longer than any clock tells: for ever.

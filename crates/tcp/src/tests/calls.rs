@@ -102,8 +102,49 @@ fn after_the_end_nothing_is_written() {
     ack(&mut end, &pool, 2, TcpFlags::RST | TcpFlags::ACK);
     assert!(end.is_closed() && end.is_readable());
     assert_eq!(end.may_write(), Err(ConnError::Reset));
-    assert_eq!(end.read(&mut [0; 9]), Err(ConnError::Reset));
-    assert!(matches!(end.read_packet(9, &pool), Err(ConnError::Reset)));
+}
+
+/// As the kernel's SO_ERROR: whichever call comes first.
+#[test]
+fn why_a_connection_ended_is_told_once() {
+    let pool = pool();
+    let packet = || Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame");
+    type Tell<'a> = &'a dyn Fn(&mut Connection) -> Option<ConnError>;
+    let ways: [Tell; 6] = [
+        &|end| end.read(&mut [0; 9]).err(),
+        &|end| end.peek(&mut [0; 9]).err(),
+        &|end| end.read_packet(9, &pool).err(),
+        &|end| end.write(&pool, &[1]).err(),
+        &|end| end.write_packet(packet()).err().map(|refused| refused.why),
+        &|end| end.take_error(),
+    ];
+    for tell in ways {
+        let mut end = open(&pool).connection;
+        ack(&mut end, &pool, 1, TcpFlags::RST | TcpFlags::ACK);
+        assert_eq!(end.may_write(), Err(ConnError::Reset), "asking is not telling");
+        assert_eq!(tell(&mut end), Some(ConnError::Reset));
+        assert!(end.is_readable() && end.is_writable());
+        assert_eq!((end.read(&mut [0; 9]), end.peek(&mut [0; 9])), (Ok(0), Ok(0)));
+        assert!(matches!(end.read_packet(9, &pool), Ok(None)));
+        assert_eq!(end.write(&pool, &[1]), Err(ConnError::Closed));
+        assert_eq!((end.take_error(), end.error()), (None, Some(ConnError::Reset)));
+    }
+}
+
+#[test]
+fn after_the_end_of_the_peer_a_reset_is_no_matter_of_reading() {
+    let pool = pool();
+    let mut end = open(&pool).connection;
+    ack(&mut end, &pool, 1, TcpFlags::FIN | TcpFlags::ACK);
+    assert_eq!(end.state(), State::CloseWait);
+    let reset = TcpFlags::RST | TcpFlags::ACK;
+    let reset =
+        TcpHeader { flags: reset, seq: SeqNumber(2), ack: SeqNumber(1), ..TcpHeader::default() };
+    end.on_segment(at(10), &reset, None, 0, &pool);
+    assert!(end.is_closed());
+    assert_eq!(end.read(&mut [0; 9]), Ok(0));
+    assert_eq!(end.take_error(), Some(ConnError::Closed));
+    assert_eq!((end.take_error(), end.error()), (None, Some(ConnError::Reset)));
 }
 
 #[test]

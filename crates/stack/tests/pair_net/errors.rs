@@ -1,0 +1,128 @@
+//! Why a connection ended: told once, by whichever call comes first; what was received before is read first.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::mpsc;
+
+use millstream::link::PairConfig;
+use millstream::net::{Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::tcp::State;
+
+use super::common::{self, CALLS, Ending};
+use super::{ends, far_addr, stacks};
+
+/// Until the connection is over and the stream's rings know.
+fn until_over(stack: &Stack, stream: &TcpStream) {
+    let id = stream.id();
+    let state = move || stack.with_engine(move |engine| engine.tcp_state(id)).expect("an engine");
+    while !matches!(state(), Ok(State::Closed)) {
+        std::thread::yield_now();
+    }
+    // A turn, behind which sockets are served.
+    stack.with_engine(|_| ()).expect("an engine");
+}
+
+#[test]
+fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
+    for ending in [Ending::Reset, Ending::ResetAfterItsEnd] {
+        for calls in CALLS {
+            let (client, server, [near, _far]) = ends();
+            (&client).write_all(b"more & less").expect("write");
+            common::end_by(&server, ending);
+            drop(server);
+            common::meet_end(&client, ending);
+            until_over(&near, &client);
+            let tell = |call| common::tell(&client, call, TcpStream::peek, TcpStream::take_error);
+            let told = calls.map(tell);
+            assert_eq!(told[..], common::kernel_tells(ending, &calls), "{ending:?} {calls:?}");
+        }
+    }
+}
+
+/// The engine meets the reset where it has something to send, and the answer has not been taken from it yet.
+#[test]
+fn what_came_before_a_reset_is_read_however_much_was_to_be_sent() {
+    let (client, server, [near, far]) = ends();
+    client.set_nonblocking(true).expect("a mode");
+    let full = || (&client).write(&[7; 100_000]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
+    let mut is_full = 0;
+    while is_full < 100 {
+        is_full += usize::from(full());
+        near.with_engine(|_| ()).expect("an engine");
+    }
+    client.set_nonblocking(false).expect("a mode");
+    let (held, holds) = mpsc::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let near = &near;
+        scope.spawn(move || {
+            let call = move |_: &mut millstream::Engine| {
+                held.send(()).expect("the test");
+                waits.recv().expect("the test");
+            };
+            near.with_engine(call).expect("an engine");
+        });
+        holds.recv().expect("the engine");
+        (&server).write_all(b"no more, please").expect("write");
+        drop(server);
+        while far.sockets().expect("an engine").iter().any(|socket| socket.remote.is_some()) {
+            std::thread::yield_now();
+        }
+        go_on.send(()).expect("the engine");
+    });
+    until_over(&near, &client);
+    let mut got = [0; 15];
+    (&client).read_exact(&mut got).expect("what came before the reset");
+    assert_eq!(&got, b"no more, please");
+    assert_eq!((&client).read(&mut got).err().map(|e| e.kind()), Some(ErrorKind::ConnectionReset));
+    assert_eq!((&client).read(&mut got).expect("told before"), 0);
+}
+
+/// Also where what is left had come as far as the application's side, and what was written last comes before the reset.
+#[test]
+fn what_is_left_unread_makes_the_close_a_reset() {
+    for read in [0, 6] {
+        let (client, server, [near, _far]) = ends();
+        (&client).write_all(b"unread").expect("write");
+        while server.peek(&mut [0; 9]).expect("peek") < 6 {
+            std::thread::yield_now();
+        }
+        (&server).read_exact(&mut [0; 6][..read]).expect("read");
+        (&server).write_all(b"enough").expect("write");
+        drop(server);
+        (&client).read_exact(&mut [0; 6]).expect("what was written before");
+        let end = (&client).read(&mut [0; 9]).map_err(|error| error.kind());
+        match read {
+            6 => assert_eq!(end, Ok(0)),
+            _ => {
+                assert_eq!(end, Err(ErrorKind::ConnectionReset));
+                until_over(&near, &client);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
+    let (near, far) = stacks(PairConfig::default());
+    let kind = |taken: io::Result<Option<io::Error>>| taken.expect("asked").map(|e| e.kind());
+    let config = near.with_engine(|engine| engine.tcp_config().clone()).expect("an engine");
+    let stream = TcpStream::connect_start(&near, far_addr(1), &config).expect("begun");
+    until_over(&near, &stream);
+    assert_eq!(kind(stream.take_error()), Some(ErrorKind::ConnectionRefused));
+    assert_eq!(kind(stream.take_error()), None);
+    assert_eq!((&stream).read(&mut [0; 9]).expect("told before"), 0);
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    socket.connect(far_addr(53)).expect("connect");
+    assert_eq!(kind(socket.take_error()), None);
+    socket.send(b"anybody?").expect("send");
+    while far.stats().expect("an engine").dropped(millstream::DropReason::UdpNoSocket) == 0 {
+        std::thread::yield_now();
+    }
+    let told = std::iter::repeat_with(|| kind(socket.take_error())).flatten().next();
+    assert_eq!(told, Some(ErrorKind::ConnectionRefused));
+    assert_eq!(kind(socket.take_error()), None);
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    assert_eq!(kind(listener.take_error()), None);
+    far.shutdown();
+    assert_eq!(kind(listener.take_error()), Some(ErrorKind::BrokenPipe));
+}
