@@ -194,6 +194,13 @@ impl Connection {
         self.after_read(all as u64);
     }
 
+    /// The application has gone, and what it wrote is still to come: data of the peer are answered by a reset from now on, and
+    /// a window that stays shut is not probed for ever. [`close`](Self::close) is to follow.
+    pub fn orphan(&mut self) {
+        self.forget_calm();
+        self.orphaned = true;
+    }
+
     /// The application has no more use for the connection: what is queued is still sent, then the FIN. Received
     /// data that was not read makes it a reset, so that the peer learns of it (RFC 9293 3.6.1), and so does
     /// [`Config::linger_s`](crate::Config::linger_s) when its time is over.

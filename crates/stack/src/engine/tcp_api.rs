@@ -297,6 +297,13 @@ impl Engine {
         });
     }
 
+    /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).
+    pub(crate) fn tcp_orphan(&mut self, id: SocketId) {
+        if let Some((_, socket)) = self.tcp.by_id(id) {
+            socket.conn.orphan();
+        }
+    }
+
     /// Lets go of the connection with a reset.
     pub fn tcp_abort(&mut self, id: SocketId) {
         let _ = self.with_conn(id, |socket, _| {

@@ -88,7 +88,7 @@ impl Worker {
     }
 
     /// Nothing of what waits in the ring is sent.
-    fn abort(&mut self, id: SocketId) {
+    pub(super) fn abort(&mut self, id: SocketId) {
         let Some(stream) = by_id(&mut self.streams, id) else { return };
         stream.fail(Error::ConnectionAborted);
         self.streams[id.slot() as usize] = None;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use millstream_packet::ring::Consumer;
+use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
 
 use super::patience::Patience;
@@ -148,6 +148,7 @@ impl FusedIterator for Incoming<'_> {}
 impl Drop for Inner {
     fn drop(&mut self) {
         let (id, door) = (self.id, &self.handle.door);
-        door.post(move |worker| worker.engine.tcp_close_listener(id));
+        let accepted = std::mem::replace(&mut *lock(&self.accepted), spsc(1).1);
+        door.post(move |worker| worker.close_listener(id, accepted));
     }
 }

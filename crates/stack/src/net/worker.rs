@@ -250,7 +250,9 @@ impl Worker {
         if readiness.closed {
             stream.note_end(engine);
         }
-        if stream.closing && !stream.has_unwritten() {
+        if stream.closing && stream.has_unwritten() {
+            engine.tcp_orphan(stream.id);
+        } else if stream.closing {
             engine.tcp_close(stream.id);
             self.streams[slot as usize] = None;
         }
@@ -260,11 +262,6 @@ impl Worker {
     fn serve_listener(&mut self, slot: u32) {
         loop {
             let Some(Some(listening)) = self.listeners.get_mut(slot as usize) else { return };
-            if listening.accepted.is_closed() {
-                self.engine.tcp_close_listener(listening.id);
-                self.listeners[slot as usize] = None;
-                return;
-            }
             if listening.accepted.len() >= listening.accepted.capacity() {
                 // The application looks here again when it has taken one.
                 listening.shared.rx_stalled.store(true, Ordering::SeqCst);
@@ -284,6 +281,19 @@ impl Worker {
                 id.slot(),
                 Readiness { readable: true, writable: false, closed: false },
             );
+        }
+    }
+
+    /// Ends a listener, and with it the connections that nobody took out of its ring.
+    pub(super) fn close_listener(&mut self, id: SocketId, mut accepted: Consumer<StreamParts>) {
+        self.engine.tcp_close_listener(id);
+        while let Some(parts) = accepted.pop() {
+            self.abort(parts.id);
+        }
+        if let Some(place) = self.listeners.get_mut(id.slot() as usize)
+            && place.as_ref().is_some_and(|listening| listening.id == id)
+        {
+            *place = None;
         }
     }
 

@@ -120,6 +120,26 @@ fn several_threads_accept_each_connection_once() {
     }
 }
 
+/// Also those that are on their way to who would accept them.
+#[test]
+fn connections_that_nobody_accepted_are_reset_with_the_listener() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut clients = [(); 3].map(|()| TcpStream::connect(&near, far_addr(7)).expect("connect"));
+    let (mut taken, _) = listener.accept().expect("accept");
+    drop(listener);
+    for client in &mut clients[1..] {
+        let told = client.read(&mut [0; 9]).err().map(|error| error.kind());
+        assert_eq!(told, Some(ErrorKind::ConnectionReset));
+    }
+    taken.write_all(b"x").expect("write");
+    clients[0].read_exact(&mut [0]).expect("the accepted one lives on");
+    let open = || far.sockets().expect("an engine").iter().filter(|it| it.remote.is_some()).count();
+    while open() != 1 {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn clones_of_a_datagram_socket_receive_each_datagram_once() {
     let (near, far) = stacks(PairConfig::default());

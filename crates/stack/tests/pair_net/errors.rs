@@ -101,6 +101,28 @@ fn what_is_left_unread_makes_the_close_a_reset() {
     }
 }
 
+/// What it wrote is not the connection's yet.
+#[test]
+fn who_is_written_to_after_it_has_gone_resets() {
+    let (client, server, [near, far]) = ends();
+    server.set_nonblocking(true).expect("a mode");
+    // The client does not read: the windows and both rings are full.
+    let mut refused = 0;
+    while refused < 100 {
+        refused += usize::from((&server).write(&[7; 100_000]).is_err());
+        far.with_engine(|_| ()).expect("an engine");
+    }
+    drop(server);
+    far.with_engine(|_| ()).expect("an engine");
+    (&client).write_all(b"are you there?").expect("write");
+    until_over(&near, &client);
+    let end = io::copy(&mut &client, &mut io::sink()).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
+    while far.sockets().expect("an engine").iter().any(|socket| socket.remote.is_some()) {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     let (near, far) = stacks(PairConfig::default());
