@@ -1,6 +1,7 @@
 //! The kernel's sockets as a [`Network`]: blocking calls for one connection,
 //! level-triggered epoll for several, sendfile(2) for what is handed over.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,7 +18,7 @@ use nix::sys::socket::{
 };
 
 use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
-use crate::netlink;
+use crate::netlink::{self, TcpSocket};
 
 /// Events taken from epoll in one call.
 const EVENTS: usize = 64;
@@ -73,6 +74,12 @@ impl KernelNetwork {
     fn add(&mut self, stream: TcpStream) -> ConnId {
         self.connections.push(Some(Connection { stream, watched: false }));
         self.connections.len() - 1
+    }
+
+    /// The addresses of a connection, its own first.
+    fn ends(&mut self, conn: ConnId) -> io::Result<(SocketAddr, SocketAddr)> {
+        let stream = &self.connection(conn)?.stream;
+        Ok((stream.local_addr()?, stream.peer_addr()?))
     }
 
     fn connection(&mut self, conn: ConnId) -> io::Result<&mut Connection> {
@@ -173,13 +180,9 @@ impl Network for KernelNetwork {
         }
     }
 
-    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo> {
-        let stream = &self.connection(conn).ok()?.stream;
-        let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
-        let sockets = netlink::tcp_sockets(local.is_ipv6()).ok()?;
-        let ports = (local.port(), remote.port());
-        let found = sockets.into_iter().find(|s| (s.local_port, s.remote_port) == ports)?;
-        Some(ConnInfo { congestion: found.congestion, fields: found.fields })
+    fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {
+        let ends: Vec<_> = conns.iter().map(|&conn| self.ends(conn).ok()).collect();
+        told_of(&ends, netlink::tcp_sockets)
     }
 
     fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {
@@ -203,6 +206,33 @@ impl Network for KernelNetwork {
     }
 
     fn finish(&mut self, _timeout: Duration) {}
+}
+
+/// What is known of the connections with these ends. All sockets of an address family (IPv6, or not) are asked for once,
+/// however many the connections: an answer with all of them costs more, the more there are.
+fn told_of(
+    ends: &[Option<(SocketAddr, SocketAddr)>],
+    mut sockets: impl FnMut(bool) -> io::Result<Vec<TcpSocket>>,
+) -> Vec<Option<ConnInfo>> {
+    let mut told: Vec<_> = ends.iter().map(|_| None).collect();
+    for is_v6 in [false, true] {
+        let asked: HashMap<_, _> = (0..)
+            .zip(ends)
+            .filter_map(|(at, ends)| Some((at, ends.as_ref()?)))
+            .filter(|(_, (local, _))| local.is_ipv6() == is_v6)
+            .map(|(at, (local, remote))| ((local.port(), remote.port()), at))
+            .collect();
+        if asked.is_empty() {
+            continue;
+        }
+        for socket in sockets(is_v6).unwrap_or_default() {
+            if let Some(&at) = asked.get(&(socket.local_port, socket.remote_port)) {
+                let TcpSocket { congestion, fields, .. } = socket;
+                told[at as usize] = Some(ConnInfo { congestion, fields });
+            }
+        }
+    }
+    told
 }
 
 /// A file in memory that holds `data`.
@@ -240,8 +270,35 @@ mod tests {
         let (listener, address) = network.listen("127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let near = network.connect(address).unwrap();
         let far = network.accept(listener).unwrap();
-        for conn in [near, far] {
-            assert_eq!(network.tcp_info(conn).unwrap().congestion.as_deref(), Some("reno"));
-        }
+        let told = network.tcp_info(&[near, 7, far]);
+        let controls = told.iter().map(|info| info.as_ref()?.congestion.as_deref());
+        assert!(controls.eq([Some("reno"), None, Some("reno")]));
+    }
+
+    #[test]
+    fn sockets_are_asked_for_once_however_many_they_are() {
+        let socket = |local_port| TcpSocket {
+            congestion: Some(format!("control {local_port}")),
+            ..TcpSocket { local_port, remote_port: 80, ..TcpSocket::default() }
+        };
+        let ends = |ip: &str, port| {
+            let ip = ip.parse().unwrap();
+            Some((SocketAddr::new(ip, port), SocketAddr::new(ip, 80)))
+        };
+        let mut asked = Vec::new();
+        let mut tell = |connections: &[_]| {
+            let told = told_of(connections, |is_v6| {
+                asked.push(is_v6);
+                Ok((0..100).rev().map(socket).collect())
+            });
+            told.into_iter().map(|info| info?.congestion).collect::<Vec<_>>()
+        };
+        let many: Vec<_> = (0..50).map(|port| ends("127.0.0.1", port)).collect();
+        assert!(tell(&many).into_iter().eq((0..50).map(|n| Some(format!("control {n}")))));
+        let mixed = [ends("::1", 7), None, ends("::1", 100), ends("127.0.0.1", 9)];
+        let name = |n| Some(format!("control {n}"));
+        assert_eq!(tell(&mixed), [name(7), None, None, name(9)]);
+        assert_eq!(tell(&[None]), [None]);
+        assert_eq!(asked, [false, false, true]);
     }
 }

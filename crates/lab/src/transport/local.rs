@@ -140,8 +140,9 @@ impl Network for LocalNetwork {
         }
     }
 
-    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo> {
-        Some(conn_info(&self.connections.stream(conn).ok()?.info().ok()?))
+    fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {
+        let mut info = |&conn: &ConnId| self.connections.stream(conn).ok()?.info().ok();
+        conns.iter().map(|conn| info(conn).as_ref().map(conn_info)).collect()
     }
 
     fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()> {

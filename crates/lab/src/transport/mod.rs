@@ -109,8 +109,8 @@ pub trait Network {
     /// Closes the connection; what was written is still delivered.
     fn close(&mut self, conn: ConnId);
 
-    /// Its state, as far as the stack tells.
-    fn tcp_info(&mut self, conn: ConnId) -> Option<ConnInfo>;
+    /// The state of each of `conns`, as far as the stack tells.
+    fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>>;
 
     /// Sends small writes at once (no Nagle).
     fn set_nodelay(&mut self, conn: ConnId, on: bool) -> io::Result<()>;

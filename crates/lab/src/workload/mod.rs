@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::record::TcpInfoRecord;
-use crate::transport::{ConnId, ListenerId, Network};
+use crate::transport::{ConnId, ConnInfo, ListenerId, Network};
 
 /// What is to be done, seen from the near host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -273,19 +273,17 @@ impl Session {
 /// The state of the connections, for the record.
 fn describe(network: &mut dyn Network, end: End, lanes: &[Lane]) -> Vec<TcpInfoRecord> {
     let role = if end == End::Near { "near" } else { "far" };
-    let mut records = Vec::new();
-    for (number, lane) in lanes.iter().enumerate().take(limits::TCP_INFO_CONNECTIONS) {
-        if let Some(info) = network.tcp_info(lane.conn) {
-            records.push(TcpInfoRecord {
-                role: role.to_owned(),
-                connection: number as u32,
-                stack: String::new(),
-                congestion: info.congestion,
-                fields: info.fields,
-            });
-        }
-    }
-    records
+    let conns = lanes.iter().map(|lane| lane.conn).take(limits::TCP_INFO_CONNECTIONS);
+    let infos = network.tcp_info(&conns.collect::<Vec<_>>());
+    let known = (0..).zip(infos).filter_map(|(number, info)| Some((number, info?)));
+    let record = |(connection, info): (u32, ConnInfo)| TcpInfoRecord {
+        role: role.to_owned(),
+        connection,
+        stack: String::new(),
+        congestion: info.congestion,
+        fields: info.fields,
+    };
+    known.map(record).collect()
 }
 
 #[cfg(test)]
