@@ -82,6 +82,9 @@ pub const XDP_FLOWS: usize = 64;
 /// Default descriptors in each ring of an AF_XDP socket.
 pub const XDP_RING: u32 = 2048;
 
+/// Most descriptors in each: 16 MiB of a ring's memory.
+pub const XDP_RING_LIMIT: u32 = 1 << 20;
+
 /// Room that the kernel leaves before a frame received by AF_XDP.
 pub const XDP_HEADROOM_BYTES: usize = 256;
 

@@ -68,7 +68,7 @@ pub struct XdpConfig {
     /// Which packets the socket gets.
     pub steer: Steer,
     /// Entries in each ring, rounded up to a power of two; `None`: [`limits::XDP_RING`]. Where a packet
-    /// takes several, room for two of the longest at least.
+    /// takes several, room for two of the longest at least; [`limits::XDP_RING_LIMIT`] at most.
     pub ring: Option<u32>,
     /// Do not try zero-copy.
     pub copy: bool,

@@ -68,6 +68,7 @@ impl Xdp {
         queues: u32,
     ) -> Result<Vec<Self>, LinkError> {
         config.steer.check()?;
+        check_numbers(config, queues)?;
         let extent = OneExtent(frames::whole(pool)?);
         netdev::run_in(config.netns.as_deref(), || Self::open_here(config, pool, extent, queues))?
     }
@@ -222,6 +223,23 @@ fn ring_entries(config: &XdpConfig) -> u32 {
 /// Ring entries that the longest packet at this MTU takes.
 pub(super) fn pieces(mtu: usize) -> u32 {
     (mtu + limits::LINK_HEADER_BYTES).div_ceil(FRAME_SIZE_BYTES) as u32
+}
+
+/// Refuses what no interface has and no kernel maps, before anything is opened.
+fn check_numbers(config: &XdpConfig, queues: u32) -> Result<(), LinkError> {
+    let XdpConfig { queue, ring, .. } = config;
+    if queue.checked_add(queues).is_none() {
+        return Err(LinkError::Invalid(format!(
+            "no interface has {queues} queues from {queue} on"
+        )));
+    }
+    match ring {
+        Some(ring) if *ring > limits::XDP_RING_LIMIT => {
+            let most = limits::XDP_RING_LIMIT;
+            Err(LinkError::Invalid(format!("{ring} ring entries are too many: {most} at most")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses rings that do not hold two of the longest packets: one would never find room, or the kernel

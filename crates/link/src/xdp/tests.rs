@@ -59,6 +59,18 @@ fn bench(mtu: usize, queues: u32) -> Option<Bench> {
     Some(Bench { near, far, pool })
 }
 
+#[test]
+fn numbers_that_are_none_are_refused_before_anything_is_opened() {
+    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
+    let last = XdpConfig { queue: u32::MAX, ..XdpConfig::default() };
+    let rings = [limits::XDP_RING_LIMIT + 1, u32::MAX];
+    let rings = rings.map(|ring| XdpConfig { ring: Some(ring), ..XdpConfig::default() });
+    for config in [&last, &rings[0], &rings[1]] {
+        let refused = Xdp::open_queues(config, &pool, 1).map(drop).unwrap_err();
+        assert!(matches!(refused, LinkError::Invalid(_)), "{refused}");
+    }
+}
+
 impl Bench {
     fn config(&self) -> XdpConfig {
         let netns = Some(self.near.path());
