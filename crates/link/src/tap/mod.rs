@@ -9,6 +9,7 @@
 
 mod config;
 mod device;
+mod flow;
 mod placed;
 mod polling;
 mod probe;
@@ -38,7 +39,7 @@ use crate::{
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
-use placed::FlowMark;
+use flow::FlowMark;
 use polling::Polling;
 use relief::{Look, Relief};
 use ring::ReadRing;
@@ -69,8 +70,6 @@ pub struct Tap {
     blocked: bool,
     /// The last batch was full, and there was more.
     more: bool,
-    /// Of what flow the last packet was that was read straight into a buffer.
-    placed_flow: FlowMark,
     notes: Vec<String>,
     stats: LinkStats,
 }
@@ -230,6 +229,16 @@ impl Tap {
         }
     }
 
+    /// A packet was read. Only of super-segments it is told what flow they are of.
+    #[inline]
+    fn came(&mut self, packet: &Packet) {
+        if let Some(relief) = &mut self.relief
+            && packet.meta().segmentation.is_some()
+        {
+            relief.came(FlowMark::of(packet.head(), self.capabilities.medium));
+        }
+    }
+
     /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
     fn looked(&mut self, look: Look) {
@@ -275,7 +284,6 @@ impl Tap {
             expected: Expectation::new(),
             blocked: false,
             more: false,
-            placed_flow: FlowMark::default(),
             notes: device.notes.clone(),
             stats: LinkStats::default(),
         }
@@ -349,12 +357,7 @@ impl Link for Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         let placed = self.read_placed(now, pool, head_len, memory)?;
-        let look = placed.as_ref().map(|placed| {
-            let flow = FlowMark::of(placed.head.head(), self.capabilities.medium);
-            let other = std::mem::replace(&mut self.placed_flow, flow) != flow;
-            Look::Placed { other }
-        });
-        self.looked(look.unwrap_or(Look::Vain));
+        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain });
         Ok(placed)
     }
 

@@ -28,6 +28,7 @@ impl Tap {
             let meta = packet.meta_mut();
             meta.checksum = checksum;
             meta.segmentation = segmentation;
+            self.came(&packet);
         }
         Ok(packet)
     }

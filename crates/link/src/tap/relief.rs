@@ -1,13 +1,17 @@
-//! Receiving bulk faster than one core can: the kernel's part of it goes elsewhere.
+//! The kernel's part of receiving bulk, done by another CPU.
 //!
 //! What is written to the device is carried through the kernel's stack inside the call that writes it. An ACK makes the
-//! peer free what it acknowledges and send what it allows: with many streams that work of the peer's is a fourth to a
-//! third of our core, while the peer's own core waits for ours. So while the core that receives is behind, and sends
-//! little else than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one,
-//! or the peer is the slower end, handing packets over costs both more than it saves: then they are received inside our
-//! calls. So it does where one flow is read into its reader's buffer directly, and each packet handed over interrupts
-//! the other core.
+//! peer free what it acknowledges and send what it allows, on our core. That is dear in two ways. With many streams it is a
+//! fourth to a third of our core's work, while the peer's own core waits for it. And the kernel keeps what a CPU frees for
+//! that CPU: the peer goes on writing into memory that has come round by the lists of two CPUs, and lies in no cache.
+//! A process that writes to one stream holds its socket nearly all the time, so that the ACKs wait for that process and are
+//! received on its CPU; with several streams it holds one of them, and the ACKs of the others are received on ours. So while
+//! super-segments of several flows come, or the core that receives is behind, and it sends little else than ACKs, another
+//! CPU takes what is written (receive packet steering). Where packets come one by one, or one flow is read into its
+//! reader's buffer directly, handing packets over costs both more than it saves, for each interrupts the other core: then
+//! they are received inside our calls.
 
+use super::flow::FlowMark;
 use crate::netdev::ReceiveSteering;
 use crate::{LinkError, LinkStats};
 
@@ -33,9 +37,9 @@ const IDLE_LOOKS: u64 = 2;
 /// at most.
 const SENT_SHARE: u64 = 8;
 
-/// Packets read straight into a buffer are those of one flow while fewer than one in so many is of another than the one
-/// before.
-const CHANGE_SHARE: u64 = 16;
+/// There are several flows where one super-segment in so many is of another than the one before. A writer that serves its
+/// connections in turn gives each as much at once as its buffer takes.
+const CHANGE_SHARE: u64 = 64;
 
 /// What a look at the device found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +48,8 @@ pub(super) enum Look {
     More,
     /// All there was, or nothing.
     Vain,
-    /// A packet, read straight into a reader's buffer; whether it is of another flow than the one before.
-    Placed { other: bool },
+    /// A packet, read straight into a reader's buffer.
+    Placed,
 }
 
 /// What a window was like.
@@ -53,12 +57,13 @@ pub(super) enum Look {
 enum Verdict {
     /// There was no bulk to receive.
     Calm,
-    /// There was more to receive than we did.
-    Behind,
-    /// Neither behind nor at rest.
+    /// There were several flows, or more to receive than we did.
+    Wanted,
+    /// One flow, with which we were neither behind nor at rest.
     Level,
-    /// We looked in vain again and again, sent in bulk, or a reader of one flow had it straight into its buffer.
-    Ahead,
+    /// We sent in bulk, or there was one flow, for which we looked in vain again and again or that its reader had straight
+    /// into its buffer.
+    Vain,
 }
 
 /// Whether others receive what we send, as the traffic asks for it.
@@ -76,6 +81,12 @@ impl Relief {
 
     pub fn is_on(&self) -> bool {
         self.choice.is_on
+    }
+
+    /// A super-segment with this mark came, in what the next look at the device tells of.
+    #[inline]
+    pub fn came(&mut self, flow: FlowMark) {
+        self.choice.came(flow);
     }
 
     /// The device was looked at, and counted so much since it was opened. Answers whether anything changed.
@@ -100,8 +111,10 @@ struct Choice {
     /// What was counted when this window began.
     start: LinkStats,
     vain: u64,
-    /// Read straight into a buffer, and those of them that were of another flow than the one before.
+    /// Packets that were read straight into a buffer.
     placed: u64,
+    /// What flow the last super-segment was of, and how many were of another than the one before.
+    flow: FlowMark,
     changes: u64,
     batches: u32,
     /// Windows in a row that ask for a change, and how many it takes to begin.
@@ -118,6 +131,7 @@ impl Default for Choice {
             start,
             vain: 0,
             placed: 0,
+            flow: FlowMark::default(),
             changes: 0,
             batches: 0,
             streak: 0,
@@ -127,14 +141,17 @@ impl Default for Choice {
 }
 
 impl Choice {
+    #[inline]
+    fn came(&mut self, flow: FlowMark) {
+        self.changes += u64::from(flow != self.flow);
+        self.flow = flow;
+    }
+
     /// Answers whether the choice changed.
     #[inline]
     fn saw(&mut self, stats: &LinkStats, look: Look) -> bool {
         self.vain += u64::from(look == Look::Vain);
-        if let Look::Placed { other } = look {
-            self.placed += 1;
-            self.changes += u64::from(other);
-        }
+        self.placed += u64::from(look == Look::Placed);
         self.batches += 1;
         let supers = stats.rx_super_segments - self.start.rx_super_segments;
         if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
@@ -154,8 +171,8 @@ impl Choice {
                 self.streak = 0;
                 return std::mem::replace(&mut self.is_on, false);
             }
-            (false, verdict) => verdict == Verdict::Behind,
-            (true, verdict) => verdict == Verdict::Ahead,
+            (false, verdict) => verdict == Verdict::Wanted,
+            (true, verdict) => verdict == Verdict::Vain,
         };
         self.streak = if counts { self.streak + 1 } else { 0 };
         let needed = if self.is_on { WINDOWS } else { self.patience };
@@ -175,17 +192,19 @@ impl Choice {
         let supers = stats.rx_super_segments - self.start.rx_super_segments;
         let (received, sent) =
             (stats.rx_bytes - self.start.rx_bytes, stats.tx_bytes - self.start.tx_bytes);
+        let is_several = CHANGE_SHARE * self.changes >= supers;
         if supers < WINDOW_SUPER_SEGMENTS {
             Verdict::Calm
-        } else if SENT_SHARE * sent > received
-            || self.vain >= IDLE_LOOKS * supers
-            || (2 * self.placed > supers && CHANGE_SHARE * self.changes < self.placed)
-        {
-            Verdict::Ahead
+        } else if SENT_SHARE * sent > received {
+            Verdict::Vain
+        } else if is_several {
+            Verdict::Wanted
+        } else if self.vain >= IDLE_LOOKS * supers || 2 * self.placed > supers {
+            Verdict::Vain
         } else if VAIN_SHARE * self.vain <= supers
             && SENT_SHARE * (stats.tx_packets - self.start.tx_packets) >= supers
         {
-            Verdict::Behind
+            Verdict::Wanted
         } else {
             Verdict::Level
         }
@@ -219,14 +238,17 @@ mod tests {
             self
         }
 
-        /// As many super-segments, each read straight into a reader's buffer, and an ACK for each; after `of` of them
-        /// (0: never) comes another flow.
-        fn placed(&mut self, count: u64, of: u64) -> &mut Self {
+        /// As many super-segments, each read straight into a reader's buffer, and an ACK for each; after `each` of them
+        /// (0: never) comes another flow. We look in vain twice for each of them.
+        fn placed(&mut self, count: u64, each: u64) -> &mut Self {
             for packet in 0..count {
                 self.stats.count_received(60_000, true);
                 self.stats.count_sent(66, false);
-                let other = of != 0 && packet % of == 0;
-                self.changes += u32::from(self.choice.saw(&self.stats, Look::Placed { other }));
+                let flow = packet.checked_div(each).unwrap_or(0) as u8;
+                self.choice.came(FlowMark::numbered(flow));
+                for look in [Look::Placed, Look::Vain, Look::Vain] {
+                    self.changes += u32::from(self.choice.saw(&self.stats, look));
+                }
             }
             self
         }
@@ -271,11 +293,20 @@ mod tests {
     }
 
     #[test]
-    fn many_flows_that_are_read_into_one_buffer_are_relieved_as_others() {
+    fn several_flows_have_their_acks_received_elsewhere_however_fast_we_are() {
         let mut traffic = Traffic::default();
-        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 1));
-        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 1));
-        assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 2));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 16).state(), (true, 1));
+        let mut in_frames = Traffic::default();
+        for packet in 0..100 * BATCHES {
+            in_frames.choice.came(FlowMark::numbered(packet as u8 % 2));
+            in_frames.bulk(1, 2, 1);
+        }
+        assert_eq!(in_frames.state(), (true, 1));
+        // One of them is left.
+        let windows = u64::from(WINDOWS) + 1;
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows, 0).state(), (false, 2));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 3));
+        assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 4));
     }
 
     #[test]
