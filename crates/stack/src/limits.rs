@@ -157,6 +157,10 @@ pub const SMALL_WRITE_BYTES: usize = 4096;
 /// super-segment.
 pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
 
+/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_turns`]): longer than the interrupt that the
+/// last ones were to the peer's core keeps it from sending.
+pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
+
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 

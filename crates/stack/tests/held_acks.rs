@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::limits::LENT_ACK_PAUSE;
+use millstream::limits::{GATHERED_ACK_PAUSE, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
 use millstream::{Engine, SocketId};
@@ -285,7 +285,8 @@ fn lent_by_many() -> (Hosts, (SocketId, SocketId), usize) {
 #[test]
 fn acks_of_several_are_gathered_once_their_windows_may_double() {
     let (mut hosts, mut other, half) = lent_by_many();
-    for _ in 0..2 {
+    for more in [true, false] {
+        hosts.says(more);
         for _ in 0..half {
             hosts.send();
             assert_eq!(hosts.far_turn(), 0);
@@ -295,6 +296,8 @@ fn acks_of_several_are_gathered_once_their_windows_may_double() {
         hosts.swap(&mut other);
     }
     hosts.time += LENT_ACK_PAUSE;
+    assert_eq!(hosts.far_turn(), 0, "the peer may be at the last ones");
+    hosts.time += GATHERED_ACK_PAUSE - LENT_ACK_PAUSE;
     assert_eq!(hosts.far_turn(), 2, "when nothing more comes");
     for _ in 0..2 {
         assert_eq!(hosts.unacknowledged(), 0);

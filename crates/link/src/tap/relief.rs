@@ -21,6 +21,10 @@ const WINDOW_SUPER_SEGMENTS: u64 = 256;
 /// Batches that end a window in which fewer came: no bulk.
 const WINDOW_BATCHES: u32 = 4096;
 
+/// Such windows without other packets that are taken for a peer that stands still, before they end it: 80 ms of an engine
+/// that looks again and again.
+const STALLED_WINDOWS: u32 = 64;
+
 /// Windows in a row of a kind before anything changes: some 30 ms at 40 Gb/s.
 const WINDOWS: u32 = 8;
 
@@ -55,8 +59,10 @@ pub(super) enum Look {
 /// What a window was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// There was no bulk to receive.
+    /// There was something else to receive than bulk.
     Calm,
+    /// There was little bulk to receive, and little else.
+    Stalled,
     /// There were several flows, or more to receive than we did.
     Wanted,
     /// One flow, with which we were neither behind nor at rest.
@@ -117,6 +123,8 @@ struct Choice {
     flow: FlowMark,
     changes: u64,
     batches: u32,
+    /// Windows since the last one of bulk.
+    stalled: u32,
     /// Windows in a row that ask for a change, and how many it takes to begin.
     streak: u32,
     patience: u32,
@@ -134,6 +142,7 @@ impl Default for Choice {
             flow: FlowMark::default(),
             changes: 0,
             batches: 0,
+            stalled: 0,
             streak: 0,
             patience,
         }
@@ -162,7 +171,11 @@ impl Choice {
 
     #[cold]
     fn end_window(&mut self, stats: &LinkStats) -> bool {
-        let verdict = self.verdict(stats);
+        let mut verdict = self.verdict(stats);
+        self.stalled = if verdict == Verdict::Stalled { self.stalled.saturating_add(1) } else { 0 };
+        if self.stalled > STALLED_WINDOWS {
+            verdict = Verdict::Calm;
+        }
         (self.start, self.batches) = (*stats, 0);
         (self.vain, self.placed, self.changes) = (0, 0, 0);
         let counts = match (self.is_on, verdict) {
@@ -171,6 +184,7 @@ impl Choice {
                 self.streak = 0;
                 return std::mem::replace(&mut self.is_on, false);
             }
+            (_, Verdict::Stalled) => return false,
             (false, verdict) => verdict == Verdict::Wanted,
             (true, verdict) => verdict == Verdict::Vain,
         };
@@ -194,7 +208,8 @@ impl Choice {
             (stats.rx_bytes - self.start.rx_bytes, stats.tx_bytes - self.start.tx_bytes);
         let is_several = CHANGE_SHARE * self.changes >= supers;
         if supers < WINDOW_SUPER_SEGMENTS {
-            Verdict::Calm
+            let others = stats.rx_packets - self.start.rx_packets - supers;
+            if others > supers { Verdict::Calm } else { Verdict::Stalled }
         } else if SENT_SHARE * sent > received {
             Verdict::Vain
         } else if is_several {
@@ -369,10 +384,14 @@ mod tests {
         };
         let stats = bulk(&mut relief);
         assert!(relief.is_on() && cpus() != found, "{}", cpus());
-        for _ in 0..2 * WINDOW_BATCHES {
-            relief.saw(&stats, Look::Vain).unwrap();
-        }
-        assert!(!relief.is_on());
+        let mut waits = |windows: u32| {
+            for _ in 0..windows * WINDOW_BATCHES {
+                relief.saw(&stats, Look::Vain).unwrap();
+            }
+            relief.is_on()
+        };
+        assert!(waits(STALLED_WINDOWS), "a peer that stands still for a moment");
+        assert!(!waits(1));
         assert_eq!(cpus(), found);
         bulk(&mut relief);
         assert_ne!(cpus(), found);

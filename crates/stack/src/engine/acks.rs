@@ -19,19 +19,21 @@
 //! our cache, that would be too soon. Of several, whose windows are a share each, such an ACK is gathered with those of the
 //! next turns ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one after the other. Where another core
 //! receives them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
-//! both cores longer than what the ACK has it do; those written while it is at it do not. Half of a window lasts until all the
-//! busy connections have had their turn, so that the peer does not wait for it. RFC 9293 3.8.6.3 has an ACK for every second
+//! both cores longer than what the ACK has it do; those written while it is at it do not. They wait while the link is empty, too
+//! ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted is the slower end. Half of a window lasts until all the busy
+//! connections have had their turn, so that the peer does not wait for it. RFC 9293 3.8.6.3 has an ACK for every second
 //! segment as a SHOULD, and half a second at most as a MUST.
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use millstream_packet::Instant;
 
 use super::Engine;
-use crate::limits::{HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
+use crate::limits::{GATHERED_ACK_PAUSE, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
@@ -85,9 +87,9 @@ impl HeldAcks {
         self.line.is_empty() && self.gathered.is_empty()
     }
 
-    /// The link was empty for so long at `now` that nothing more is waited for.
-    fn is_dry(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) >= LENT_ACK_PAUSE
+    /// The link was empty for as long as `pause` at `now`: nothing more is waited for.
+    fn is_dry_for(&self, pause: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= pause
     }
 
     /// The connection in `slot`, of which none was gathered, waits with others.
@@ -119,7 +121,7 @@ impl Engine {
         let limit = if held.lent { limits.lent_ack_bytes } else { limits.held_ack_bytes };
         // Of several the windows are a share each, and what comes next is another's.
         let shares = held.lent && self.tcp.quiet.len() > 1;
-        let gathers = shares && held.holding && limits.gathered_ack_turns != 0;
+        let gathers = shares && limits.gathered_ack_turns != 0;
         if gathers && socket.ack_held == GATHERED {
             return;
         }
@@ -157,7 +159,11 @@ impl Engine {
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
         while let Some(&Held { slot, since, lent }) = self.held.line.front() {
             let (turn, turns, is_dry) = match lent {
-                true => (self.held.fruitful, self.limits.lent_ack_turns, self.held.is_dry(now)),
+                true => (
+                    self.held.fruitful,
+                    self.limits.lent_ack_turns,
+                    self.held.is_dry_for(LENT_ACK_PAUSE, now),
+                ),
                 false => (self.out.stats.turns, self.limits.held_ack_turns, !has_more),
             };
             if !is_dry && turn.saturating_sub(since) < busy.max(turns.into()) {
@@ -176,7 +182,7 @@ impl Engine {
         let busy = self.tcp.quiet.len() as u64 / GATHERING_SHARE;
         let waits = turns < busy.min(limits.gathered_ack_turns.into())
             && held.gathered.len() < limits.transmit_connections
-            && !held.is_dry(now);
+            && !held.is_dry_for(GATHERED_ACK_PAUSE, now);
         if waits || held.gathered.is_empty() {
             return;
         }
