@@ -33,6 +33,13 @@ class Failed(Exception):
     """Why the run says nothing."""
 
 
+class Said(dict):
+    """What a program printed."""
+
+    def __missing__(self, key):
+        raise Failed(f"a program does not say \"{key}\": it is of another version; build it again (no --no-build)")
+
+
 def main():
     job = json.loads(sys.argv[1])
     try:
@@ -151,8 +158,8 @@ def finish(process, patience, what):
         raise Failed(f"{what}: {lines[-1] if lines else process.returncode}")
     notes = [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
     try:
-        return json.loads(out.strip().splitlines()[-1]), notes
-    except (IndexError, ValueError):
+        return Said(json.loads(out.strip().splitlines()[-1])), notes
+    except (IndexError, TypeError, ValueError):
         raise Failed(f"{what}: said nothing") from None
 
 

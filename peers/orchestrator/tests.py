@@ -1,6 +1,7 @@
 """Tests of what needs no namespace: python3 -m unittest orchestrator.tests (in peers/)."""
 
 import io
+import subprocess
 import tempfile
 import unittest
 
@@ -160,6 +161,13 @@ class Proof(unittest.TestCase):
         job = dict(self.JOB, offload=True)
         self.assertEqual(inside.proof(job, self.measured(1_010_000_000, 20_000)), [])
         self.assertTrue(inside.proof(job, self.measured(1_040_000_000, 700_000)))
+
+    def test_a_program_of_another_version_is_named_as_the_reason(self):
+        far = subprocess.Popen(["echo", '{"bytes": 1}'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        measured, _ = inside.finish(far, 5, "far end")
+        self.assertEqual(measured["bytes"], 1)
+        with self.assertRaisesRegex(inside.Failed, "from_s.*another version"):
+            measured["from_s"]
 
 
 if __name__ == "__main__":

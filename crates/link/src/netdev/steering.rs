@@ -1,5 +1,6 @@
 //! Which CPUs carry what an interface receives through the kernel's stack: receive packet steering (RPS), set
-//! through sysfs (Documentation/networking/scaling.rst).
+//! through sysfs (Documentation/networking/scaling.rst). Where the machine has receive flow steering (RFS), the CPU on
+//! which a flow's process runs.
 
 use std::fmt::Write;
 use std::io;
@@ -8,12 +9,17 @@ use super::index;
 use super::sysfs::{Setting, Sysfs};
 use crate::{LinkError, sys};
 
+/// Flows of an interface that RFS remembers: the kernel's advice for one queue of a machine that is not very busy.
+const FLOWS: &str = "32768";
+
 /// That of an interface's first receive queue, open to be changed as often as one likes. Dropped, it puts back what it
 /// found, for the interface that outlives its user; a killed process cannot.
 #[derive(Debug)]
 pub struct ReceiveSteering {
     name: String,
     cpus: Setting,
+    /// How many flows RFS remembers, where the kernel has it.
+    flows: Option<Setting>,
     /// Those that are switched on.
     online: Vec<usize>,
 }
@@ -27,15 +33,16 @@ impl ReceiveSteering {
     pub fn open(name: &str) -> Result<Self, LinkError> {
         // A name that is no interface here must not become a path.
         index(name)?;
-        let open = || -> io::Result<(Setting, Vec<usize>)> {
+        let open = || -> io::Result<Self> {
             let sysfs = Sysfs::mount()?;
             let cpus = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_cpus"))?;
             // Who may read it need not be allowed to write.
             cpus.restore()?;
-            Ok((cpus, parse_list(&sysfs.text("devices/system/cpu/online")?)))
+            let flows = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_flow_cnt")).ok();
+            let online = parse_list(&sysfs.text("devices/system/cpu/online")?);
+            Ok(Self { name: name.to_owned(), cpus, flows, online })
         };
-        let (cpus, online) = open().map_err(|error| failed(name, error))?;
-        Ok(Self { name: name.to_owned(), cpus, online })
+        open().map_err(|error| failed(name, error))
     }
 
     /// Whether it was set when this was opened.
@@ -44,14 +51,19 @@ impl ReceiveSteering {
     }
 
     /// From now on packets are received by CPUs that are switched on, a flow's by one of them, not that of the calling
-    /// thread; whoever brings a packet only puts it into that one's queue. Some 100 µs. What is received already and waits
-    /// in such a queue may be overtaken when this ends.
+    /// thread; where the machine has RFS (`net.core.rps_sock_flow_entries`), the one on which the flow's process runs,
+    /// whichever that is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What is received
+    /// already and waits in such a queue may be overtaken when this ends.
     ///
     /// # Errors
     /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.
     pub fn elsewhere(&self) -> Result<(), LinkError> {
         let here = sys::current_cpu();
         let mask = mask(self.online.iter().copied().filter(|&cpu| Some(cpu) != here));
+        if let Some(flows) = &self.flows {
+            // Without memory for them it is as where the machine has no RFS.
+            let _ = flows.write(FLOWS);
+        }
         self.cpus.write(&mask).map_err(|error| failed(&self.name, error))
     }
 
@@ -60,6 +72,9 @@ impl ReceiveSteering {
     /// # Errors
     /// When the interface is gone.
     pub fn as_found(&self) -> Result<(), LinkError> {
+        if let Some(flows) = &self.flows {
+            let _ = flows.restore();
+        }
         self.cpus.restore().map_err(|error| failed(&self.name, error))
     }
 }
@@ -120,20 +135,25 @@ mod tests {
         let opened = namespace.run(|| ReceiveSteering::open(name)).unwrap();
         let Some(steering) = permitted(opened) else { return };
         let set = || namespace.run(|| setting(name, "queues/rx-0/rps_cpus")).unwrap().unwrap();
+        let flows = || namespace.run(|| setting(name, "queues/rx-0/rps_flow_cnt")).unwrap().ok();
+        let remembers = flows().is_some();
         let bits = || u128::from_str_radix(&set().replace(',', ""), 16).unwrap();
         assert!(!steering.was_set() && bits() == 0);
         if sys::online_cpus() > 1 {
             steering.elsewhere().unwrap();
             assert_eq!(bits().count_ones() as usize, sys::online_cpus() - 1);
+            assert_eq!(flows().as_deref(), remembers.then_some(FLOWS));
             let again = namespace.run(|| ReceiveSteering::open(name)).unwrap().unwrap();
             assert!(again.was_set());
             steering.as_found().unwrap();
             assert_eq!(bits(), 0);
+            assert_eq!(flows().as_deref(), remembers.then_some("0"));
             steering.elsewhere().unwrap();
             assert_ne!(bits(), 0);
         }
         drop(steering);
         assert_eq!(bits(), 0, "as it was found");
+        assert_eq!(flows().as_deref(), remembers.then_some("0"));
         assert!(namespace.run(|| ReceiveSteering::open("../lo")).unwrap().is_err());
     }
 }

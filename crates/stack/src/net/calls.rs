@@ -13,40 +13,32 @@ impl TcpStream {
     /// Sends small segments at once.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self
-            .inner
-            .handle
-            .door
-            .ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp_set_nodelay(id, nodelay))??)
     }
 
     /// The options as they are; see also [`TcpStream::set_options`].
     pub fn options(&self) -> io::Result<TcpSocketOptions> {
         let id = self.inner.id;
-        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_options(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp_options(id))??)
     }
 
     /// Sets the options, as far as they differ: read them, change some, set them.
     pub fn set_options(&self, options: &TcpSocketOptions) -> io::Result<()> {
         let (id, options) = (self.inner.id, *options);
-        Ok(self
-            .inner
-            .handle
-            .door
-            .ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp_set_options(id, &options))??)
     }
 
     /// Acknowledges what waits at once, and the next segments as they come.
     pub fn quick_ack(&self) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_quick_ack(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp_quick_ack(id))??)
     }
 
     /// Bytes to read up to the end of the peer's urgent data, which lie in the stream like all others. None where
     /// none was announced, or it was read.
     pub fn urgent(&self) -> io::Result<Option<u64>> {
         let id = self.inner.id;
-        let mark = self.inner.handle.door.ask(move |worker| worker.engine.tcp_urgent_end(id))??;
+        let mark = self.door().ask(move |worker| worker.engine.tcp_urgent_end(id))??;
         let read = self.inner.read.load(Ordering::Relaxed);
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
@@ -58,7 +50,7 @@ impl TcpStream {
         let (id, data) = (self.inner.id, data.to_vec());
         // nothing is written meanwhile
         let _writing = lock(&self.inner.tx);
-        Ok(self.inner.handle.door.ask(move |worker| worker.write_urgent(id, &data))??)
+        Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
     /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told that it
@@ -66,13 +58,13 @@ impl TcpStream {
     pub fn abort(self) {
         let id = self.inner.id;
         // the engine is gone, and with it the connection
-        let _ = self.inner.handle.door.ask(move |worker| worker.abort(id));
+        let _ = self.door().ask(move |worker| worker.abort(id));
     }
 
     /// Counters and estimates.
     pub fn info(&self) -> io::Result<TcpInfo> {
         let id = self.inner.id;
-        Ok(self.inner.handle.door.ask(move |worker| worker.engine.tcp_info(id))??)
+        Ok(self.door().ask(move |worker| worker.engine.tcp_info(id))??)
     }
 }
 

@@ -13,7 +13,7 @@ use super::patience::Patience;
 use super::shared::{READ_END, Shared};
 use super::tcp::{TcpStream, lock};
 use super::worker::StreamParts;
-use super::{Handle, Stack};
+use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
 /// A TCP listener. Dropping it, and all that [`TcpListener::try_clone`] made of it, resets the connections that nobody
@@ -77,6 +77,11 @@ impl TcpListener {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
 
+    /// The way to the engine.
+    fn door(&self) -> &Door {
+        &self.inner.handle.door
+    }
+
     /// The connections as they come: [`accept`](Self::accept), without end.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
@@ -94,10 +99,7 @@ impl TcpListener {
         loop {
             if let Some(parts) = accepted.pop() {
                 if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-                    self.inner
-                        .handle
-                        .door
-                        .nudge(&self.inner.handle.door.listeners, self.inner.id.slot());
+                    self.door().nudge(&self.door().listeners, self.inner.id.slot());
                 }
                 let peer = parts.remote;
                 return Ok((TcpStream::new(&self.inner.handle, parts), peer));

@@ -17,7 +17,7 @@ use super::shared::{
 };
 use super::waiter::deadline;
 use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
-use super::{Handle, Stack};
+use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
@@ -118,6 +118,11 @@ impl TcpStream {
         }
     }
 
+    /// The way to the engine.
+    pub(super) fn door(&self) -> &Door {
+        &self.inner.handle.door
+    }
+
     /// Why the connection ended, if not in order and no other call has told yet.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.inner.shared.take_error().map(io::Error::from))
@@ -153,7 +158,7 @@ impl TcpStream {
         if self.inner.shared.rx_stalled.load(Ordering::SeqCst)
             && self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst)
         {
-            self.inner.handle.door.nudge(&self.inner.handle.door.streams, self.inner.id.slot());
+            self.door().nudge(&self.door().streams, self.inner.id.slot());
         }
     }
 
@@ -166,7 +171,7 @@ impl TcpStream {
         };
         let Some(mut packet) = packet else { return Ok(None) };
         if packet.len() > max {
-            let pool = &self.inner.handle.door.pool;
+            let pool = &self.door().pool;
             rx.current = packet.split_off(max, pool).ok();
         }
         self.taken(packet.len());
@@ -220,7 +225,7 @@ impl TcpStream {
     fn put(&self, tx: &mut Giver<Packet>, packet: Packet) -> Result<(), (Packet, Error)> {
         let was_empty = tx.push(packet).map_err(|packet| (packet, Error::WouldBlock))?;
         if was_empty {
-            let door = &self.inner.handle.door;
+            let door = self.door();
             door.nudge(&door.streams, self.inner.id.slot());
         }
         Ok(())
@@ -393,7 +398,7 @@ impl Write for &TcpStream {
                 Err(_) if written != 0 => break,
                 Err(error) => return Err(error),
             }
-            match Packet::bulk_from_slice(&self.inner.handle.door.pool, chunk, bulk) {
+            match Packet::bulk_from_slice(&self.door().pool, chunk, bulk) {
                 Ok(packet) => self.put(&mut tx, packet).map_err(|(_, error)| error)?,
                 Err(_) if written != 0 => break,
                 Err(_) => return Err(Error::Exhausted.into()),

@@ -13,7 +13,7 @@ use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{CLOSE, READ_END, Shared};
 use super::tcp::lock;
-use super::{Handle, Stack};
+use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::limits::HEADROOM_BYTES;
 use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
@@ -86,10 +86,15 @@ impl UdpSocket {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
+    /// The way to the engine.
+    fn door(&self) -> &Door {
+        &self.inner.handle.door
+    }
+
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.inner.handle.door.ask(move |worker| worker.engine.udp_connect(id, addr))??)
+        Ok(self.door().ask(move |worker| worker.engine.udp_connect(id, addr))??)
     }
 
     fn transmit(
@@ -102,7 +107,7 @@ impl UdpSocket {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
-        let door = &self.inner.handle.door;
+        let door = self.door();
         let mut tx = lock(&self.inner.tx);
         self.wait_for_room(&tx)?;
         match tx.push((packet, to)) {
@@ -118,7 +123,7 @@ impl UdpSocket {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        let mut packet = Packet::from_slice(&self.inner.handle.door.pool, HEADROOM_BYTES, data)
+        let mut packet = Packet::from_slice(&self.door().pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         packet.meta_mut().segmentation = size.map(datagrams_of);
         Ok(packet)
@@ -160,7 +165,7 @@ impl UdpSocket {
             is_due |= wakes;
             sent += 1;
         }
-        let door = &self.inner.handle.door;
+        let door = self.door();
         if is_due {
             door.nudge(&door.datagrams, self.inner.id.slot());
         }
@@ -200,7 +205,7 @@ impl UdpSocket {
     /// Tells the engine of room in the ring, if it waits for some.
     fn taken(&self) {
         if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-            self.inner.handle.door.nudge(&self.inner.handle.door.datagrams, self.inner.id.slot());
+            self.door().nudge(&self.door().datagrams, self.inner.id.slot());
         }
     }
 
@@ -242,14 +247,13 @@ impl UdpSocket {
     /// Its own address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        Ok(self.inner.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??.0)
+        Ok(self.door().ask(move |worker| worker.engine.udp_addresses(id))??.0)
     }
 
     /// The address of the connected peer; [`NotConnected`](io::ErrorKind::NotConnected) without one.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         let id = self.inner.id;
-        let (_, peer) =
-            self.inner.handle.door.ask(move |worker| worker.engine.udp_addresses(id))??;
+        let (_, peer) = self.door().ask(move |worker| worker.engine.udp_addresses(id))??;
         Ok(peer.ok_or(Error::NotConnected)?)
     }
 
@@ -283,11 +287,7 @@ impl UdpSocket {
     /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).
     pub fn set_receive_limit(&self, limit_bytes: usize) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self
-            .inner
-            .handle
-            .door
-            .ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
+        Ok(self.door().ask(move |worker| worker.engine.udp_set_limit(id, limit_bytes))??)
     }
 
     /// Its name in the engine.
