@@ -136,12 +136,7 @@ impl Arguments {
     fn open(&self, medium: Medium) -> Result<Box<dyn Link>, Error> {
         let netns = self.netns.as_deref().map(impair::namespace).transpose()?;
         let refused = |name: &str, error: &LinkError| {
-            let hint = if error.is_not_permitted() {
-                "; is there such an interface, and are you root (CAP_NET_RAW, CAP_NET_ADMIN)?"
-            } else {
-                ""
-            };
-            Error::Refused(format!("cannot send on '{name}': {error}{hint}"))
+            Error::Refused(format!("cannot send on '{name}': {error}"))
         };
         match (&self.interface, &self.tap) {
             (Some(interface), _) => {

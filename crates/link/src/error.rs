@@ -11,7 +11,8 @@ use std::io;
 pub enum LinkError {
     /// A system call failed; `what` names the attempted step and its object.
     System {
-        /// The step, for people: `open /dev/net/tun`, `set MTU of ms0`.
+        /// The step, for people, with what it takes where that is known: `set MTU of ms0`,
+        /// `open a packet socket on eth0 (it takes CAP_NET_RAW, as root has)`.
         what: String,
         /// What the system answered.
         error: io::Error,
@@ -29,6 +30,17 @@ impl LinkError {
     /// `error` as the failure of `what`.
     pub(crate) fn from_io(what: impl Into<String>, error: io::Error) -> Self {
         Self::System { what: what.into(), error }
+    }
+
+    /// The same; where privilege was missing, with what it takes.
+    pub(crate) fn needing(needs: &str, what: impl Into<String>, error: io::Error) -> Self {
+        let what = what.into();
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                Self::from_io(format!("{what} (it takes {needs})"), error)
+            }
+            _ => Self::from_io(what, error),
+        }
     }
 
     /// True when the system refused for want of privilege or of the device: a test may skip, a
@@ -67,5 +79,21 @@ impl From<LinkError> for io::Error {
             LinkError::Invalid(_) => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_want_of_privilege_says_what_it_takes() {
+        let refused = |code| {
+            let error = io::Error::from_raw_os_error(code);
+            LinkError::needing("CAP_NET_RAW", "open a socket", error).to_string()
+        };
+        assert!(refused(libc::EPERM).starts_with("open a socket (it takes CAP_NET_RAW): "));
+        assert!(refused(libc::EACCES).contains("CAP_NET_RAW"));
+        assert!(refused(libc::ENODEV).starts_with("open a socket: "));
     }
 }

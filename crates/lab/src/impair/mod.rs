@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use millstream::link::netdev::run_in;
-use millstream::link::{LinkError, Tap, TapConfig};
+use millstream::link::{Tap, TapConfig};
 
 pub use bridge::{Bridge, Way, until_interrupted};
 pub use change::{Change, KEYS, describe};
@@ -67,24 +67,10 @@ impl EndConfig {
             queue_packets: Some(limits::IMPAIR_QUEUE_PACKETS),
             ..TapConfig::default()
         };
-        let tap = Tap::open(&config).map_err(|error| self.refused(&error))?;
+        let refused = |error| Error::Refused(format!("cannot make '{}': {error}", self.name));
+        let tap = Tap::open(&config).map_err(refused)?;
         let counters = run_in(netns.as_deref(), Netlink::route).ok().and_then(Result::ok);
         Ok((tap, KernelDrops { name: self.name.clone(), counters }))
-    }
-
-    fn refused(&self, error: &LinkError) -> Error {
-        let busy = |e: &LinkError| {
-            matches!(e, LinkError::System { error, .. }
-            if matches!(error.kind(), std::io::ErrorKind::ResourceBusy | std::io::ErrorKind::InvalidInput))
-        };
-        let hint = if error.is_not_permitted() {
-            "; it needs root (CAP_NET_ADMIN) and /dev/net/tun"
-        } else if busy(error) {
-            "; is there a device of that name already?"
-        } else {
-            ""
-        };
-        Error::Refused(format!("cannot make '{}': {error}{hint}", self.name))
     }
 }
 

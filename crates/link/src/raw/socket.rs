@@ -26,7 +26,7 @@ pub(super) fn open_with(
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket takes no pointers. With protocol 0 it receives nothing until it is bound.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
-        .map_err(|e| LinkError::from_io(what("open"), e))?;
+        .map_err(|e| LinkError::needing("CAP_NET_RAW, as root has", what("open"), e))?;
     // SAFETY: `fd` was just opened and is owned by nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     set(fd.as_raw_fd(), libc::PACKET_VNET_HDR, &1_i32)

@@ -22,6 +22,9 @@ pub(super) const TUN_F_USO6: libc::c_ulong = 0x40;
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
 
+/// What opening takes, for people.
+const CAPABILITY: &str = "CAP_NET_ADMIN, as root has";
+
 /// The kernel's TUN driver, as it is by default. A test may have it lack what older ones lack.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Driver {
@@ -209,10 +212,35 @@ fn open_clone() -> Result<OwnedFd, LinkError> {
     let fd =
         unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) };
     if fd < 0 {
-        return Err(LinkError::last("open /dev/net/tun"));
+        return Err(not_opened(io::Error::last_os_error()));
     }
     // SAFETY: `fd` was just opened and is owned by nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn not_opened(error: io::Error) -> LinkError {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            " (the driver is absent: `modprobe tun` loads it)"
+        }
+        // A matter of the file, whatever capabilities a user namespace gives.
+        Some(libc::EACCES | libc::EPERM) => {
+            " (who opens it needs the file's permission to read and write)"
+        }
+        _ => "",
+    };
+    LinkError::from_io(format!("open /dev/net/tun{why}"), error)
+}
+
+/// Why the device of this name was refused.
+fn not_attached(wanted: &str, error: io::Error) -> LinkError {
+    let why = match error.raw_os_error() {
+        Some(libc::EBUSY) => " (another program has it)",
+        Some(libc::EINVAL) => " (is there one of that name already, of another kind?)",
+        _ => "",
+    };
+    let wanted = wanted.replace("%d", "N");
+    LinkError::needing(CAPABILITY, format!("make or open the device {wanted}{why}"), error)
 }
 
 /// How to attach a descriptor.
@@ -231,8 +259,7 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
         TapKind::Tap => "mstap%d",
         TapKind::Tun => "mstun%d",
     });
-    let what = || format!("make or open the device {wanted}");
-    let mut request = interface_request(wanted).map_err(|e| LinkError::from_io(what(), e))?;
+    let mut request = interface_request(wanted).map_err(|e| not_attached(wanted, e))?;
     let mut flags = libc::IFF_NO_PI;
     flags |= match kind {
         TapKind::Tap => libc::IFF_TAP,
@@ -250,7 +277,7 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq.
     check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
-        .map_err(|e| LinkError::from_io(what(), e))?;
+        .map_err(|e| not_attached(wanted, e))?;
     let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|&b| b != 0);
     Ok(name.map(char::from).collect())
 }

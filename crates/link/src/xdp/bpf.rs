@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use super::CAPABILITIES;
 use super::program::{Instruction, Steer, assemble};
 use crate::LinkError;
 
@@ -93,7 +94,7 @@ impl Attachment {
         let map = Attributes::new(&[MAP_TYPE_XSKMAP, 4, 4, queues]);
         // SAFETY: no pointers.
         let map = unsafe { map.open(MAP_CREATE) }
-            .map_err(|e| LinkError::from_io("make a map of AF_XDP sockets", e))?;
+            .map_err(|e| LinkError::needing(CAPABILITIES, "make a map of AF_XDP sockets", e))?;
         let program = load(steer, &map, has_fragments)?;
         let attach = |mode| {
             let program = program.as_raw_fd().cast_unsigned();
@@ -107,7 +108,7 @@ impl Attachment {
                 Ok(link) => (link, false),
                 Err(error) => {
                     let what = format!("attach an XDP program{}", why(&error, has_fragments));
-                    return Err(LinkError::from_io(what, error));
+                    return Err(LinkError::needing(CAPABILITIES, what, error));
                 }
             },
         };
@@ -141,6 +142,7 @@ impl Attachment {
 fn why(error: &io::Error, has_fragments: bool) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => " (the interface has another one)",
+        Some(libc::EPERM | libc::EACCES) => "",
         _ if has_fragments => {
             " (an MTU beyond one frame needs the multi-buffer of Linux 5.18, and of the driver)"
         }
@@ -163,6 +165,6 @@ fn load(steer: &Steer, map: &OwnedFd, has_fragments: bool) -> Result<OwnedFd, Li
     // SAFETY: the instructions, so many of them, and the licence live through the call.
     unsafe { attributes.open(PROGRAM_LOAD) }.map_err(|error| {
         let hint = if has_fragments { why(&error, has_fragments) } else { "" };
-        LinkError::from_io(format!("load an XDP program{hint}"), error)
+        LinkError::needing(CAPABILITIES, format!("load an XDP program{hint}"), error)
     })
 }

@@ -54,6 +54,9 @@ pub use program::{FlowMatch, Steer};
 use send::submit;
 use socket::Socket;
 
+/// What a program and a socket of it take, for people; CAP_PERFMON as the program compares pointers.
+const CAPABILITIES: &str = "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, as root has";
+
 /// How to open an [`Xdp`] link.
 #[derive(Clone, Debug, Default)]
 pub struct XdpConfig {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream_packet::{Extent, FRAME_SIZE_BYTES};
 
+use super::CAPABILITIES;
 use super::ring::Ring;
 use crate::LinkError;
 use crate::sys::check;
@@ -25,6 +26,14 @@ pub(super) struct Socket {
     pub fd: OwnedFd,
 }
 
+fn not_registered(error: io::Error) -> LinkError {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::ENOMEM) => " (`ulimit -l` is to hold it all, or CAP_IPC_LOCK)",
+        _ => "",
+    };
+    LinkError::from_io(format!("register the memory of an AF_XDP socket{why}"), error)
+}
+
 /// The memory that a socket uses.
 #[derive(Clone, Copy)]
 pub(super) enum Memory {
@@ -40,7 +49,7 @@ impl Socket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) })
-            .map_err(|e| LinkError::from_io("open an AF_XDP socket", e))?;
+            .map_err(|e| LinkError::needing(CAPABILITIES, "open an AF_XDP socket", e))?;
         // SAFETY: `fd` was just opened and is owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let raw = fd.as_raw_fd();
@@ -56,7 +65,7 @@ impl Socket {
                 flags: 0,
                 tx_metadata_len: 0,
             };
-            option("register the memory", set(raw, libc::XDP_UMEM_REG, &request))?;
+            set(raw, libc::XDP_UMEM_REG, &request).map_err(not_registered)?;
         }
         for ring in [
             libc::XDP_UMEM_FILL_RING,
