@@ -17,6 +17,9 @@
 //!  +------------------------------------------------------------------------------------+
 //! ```
 //!
+//! An engine talks to other hosts alone: it has no loopback. Two engines in one process are joined by
+//! [`link::pair()`].
+//!
 //! With `tcp::Config::fast_open` a listener takes data with the SYN and a connect sends it (RFC 7413).
 //!
 //! What a turn does is bounded by [`Limits`]; what is dropped is counted by reason in [`EngineStats`].

@@ -205,14 +205,16 @@ fn addresses_and_names_are_checked() {
     let listener = near.tcp_listen(addr("0.0.0.0:80"), 4).expect("listen");
     assert_eq!(near.tcp_listen(addr("0.0.0.0:80"), 4), Err(Error::AddrInUse));
     assert_eq!(near.tcp_connect(addr("192.0.2.1:80")), Err(Error::NetworkUnreachable));
-    assert_eq!(
-        near.tcp_connect(addr("10.9.0.2:0")).map_err(Error::kind),
-        Err(std::io::ErrorKind::InvalidInput)
-    );
+    let refused = Err(std::io::ErrorKind::InvalidInput);
+    assert_eq!(near.tcp_connect(addr("10.9.0.2:0")).map_err(Error::kind), refused);
+    let itself = near.tcp_connect(addr("10.9.0.1:80"));
+    assert_eq!(itself.map_err(Error::kind), refused, "at once, and after no time-out");
     near.close(listener);
     assert_eq!(near.tcp_accept(listener), Err(Error::NoSuchSocket));
     let udp = near.udp_bind(addr("10.9.0.1:7")).expect("bind");
     assert_eq!(near.udp_bind(addr("10.9.0.1:7")), Err(Error::AddrInUse));
+    let itself = near.udp_connect(udp, addr("10.9.0.1:9"));
+    assert_eq!(itself.map_err(Error::kind), Err(std::io::ErrorKind::InvalidInput));
     assert_eq!(
         near.udp_send(udp, &[0; 1473], Some(addr("10.9.0.2:7"))),
         Err(Error::MessageTooLong)

@@ -4,6 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_route::{LinkId, Prefix};
 
+/// Why no socket has a peer at one of the engine's own addresses.
+pub(crate) const TO_ITSELF: &str = "an engine does not talk to itself: no peer has its own address";
+
 /// What a destination address means to this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {

@@ -6,7 +6,7 @@ use millstream_packet::Packet;
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
 use super::Engine;
-use super::addresses::Destination;
+use super::addresses::{Destination, TO_ITSELF};
 use super::tcp_input::with_mss;
 use crate::error::Error;
 use crate::socket::listener::Listener;
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
-    /// begins in the next turn.
+    /// begins in the next turn. `remote` is another host: an engine has no loopback.
     pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
         let config = self.config.clone();
         self.tcp_connect_with(remote, None, &config)
@@ -147,8 +147,10 @@ impl Engine {
             return Err(Error::Invalid("not an address to connect to"));
         }
         let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
-        if self.out.addresses.classify(way.link, remote.ip()) == Destination::Group {
-            return Err(Error::Invalid("not an address to connect to"));
+        match self.out.addresses.classify(way.link, remote.ip()) {
+            Destination::Other => {}
+            Destination::Own => return Err(Error::Invalid(TO_ITSELF)),
+            Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }
         let source = || self.out.addresses.source(way.link, way.next_hop, remote.ip());
         let local = match local.map(plain) {

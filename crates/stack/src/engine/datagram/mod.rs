@@ -13,7 +13,7 @@ use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
-use super::addresses::is_link_local;
+use super::addresses::{TO_ITSELF, is_link_local};
 use super::output::{Output, Way, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
 use crate::error::Error;
@@ -157,6 +157,9 @@ impl Engine {
         let socket = self.udp.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
+        }
+        if self.out.addresses.owns(remote.ip()) {
+            return Err(Error::Invalid(TO_ITSELF));
         }
         let mut local = socket.local.ip();
         if local.is_unspecified() {
