@@ -73,7 +73,8 @@ fn answer_datagrams(socket: &UdpSocket) {
 fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     let listener = TcpListener::bind(stack, any, 1024)?;
-    let datagrams = UdpSocket::bind(stack, any)?;
+    let port = listener.local_addr()?.port();
+    let datagrams = UdpSocket::bind(stack, SocketAddr::new(any.ip(), port))?;
     listener.set_nonblocking(true)?;
     datagrams.set_nonblocking(true)?;
     announce(&format!("on port {port}, TCP and UDP"));

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each example uses its part")]
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ enum Device {
 pub struct Options {
     tap: Option<String>,
     device: Device,
-    engines: Option<usize>,
+    engines: Option<NonZeroUsize>,
     addresses: Vec<Prefix>,
     gateways: Vec<IpAddr>,
     host_addresses: Vec<Prefix>,
@@ -102,7 +103,25 @@ impl Options {
         if options.addresses.is_empty() {
             fail("an --address IP/LEN for the stack is needed");
         }
+        options.check_device();
         options
+    }
+
+    /// What is said of a device that is made is of no use to an interface that exists.
+    fn check_device(&self) {
+        let made = [
+            ("--tap", self.tap.is_some()),
+            ("--host-address", !self.host_addresses.is_empty()),
+            ("--mtu", self.mtu.is_some()),
+            ("--no-offload", self.no_offload),
+        ];
+        let said = made.into_iter().find(|(_, is_said)| *is_said);
+        if let (Device::Packet(name) | Device::Xdp(name), Some((option, _))) = (&self.device, said)
+        {
+            fail(&format!(
+                "{option} is of a TAP device that is made, and {name} exists; leave it away"
+            ));
+        }
     }
 
     /// Opens the device: a link for each engine, and the pool that they share.
@@ -112,7 +131,7 @@ impl Options {
             _ => PoolConfig::default(),
         };
         let pool = Pool::new(pool).unwrap_or_else(|error| fail(&error.to_string()));
-        let (netns, engines) = (self.netns.clone(), self.engines.unwrap_or(1));
+        let (netns, engines) = (self.netns.clone(), self.engines.map_or(1, NonZeroUsize::get));
         let links = match &self.device {
             Device::Packet(interface) => {
                 let config =
@@ -137,12 +156,12 @@ impl Options {
                 let queues = match engines {
                     1 => {
                         let tap = Tap::open(&config)?;
-                        note(tap.notes());
+                        made(&tap);
                         return Ok((vec![boxed(tap)], pool));
                     }
                     _ => Tap::open_shared(&config, engines)?,
                 };
-                note(queues[0].get_ref().notes());
+                made(queues[0].get_ref());
                 queues.into_iter().map(boxed).collect()
             }
         };
@@ -255,6 +274,12 @@ fn boxed(link: impl Link + 'static) -> AnyLink {
 /// Tells what was asked for and not had.
 fn note<'a>(notes: impl IntoIterator<Item = &'a String>) {
     notes.into_iter().for_each(|note| eprintln!("note: {note}"));
+}
+
+/// Tells the name of a device, and what it could not have.
+fn made(tap: &Tap) {
+    eprintln!("device {}", tap.name());
+    note(tap.notes());
 }
 
 /// The value of an option, or the end of the program.
