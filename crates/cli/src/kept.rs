@@ -19,21 +19,26 @@ pub fn stored(error: millstream_lab::store::StoreError) -> Error {
     Error::Store(error.to_string())
 }
 
-/// The database file, its folder made: `--db`, else in the user's data folder.
-pub fn database(database: &Database) -> Result<PathBuf, Error> {
-    let file = match &database.file {
-        Some(file) => file.clone(),
-        None => {
-            let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-            let folder = set("XDG_DATA_HOME")
-                .or_else(|| set("HOME").map(|home| home.join(".local/share")))
-                .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
-            folder.join("millstream").join("millstream.sqlite3")
-        }
-    };
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
+/// The database file: `--db`, else in the user's data folder.
+fn database(database: &Database) -> Result<PathBuf, Error> {
+    if let Some(file) = &database.file {
+        return Ok(file.clone());
     }
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_DATA_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/share")))
+        .ok_or_else(|| Error::Refused("no HOME; say --db FILE".to_owned()))?;
+    Ok(folder.join("millstream").join("millstream.sqlite3"))
+}
+
+/// The same with its folder made, for what is to be kept.
+pub fn new_database(at: &Database) -> Result<PathBuf, Error> {
+    let file = database(at)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let made = folder.map_or(Ok(()), fs::create_dir_all);
+    let named =
+        || format!("cannot make the folder of {} (--db names another file)", file.display());
+    made.map_err(Error::file(named()))?;
     Ok(file)
 }
 

@@ -28,7 +28,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     for line in state.sweep()? {
         eprintln!("{line}");
     }
-    let file = kept::database(&arguments.database)?;
+    let file = kept::new_database(&arguments.database)?;
     // Before any thread is started: a user namespace can be entered only then.
     let access = Access::obtain();
     let store = Store::open(&file).map_err(kept::stored)?;
@@ -62,7 +62,9 @@ fn load(name: &str) -> Result<Definition, Error> {
             names.join(", ")
         )));
     }
-    let text = fs::read_to_string(name).map_err(Error::file(name))?;
+    let bytes = fs::read(name).map_err(Error::file(name))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Error::Refused(format!("{name}: no TOML file, it is not text (UTF-8)")))?;
     Definition::parse(name, &text)
 }
 

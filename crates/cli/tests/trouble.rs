@@ -46,6 +46,25 @@ fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
     }
 }
 
+#[test]
+fn who_looks_makes_nothing_and_what_is_no_text_is_refused() {
+    let place = Place::new("looks");
+    let ran = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(words).env("XDG_DATA_HOME", place.folder.join("data"));
+        let output = command.current_dir(&place.folder).output().unwrap();
+        (output.status.code(), common::words(&output))
+    };
+    let (code, text) = ran(&["list"]);
+    assert!(code == Some(0) && text.contains("none yet"), "{text}");
+    assert_eq!(ran(&["show"]).0, Some(1));
+    assert!(!place.folder.join("data").exists());
+
+    fs::write(place.folder.join("noise.toml"), [0xff, 0xfe, 0]).unwrap();
+    let (code, text) = ran(&["run", "noise.toml"]);
+    assert!(code == Some(2) && text.contains("noise.toml: no TOML file"), "{text}");
+}
+
 /// Everything else stays readable: a JSON file that cannot be written keeps its place until then.
 #[test]
 fn trying_out_a_json_file_does_not_change_it() {

@@ -51,5 +51,6 @@ fn range(runs: &[(f64, &RunRecord)]) -> String {
     let distances = || runs.iter().map(|(distance, _)| *distance);
     let least = distances().fold(f64::INFINITY, f64::min);
     let most = distances().fold(0.0, f64::max);
-    format!("{least:.0} to {most:.0} ns apart ({} runs)", runs.len())
+    let count = if runs.len() == 1 { "1 run".into() } else { format!("{} runs", runs.len()) };
+    format!("{least:.0} to {most:.0} ns apart ({count})")
 }

@@ -76,7 +76,12 @@ impl StoreError {
                 Self::NotAStore { path, why: "not a SQLite database, or damaged".into() }
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { path },
-            _ => Self::Io { path, why: one_line(&error.to_string()) },
+            _ => {
+                // Some of SQLite's sentences end with the path, which stands before them.
+                let why = one_line(&error.to_string());
+                let why = why.strip_suffix(&format!(": {}", path.display())).unwrap_or(&why);
+                Self::Io { why: why.to_owned(), path }
+            }
         }
     }
 }
@@ -110,7 +115,9 @@ impl fmt::Display for StoreError {
                     path.display()
                 )
             }
-            Self::Io { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Io { path, why } => {
+                write!(f, "{}: {why}; --db names another file", path.display())
+            }
             Self::Record { path, id, why } => write!(f, "{}: record {id}: {why}", path.display()),
             Self::NoExperiment { path, wanted, kept } => write!(
                 f,

@@ -122,7 +122,11 @@ fn other_files_are_refused_in_one_line_and_left_alone() {
     assert!(matches!(Store::open(&file), Err(StoreError::NotAStore { .. })));
 
     let nowhere = folder.0.join("no/such/folder/lab.db");
-    assert!(matches!(Store::open(&nowhere), Err(StoreError::Io { .. })));
+    let error = Store::open(&nowhere).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error:?}");
+    let text = error.to_string();
+    assert_eq!(text.matches(&nowhere.display().to_string()).count(), 1, "{text}");
+    assert!(text.contains("--db"), "{text}");
 }
 
 #[test]
