@@ -2,6 +2,7 @@
 # Both install what is missing (Debian packages, when allowed to).
 SHELL := /bin/bash
 comma := ,
+RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 FUZZ_SECONDS ?= 60
 FUZZ_HOURS ?=
 SCHEDULES ?= 3000000
@@ -18,7 +19,7 @@ help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build:           ## the millstream command, in release
-	@scripts/need cargo:cargo cc:gcc
+	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --release -p millstream-cli
 
 demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
@@ -27,7 +28,7 @@ demo: build      ## the built-in experiment first-look: kernel beside Millstream
 test: lint unit judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings
-	@scripts/need cargo:cargo cc:gcc
+	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
@@ -47,7 +48,7 @@ judge:           ## whole paths with the kernel as the other side (release: giga
 	cargo test --release -p millstream-cli --test impaired
 
 matrix:          ## the kernel as judge: every control, loss, delay and reordering; four hours
-	@scripts/need cargo:cargo cc:gcc
+	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --release -p millstream-cli
 	./target/release/millstream run judge --out out $(MATRIX_FLAGS)
 
