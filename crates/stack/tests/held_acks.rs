@@ -11,7 +11,7 @@ use common::{FAR, NEAR, config, engine, pool};
 use millstream::limits::{GATHERED_ACK_PAUSE, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
-use millstream::{Engine, SocketId};
+use millstream::{Engine, SocketId, tcp};
 
 /// A pair's end that says of itself what it is told to.
 struct Says {
@@ -78,13 +78,20 @@ fn open(
 
 impl Hosts {
     fn new() -> Self {
+        Self::with_receiver(|_| ())
+    }
+
+    /// The receiver being set as one likes.
+    fn with_receiver(set: impl FnOnce(&mut tcp::Config)) -> Self {
         let pool = pool();
         let [more, lends] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let offload = PairConfig { offload: true, ..PairConfig::default() };
         let (near, far) = pair(offload).expect("a pair");
         let far = Says { end: far, more: more.clone(), lends: lends.clone() };
         let mut near = engine(config(&pool, 1), near, &NEAR);
-        let mut far = engine(config(&pool, 2), far, &FAR);
+        let mut far_config = config(&pool, 2);
+        set(&mut far_config.tcp);
+        let mut far = engine(far_config, far, &FAR);
         let mut time = near.now().max(far.now());
         let (from, to) = open(&mut near, &mut far, &mut time, "10.9.0.2:7");
         let mut hosts = Self { near, far, from, to, more, lends, time };
@@ -224,7 +231,12 @@ fn who_holds_an_ack_takes_its_next_turn_at_once() {
 
 /// Hosts whose receiver has its packets from the peer's memory, and how many super-segments go for little of a round trip.
 fn lent() -> (Hosts, usize) {
-    let mut hosts = Hosts::new();
+    lent_to(|_| ())
+}
+
+/// The receiver being set as one likes.
+fn lent_to(set: impl FnOnce(&mut tcp::Config)) -> (Hosts, usize) {
+    let mut hosts = Hosts::with_receiver(set);
     hosts.lends.store(true, Ordering::Relaxed);
     let info = hosts.far.tcp_info(hosts.to).expect("open");
     let little = info.rcv_space_bytes as usize / 4 / PART;
@@ -244,6 +256,17 @@ fn of_what_is_lent_an_ack_waits_while_the_link_is_empty_for_a_moment() {
     hosts.time = received + LENT_ACK_PAUSE;
     assert_eq!(hosts.far_turn(), 1);
     assert_eq!(hosts.unacknowledged(), 0);
+}
+
+#[test]
+fn a_buffer_of_fixed_size_does_not_hasten_the_ack_of_what_is_lent() {
+    let fixed = |config: &mut tcp::Config| config.recv_auto_tune = false;
+    let (mut hosts, little) = lent_to(fixed);
+    for _ in 0..little {
+        hosts.send();
+        assert_eq!(hosts.far_turn(), 0);
+        hosts.read();
+    }
 }
 
 #[test]

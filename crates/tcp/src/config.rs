@@ -78,8 +78,11 @@ pub struct Config {
     pub recv_buffer_bytes: usize,
     /// Upper bound of the send queue, in bytes of memory held.
     pub send_buffer_bytes: usize,
-    /// Buffers start small and grow with the path (else they have their upper bound from the start).
-    pub auto_tune: bool,
+    /// The receive buffer starts small and grows with what is read in a round trip, until it is
+    /// [set](crate::Connection::set_buffers); else it has its upper bound from the start.
+    pub recv_auto_tune: bool,
+    /// The send buffer likewise, with what may be in flight.
+    pub send_auto_tune: bool,
     /// Small segments wait for outstanding small ones (RFC 9293 3.7.4, with Minshall's change).
     pub nagle: bool,
     /// Longest time an ACK is held back; 0 acknowledges every segment (RFC 9293 3.8.6.3: less than 500).
@@ -138,7 +141,8 @@ impl Default for Config {
             mss: 1460,
             recv_buffer_bytes: limits::BUFFER_MAX_BYTES,
             send_buffer_bytes: limits::BUFFER_MAX_BYTES,
-            auto_tune: true,
+            recv_auto_tune: true,
+            send_auto_tune: true,
             nagle: true,
             delayed_ack_ms: 40,
             keepalive: None,

@@ -121,12 +121,10 @@ impl Connection {
     ) -> Connection {
         let recv_max = config.recv_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
         let send_max = config.send_buffer_bytes.max(limits::BUFFER_MIN_BYTES);
-        let (recv, send) = match config.auto_tune {
-            true => {
-                (recv_max.min(limits::BUFFER_START_BYTES), send_max.min(limits::BUFFER_START_BYTES))
-            }
-            false => (recv_max, send_max),
-        };
+        let start =
+            |most: usize, tuned| if tuned { most.min(limits::BUFFER_START_BYTES) } else { most };
+        let recv = start(recv_max, config.recv_auto_tune);
+        let send = start(send_max, config.send_auto_tune);
         let default_mss = match tuple.remote.is_ipv6() {
             true => limits::DEFAULT_MSS_V6_BYTES,
             false => limits::DEFAULT_MSS_V4_BYTES,

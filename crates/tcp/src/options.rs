@@ -64,21 +64,21 @@ impl Connection {
         (config.dscp, config.hop_limit) = (dscp & 63, hop_limit.max(1));
     }
 
-    /// Bounds of the buffers in bytes of memory held, from now on without tuning. The window already offered
-    /// stays; the window shift stays as negotiated.
+    /// Bounds of the buffers in bytes of memory held; one that is set is not tuned from now on, as by Linux. The window
+    /// already offered stays; the window shift stays as negotiated.
     pub fn set_buffers(&mut self, recv_bytes: Option<usize>, send_bytes: Option<usize>) {
         let least = crate::limits::BUFFER_MIN_BYTES;
         if let Some(bytes) = recv_bytes {
             let config = Arc::make_mut(&mut self.config);
             config.recv_buffer_bytes = bytes.max(least);
-            config.auto_tune = false;
+            config.recv_auto_tune = false;
             self.rcv.limit_bytes = bytes.max(least);
             self.rcv.queue.set_limit(2 * bytes.max(least));
         }
         if let Some(bytes) = send_bytes {
             let config = Arc::make_mut(&mut self.config);
             config.send_buffer_bytes = bytes.max(least);
-            config.auto_tune = false;
+            config.send_auto_tune = false;
             self.snd.queue.set_limit(bytes.max(least));
         }
     }

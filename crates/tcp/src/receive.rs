@@ -370,7 +370,7 @@ impl Connection {
         }
         // what lies in the window was promised room
         let most = self.config.recv_buffer_bytes.max(self.rcv.limit_bytes);
-        if self.config.auto_tune && self.memory_in() + packet.held_bytes() <= most {
+        if self.config.recv_auto_tune && self.memory_in() + packet.held_bytes() <= most {
             self.rcv.limit_bytes = self.memory_in() + packet.held_bytes();
             return self.rcv.queue.append(packet).is_ok();
         }

@@ -313,9 +313,6 @@ impl Connection {
         let now = self.clock;
         let tune = &mut self.rcv.tune;
         tune.read_bytes = tune.read_bytes.saturating_add(bytes as u32);
-        if !self.config.auto_tune {
-            return;
-        }
         let rtt_ns = match tune.rtt_us {
             0 => self.rtt.srtt_ns().max(500_000),
             us => u64::from(us) * 1000,
@@ -337,6 +334,9 @@ impl Connection {
         // the first is compared with an initial window
         let before = tune.space_bytes.max(INITIAL_SEGMENTS * u64::from(self.rcv.mss_estimate));
         tune.space_bytes = read;
+        if !self.config.recv_auto_tune {
+            return;
+        }
         // A sender in slow start sends twice as much in the round trip to come, and twice that before the next look: by
         // how much more came than before, twice over, the window grows ahead of it (as Linux), at most threefold.
         let window = 2 * read;
@@ -358,7 +358,7 @@ impl Connection {
     /// So many bytes more are out of order: the buffer grows with how far that reaches, and they count as what is read
     /// does. Else a sender in slow start, whose segment is lost twice on a long path, would be held back meanwhile.
     pub(crate) fn tune_for_early_data(&mut self, bytes: u64) {
-        if self.config.auto_tune {
+        if self.config.recv_auto_tune {
             let counted = &mut self.rcv.tune.early_bytes;
             *counted = counted.saturating_add(bytes as u32);
             self.tune_by(bytes);
@@ -420,7 +420,7 @@ impl Connection {
     /// again would empty a long path.
     #[inline(always)]
     pub(crate) fn tune_send_buffer(&mut self) {
-        if !self.config.auto_tune {
+        if !self.config.send_auto_tune {
             return;
         }
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;

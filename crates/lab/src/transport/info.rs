@@ -174,7 +174,7 @@ pub(super) fn with_buffers(config: &mut Config, bytes: Option<usize>) {
     if let Some(bytes) = bytes {
         config.recv_buffer_bytes = bytes;
         config.send_buffer_bytes = bytes;
-        config.auto_tune = false;
+        (config.recv_auto_tune, config.send_auto_tune) = (false, false);
     }
 }
 

@@ -23,9 +23,9 @@ pub struct TcpSocketOptions {
     pub linger: Option<Duration>,
     /// Longest time that an ACK is held back; to the millisecond, less than 500. Zero: every segment is acknowledged.
     pub delayed_ack: Duration,
-    /// Upper bound of the receive buffer in bytes of memory held. A change ends tuning of both buffers.
+    /// Upper bound of the receive buffer in bytes of memory held. Once changed it is not tuned.
     pub recv_buffer_bytes: usize,
-    /// Upper bound of the send buffer.
+    /// The same of the send buffer.
     pub send_buffer_bytes: usize,
     /// DiffServ code point of packets, 0 to 63.
     pub dscp: u8,

@@ -90,7 +90,7 @@ impl Net {
             // a window that the path holds without loss: then the rate is steady, and what disturbs it shows
             config.tcp.recv_buffer_bytes = 96 * 1024;
             config.tcp.send_buffer_bytes = 256 * 1024;
-            config.tcp.auto_tune = false;
+            (config.tcp.recv_auto_tune, config.tcp.send_auto_tune) = (false, false);
             let mut engine = engine(config, end, addresses);
             let link = millstream::route::LinkId(0);
             for all in ["0.0.0.0/0", "::/0"] {

@@ -194,7 +194,7 @@ fn what_waits_to_be_sent_is_counted_in_memory_held() {
     let pool = Pool::new(config).expect("a pool");
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let mut config = common::config(&pool, 1);
-    (config.tcp.send_buffer_bytes, config.tcp.auto_tune) = (4 * BLOCK_HELD_BYTES, false);
+    (config.tcp.send_buffer_bytes, config.tcp.send_auto_tune) = (4 * BLOCK_HELD_BYTES, false);
     let near = move || Ok(common::engine(config, near, &common::NEAR));
     let near = Stack::spawn(Placement::default(), near).expect("a stack");
     let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);

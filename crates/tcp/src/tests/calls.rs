@@ -9,7 +9,7 @@ use crate::*;
 
 /// A connection whose buffers do not grow.
 fn open(pool: &Pool) -> Receiver {
-    let config = Config { auto_tune: false, send_buffer_bytes: 64 << 10, ..Config::default() };
+    let config = Config { send_auto_tune: false, send_buffer_bytes: 64 << 10, ..Config::default() };
     Receiver::new(pool.clone(), config)
 }
 

@@ -82,6 +82,36 @@ fn a_larger_receive_buffer_is_filled() {
 }
 
 #[test]
+fn a_buffer_that_is_set_leaves_the_other_to_tuning() {
+    let pool = pool();
+    for (recv, send) in [(None, Some(64 << 10)), (Some(64 << 10), None)] {
+        let (mut connection, mut now) = established(&pool, Config::default());
+        connection.set_buffers(recv, send);
+        let before = connection.info();
+        let mut seq = 1;
+        // Half a megabyte a round trip is read, and asks for a window of more.
+        for _ in 0..800 {
+            let packet = Packet::from_slice(&pool, 0, &[1; 1460]).expect("a frame");
+            let mut segment = header(seq, 1, TcpFlags::ACK);
+            // of an ACK of a millisecond ago
+            let echo = (now.as_nanos() / 1_000_000) as u32 - 1;
+            segment.options.timestamps = Some(Timestamps { value: 1, echo });
+            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            seq += 1460;
+            connection.read(&mut [0; 1460]).expect("data");
+            now += Duration::from_micros(20);
+            drain(&mut connection, now, &pool);
+        }
+        let after = connection.info();
+        assert_eq!(after.recv_limit_bytes > before.recv_limit_bytes, recv.is_none());
+        assert_ne!(
+            after.rcv_space_bytes, 0,
+            "what is read in a round trip is measured in any case"
+        );
+    }
+}
+
+#[test]
 fn what_is_placed_in_the_readers_memory_is_data_received() {
     let pool = pool();
     let (mut connection, now) = established(&pool, Config::default());
@@ -98,7 +128,8 @@ fn what_is_placed_in_the_readers_memory_is_data_received() {
 #[test]
 fn placed_data_take_nothing_off_the_window() {
     let pool = pool();
-    let config = Config { auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
+    let config =
+        Config { recv_auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
     let (mut connection, now) = established(&pool, config);
     let before = connection.info().rcv_wnd_limit_bytes;
     for at in 0..100 {
@@ -117,7 +148,8 @@ fn a_held_ack_may_outlast_more_than_half_of_the_window() {
     let pool = pool();
     let bytes = 16_000;
     for outlasts in [false, true] {
-        let config = Config { auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
+        let config =
+            Config { recv_auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
         let (mut connection, now) = established(&pool, config);
         let mut owed = 0;
         for at in 0..32 {
@@ -266,7 +298,8 @@ fn receive(connection: &mut Connection, now: Instant, pool: &Pool, seq: &mut u32
 fn a_buffer_is_used_as_far_as_the_path_and_the_others_make_it_worth() {
     const MIB: u64 = 1 << 20;
     let pool = pool();
-    let config = || Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+    let config =
+        || Config { recv_buffer_bytes: 64 << 20, recv_auto_tune: false, ..Config::default() };
     // A round trip of 10 ms carries 125 MB at the rate that tuning reckons with: more than the buffer.
     let (mut connection, now) = established(&pool, config());
     let mut seq = 1;
@@ -302,7 +335,8 @@ fn a_shared_window_ends_where_super_segments_of_the_peer_do() {
     // By how much its send buffers are out of step with the window at first.
     for skew in [0, 1, 3000, BURST / 2] {
         let pool = pool();
-        let config = Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+        let config =
+            Config { recv_buffer_bytes: 64 << 20, recv_auto_tune: false, ..Config::default() };
         let (mut connection, now) = established(&pool, config);
         connection.set_sharers(1000);
         let (mut seq, mut cut) = (1, Vec::new());
@@ -353,7 +387,7 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
 /// Reads all that came after each `burst` bytes; the window offered after so many bursts.
 fn window_after(bursts: u32, burst: usize) -> u64 {
     let pool = pool();
-    let config = Config { recv_buffer_bytes: 64 << 20, auto_tune: false, ..Config::default() };
+    let config = Config { recv_buffer_bytes: 64 << 20, recv_auto_tune: false, ..Config::default() };
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
     connection.poll_transmit(now, &pool, &LIMITS).expect("SYN");

@@ -41,7 +41,8 @@ impl Receiver {
 
     /// With a buffer of [`LIMIT`] bytes.
     fn small() -> Receiver {
-        let config = Config { recv_buffer_bytes: LIMIT, auto_tune: false, ..Config::default() };
+        let config =
+            Config { recv_buffer_bytes: LIMIT, recv_auto_tune: false, ..Config::default() };
         Receiver::new(pool(), config)
     }
 
@@ -114,7 +115,7 @@ fn small_segments_fill_the_window_in_the_memory_of_large_ones() {
 fn of_what_finds_no_frame_what_fits_is_taken_and_the_rest_comes_again() {
     let frames = PoolConfig { initial_frames: 64, limit_frames: 64, ..PoolConfig::default() };
     let pool = Pool::new(PoolConfig { limit_blocks: 0, ..frames }).expect("a pool");
-    let config = Config { recv_buffer_bytes: LIMIT, auto_tune: false, ..Config::default() };
+    let config = Config { recv_buffer_bytes: LIMIT, recv_auto_tune: false, ..Config::default() };
     let mut receiver = Receiver::new(pool.clone(), config);
     // seven frames, each half full, are the buffer; one more segment fits behind the last
     (0..7).for_each(|_| receiver.receive_next(1100));
@@ -190,7 +191,7 @@ fn tiny_early_segments_hold_no_more_than_a_buffer() {
 
 #[test]
 fn ranges_are_limited_too_but_not_what_joins_them() {
-    let config = Config { auto_tune: false, ..Config::default() };
+    let config = Config { recv_auto_tune: false, ..Config::default() };
     let mut receiver = Receiver::new(pool(), config);
     let most = limits::REASSEMBLY_RANGES;
     let begin = receiver.next + 10;
@@ -255,7 +256,7 @@ fn segmentation(size: u16) -> Segmentation {
 #[test]
 fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
     let pool = pool();
-    let config = Config { send_buffer_bytes: 64 << 10, auto_tune: false, ..Config::default() };
+    let config = Config { send_buffer_bytes: 64 << 10, send_auto_tune: false, ..Config::default() };
     let mut receiver = Receiver::new(pool.clone(), config);
     let connection = &mut receiver.connection;
     while connection.write(&pool, &[1; 8192]).is_ok() {}

@@ -111,7 +111,7 @@ fn without_sack_timestamps_or_scaling() {
 fn a_slow_reader_closes_and_opens_the_window() {
     let mut net = Net::new(Path { super_segment_bytes: 65_000, ..Path::default() }, 7);
     net.configs[1].recv_buffer_bytes = 64 * 1024;
-    net.configs[1].auto_tune = false;
+    net.configs[1].recv_auto_tune = false;
     net.sides[1].read_chunk = 0;
     net.sides[0].to_write = 2 * MB;
     net.connect(0);

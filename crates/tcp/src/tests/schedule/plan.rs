@@ -194,7 +194,8 @@ parameters! {
     "mss" |c| c.mss.into(), |c, v| c.mss = v as u16;
     "recv" |c| c.recv_buffer_bytes as u64, |c, v| c.recv_buffer_bytes = v as usize;
     "send" |c| c.send_buffer_bytes as u64, |c, v| c.send_buffer_bytes = v as usize;
-    "auto_tune" |c| c.auto_tune.into(), |c, v| c.auto_tune = v > 0;
+    "recv_auto_tune" |c| c.recv_auto_tune.into(), |c, v| c.recv_auto_tune = v > 0;
+    "send_auto_tune" |c| c.send_auto_tune.into(), |c, v| c.send_auto_tune = v > 0;
     "nagle" |c| c.nagle.into(), |c, v| c.nagle = v > 0;
     "delayed_ack_ms" |c| c.delayed_ack_ms.into(), |c, v| c.delayed_ack_ms = v as u16;
     "window_scale" |c| c.window_scale.into(), |c, v| c.window_scale = v > 0;

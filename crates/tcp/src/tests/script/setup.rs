@@ -45,7 +45,7 @@ impl Script {
                 "delayed_ack_ms" => self.config.delayed_ack_ms = number(value),
                 "recv" => {
                     self.config.recv_buffer_bytes = number(value);
-                    self.config.auto_tune = false;
+                    self.config.recv_auto_tune = false;
                 }
                 "mss" => self.config.mss = number(value),
                 "ecn" => {
