@@ -98,8 +98,13 @@ def main():
         write(table.rows(earlier(options.table)), sys.stdout)
         return 0
     if options.list:
-        for case in cases.all_cases():
-            print(f"{case.workload:28} {case.contender}")
+        names = [f"{case.workload:28} {case.contender}\n" for case in cases.all_cases()]
+        try:
+            sys.stdout.writelines(names)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Who reads has seen enough; the interpreter's own flush at its end is not to fail either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)

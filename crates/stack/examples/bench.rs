@@ -28,6 +28,8 @@ mod line;
 mod bench_options;
 #[path = "support/udp_pps/mod.rs"]
 mod udp_pps;
+#[path = "support/words.rs"]
+mod words;
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -41,9 +43,10 @@ use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use bench_options::Options;
+use words::fail;
 
 fn main() {
-    let (what, o) = Options::read(std::env::args().skip(1)).unwrap_or_else(|error| fail(&error));
+    let (what, o) = Options::read(std::env::args().skip(1));
     match what.as_str() {
         "pair-bulk" => pair_bulk(&o),
         "pair-rr" => pair_rr(&o),
@@ -54,14 +57,9 @@ fn main() {
                 fail(&error.to_string());
             }
         }
-        _ => fail("pair-bulk, pair-rr, pair-udp, tap-send, tap-receive, tap-rr or udp-pps"),
+        "--help" | "-h" => words::help(include_str!("bench.rs")),
+        _ => fail("pair-bulk, pair-rr, pair-udp, tap-send, tap-receive, tap-rr or udp-pps; --help"),
     }
-}
-
-/// Ends the program with one line on standard error.
-fn fail(why: &str) -> ! {
-    eprintln!("error: {why}");
-    std::process::exit(2);
 }
 
 fn config(pool: &Pool, o: &Options) -> EngineConfig {

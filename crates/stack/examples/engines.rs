@@ -13,6 +13,9 @@
 //! ([`TapConfig::rps`]). `--control` names the congestion control of the kernel's sockets; without it they have
 //! the machine's. `--stats` shows what each link counted. Run it in a network namespace of its own (`unshare -n`).
 
+#[path = "support/words.rs"]
+mod words;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -29,6 +32,7 @@ use millstream::packet::Pool;
 use millstream::route::LinkId;
 use millstream::{Engine, EngineConfig, SocketId};
 use nix::sys::socket::{setsockopt, sockopt};
+use words::{fail, next};
 
 /// Bytes of one call.
 const CALL_BYTES: usize = 128 * 1024;
@@ -82,27 +86,27 @@ fn main() {
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|text| text.parse().ok()).unwrap_or(1);
-        match word.as_str() {
-            "--engines" => options.engines = number(),
-            "--streams" => options.streams = number(),
-            "--seconds" => options.seconds = number() as u64,
+        let option = word.as_str();
+        match option {
+            "--engines" => options.engines = next(option, &mut words),
+            "--streams" => options.streams = next(option, &mut words),
+            "--seconds" => options.seconds = next(option, &mut words),
             "--send" => options.send = true,
             "--napi-us" => {
-                let gro_flush = Duration::from_micros(number() as u64);
+                let gro_flush = Duration::from_micros(next(option, &mut words));
                 options.napi = NapiMode::On(Napi { threaded: true, gro_flush });
             }
             "--stats" => options.stats = true,
             "--events" => options.events = true,
             "--no-rps" => options.rps = false,
-            "--control" => options.control = words.next().map(OsString::from),
+            "--control" => options.control = Some(next(option, &mut words)),
             "--no-offload" => options.offload = false,
-            other => return eprintln!("error: unknown option {other}"),
+            "--help" | "-h" => words::help(include_str!("engines.rs")),
+            other => fail(&format!("unknown option {other}; try --help")),
         }
     }
     if let Err(error) = measure(options) {
-        eprintln!("error: {error}");
-        std::process::exit(2);
+        fail(&error.to_string());
     }
 }
 

@@ -8,12 +8,16 @@
 //! connections, drawn at random, and one of them exchanges single bytes: under callgrind with
 //! `--toggle-collect='*busy*'` that says what a transaction costs beside so many idle connections.
 
+#[path = "support/words.rs"]
+mod words;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId};
+use words::{fail, next};
 
 /// Connections opened at once; as many ports are used towards one port of the far end, at most.
 const BATCH: usize = 1000;
@@ -44,13 +48,14 @@ fn main() {
         Options { connections: 1_000_000, sample: 10_000, transactions: 10_000, ipv6: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|text| text.parse().ok()).unwrap_or(0);
-        match word.as_str() {
-            "--connections" => options.connections = number(),
-            "--sample" => options.sample = number(),
-            "--transactions" => options.transactions = number(),
+        let option = word.as_str();
+        match option {
+            "--connections" => options.connections = next(option, &mut words),
+            "--sample" => options.sample = next(option, &mut words),
+            "--transactions" => options.transactions = next(option, &mut words),
             "--ipv6" => options.ipv6 = true,
-            other => return eprintln!("error: unknown option {other}"),
+            "--help" | "-h" => words::help(include_str!("idle.rs")),
+            other => fail(&format!("unknown option {other}; try --help")),
         }
     }
     let mut ends = ends(&options);

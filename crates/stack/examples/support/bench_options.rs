@@ -5,6 +5,7 @@ use std::time::Duration;
 use millstream::link::{Napi, NapiMode};
 
 use crate::udp_pps;
+use crate::words::{fail, next, parsed};
 
 /// See the text of the example.
 pub struct Options {
@@ -57,21 +58,12 @@ impl Options {
         }
     }
 
-    /// Reads the words of the command line: what to measure, and how.
-    ///
-    /// # Errors
-    /// With what was wrong.
-    pub fn read(mut words: impl Iterator<Item = String>) -> Result<(String, Self), String> {
+    /// Reads the words of the command line: what to measure, and how. Ends the program when something is wrong.
+    pub fn read(words: impl Iterator<Item = String>) -> (String, Self) {
+        let mut words = words.peekable();
         let what = words.next().unwrap_or_default();
         let mut o = Self::of(&what);
-        let mut words = words.peekable();
         while let Some(word) = words.next() {
-            let mut number = || {
-                words
-                    .next_if(|next| !next.starts_with("--"))
-                    .and_then(|text| text.parse().ok())
-                    .unwrap_or(0)
-            };
             match word.as_str() {
                 "--offload" => o.offload = true,
                 "--no-offload" => o.offload = false,
@@ -79,35 +71,50 @@ impl Options {
                 "--queued" => o.queued = true,
                 "--net" => o.net = true,
                 "--same" => o.same = true,
-                "--seconds" => {
-                    o.seconds = words.next().and_then(|word| word.parse().ok()).unwrap_or(o.seconds)
-                }
-                "--rounds" => o.rounds = number() as u64,
-                "--mtu" => o.mtu = number(),
-                "--buffer" => o.buffer = number(),
-                "--call" => o.call = number(),
-                "--calls" => o.calls = number(),
-                "--stages" => o.stages = Some(number() as u32).filter(|&n| n != 0).unwrap_or(16),
-                "--turn-bytes" => o.turn_bytes = number(),
-                "--direct-bytes" => o.direct_bytes = number(),
-                "--control" => o.control = words.next().unwrap_or_default(),
-                "--busy-poll-us" => o.busy_poll_us = number() as u64,
                 "--no-rps" => o.rps = false,
                 "--io-uring" => o.io_uring = Some(true),
                 "--no-io-uring" => o.io_uring = Some(false),
-                "--link" => o.udp.link = words.next().unwrap_or_default(),
-                "--direction" => o.udp.send = words.next().is_some_and(|word| word == "send"),
                 "--drain" => o.udp.flood = false,
-                "--payload" => o.udp.payload = number(),
-                "--turns" => o.udp.rounds = number().max(1),
-                "--napi" => match words.next().as_deref().map(napi) {
-                    Some(Some(mode)) => o.napi = mode,
-                    _ => return Err("--napi auto, off, inline:US or thread:US".to_owned()),
-                },
-                other => return Err(format!("unknown option {other}")),
+                "--stages" => {
+                    let every = words.next_if(|next| !next.starts_with("--"));
+                    o.stages = every.map_or(16, |every| parsed("--stages", &every));
+                }
+                option => o.set(option, &mut words),
             }
         }
-        Ok((what, o))
+        (what, o)
+    }
+
+    /// An option that has a value, the next of `words`.
+    fn set(&mut self, option: &str, words: &mut impl Iterator<Item = String>) {
+        match option {
+            "--seconds" => self.seconds = next(option, words),
+            "--rounds" => self.rounds = next(option, words),
+            "--mtu" => self.mtu = next(option, words),
+            "--buffer" => self.buffer = next(option, words),
+            "--call" => self.call = next(option, words),
+            "--calls" => self.calls = next(option, words),
+            "--turn-bytes" => self.turn_bytes = next(option, words),
+            "--direct-bytes" => self.direct_bytes = next(option, words),
+            "--busy-poll-us" => self.busy_poll_us = next(option, words),
+            "--control" => self.control = next(option, words),
+            "--link" => self.udp.link = next(option, words),
+            "--direction" => {
+                self.udp.send = match next::<String>(option, words).as_str() {
+                    "send" => true,
+                    "receive" => false,
+                    _ => fail("--direction send or receive"),
+                }
+            }
+            "--payload" => self.udp.payload = next(option, words),
+            "--turns" => self.udp.rounds = next::<usize>(option, words).max(1),
+            "--napi" => {
+                let mode = napi(&next::<String>(option, words));
+                self.napi =
+                    mode.unwrap_or_else(|| fail("--napi auto, off, inline:US or thread:US"));
+            }
+            other => fail(&format!("unknown option {other}; try --help")),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the examples share: their options, and stacks on a device.
 #![allow(dead_code, reason = "each example uses its part")]
 
+mod words;
+
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use millstream::local::Stack;
 use millstream::packet::{Pool, PoolConfig};
 use millstream::route::Prefix;
 use millstream::{Engine, EngineConfig, Waker};
+pub use words::{fail, parsed};
 
 /// The options common to all examples.
 pub const OPTIONS: &str = "--address IP/LEN... [--tap NAME | --packet INTERFACE | --xdp INTERFACE] \
@@ -280,17 +283,6 @@ fn note<'a>(notes: impl IntoIterator<Item = &'a String>) {
 fn made(tap: &Tap) {
     eprintln!("device {}", tap.name());
     note(tap.notes());
-}
-
-/// The value of an option, or the end of the program.
-pub fn parsed<T: std::str::FromStr>(option: &str, text: &str) -> T {
-    text.parse().unwrap_or_else(|_| fail(&format!("{option} {text}: not a valid value")))
-}
-
-/// Ends the program with one line.
-pub fn fail(why: &str) -> ! {
-    eprintln!("error: {why}");
-    exit(2);
 }
 
 /// Says once that clients may come.
