@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 comma := ,
 RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+# What was just built, in whatever folder cargo is told to build.
+MILLSTREAM := cargo run --quiet --release -p millstream-cli --
 FUZZ_SECONDS ?= 60
 FUZZ_HOURS ?=
 SCHEDULES ?= 3000000
@@ -23,7 +25,7 @@ build:           ## the millstream command, in release
 	cargo build --release -p millstream-cli
 
 demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
-	./target/release/millstream run first-look --out out $(DEMO_FLAGS)
+	$(MILLSTREAM) run first-look --out out $(DEMO_FLAGS)
 
 test: lint unit judge fuzz   ## all tests
 
@@ -50,7 +52,7 @@ judge:           ## whole paths with the kernel as the other side (release: giga
 matrix:          ## the kernel as judge: every control, loss, delay and reordering; four hours
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --release -p millstream-cli
-	./target/release/millstream run judge --out out $(MATRIX_FLAGS)
+	$(MILLSTREAM) run judge --out out $(MATRIX_FLAGS)
 
 schedules:       ## SCHEDULES random schedules of two connections (3 million) from SCHEDULE_SEED on, for at most SCHEDULE_SECONDS (900)
 	MILLSTREAM_SCHEDULES=$(SCHEDULES) MILLSTREAM_SCHEDULE_SECONDS=$(SCHEDULE_SECONDS) MILLSTREAM_SEED=$(SCHEDULE_SEED) \

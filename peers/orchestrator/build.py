@@ -24,7 +24,8 @@ class Program:
 
 
 def _rust(name):
-    command = ("cargo", "build", "--release", "--quiet", "-p", f"peer-{name}")
+    # Wherever cargo is told to build by its environment or configuration.
+    command = ("cargo", "build", "--release", "--quiet", "--target-dir", TARGET, "-p", f"peer-{name}")
     return Program(os.path.join(TARGET, "release", f"peer-{name}"), ".", command, ("cargo:cargo", "cc:gcc"))
 
 
