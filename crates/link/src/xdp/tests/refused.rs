@@ -1,0 +1,61 @@
+//! What cannot be had: refused with a reason, or said and left out.
+
+use super::*;
+
+#[test]
+fn numbers_that_are_none_are_refused_before_anything_is_opened() {
+    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
+    let last = XdpConfig { queue: u32::MAX, ..XdpConfig::default() };
+    let rings = [limits::XDP_RING_LIMIT + 1, u32::MAX];
+    let rings = rings.map(|ring| XdpConfig { ring: Some(ring), ..XdpConfig::default() });
+    for config in [&last, &rings[0], &rings[1]] {
+        let refused = Xdp::open_queues(config, &pool, 1).map(drop).unwrap_err();
+        assert!(matches!(refused, LinkError::Invalid(_)), "{refused}");
+    }
+}
+
+#[test]
+fn a_ring_holds_two_of_the_longest_packets_or_is_refused() {
+    let Some(bench) = bench(9000, 1) else { return };
+    let with = |ring| XdpConfig { ring: Some(ring), ..bench.config() };
+    let Some(mut link) = bench.open(&with(16)) else { return };
+    let host = socket(&bench.far, (IpAddr::from(HOST), OUR_PORT).into());
+    let shape = datagram(&bench, 8900);
+    send(&mut link, &bench.pool, (0..9).map(|_| shape.build(&bench.pool)).collect());
+    let mut buffer = vec![0; 10_000];
+    for _ in 0..9 {
+        let n = host.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..n], shape.payload);
+    }
+    drop(link);
+    for ring in [1, 4, 8] {
+        let error = Xdp::open(&with(ring), &bench.pool).unwrap_err();
+        assert!(error.to_string().contains("10 at least"), "{error}");
+    }
+}
+
+#[test]
+fn polling_that_is_refused_is_said_once_and_not_tried() {
+    let Some(bench) = bench(1500, 1) else { return };
+    // Beyond what the option holds.
+    let busy_poll = Some(BusyPoll { budget: 1 << 16, ..BusyPoll::default() });
+    let Some(mut link) = bench.open(&XdpConfig { busy_poll, ..bench.config() }) else { return };
+    let said = link.notes().iter().filter(|note| note.contains("no busy polling"));
+    assert_eq!(said.count(), 1, "{:?}", link.notes());
+    let pair = link.notes().iter().filter(|note| note.contains("virtual pair"));
+    assert_eq!(pair.count(), 1, "{:?}", link.notes());
+    let calls = |link: &Xdp| link.stats().rx_syscalls;
+    let before = calls(&link);
+    link.receive(Instant::ZERO, &bench.pool, &mut PacketBatch::new()).unwrap();
+    assert_eq!(calls(&link), before, "a call for nothing");
+}
+
+#[test]
+fn a_pool_that_may_grow_is_refused() {
+    let pool = Pool::new(PoolConfig::default()).unwrap();
+    let config = XdpConfig { interface: "lo".into(), ..XdpConfig::default() };
+    let error = Xdp::open(&config, &pool).unwrap_err();
+    assert!(error.to_string().contains("initial_frames = limit_frames"), "{error}");
+    let none = XdpConfig { steer: Steer::Flows(Vec::new()), ..config };
+    assert!(Xdp::open(&none, &pool).unwrap_err().to_string().contains("no flow"));
+}
