@@ -149,6 +149,9 @@ pub const LEFT_LIMIT: Duration = Duration::from_millis(1);
 /// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
 pub const HELD_ACK_TURNS_MAX: u64 = 256;
 
+/// How long an ACK is held at most, whatever it waits for, as far as the engine is called: as long as a delayed one.
+pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
+
 /// A write up to this size on a connection with nothing unsent never waits for others.
 pub const SMALL_WRITE_BYTES: usize = 4096;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::limits::{GATHERED_ACK_PAUSE, LENT_ACK_PAUSE};
+use millstream::limits::{GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
 use millstream::{Engine, SocketId, tcp};
@@ -350,6 +350,54 @@ fn gathered_acks_wait_for_a_few_turns_at_most() {
     }
     hosts.swap(&mut other);
     assert_eq!(hosts.unacknowledged(), 0);
+}
+
+/// A stream whose ACK is held while the link has more, another connection, and how many super-segments that takes.
+fn held_among_two() -> (Hosts, (SocketId, SocketId), usize) {
+    let mut hosts = Hosts::new();
+    let Hosts { near, far, time, .. } = &mut hosts;
+    let mut other = open(near, far, time, "10.9.0.2:8");
+    for _ in 0..2 {
+        hosts.grow();
+        hosts.swap(&mut other);
+    }
+    hosts.says(true);
+    (hosts, other, 1)
+}
+
+/// The same, of what is lent.
+fn lent_among_two() -> (Hosts, (SocketId, SocketId), usize) {
+    let held = held_among_two();
+    held.0.lends.store(true, Ordering::Relaxed);
+    held
+}
+
+/// An application with one engine does its own work between two turns. Whatever an ACK is held for, and although every turn
+/// brings something, the peer does not wait for it for longer than for a delayed one.
+#[test]
+fn while_turns_are_far_apart_an_ack_waits_as_long_as_a_delayed_one() {
+    for begin in [held_among_two, lent_among_two, lent_by_many] {
+        let (mut hosts, mut other, count) = begin();
+        for _ in 0..count {
+            hosts.send();
+            assert_eq!(hosts.far_turn(), 0);
+            hosts.read();
+        }
+        hosts.swap(&mut other);
+        // The peer's clock stands still: it would send again what is not acknowledged.
+        let begin = hosts.time;
+        for part in [3, 1] {
+            assert_eq!(hosts.near.tcp_write(hosts.from, b"more"), Ok(4));
+            hosts.near.turn(begin);
+            hosts.time += HELD_ACK_LIMIT / 4 * part;
+            assert_eq!(hosts.far_turn(), u64::from(part == 1), "{part}");
+            hosts.read();
+        }
+        hosts.swap(&mut other);
+        hosts.near.turn(begin);
+        let info = hosts.near.tcp_info(hosts.from).expect("open");
+        assert_eq!(info.bytes_sent, info.bytes_acked);
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
@@ -155,13 +157,18 @@ struct Prompt {
     listener: SocketId,
     conn: Option<SocketId>,
     read: usize,
+    /// Bytes that it is to write to another connection.
+    talk: Arc<AtomicUsize>,
+    others: Vec<SocketId>,
+    more: Arc<AtomicBool>,
 }
 
 impl Prompt {
     fn new(end: PairEnd, far: PairEnd, pool: &Pool) -> Self {
         let mut far = engine(config(pool, 2), far, &FAR);
         let listener = far.tcp_listen(addr(0), 1).expect("listen");
-        Self { inner: Placing::new(end), far, listener, conn: None, read: 0 }
+        let (talk, others, more) = Default::default();
+        Self { inner: Placing::new(end), far, listener, conn: None, read: 0, talk, others, more }
     }
 
     fn serve(&mut self) {
@@ -176,6 +183,12 @@ impl Prompt {
                 assert!(buffer[..len].iter().enumerate().all(is_right), "at {}", self.read);
                 self.read += len;
             }
+            self.others.extend(self.far.tcp_accept(self.listener).ok().map(|(conn, _)| conn));
+            let left = self.talk.swap(0, Ordering::Relaxed);
+            if let Some(&conn) = self.others.first().filter(|_| left != 0) {
+                let written = self.far.tcp_send(conn, &vec![7; left]).unwrap_or(0);
+                self.talk.store(left - written, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -183,7 +196,7 @@ impl Prompt {
 impl Link for Prompt {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, transmit, borrows, transmit_from, wait_fd, prepare_sleep, stats, name
+        capabilities, transmit, borrows, transmit_from, wait_fd, prepare_sleep, stats, name
     );
 
     fn receive(
@@ -194,6 +207,10 @@ impl Link for Prompt {
     ) -> Result<usize, LinkError> {
         self.serve();
         self.inner.receive(now, pool, batch)
+    }
+
+    fn has_more(&self) -> bool {
+        self.more.load(Ordering::Relaxed)
     }
 }
 
@@ -210,6 +227,48 @@ fn what_is_acknowledged_while_it_is_lent_is_not_copied() {
         stack.engine().stats().clone();
     assert!(lent > 8 << 20, "{lent}");
     assert!(4 * copied < lent, "{copied} of {lent}");
+}
+
+/// Nothing but links is looked at while a write lends, and that stands for turns: others' ACKs do not wait for its end.
+#[test]
+fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let link = Prompt::new(near, far, &pool);
+    let (talk, more) = (Arc::clone(&link.talk), Arc::clone(&link.more));
+    let mut near = engine(config(&pool, 1), link, &NEAR);
+    let [writes, hears] = [(); 2].map(|()| {
+        let conn = near.tcp_connect(addr(0)).expect("connect");
+        while !near.tcp_connected(conn).expect("open") {
+            turn(&mut near);
+        }
+        conn
+    });
+    let mut buffer = [0; 40_000];
+    let mut hear = |near: &mut Engine, len: usize| {
+        talk.store(len, Ordering::Relaxed);
+        let mut left = len;
+        while left != 0 {
+            turn(near);
+            left -= near.tcp_read(hears, &mut buffer).unwrap_or(0);
+        }
+    };
+    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    let written = near.tcp_send(writes, &data[..1 << 20]).expect("room");
+    // Its first segments are acknowledged at once.
+    (0..64).for_each(|_| hear(&mut near, 40_000));
+    more.store(true, Ordering::Relaxed);
+    hear(&mut near, 40_000);
+    let acks = near.stats().tcp_tx_pure;
+    more.store(false, Ordering::Relaxed);
+    assert_ne!(near.tcp_send(writes, &data[written..]), Ok(0));
+    near.flush();
+    assert_eq!(near.stats().tcp_tx_pure - acks, 1);
+}
+
+fn turn(engine: &mut Engine) {
+    let now = engine.refresh_time();
+    engine.turn(now);
 }
 
 #[test]

@@ -21,8 +21,11 @@
 //! receives them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
 //! both cores longer than what the ACK has it do; those written while it is at it do not. They wait while the link is empty, too
 //! ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted is the slower end. Half of a window lasts until all the busy
-//! connections have had their turn, so that the peer does not wait for it. RFC 9293 3.8.6.3 has an ACK for every second
-//! segment as a SHOULD, and half a second at most as a MUST.
+//! connections have had their turn, so that the peer does not wait for it.
+//!
+//! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as far
+//! apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
+//! ([`HELD_ACK_LIMIT`]).
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.
@@ -33,7 +36,7 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::Engine;
-use crate::limits::{GATHERED_ACK_PAUSE, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
+use crate::limits::{GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
@@ -48,9 +51,10 @@ const GATHERED: u8 = u8::MAX;
 #[derive(Default)]
 pub(super) struct HeldAcks {
     line: VecDeque<Held>,
-    /// Those whose ACK goes together with the others', and since which fruitful turn there are any.
+    /// Those whose ACK goes together with the others', and since which fruitful turn, and when, there are any.
     gathered: Vec<u32>,
     gathered_since: u64,
+    gathered_at: Instant,
     /// The link whose batch is looked at has more.
     holding: bool,
     /// What it brings lies in the peer's memory.
@@ -61,10 +65,11 @@ pub(super) struct HeldAcks {
     last: Instant,
 }
 
-/// An ACK that waits: since which turn, counted as its kind is.
+/// An ACK that waits: since which turn, counted as its kind is, and since when.
 struct Held {
     slot: u32,
     since: u64,
+    at: Instant,
     lent: bool,
 }
 
@@ -87,16 +92,21 @@ impl HeldAcks {
         self.line.is_empty() && self.gathered.is_empty()
     }
 
+    /// What waits since `at` has waited for as long as a peer is to wait, however few turns there were.
+    fn is_over(at: Instant, now: Instant) -> bool {
+        now.saturating_duration_since(at) >= HELD_ACK_LIMIT
+    }
+
     /// The link was empty for as long as `pause` at `now`: nothing more is waited for.
     fn is_dry_for(&self, pause: Duration, now: Instant) -> bool {
         now.saturating_duration_since(self.last) >= pause
     }
 
-    /// The connection in `slot`, of which none was gathered, waits with others.
-    fn gather(&mut self, slot: u32) {
+    /// The connection in `slot`, of which none was gathered, waits with others from `now` on.
+    fn gather(&mut self, slot: u32, now: Instant) {
         if self.gathered.is_empty() {
             // This turn is counted when it is over.
-            self.gathered_since = self.fruitful + 1;
+            (self.gathered_since, self.gathered_at) = (self.fruitful + 1, now);
         }
         self.gathered.push(slot);
     }
@@ -131,7 +141,7 @@ impl Engine {
         socket.conn.let_ack_outlast_window(held.lent && (gathers || !shares));
         if is_enough && gathers {
             socket.ack_held = GATHERED;
-            return held.gather(slot);
+            return held.gather(slot, self.time);
         }
         let is_little = || u64::from(bytes) * ROUND_TRIP_SHARE <= socket.conn.round_trip_bytes();
         if is_enough || !(held.holding || held.lent && is_little()) {
@@ -143,7 +153,7 @@ impl Engine {
             // This turn is counted when it is over.
             let since = if lent { held.fruitful + 1 } else { self.out.stats.turns };
             socket.ack_held = mark(since);
-            held.line.push_back(Held { slot, since, lent });
+            held.line.push_back(Held { slot, since, at: self.time, lent });
         }
     }
 
@@ -157,7 +167,7 @@ impl Engine {
         self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
-        while let Some(&Held { slot, since, lent }) = self.held.line.front() {
+        while let Some(&Held { slot, since, at, lent }) = self.held.line.front() {
             let (turn, turns, is_dry) = match lent {
                 true => (
                     self.held.fruitful,
@@ -166,7 +176,8 @@ impl Engine {
                 ),
                 false => (self.out.stats.turns, self.limits.held_ack_turns, !has_more),
             };
-            if !is_dry && turn.saturating_sub(since) < busy.max(turns.into()) {
+            let waits = !is_dry && turn.saturating_sub(since) < busy.max(turns.into());
+            if waits && !HeldAcks::is_over(at, now) {
                 break;
             }
             self.held.line.pop_front();
@@ -182,7 +193,8 @@ impl Engine {
         let busy = self.tcp.quiet.len() as u64 / GATHERING_SHARE;
         let waits = turns < busy.min(limits.gathered_ack_turns.into())
             && held.gathered.len() < limits.transmit_connections
-            && !held.is_dry_for(GATHERED_ACK_PAUSE, now);
+            && !held.is_dry_for(GATHERED_ACK_PAUSE, now)
+            && !HeldAcks::is_over(held.gathered_at, now);
         if waits || held.gathered.is_empty() {
             return;
         }

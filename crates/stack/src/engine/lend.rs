@@ -151,10 +151,14 @@ impl Loan<'_> {
     fn look(&mut self) -> bool {
         let Self { engine, id, .. } = self;
         let now = engine.refresh_time();
-        let mut looks = 0;
-        while looks < LEND_LOOKS && engine.receive(now, None) != 0 {
-            looks += 1;
+        let mut received = 0;
+        for _ in 0..LEND_LOOKS {
+            match engine.receive(now, None) {
+                0 => break,
+                count => received += count,
+            }
         }
+        engine.release_acks(now, received);
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         if others || is_due || !engine.renew_writes() {
