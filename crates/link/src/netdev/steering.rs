@@ -13,7 +13,7 @@ use crate::{LinkError, sys};
 const FLOWS: &str = "32768";
 
 /// That of an interface's first receive queue, open to be changed as often as one likes. Dropped, it puts back what it
-/// found, for the interface that outlives its user; a killed process cannot.
+/// found, where it changed that, for the interface that outlives its user; a killed process cannot.
 #[derive(Debug)]
 pub struct ReceiveSteering {
     name: String,
@@ -59,12 +59,22 @@ impl ReceiveSteering {
     /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.
     pub fn elsewhere(&self) -> Result<(), LinkError> {
         let here = sys::current_cpu();
-        let mask = mask(self.online.iter().copied().filter(|&cpu| Some(cpu) != here));
+        let others = || self.online.iter().copied().filter(|&cpu| Some(cpu) != here);
+        if others().next().is_none() {
+            // An empty set would be taken, and mean that nothing is steered.
+            let error = io::Error::new(io::ErrorKind::NotFound, "there is no other CPU");
+            return Err(failed(&self.name, error));
+        }
         if let Some(flows) = &self.flows {
             // Without memory for them it is as where the machine has no RFS.
             let _ = flows.write(FLOWS);
         }
-        self.cpus.write(&mask).map_err(|error| failed(&self.name, error))
+        self.cpus.write(&mask(others())).map_err(|error| {
+            if let Some(flows) = &self.flows {
+                let _ = flows.restore();
+            }
+            failed(&self.name, error)
+        })
     }
 
     /// From now on packets are received as they were when this was opened.
@@ -133,7 +143,7 @@ mod tests {
         let Some(tap) = permitted(Tap::open(&config)) else { return };
         let name = tap.name();
         let opened = namespace.run(|| ReceiveSteering::open(name)).unwrap();
-        let Some(steering) = permitted(opened) else { return };
+        let Some(mut steering) = permitted(opened) else { return };
         let set = || namespace.run(|| setting(name, "queues/rx-0/rps_cpus")).unwrap().unwrap();
         let flows = || namespace.run(|| setting(name, "queues/rx-0/rps_flow_cnt")).unwrap().ok();
         let remembers = flows().is_some();
@@ -149,8 +159,20 @@ mod tests {
             assert_eq!(bits(), 0);
             assert_eq!(flows().as_deref(), remembers.then_some("0"));
             steering.elsewhere().unwrap();
-            assert_ne!(bits(), 0);
+            steering.as_found().unwrap();
+            drop(again);
+            assert_eq!(bits(), 0, "who changed nothing puts nothing back");
         }
+        // All others were switched off, or there is a CPU that no kernel has: it is as it was.
+        for online in [vec![], vec![100_000]] {
+            steering.online = online;
+            assert!(steering.elsewhere().is_err());
+            assert_eq!(bits(), 0);
+            assert_eq!(flows().as_deref(), remembers.then_some("0"));
+        }
+        steering.online = (0..sys::online_cpus()).collect();
+        let changed = steering.elsewhere().is_ok();
+        assert_eq!(bits() != 0, changed);
         drop(steering);
         assert_eq!(bits(), 0, "as it was found");
         assert_eq!(flows().as_deref(), remembers.then_some("0"));

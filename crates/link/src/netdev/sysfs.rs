@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
@@ -57,15 +58,17 @@ impl Sysfs {
         let mut text = vec![0; SETTING_BYTES];
         let n = file.read_at(&mut text, 0)?;
         let found = String::from_utf8_lossy(&text[..n]).trim().to_owned();
-        Ok(Setting { file, found })
+        Ok(Setting { file, found, is_ours: AtomicBool::new(false) })
     }
 }
 
-/// A setting, open to be changed as often as one likes. Dropped, it puts back what it found.
+/// A setting, open to be changed as often as one likes. Dropped, it puts back what it found, if it was changed by this.
 #[derive(Debug)]
 pub(super) struct Setting {
     file: File,
     found: String,
+    /// What is set is ours, as far as we know.
+    is_ours: AtomicBool,
 }
 
 impl Setting {
@@ -79,6 +82,7 @@ impl Setting {
     /// # Errors
     /// When the kernel does not take that, or the interface is gone.
     pub fn write(&self, value: &str) -> io::Result<()> {
+        self.is_ours.store(true, Ordering::Relaxed);
         self.file.write_all_at(value.as_bytes(), 0)
     }
 
@@ -87,14 +91,19 @@ impl Setting {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn restore(&self) -> io::Result<()> {
-        self.write(&self.found)
+        self.write(&self.found)?;
+        self.is_ours.store(false, Ordering::Relaxed);
+        Ok(())
     }
 }
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        // It may be gone with its last user.
-        let _ = self.restore();
+        // What somebody else has set meanwhile is theirs.
+        if self.is_ours.load(Ordering::Relaxed) {
+            // It may be gone with its last user.
+            let _ = self.restore();
+        }
     }
 }
 

@@ -31,6 +31,10 @@ pub fn add_veth(
     peer_namespace: Option<&Namespace>,
     queues: u32,
 ) -> Result<(), LinkError> {
+    let what = || format!("make the pair {name} and {peer}");
+    for name in [name, peer] {
+        interface_request(name).map_err(|error| LinkError::from_io(what(), error))?;
+    }
     let mut other = interface_message(0, 0, 0).to_vec();
     put(&mut other, libc::IFLA_IFNAME, peer.as_bytes());
     if let Some(namespace) = peer_namespace {
@@ -50,7 +54,7 @@ pub fn add_veth(
         .attribute(IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes())
         .attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes())
         .attribute(libc::IFLA_LINKINFO, &info);
-    request.send().map_err(|e| LinkError::from_io(format!("make the pair {name} and {peer}"), e))
+    request.send().map_err(|error| LinkError::from_io(what(), error))
 }
 
 /// Appends an attribute, padded to four.
@@ -107,4 +111,18 @@ unsafe fn ethtool(name: &str, command: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: `request` is a live ifreq, and its data what the caller answers for.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        for name in ["x".repeat(300), "0123456789abcdef".into(), "a\0b".into()] {
+            for [one, other] in [[&*name, "ms1"], ["ms0", &name]] {
+                assert!(add_veth(one, other, None, 1).is_err(), "{one}, {other}");
+            }
+        }
+    }
 }

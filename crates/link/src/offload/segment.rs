@@ -271,7 +271,12 @@ impl Layout {
         let checksum = packet.meta().checksum;
         let head = packet.head();
         let l3 = network_offset(head, medium)?;
-        let is_v6 = head.get(l3)? >> 4 == 6;
+        let is_v6 = match head.get(l3)? >> 4 {
+            4 => false,
+            6 => true,
+            // Another tag, or no IP at all.
+            _ => return None,
+        };
         let l4 = match checksum {
             Checksum::Partial { start, .. } => usize::from(start),
             _ => transport_offset(head, l3)?,

@@ -154,6 +154,22 @@ fn a_vlan_tag_is_stepped_over() {
     assert!(segments.iter().all(|segment| parse(segment, Medium::Ethernet).is_valid));
 }
 
+/// What stands behind two tags is not taken for an IPv4 header, and not written to.
+#[test]
+fn a_second_vlan_tag_is_not_stepped_over() {
+    let pool = pool();
+    let shape = Shape { segment: Some(1000), ..Shape::new(false, true, vec![7; 2500]) };
+    let plain = bytes(&shape.build(&pool));
+    let mut tagged = plain[..12].to_vec();
+    tagged.extend_from_slice(&[0x88, 0xa8, 0, 5, 0x81, 0x00, 0, 6]);
+    tagged.extend_from_slice(&plain[12..]);
+    let mut packet = Packet::from_slice(&pool, 0, &tagged).unwrap();
+    *packet.meta_mut() = *shape.build(&pool).meta();
+    packet.meta_mut().checksum = Checksum::Partial { start: 42, offset: 16 };
+    let refused = Segmenter::new(packet, Medium::Ethernet, SegmentChecksum::Complete);
+    assert!(refused.is_err_and(|packet| bytes(&packet) == tagged));
+}
+
 #[test]
 fn an_unsummed_header_without_offsets_is_found() {
     let pool = pool();

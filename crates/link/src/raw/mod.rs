@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentation};
 use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Next, Source};
@@ -99,6 +99,9 @@ impl std::fmt::Debug for RawLink {
         f.debug_struct("RawLink").field("name", &self.name).finish_non_exhaustive()
     }
 }
+
+/// A VLAN tag's type and the tag.
+const VLAN_TAG_BYTES: u16 = 4;
 
 /// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
 #[repr(C, align(8))]
@@ -288,11 +291,12 @@ impl RawLink {
         if let Some(auxiliary) = auxiliary {
             checksum = auxiliary.vouch(checksum);
             if auxiliary.has_tag() && put_tag_back(&mut packet, &auxiliary) {
+                let beyond = DropCause::VirtioChecksumRange;
                 if let Checksum::Partial { start, .. } = &mut checksum {
-                    *start += 4;
+                    *start = start.checked_add(VLAN_TAG_BYTES).ok_or(beyond)?;
                 }
-                if let Some(segmentation) = &mut segmentation {
-                    segmentation.header_len += 4;
+                if let Some(Segmentation { header_len, .. }) = &mut segmentation {
+                    *header_len = header_len.checked_add(VLAN_TAG_BYTES).ok_or(beyond)?;
                 }
             }
         }

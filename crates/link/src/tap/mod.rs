@@ -252,6 +252,14 @@ impl Tap {
         }
     }
 
+    /// Packets beyond the first `before` were sent.
+    #[inline]
+    fn count_steered(&mut self, before: u64) {
+        if self.relief.as_ref().is_some_and(Relief::is_on) {
+            self.stats.tx_steered += self.stats.tx_packets - before;
+        }
+    }
+
     /// Says what is not had, and why.
     #[cold]
     fn note(&mut self, what: &str, error: &dyn std::fmt::Display) {
@@ -367,18 +375,16 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        let (before, sent) = (batch.len(), self.stats.tx_bytes);
+        let before = batch.len();
+        let LinkStats { tx_packets, tx_bytes, .. } = self.stats;
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
-        self.follow(self.stats.tx_bytes - sent >= BULK_BYTES);
+        self.follow(self.stats.tx_bytes - tx_bytes >= BULK_BYTES);
         if let Some(error) = self.sender.take_ring_error() {
             self.note("io_uring failed, each frame is a call from now on", &error);
         }
-        let sent = before - batch.len();
-        if self.relief.as_ref().is_some_and(Relief::is_on) {
-            self.stats.tx_steered += sent as u64;
-        }
-        Ok(sent)
+        self.count_steered(tx_packets);
+        Ok(before - batch.len())
     }
 
     fn borrows(&self) -> bool {
@@ -392,13 +398,12 @@ impl Link for Tap {
         head: Packet,
         payload: &[u8],
     ) -> Result<Option<Packet>, LinkError> {
+        let sent = self.stats.tx_packets;
         let given_back =
             self.sender.write_from(self.fd.as_raw_fd(), head, payload, &mut self.stats).err();
         if given_back.is_none() {
             self.follow(payload.len() as u64 >= BULK_BYTES);
-            if self.relief.as_ref().is_some_and(Relief::is_on) {
-                self.stats.tx_steered += 1;
-            }
+            self.count_steered(sent);
         }
         Ok(given_back)
     }

@@ -229,9 +229,11 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LINK_HEADER_BYTES;
     use crate::netdev::{Namespace, setting};
-    use crate::testing::permitted;
+    use crate::testing::{permitted, pool};
     use crate::{Link, Tap, TapConfig, sys};
+    use millstream_packet::{Instant, Packet, PacketBatch};
 
     /// A device's counters as traffic goes by, and the choice that follows them.
     #[derive(Default)]
@@ -359,6 +361,24 @@ mod tests {
         assert!(gaps.len() >= 4 && gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
         traffic.requests(u64::from(2 * WINDOW_BATCHES));
         assert_eq!(traffic.choice.patience, WINDOWS, "other traffic, another chance");
+    }
+
+    #[test]
+    fn packets_that_are_not_sent_are_not_steered_either() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let config = TapConfig { netns: Some(namespace.path()), ..TapConfig::default() };
+        let Some(mut tap) = permitted(Tap::open(&config)) else { return };
+        let Some(relief) = &mut tap.relief else { return };
+        relief.choice.is_on = true;
+        let pool = pool();
+        let (mut batch, longest) = (PacketBatch::new(), config.mtu + LINK_HEADER_BYTES);
+        for len in [60, longest + 1, 60] {
+            let packet = Packet::from_slice(&pool, 0, &vec![0; len]).unwrap();
+            assert!(batch.push(packet).is_ok());
+        }
+        assert_eq!(tap.transmit(Instant::ZERO, &pool, &mut batch).unwrap(), 3);
+        let LinkStats { tx_packets, tx_steered, .. } = tap.stats();
+        assert_eq!((tx_packets, tx_steered), (2, 2));
     }
 
     #[test]
