@@ -39,7 +39,7 @@ use crate::{
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
-use flow::FlowMark;
+use flow::{FlowMark, carries_data};
 use polling::Polling;
 use relief::{Look, Relief};
 use ring::ReadRing;
@@ -239,6 +239,18 @@ impl Tap {
         }
     }
 
+    /// These are to be sent. Who receives what we send depends on whether they answer.
+    #[inline]
+    fn goes(&mut self, batch: &PacketBatch) {
+        let Some(relief) = &mut self.relief else { return };
+        let medium = self.capabilities.medium;
+        for packet in batch.iter() {
+            let answers = packet.meta().segmentation.is_some()
+                || carries_data(packet.head(), packet.len(), medium);
+            relief.goes(answers);
+        }
+    }
+
     /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
     fn looked(&mut self, look: Look) {
@@ -377,6 +389,7 @@ impl Link for Tap {
     ) -> Result<usize, LinkError> {
         let before = batch.len();
         let LinkStats { tx_packets, tx_bytes, .. } = self.stats;
+        self.goes(batch);
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
         self.stats.tx_full += u64::from(self.blocked);
         self.follow(self.stats.tx_bytes - tx_bytes >= BULK_BYTES);
@@ -398,6 +411,9 @@ impl Link for Tap {
         head: Packet,
         payload: &[u8],
     ) -> Result<Option<Packet>, LinkError> {
+        if let Some(relief) = &mut self.relief {
+            relief.goes(true);
+        }
         let sent = self.stats.tx_packets;
         let given_back =
             self.sender.write_from(self.fd.as_raw_fd(), head, payload, &mut self.stats).err();

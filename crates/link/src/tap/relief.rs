@@ -7,9 +7,9 @@
 //! A process that writes to one stream holds its socket nearly all the time, so that the ACKs wait for that process and are
 //! received on its CPU; with several streams it holds one of them, and the ACKs of the others are received on ours. So while
 //! super-segments of several flows come, or the core that receives is behind, and it sends little else than ACKs, another
-//! CPU takes what is written (receive packet steering). Where packets come one by one, or one flow is read into its
-//! reader's buffer directly, handing packets over costs both more than it saves, for each interrupts the other core: then
-//! they are received inside our calls.
+//! CPU takes what is written (receive packet steering). Where packets come one by one, one flow is read into its
+//! reader's buffer directly, or the peer waits for answers, handing packets over costs both more than it saves, for each
+//! interrupts the other core, or wakes it: then they are received inside our calls.
 
 use super::flow::FlowMark;
 use crate::netdev::ReceiveSteering;
@@ -45,6 +45,9 @@ const SENT_SHARE: u64 = 8;
 /// connections in turn gives each as much at once as its buffer takes.
 const CHANGE_SHARE: u64 = 64;
 
+/// The peer waits for answers where a packet with data goes for so many super-segments or fewer.
+const ANSWER_SHARE: u64 = 16;
+
 /// What a look at the device found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
@@ -67,8 +70,8 @@ enum Verdict {
     Wanted,
     /// One flow, with which we were neither behind nor at rest.
     Level,
-    /// We sent in bulk, or there was one flow, for which we looked in vain again and again or that its reader had straight
-    /// into its buffer.
+    /// We sent in bulk, or answers of several flows, or there was one flow, for which we looked in vain again and again or
+    /// that its reader had straight into its buffer.
     Vain,
 }
 
@@ -93,6 +96,12 @@ impl Relief {
     #[inline]
     pub fn came(&mut self, flow: FlowMark) {
         self.choice.came(flow);
+    }
+
+    /// A packet is to be sent that `answers`: it carries data.
+    #[inline]
+    pub fn goes(&mut self, answers: bool) {
+        self.choice.answers += u64::from(answers);
     }
 
     /// The device was looked at, and counted so much since it was opened. Answers whether anything changed.
@@ -122,6 +131,8 @@ struct Choice {
     /// What flow the last super-segment was of, and how many were of another than the one before.
     flow: FlowMark,
     changes: u64,
+    /// Packets with data that were sent.
+    answers: u64,
     batches: u32,
     /// Windows since the last one of bulk.
     stalled: u32,
@@ -141,6 +152,7 @@ impl Default for Choice {
             placed: 0,
             flow: FlowMark::default(),
             changes: 0,
+            answers: 0,
             batches: 0,
             stalled: 0,
             streak: 0,
@@ -177,7 +189,7 @@ impl Choice {
             verdict = Verdict::Calm;
         }
         (self.start, self.batches) = (*stats, 0);
-        (self.vain, self.placed, self.changes) = (0, 0, 0);
+        (self.vain, self.placed, self.changes, self.answers) = (0, 0, 0, 0);
         let counts = match (self.is_on, verdict) {
             (_, Verdict::Calm) => {
                 self.patience = WINDOWS;
@@ -213,7 +225,8 @@ impl Choice {
         } else if SENT_SHARE * sent > received {
             Verdict::Vain
         } else if is_several {
-            Verdict::Wanted
+            let answers = ANSWER_SHARE * self.answers >= supers;
+            if answers { Verdict::Vain } else { Verdict::Wanted }
         } else if self.vain >= IDLE_LOOKS * supers || 2 * self.placed > supers {
             Verdict::Vain
         } else if VAIN_SHARE * self.vain <= supers
@@ -324,6 +337,22 @@ mod tests {
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows, 0).state(), (false, 2));
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 4).state(), (true, 3));
         assert_eq!(traffic.requests(u64::from(2 * WINDOW_BATCHES)).state(), (false, 4));
+    }
+
+    /// As a server that several clients send requests to, each of two super-segments.
+    #[test]
+    fn several_flows_that_are_answered_are_left_alone_and_end_it() {
+        let answered = |traffic: &mut Traffic, windows: u64| {
+            for _ in 0..windows * WINDOW_SUPER_SEGMENTS / 32 {
+                traffic.placed(32, 2);
+                (0..16).for_each(|_| traffic.choice.answers += 1);
+            }
+            traffic.state()
+        };
+        let mut traffic = Traffic::default();
+        assert_eq!(answered(&mut traffic, 100), (false, 0));
+        assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 2).state(), (true, 1));
+        assert_eq!(answered(&mut traffic, 100), (false, 2));
     }
 
     #[test]
