@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_tcp::TcpInfo;
 
-use super::tcp::{TcpStream, lock};
+use super::tcp::TcpStream;
 use super::worker::{Worker, by_id};
 use crate::{Error, SocketId, TcpSocketOptions};
 
@@ -49,8 +49,8 @@ impl TcpStream {
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         let (id, data) = (self.inner.id, data.to_vec());
         // nothing is written meanwhile
-        let _writing = lock(&self.inner.tx);
-        Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
+        let write = |_: &mut _| self.door().ask(move |worker| worker.write_urgent(id, &data));
+        Ok(self.inner.tx.with(write)??)
     }
 
     /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told that it

@@ -3,15 +3,16 @@
 use std::io;
 use std::iter::FusedIterator;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
 
 use super::patience::Patience;
 use super::shared::{READ_END, Shared};
-use super::tcp::{TcpStream, lock};
+use super::side::{Side, Tried};
+use super::tcp::TcpStream;
 use super::worker::StreamParts;
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
@@ -28,7 +29,7 @@ struct Inner {
     id: SocketId,
     local: SocketAddr,
     shared: Arc<Shared>,
-    accepted: Mutex<Consumer<StreamParts>>,
+    accepted: Side<Consumer<StreamParts>>,
     patience: Patience,
 }
 
@@ -65,7 +66,7 @@ impl TcpListener {
             id,
             local,
             shared,
-            accepted: Mutex::new(accepted),
+            accepted: Side::new(accepted),
             patience: Patience::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -94,21 +95,22 @@ impl TcpListener {
 
     /// The next connection, and its peer.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let mut accepted = lock(&self.inner.accepted);
-        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
-        loop {
-            if let Some(parts) = accepted.pop() {
-                if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-                    self.door().nudge(&self.door().listeners, self.inner.id.slot());
-                }
-                let peer = parts.remote;
-                return Ok((TcpStream::new(&self.inner.handle, parts), peer));
-            }
-            if self.inner.shared.has(READ_END) {
-                return Err(self.inner.shared.error().unwrap_or(Error::EngineGone).into());
-            }
-            wait.until(|| !accepted.is_empty() || self.inner.shared.has(READ_END))?;
+        let Inner { shared, patience, accepted, handle, .. } = &*self.inner;
+        let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END);
+        let attempt = |ring: &mut Consumer<StreamParts>| match ring.pop() {
+            Some(parts) => Tried::Done(Ok(parts)),
+            None if !shared.has(READ_END) => Tried::Blocked,
+            // What was put before the end was announced.
+            None => Tried::Done(
+                ring.pop().ok_or_else(|| shared.error().unwrap_or(Error::EngineGone).into()),
+            ),
+        };
+        let parts = accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+        if shared.rx_stalled.swap(false, Ordering::SeqCst) {
+            self.door().nudge(&self.door().listeners, self.inner.id.slot());
         }
+        let peer = parts.remote;
+        Ok((TcpStream::new(handle, parts), peer))
     }
 
     /// Whether `accept` returns at once when there is no connection.
@@ -150,7 +152,7 @@ impl FusedIterator for Incoming<'_> {}
 impl Drop for Inner {
     fn drop(&mut self) {
         let (id, door) = (self.id, &self.handle.door);
-        let accepted = std::mem::replace(&mut *lock(&self.accepted), spsc(1).1);
+        let accepted = self.accepted.with(|ring| std::mem::replace(ring, spsc(1).1));
         door.post(move |worker| worker.close_listener(id, accepted));
     }
 }

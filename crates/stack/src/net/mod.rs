@@ -15,6 +15,7 @@ mod patience;
 mod poller;
 mod ready;
 mod shared;
+mod side;
 mod tcp;
 mod udp;
 mod waiter;

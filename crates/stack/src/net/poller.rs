@@ -1,12 +1,13 @@
 //! Many sockets in one thread.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
+use super::side::{Side, Tried};
 use super::waiter::deadline;
 use super::{Stack, TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};
@@ -15,7 +16,7 @@ use crate::{Error, Readiness};
 /// dropped.
 pub struct Poller {
     target: Arc<Target>,
-    entries: Mutex<Entries>,
+    entries: Side<Entries>,
 }
 
 /// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
@@ -42,6 +43,18 @@ impl Entries {
             self.sweep_at = 2 * (self.list.len() - self.free.len());
         }
         self.free.pop().unwrap_or(self.list.len())
+    }
+
+    /// What has happened to a socket since this was last asked, if anything has.
+    fn news(&self, index: u32) -> Option<(usize, Readiness)> {
+        let (token, shared) = self.list.get(index as usize)?;
+        let news = shared.news.swap(0, Ordering::AcqRel);
+        let readiness = Readiness {
+            readable: news & READABLE != 0,
+            writable: news & WRITABLE != 0,
+            closed: news & CLOSED != 0,
+        };
+        (news != 0).then_some((*token, readiness))
     }
 
     fn put(&mut self, index: usize, entry: (usize, Arc<Shared>)) {
@@ -76,7 +89,7 @@ impl Poller {
     pub fn new(_stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
         let target = Arc::new(Target { set, waiter: Waiter::default() });
-        Self { target, entries: Mutex::new(Entries::default()) }
+        Self { target, entries: Side::new(Entries::default()) }
     }
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
@@ -97,48 +110,42 @@ impl Poller {
     }
 
     fn register(&self, shared: &Arc<Shared>, token: usize) -> io::Result<()> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = entries.free_index();
-        if index >= ReadySet::LIMIT {
-            return Err(Error::Limit("sockets of one poller").into());
-        }
-        let target = PollTarget { target: Arc::clone(&self.target), index: index as u32 };
-        if shared.poller.set(target).is_err() {
-            if index < entries.list.len() {
-                entries.free.push(index);
+        self.entries.with(|entries| {
+            let index = entries.free_index();
+            if index >= ReadySet::LIMIT {
+                return Err(Error::Limit("sockets of one poller"));
             }
-            return Err(Error::Invalid("the socket has a poller already").into());
-        }
-        entries.put(index, (token, Arc::clone(shared)));
-        drop(entries);
+            let target = PollTarget { target: Arc::clone(&self.target), index: index as u32 };
+            if shared.poller.set(target).is_err() {
+                if index < entries.list.len() {
+                    entries.free.push(index);
+                }
+                return Err(Error::Invalid("the socket has a poller already"));
+            }
+            entries.put(index, (token, Arc::clone(shared)));
+            Ok(())
+        })?;
         shared.tell_poller(READABLE | WRITABLE);
         Ok(())
     }
 
     /// Waits until a socket has news or `timeout` is over, and adds all news to `events`. They are edges
-    /// that may be stale: read or write until it would block.
+    /// that may be stale: read or write until it would block. Of several threads that wait, one is told of each.
     pub fn wait(
         &self,
         timeout: Option<Duration>,
         events: &mut Vec<(usize, Readiness)>,
     ) -> io::Result<()> {
-        let deadline = deadline(timeout);
-        let set = &self.target.set;
-        if set.is_empty() {
-            self.target.waiter.wait(deadline, || !set.is_empty());
-        }
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        set.drain(|index| {
-            let Some((token, shared)) = entries.list.get(index as usize) else { return };
-            let news = shared.news.swap(0, Ordering::AcqRel);
-            let readiness = Readiness {
-                readable: news & READABLE != 0,
-                writable: news & WRITABLE != 0,
-                closed: news & CLOSED != 0,
-            };
-            events.push((*token, readiness));
-        });
-        Ok(())
+        let Target { set, waiter } = &*self.target;
+        let before = events.len();
+        let attempt = |entries: &mut Entries| {
+            set.drain(|index| events.extend(entries.news(index)));
+            Tried::of((events.len() > before).then_some(Ok(())))
+        };
+        let waited =
+            self.entries.run(waiter, || Ok(deadline(timeout)), |_| !set.is_empty(), attempt);
+        // Without news when the time is over.
+        waited.or(Ok(()))
     }
 }
 

@@ -26,7 +26,7 @@ pub const CONNECTED: u32 = 1;
 /// Nothing will be put into the rx ring any more.
 pub const READ_END: u32 = 2;
 /// Nothing will be taken from the tx ring any more, or the application has ended its writing side, which it sets itself: calls
-/// that hold the writer's lock from then on put nothing in.
+/// that take the writer's lock from then on put nothing in.
 pub const WRITE_END: u32 = 4;
 /// There is an error to be told once.
 const PASSING_ERROR: u32 = 8;
@@ -36,13 +36,13 @@ pub const READ_SHUT: u32 = 16;
 /// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a matter of reading.
 pub const ORDERLY_END: u32 = 32;
 
-/// Wish: end the writing side.
+/// Wish: end the writing side, and wake who waits to write.
 pub const SHUTDOWN_WRITE: u8 = 1;
 /// Wish: let go of the socket.
 pub const CLOSE: u8 = 2;
 /// Beside [`CLOSE`]: the application had begun to read what it leaves.
 pub const UNREAD: u8 = 8;
-/// Wish: wake who waits, for what the application's side has set in the state.
+/// Wish: wake who waits to read, for what the application's side has set in the state.
 pub const LOOK_AGAIN: u8 = 4;
 
 /// Readiness bits for pollers.

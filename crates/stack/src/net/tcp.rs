@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant as StdInstant};
 
-use millstream_packet::{COALESCE_LIMIT_BYTES, Packet};
+use millstream_packet::{COALESCE_LIMIT_BYTES, Packet, Pool};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
@@ -15,15 +15,18 @@ use super::shared::{
     CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT, SHUTDOWN_WRITE, Shared, UNREAD,
     WRITE_END,
 };
+use super::side::{Side, Tried};
 use super::waiter::deadline;
-use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts};
+use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
 use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
-/// A TCP connection. One thread may read while another writes; of several that read, or that write, one does while the others
-/// wait for it. Dropping it, and all that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in
-/// order, is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
+/// A TCP connection. One thread may read while another writes, and several may do either: each waits by itself and no longer
+/// than it may, whatever the others wait for. What one write takes lies together, but for one that has to wait for room or
+/// takes more than 512 KiB: between its parts those of others may come, as with the kernel's sockets. Dropping it, and all
+/// that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in order, is told by the first call that
+/// meets it, and after that reads say the end and writes `BrokenPipe`; so does the end of the engine ([`Stack::shutdown`]).
 pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }
@@ -35,8 +38,8 @@ pub(super) struct Inner {
     shared: Arc<Shared>,
     local: SocketAddr,
     remote: SocketAddr,
-    pub(super) tx: Mutex<Giver<Packet>>,
-    rx: Mutex<Reading>,
+    pub(super) tx: Side<Giver<Packet>>,
+    rx: Side<Reading>,
     /// Bytes that were read, from the beginning of the stream.
     pub(super) read: AtomicU64,
     patience: Patience,
@@ -48,6 +51,70 @@ struct Reading {
     current: Option<Packet>,
 }
 
+impl Reading {
+    /// Whether something has come; then `current` has it.
+    #[inline]
+    fn has_some(&mut self) -> bool {
+        if self.current.is_none() {
+            self.current = self.ring.pop();
+        }
+        self.current.is_some()
+    }
+
+    /// Whether an attempt would find something.
+    fn is_ready(&self) -> bool {
+        self.current.is_some() || !self.ring.is_empty()
+    }
+
+    /// What `current` has, cut to `max` bytes.
+    fn take_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, Error> {
+        let Some(mut packet) = self.current.take() else { return Ok(None) };
+        if packet.len() > max {
+            match packet.split_off(max, pool) {
+                Ok(rest) => self.current = Some(rest),
+                Err(_) => {
+                    self.current = Some(packet);
+                    return Err(Error::Exhausted);
+                }
+            }
+        }
+        Ok(Some(packet))
+    }
+
+    /// Copies what has come, as far as it fits and the limit of the ring goes, and leaves it.
+    fn peek(&mut self, buffer: &mut [u8]) -> usize {
+        let Some(mut next) = self.current.take() else { return 0 };
+        // Views hold next to nothing of their own, so both count.
+        let holds = |next: &Packet| next.len().max(next.held_bytes()) as u64;
+        while next.len() < buffer.len() && holds(&next) < RX_RING_BYTES {
+            let Some(more) = self.ring.pop() else { break };
+            join(&mut next, more);
+        }
+        let len = next.copy_to(0, buffer);
+        self.current = Some(next);
+        len
+    }
+
+    /// Copies what has come, as far as it fits, or one packet of it where other threads want to read.
+    fn copy_to(&mut self, buffer: &mut [u8], side: &Side<Self>) -> usize {
+        let mut read = 0;
+        while read < buffer.len() {
+            let Some(packet) = &mut self.current else { break };
+            let len = packet.copy_to(0, &mut buffer[read..]);
+            read += len;
+            if len < packet.len() {
+                packet.trim_front(len);
+                break;
+            }
+            self.current = None;
+            if read < buffer.len() && !side.is_wanted() {
+                self.current = self.ring.pop();
+            }
+        }
+        read
+    }
+}
+
 impl TcpStream {
     pub(super) fn new(handle: &Arc<Handle>, parts: StreamParts) -> Self {
         let StreamParts { id, shared, tx, rx, local, remote } = parts;
@@ -57,8 +124,8 @@ impl TcpStream {
             shared,
             local,
             remote,
-            tx: Mutex::new(tx),
-            rx: Mutex::new(Reading { ring: rx, current: None }),
+            tx: Side::new(tx),
+            rx: Side::new(Reading { ring: rx, current: None }),
             read: AtomicU64::new(0),
             patience: Patience::default(),
         };
@@ -128,28 +195,40 @@ impl TcpStream {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
-    /// Waits until the ring has a packet. `None` is the orderly end.
-    fn next_packet(&self, rx: &mut Reading) -> io::Result<Option<Packet>> {
-        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
-        loop {
-            if let Some(packet) = rx.ring.pop() {
-                return Ok(Some(packet));
-            }
-            if self.inner.shared.has(READ_END | READ_SHUT) {
-                // What was put before the end was announced.
-                if let Some(packet) = rx.ring.pop() {
-                    return Ok(Some(packet));
+    /// Does something with what has come, which [`Reading::current`] has, once something has. At the end there is nothing.
+    #[inline]
+    fn receive<R: Default>(
+        &self,
+        mut take: impl FnMut(&mut Reading) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let Inner { shared, patience, rx, .. } = &*self.inner;
+        let is_ready = |rx: &Reading| rx.is_ready() || shared.has(READ_END | READ_SHUT);
+        rx.run(
+            &shared.reader,
+            || patience.to_read(),
+            is_ready,
+            |rx| {
+                if !rx.has_some() {
+                    if !shared.has(READ_END | READ_SHUT) {
+                        return Tried::Blocked;
+                    }
+                    // What was put before the end was announced.
+                    if !rx.has_some() {
+                        return Tried::Done(self.end());
+                    }
                 }
-                if self.inner.shared.has(ORDERLY_END) {
-                    return Ok(None);
-                }
-                return match self.inner.shared.take_error() {
-                    Some(error) => Err(error.into()),
-                    None => Ok(None),
-                };
-            }
-            wait.until(|| !rx.ring.is_empty() || self.inner.shared.has(READ_END | READ_SHUT))?;
+                Tried::Done(take(rx))
+            },
+        )
+    }
+
+    /// What a read is told where nothing comes any more.
+    #[cold]
+    fn end<R: Default>(&self) -> io::Result<R> {
+        if self.inner.shared.has(ORDERLY_END) {
+            return Ok(R::default());
         }
+        self.inner.shared.take_error().map_or_else(|| Ok(R::default()), |error| Err(error.into()))
     }
 
     /// So much was read: tells the engine of room, if it waits for some.
@@ -164,18 +243,10 @@ impl TcpStream {
 
     /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        let mut rx = lock(&self.inner.rx);
-        let packet = match rx.current.take() {
-            Some(packet) => Some(packet),
-            None => self.next_packet(&mut rx)?,
-        };
-        let Some(mut packet) = packet else { return Ok(None) };
-        if packet.len() > max {
-            let pool = &self.door().pool;
-            rx.current = packet.split_off(max, pool).ok();
-        }
-        self.taken(packet.len());
-        Ok(Some(packet))
+        let pool = &self.inner.handle.door.pool;
+        let packet = self.receive(|rx| Ok(rx.take_packet(max, pool)?))?;
+        self.taken(packet.as_ref().map_or(0, Packet::len));
+        Ok(packet)
     }
 
     /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
@@ -185,40 +256,35 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut rx = lock(&self.inner.rx);
-        let next = match rx.current.take() {
-            Some(packet) => Some(packet),
-            None => self.next_packet(&mut rx)?,
-        };
-        let Some(mut next) = next else { return Ok(0) };
-        // Views hold next to nothing of their own, so both count.
-        let holds = |next: &Packet| next.len().max(next.held_bytes()) as u64;
-        while next.len() < buffer.len() && holds(&next) < RX_RING_BYTES {
-            let Some(more) = rx.ring.pop() else { break };
-            join(&mut next, more);
-        }
-        let len = next.copy_to(0, buffer);
-        rx.current = Some(next);
+        let peeked = self.receive(|rx| Ok(rx.peek(buffer)))?;
         // What left the ring may be what the engine waits for.
         self.taken(0);
-        Ok(len)
+        Ok(peeked)
     }
 
-    /// Waits until the tx side takes another packet.
-    fn wait_room(&self, tx: &Giver<Packet>) -> io::Result<()> {
-        let mut wait = self.inner.patience.to_write(&self.inner.shared.writer);
-        while !self.has_room(tx)? {
-            wait.until(|| tx.has_room() || self.inner.shared.has(WRITE_END))?;
-        }
-        Ok(())
+    /// Puts something in, as soon as there is room.
+    #[inline]
+    fn send<R>(
+        &self,
+        put: impl FnMut(&mut Giver<Packet>) -> Tried<io::Result<R>>,
+    ) -> io::Result<R> {
+        let Inner { shared, patience, tx, .. } = &*self.inner;
+        let is_ready = |tx: &Giver<Packet>| tx.has_room() || shared.has(WRITE_END);
+        tx.run(&shared.writer, || patience.to_write(), is_ready, put)
+    }
+
+    /// What a write is told where none is taken any more.
+    #[cold]
+    fn refusal(&self) -> Error {
+        self.inner.shared.take_error().unwrap_or(Error::BrokenPipe)
     }
 
     /// Whether the tx side takes another packet now; an error where it will take none any more.
     fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
-        if self.inner.shared.has(WRITE_END) {
-            return Err(self.inner.shared.take_error().unwrap_or(Error::BrokenPipe));
+        match self.inner.shared.has(WRITE_END) {
+            true => Err(self.refusal()),
+            false => Ok(tx.has_room()),
         }
-        Ok(tx.has_room())
     }
 
     /// Hands a packet to the engine, or gives it back where there is no room.
@@ -231,28 +297,62 @@ impl TcpStream {
         Ok(())
     }
 
+    /// Goes on with a write that has `written` so much, as far as there is room; until it has filled a ring, if others wait.
+    fn write_some(
+        &self,
+        tx: &mut Giver<Packet>,
+        data: &[u8],
+        bulk: usize,
+        written: &mut usize,
+    ) -> Tried<io::Result<()>> {
+        let begin = *written;
+        let size = if bulk == 0 { PACKET_BYTES } else { bulk };
+        while let Some(chunk) = data[*written..].chunks(size).next() {
+            if (*written - begin) as u64 >= TX_RING_BYTES && self.inner.tx.is_wanted() {
+                return Tried::GivesWay;
+            }
+            if self.inner.shared.has(WRITE_END) {
+                if *written != 0 {
+                    break;
+                }
+                return Tried::Done(Err(self.refusal().into()));
+            }
+            if !tx.has_room() {
+                return Tried::Blocked;
+            }
+            let Ok(packet) = Packet::bulk_from_slice(&self.door().pool, chunk, bulk) else {
+                return Tried::Done(Err(Error::Exhausted.into()));
+            };
+            if let Err((_, error)) = self.put(tx, packet) {
+                return Tried::Done(Err(error.into()));
+            }
+            *written += chunk.len();
+        }
+        Tried::Done(Ok(()))
+    }
+
     /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
     /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must come from [`Stack::pool`]'s
     /// pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
-        let mut tx = lock(&self.inner.tx);
-        self.wait_room(&tx)?;
-        Ok(self.put(&mut tx, packet).map_err(|(_, error)| error)?)
+        let mut packet = Some(packet);
+        self.send(|tx| match (self.has_room(tx), &mut packet) {
+            (Ok(false), _) => Tried::Blocked,
+            (Err(error), _) => Tried::Done(Err(error.into())),
+            (Ok(true), packet) => {
+                let put = packet.take().map_or(Ok(()), |packet| self.put(tx, packet));
+                Tried::Done(put.map_err(|(_, error)| error.into()))
+            }
+        })
     }
 
-    /// As [`TcpStream::write_packet`] without waiting, also not for another thread's write; gives the packet back when it
-    /// is not taken.
+    /// As [`TcpStream::write_packet`] without waiting; gives the packet back when it is not taken.
     pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
-        let mut tx = match self.inner.tx.try_lock() {
-            Ok(tx) => tx,
-            Err(TryLockError::Poisoned(tx)) => tx.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err((packet, Error::WouldBlock)),
-        };
-        match self.has_room(&tx) {
-            Ok(true) => self.put(&mut tx, packet),
+        self.inner.tx.with(|tx| match self.has_room(tx) {
+            Ok(true) => self.put(tx, packet),
             Ok(false) => Err((packet, Error::WouldBlock)),
             Err(error) => Err((packet, error)),
-        }
+        })
     }
 
     /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
@@ -270,23 +370,18 @@ impl TcpStream {
             Shutdown::Both => READ_SHUT | WRITE_END,
         };
         self.inner.shared.state.fetch_or(ends, Ordering::AcqRel);
+        let mut wishes = 0;
         if how != Shutdown::Write {
-            self.inner.wish(LOOK_AGAIN);
+            wishes |= LOOK_AGAIN;
         }
         if how != Shutdown::Read {
-            self.end_writing();
+            // Who is about to put something in has done so; the next to come finds that the side has ended. So the FIN follows
+            // all that was taken.
+            self.inner.tx.with(|_| ());
+            wishes |= SHUTDOWN_WRITE;
         }
+        self.inner.wish(wishes);
         Ok(())
-    }
-
-    /// Has the FIN follow what calls put into the ring that are under way. One that waits for room is woken first; the next
-    /// to take the lock finds that the side has ended.
-    fn end_writing(&self) {
-        if let Err(TryLockError::WouldBlock) = self.inner.tx.try_lock() {
-            self.inner.wish(LOOK_AGAIN);
-            drop(lock(&self.inner.tx));
-        }
-        self.inner.wish(SHUTDOWN_WRITE);
     }
 
     /// Whether reads and writes return at once when they would block.
@@ -354,34 +449,13 @@ fn join(packet: &mut Packet, more: Packet) {
     }
 }
 
-/// Both sides' locks guard plain data, which is whole even if a holder panicked.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Read for &TcpStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let mut rx = lock(&self.inner.rx);
-        if rx.current.is_none() {
-            rx.current = self.next_packet(&mut rx)?;
-        }
-        let mut read = 0;
-        while read < buffer.len() {
-            let Some(packet) = &mut rx.current else { break };
-            let len = packet.copy_to(0, &mut buffer[read..]);
-            read += len;
-            if len == packet.len() {
-                rx.current = None;
-                if read < buffer.len() {
-                    rx.current = rx.ring.pop();
-                }
-            } else {
-                packet.trim_front(len);
-            }
-        }
+        let inner = &self.inner;
+        let read = self.receive(|rx| Ok(rx.copy_to(buffer, &inner.rx)))?;
         self.taken(read);
         Ok(read)
     }
@@ -389,23 +463,13 @@ impl Read for &TcpStream {
 
 impl Write for &TcpStream {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let mut tx = lock(&self.inner.tx);
         let mut written = 0;
         let bulk = self.bulk_bytes();
-        for chunk in data.chunks(if bulk == 0 { PACKET_BYTES } else { bulk }) {
-            match self.wait_room(&tx) {
-                Ok(()) => {}
-                Err(_) if written != 0 => break,
-                Err(error) => return Err(error),
-            }
-            match Packet::bulk_from_slice(&self.door().pool, chunk, bulk) {
-                Ok(packet) => self.put(&mut tx, packet).map_err(|(_, error)| error)?,
-                Err(_) if written != 0 => break,
-                Err(_) => return Err(Error::Exhausted.into()),
-            }
-            written += chunk.len();
+        match self.send(|tx| self.write_some(tx, data, bulk, &mut written)) {
+            // The next call is told.
+            Err(_) if written != 0 => Ok(written),
+            result => result.map(|()| written),
         }
-        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -439,7 +503,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let has_begun = lock(&self.rx).current.is_some();
+        let has_begun = self.rx.with(|rx| rx.current.is_some());
         self.wish(if has_begun { CLOSE | UNREAD } else { CLOSE });
     }
 }

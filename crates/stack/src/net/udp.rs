@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millstream_packet::Packet;
@@ -12,7 +12,7 @@ use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{CLOSE, READ_END, Shared};
-use super::tcp::lock;
+use super::side::{Side, Tried};
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::limits::HEADROOM_BYTES;
@@ -33,8 +33,8 @@ struct Inner {
     handle: Arc<Handle>,
     id: SocketId,
     shared: Arc<Shared>,
-    tx: Mutex<Giver<Letter>>,
-    rx: Mutex<Reading>,
+    tx: Side<Giver<Letter>>,
+    rx: Side<Reading>,
     patience: Patience,
 }
 
@@ -45,6 +45,10 @@ struct Reading {
 }
 
 impl Reading {
+    fn has_some(&self) -> bool {
+        self.left.is_some() || !self.ring.is_empty()
+    }
+
     /// The next datagram, if it has at most `room` bytes; else it stays.
     fn take(&mut self, room: usize) -> Option<(Packet, SocketAddr)> {
         let next = self.left.take().or_else(|| self.ring.pop())?;
@@ -68,8 +72,8 @@ impl UdpSocket {
             handle: Arc::clone(&stack.handle),
             id,
             shared,
-            tx: Mutex::new(tx),
-            rx: Mutex::new(Reading { ring: rx, left: None }),
+            tx: Side::new(tx),
+            rx: Side::new(Reading { ring: rx, left: None }),
             patience: Patience::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -107,15 +111,20 @@ impl UdpSocket {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
-        let door = self.door();
-        let mut tx = lock(&self.inner.tx);
-        self.wait_for_room(&tx)?;
-        match tx.push((packet, to)) {
-            Ok(true) => door.nudge(&door.datagrams, self.inner.id.slot()),
-            Ok(false) => {}
-            Err(_) => return Err(io::ErrorKind::WouldBlock.into()),
+        let mut packet = Some(packet);
+        let is_due = self.send_when_room(|tx| {
+            let pushed = packet.take().map(|packet| tx.push((packet, to)));
+            pushed.unwrap_or(Ok(false)).map_err(|_| Error::WouldBlock)
+        })?;
+        if is_due {
+            self.nudge();
         }
         Ok(data.len())
+    }
+
+    /// Tells the engine to look at the socket.
+    fn nudge(&self) {
+        self.door().nudge(&self.door().datagrams, self.inner.id.slot());
     }
 
     /// A packet of the pool with a copy of `data`, as datagrams of `size` bytes or as one.
@@ -129,16 +138,23 @@ impl UdpSocket {
         Ok(packet)
     }
 
-    /// Waits until the ring has room for one, as long as calls may wait.
-    fn wait_for_room(&self, tx: &Giver<Letter>) -> io::Result<()> {
-        let mut wait = self.inner.patience.to_write(&self.inner.shared.writer);
-        while !tx.has_room() {
-            if self.inner.shared.has(READ_END) {
-                return Err(Error::EngineGone.into());
+    /// Puts something in once the ring has room for one, which calls wait for as long as they may.
+    fn send_when_room<R>(
+        &self,
+        mut put: impl FnMut(&mut Giver<Letter>) -> Result<R, Error>,
+    ) -> io::Result<R> {
+        let Inner { shared, patience, tx, .. } = &*self.inner;
+        let is_ready = |tx: &Giver<Letter>| tx.has_room() || shared.has(READ_END);
+        let attempt = |tx: &mut Giver<Letter>| {
+            if shared.has(READ_END) {
+                Tried::Done(Err(Error::EngineGone.into()))
+            } else if tx.has_room() {
+                Tried::Done(put(tx).map_err(io::Error::from))
+            } else {
+                Tried::Blocked
             }
-            wait.until(|| tx.has_room() || self.inner.shared.has(READ_END))?;
-        }
-        Ok(())
+        };
+        tx.run(&shared.writer, || patience.to_write(), is_ready, attempt)
     }
 
     /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least, unless
@@ -147,10 +163,22 @@ impl UdpSocket {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
-        let mut tx = lock(&self.inner.tx);
-        if !list.is_empty() {
-            self.wait_for_room(&tx)?;
+        if list.is_empty() {
+            return Ok(0);
         }
+        let (sent, is_due) = self.send_when_room(|tx| self.put_many(tx, list))?;
+        if is_due {
+            self.nudge();
+        }
+        Ok(sent)
+    }
+
+    /// Puts as many in as there is room for: how many, and whether the engine is to be told.
+    fn put_many(
+        &self,
+        tx: &mut Giver<Letter>,
+        list: &[DatagramToSend<'_>],
+    ) -> Result<(usize, bool), Error> {
         let (mut sent, mut is_due) = (0, false);
         for datagram in list {
             if !tx.has_room() {
@@ -158,18 +186,14 @@ impl UdpSocket {
             }
             let packet = match self.packet_of(datagram.data, None) {
                 Ok(packet) => packet,
-                Err(error) if sent == 0 => return Err(error.into()),
+                Err(error) if sent == 0 => return Err(error),
                 Err(_) => break,
             };
             let Ok(wakes) = tx.push((packet, datagram.to)) else { break };
             is_due |= wakes;
             sent += 1;
         }
-        let door = self.door();
-        if is_due {
-            door.nudge(&door.datagrams, self.inner.id.slot());
-        }
-        Ok(sent)
+        Ok((sent, is_due))
     }
 
     /// Sends a datagram to `addr`.
@@ -190,32 +214,31 @@ impl UdpSocket {
         self.transmit(data, Some(addr), Some(size))
     }
 
-    /// Waits until there is a datagram to take.
-    fn wait_for_datagram(&self, rx: &Reading) -> io::Result<()> {
-        let mut wait = self.inner.patience.to_read(&self.inner.shared.reader);
-        while rx.left.is_none() && rx.ring.is_empty() {
-            if let Some(error) = self.inner.shared.take_error() {
-                return Err(error.into());
+    /// Takes of the datagrams once there is one, or an error to be told.
+    fn receive<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
+        let Inner { shared, patience, rx, .. } = &*self.inner;
+        let is_ready = |rx: &Reading| rx.has_some() || shared.has_error();
+        let attempt = |rx: &mut Reading| {
+            if rx.has_some() {
+                return Tried::Done(Ok(take(rx)));
             }
-            wait.until(|| !rx.ring.is_empty() || self.inner.shared.has_error())?;
-        }
-        Ok(())
+            Tried::of(shared.take_error().map(|error| Err(error.into())))
+        };
+        let taken = rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+        self.taken();
+        Ok(taken)
     }
 
     /// Tells the engine of room in the ring, if it waits for some.
     fn taken(&self) {
         if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
-            self.door().nudge(&self.door().datagrams, self.inner.id.slot());
+            self.nudge();
         }
     }
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        let mut rx = lock(&self.inner.rx);
-        self.wait_for_datagram(&rx)?;
-        let taken = rx.take(usize::MAX);
-        self.taken();
-        Ok(taken.ok_or(Error::WouldBlock)?)
+        Ok(self.receive(|rx| rx.take(usize::MAX))?.ok_or(Error::WouldBlock)?)
     }
 
     /// The next datagram, cut to `buffer`, and who sent it.
@@ -232,10 +255,7 @@ impl UdpSocket {
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
         list.clear();
-        let mut rx = lock(&self.inner.rx);
-        self.wait_for_datagram(&rx)?;
-        copy_many(buffer, list, |room| rx.take(room));
-        self.taken();
+        self.receive(|rx| copy_many(buffer, list, |room| rx.take(room)))?;
         Ok(list.len())
     }
 

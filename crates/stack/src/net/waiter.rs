@@ -11,8 +11,11 @@
 use loom::{
     sync::Mutex,
     sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},
-    thread::{self, Thread},
 };
+#[cfg(all(loom, test))]
+use parking as thread;
+#[cfg(all(loom, test))]
+use parking::Thread;
 use std::cell::Cell;
 use std::sync::PoisonError;
 #[cfg(not(all(loom, test)))]
@@ -40,7 +43,7 @@ pub fn deadline(timeout: Option<Duration>) -> Option<StdInstant> {
     timeout.and_then(|timeout| StdInstant::now().checked_add(timeout))
 }
 
-/// A thread that waits for the engine. One at a time: callers hold their side's lock.
+/// A thread that waits for the engine. One at a time: it keeps watch at its [`Side`](super::side::Side).
 #[derive(Default)]
 pub struct Waiter {
     armed: AtomicBool,
@@ -70,16 +73,16 @@ impl Waiter {
             }
             match deadline {
                 None => thread::park(),
-                // no time passes in loom
-                #[cfg(all(loom, test))]
-                Some(_) => thread::park(),
-                #[cfg(not(all(loom, test)))]
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(StdInstant::now());
                     if left.is_zero() {
                         self.armed.store(false, Ordering::Relaxed);
                         return false;
                     }
+                    // no time passes in loom
+                    #[cfg(all(loom, test))]
+                    thread::park();
+                    #[cfg(not(all(loom, test)))]
                     thread::park_timeout(left);
                 }
             }
@@ -142,6 +145,39 @@ mod tests {
     }
 }
 
+/// In place of loom's parking, which also wakes a thread that waits for a lock.
+#[cfg(all(loom, test))]
+mod parking {
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    loom::thread_local! {
+        static CURRENT: Thread = Thread(Arc::new((Mutex::new(false), Condvar::new())));
+    }
+
+    #[derive(Clone)]
+    pub struct Thread(Arc<(Mutex<bool>, Condvar)>);
+
+    impl Thread {
+        pub fn unpark(&self) {
+            *self.0.0.lock().unwrap() = true;
+            self.0.1.notify_one();
+        }
+    }
+
+    pub fn current() -> Thread {
+        CURRENT.with(Clone::clone)
+    }
+
+    pub fn park() {
+        let Thread(own) = current();
+        let mut token = own.0.lock().unwrap();
+        while !*token {
+            token = own.1.wait(token).unwrap();
+        }
+        *token = false;
+    }
+}
+
 #[cfg(all(loom, test))]
 mod loom_tests {
     use super::*;
@@ -179,7 +215,9 @@ mod loom_tests {
     fn no_ring_is_lost() {
         let later = StdInstant::now() + Duration::from_secs(86_400);
         for deadline in [None, Some(later)] {
-            loom::model(move || each_is_heard_of(deadline));
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(3);
+            model.check(move || each_is_heard_of(deadline));
         }
     }
 }

@@ -29,7 +29,7 @@ pub const PACKET_BYTES: usize = 65_536;
 
 /// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be cold
 /// when it is sent: what the connection keeps and what is under way go through the same second-level cache.
-const TX_RING_BYTES: u64 = 512 << 10;
+pub const TX_RING_BYTES: u64 = 512 << 10;
 
 /// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
 /// window.
@@ -220,7 +220,10 @@ impl Worker {
         stream.ending |= wishes & SHUTDOWN_WRITE != 0 || wishes & CLOSE != 0 && !leaves_unread;
         stream.closing |= wishes & CLOSE != 0;
         if wishes & LOOK_AGAIN != 0 {
-            stream.shared.set_state(0);
+            stream.shared.readable();
+        }
+        if wishes & SHUTDOWN_WRITE != 0 {
+            stream.shared.writable();
         }
         if !stream.shared.has(CONNECTED) {
             match engine.tcp_connected(stream.id) {

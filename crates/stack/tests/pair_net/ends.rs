@@ -16,7 +16,7 @@ fn packet(stack: &Stack) -> Packet {
 }
 
 /// Until a thread of the stream has gone to sleep since it had slept `before` times.
-fn until_it_sleeps(stream: &TcpStream, before: u64) {
+pub fn until_it_sleeps(stream: &TcpStream, before: u64) {
     while stream.wakes().sleeps == before {
         std::thread::yield_now();
     }

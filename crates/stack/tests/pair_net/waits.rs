@@ -1,0 +1,312 @@
+//! Calls that wait beside one another on one socket: each no longer than it may, and no news is lost.
+
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use millstream::Error;
+use millstream::link::PairConfig;
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::packet::Packet;
+
+use super::ends::until_it_sleeps;
+use super::{ends, far_addr, stacks};
+
+/// No test waits so long for a call that does not wait.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const SHORT: Option<Duration> = Some(Duration::from_millis(20));
+
+/// What a thread says in the end, which may be never.
+pub fn told<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> mpsc::Receiver<R> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(call()));
+    told
+}
+
+/// The kind of what a call says that waits for nobody.
+fn soon(call: impl FnOnce() -> std::io::Result<usize> + Send + 'static) -> Option<ErrorKind> {
+    let told = told(call).recv_timeout(PATIENCE).expect("it waits with another thread's call");
+    told.err().map(|error| error.kind())
+}
+
+/// Keeps the engine from its work until the answer is dropped.
+pub fn hold(stack: &Stack) -> mpsc::Sender<()> {
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (held, holds) = mpsc::channel();
+    let stack = stack.clone();
+    std::thread::spawn(move || {
+        stack.with_engine(move |_| {
+            held.send(()).expect("the test");
+            let _ = waits.recv();
+        })
+    });
+    holds.recv().expect("the engine");
+    go_on
+}
+
+/// Two ends that keep little: who writes more than the other reads comes to wait.
+pub fn small_ends() -> (TcpStream, TcpStream, [Stack; 2]) {
+    let (client, server, stacks) = ends();
+    for stream in [&client, &server] {
+        let mut options = stream.options().expect("options");
+        (options.send_buffer_bytes, options.recv_buffer_bytes) = (200_000, 200_000);
+        stream.set_options(&options).expect("options");
+    }
+    (client, server, stacks)
+}
+
+#[test]
+fn a_read_that_sleeps_keeps_no_other_beyond_its_time() {
+    let (client, mut server, _stacks) = ends();
+    let before = client.wakes().sleeps;
+    let clone = || client.try_clone().expect("a clone");
+    let other = clone();
+    let reader = told(move || (&other).read(&mut [0; 9]));
+    until_it_sleeps(&client, before);
+    client.set_read_timeout(SHORT).expect("a time-out");
+    for is_nonblocking in [false, true] {
+        client.set_nonblocking(is_nonblocking).expect("a mode");
+        let [first, second, third] = [(); 3].map(|()| clone());
+        assert_eq!(soon(move || (&first).read(&mut [0])), Some(ErrorKind::WouldBlock));
+        assert_eq!(soon(move || second.peek(&mut [0])), Some(ErrorKind::WouldBlock));
+        let read = move || third.read_packet(9).map(|packet| packet.map_or(0, |it| it.len()));
+        assert_eq!(soon(read), Some(ErrorKind::WouldBlock));
+    }
+    server.write_all(b"awake").expect("write");
+    assert_eq!(reader.recv_timeout(PATIENCE).expect("woken").expect("read"), 5);
+}
+
+/// What room there is meanwhile, too little to wake the other for, they may have.
+#[test]
+fn a_write_that_sleeps_keeps_no_other_beyond_its_time() {
+    let (client, mut server, [near, _far]) = small_ends();
+    let before = client.wakes().sleeps;
+    let clone = || client.try_clone().expect("a clone");
+    let (other, mut total) = (clone(), 64 << 20);
+    let writer = told(move || (&other).write_all(&vec![7; 64 << 20]));
+    until_it_sleeps(&client, before);
+    client.set_write_timeout(SHORT).expect("a time-out");
+    let more = Arc::new(AtomicUsize::new(0));
+    let packet = move || Packet::from_slice(near.pool(), 0, &[7]).expect("memory");
+    for is_nonblocking in [false, true] {
+        client.set_nonblocking(is_nonblocking).expect("a mode");
+        let [first, second] = [(); 2].map(|()| (clone(), more.clone(), packet.clone()));
+        let write = move || loop {
+            first.1.fetch_add((&first.0).write(&[7; 100_000])?, Ordering::SeqCst);
+        };
+        assert_eq!(soon(write), Some(ErrorKind::WouldBlock));
+        let put = move || loop {
+            second.0.write_packet(second.2())?;
+            second.1.fetch_add(1, Ordering::SeqCst);
+        };
+        assert_eq!(soon(put), Some(ErrorKind::WouldBlock));
+    }
+    let mut refused = None;
+    while refused.is_none() {
+        refused = client.try_write_packet(packet()).map_err(|(_, error)| error).err();
+        total += usize::from(refused.is_none());
+    }
+    assert_eq!(refused, Some(Error::WouldBlock));
+    let mut got = vec![0; total + more.load(Ordering::SeqCst)];
+    server.read_exact(&mut got).expect("read");
+    writer.recv_timeout(PATIENCE).expect("woken").expect("write");
+    assert!(got.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn an_accept_that_sleeps_keeps_no_other_beyond_its_time() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let clone = || listener.try_clone().expect("a clone");
+    let other = clone();
+    let accepted = told(move || other.accept().map(|_| ()));
+    std::thread::sleep(Duration::from_millis(100));
+    listener.set_nonblocking(true).expect("a mode");
+    let other = clone();
+    assert_eq!(soon(move || other.accept().map(|_| 0)), Some(ErrorKind::WouldBlock));
+    let _client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    accepted.recv_timeout(PATIENCE).expect("woken").expect("accept");
+}
+
+#[test]
+fn datagram_calls_that_sleep_keep_no_other_beyond_its_time() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let clone = || server.try_clone().expect("a clone");
+    let other = clone();
+    let received = told(move || other.recv(&mut [0; 9]));
+    std::thread::sleep(Duration::from_millis(100));
+    server.set_read_timeout(SHORT).expect("a time-out");
+    for is_nonblocking in [false, true] {
+        server.set_nonblocking(is_nonblocking).expect("a mode");
+        let other = clone();
+        assert_eq!(soon(move || other.recv(&mut [0; 9])), Some(ErrorKind::WouldBlock));
+    }
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    client.send_to(b"awake", far_addr(53)).expect("send");
+    assert_eq!(received.recv_timeout(PATIENCE).expect("woken").expect("receive"), 5);
+    let held = hold(&near);
+    let clone = || client.try_clone().expect("a clone");
+    let other = clone();
+    let sent =
+        told(move || (0..1000).try_for_each(|_| other.send_to(b"x", far_addr(53)).map(|_| ())));
+    std::thread::sleep(Duration::from_millis(100));
+    client.set_write_timeout(SHORT).expect("a time-out");
+    for is_nonblocking in [false, true] {
+        client.set_nonblocking(is_nonblocking).expect("a mode");
+        let other = clone();
+        let refused = soon(move || other.send_to(b"y", far_addr(53)));
+        assert_eq!(refused, Some(ErrorKind::WouldBlock));
+    }
+    client.set_nonblocking(false).expect("a mode");
+    client.set_write_timeout(None).expect("a time-out");
+    drop(held);
+    sent.recv_timeout(PATIENCE).expect("woken").expect("send");
+}
+
+/// The time-out is that of the whole call, not of each of its parts.
+#[test]
+fn a_write_waits_no_longer_in_all_than_it_was_told() {
+    let (client, server, _stacks) = small_ends();
+    client.set_write_timeout(Some(Duration::from_millis(150))).expect("a time-out");
+    let total = 256 << 20;
+    let writer = told(move || (&client).write(&vec![7; total]));
+    // Always some room before its time is over, and room for all in five seconds at the earliest.
+    let mut got = vec![0; 1 << 20];
+    loop {
+        match writer.recv_timeout(Duration::from_millis(20)) {
+            Err(mpsc::RecvTimeoutError::Timeout) => (&server).read_exact(&mut got).expect("read"),
+            written => {
+                let written = written.expect("a writer").expect("something was written");
+                assert!(written < total, "it waited anew for each part");
+                break;
+            }
+        }
+    }
+}
+
+/// While the reader takes as much as comes: the ring is never full for long.
+#[test]
+fn a_large_write_lets_others_in_between() {
+    const LARGE: usize = 256 << 20;
+    let (client, server, _stacks) = small_ends();
+    let other = client.try_clone().expect("a clone");
+    let writer = told(move || (&other).write_all(&vec![7; LARGE]));
+    let mut got = vec![0; 1 << 20];
+    (&server).read_exact(&mut got).expect("read");
+    let small = told(move || (&client).write_all(&[8]));
+    let (mut read, mut at) = (got.len(), None);
+    // It has begun to wait before the rest is read.
+    std::thread::sleep(Duration::from_millis(100));
+    while read < LARGE + 1 {
+        let len = (&server).read(&mut got).expect("read");
+        at = at.or(got[..len].iter().position(|&byte| byte == 8).map(|place| read + place));
+        read += len;
+    }
+    writer.recv_timeout(PATIENCE).expect("woken").expect("write");
+    small.recv_timeout(PATIENCE).expect("woken").expect("write");
+    assert!(at.is_some_and(|at| at < LARGE), "behind all of it: {at:?}");
+}
+
+/// Every byte goes to one of them, and the end to all.
+#[test]
+fn several_wait_to_read_and_to_write_and_none_is_forgotten() {
+    const EACH: usize = 20_000;
+    let (client, server, _stacks) = ends();
+    let handles = |stream: &TcpStream| [(); 3].map(|()| stream.try_clone().expect("a clone"));
+    let readers = handles(&server).map(|stream| {
+        told(move || {
+            let (mut sum, mut bytes) = (0, [0; 700]);
+            loop {
+                match (&stream).read(&mut bytes).expect("read") {
+                    0 => return sum,
+                    len => sum += len,
+                }
+            }
+        })
+    });
+    let writers = handles(&client).map(|stream| {
+        told(move || {
+            for round in 0..EACH {
+                // Now and then all wait.
+                if round % 500 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                (&stream).write_all(&[7; 999][..round % 1000]).expect("write");
+            }
+        })
+    });
+    for writer in writers {
+        writer.recv_timeout(2 * PATIENCE).expect("a wake-up was lost");
+    }
+    drop(client);
+    let sum = readers.map(|reader| reader.recv_timeout(PATIENCE).expect("a wake-up was lost"));
+    let each: usize = (0..EACH).map(|round| round % 1000).sum();
+    assert_eq!(sum.iter().sum::<usize>(), 3 * each);
+}
+
+/// Also where most of them give up at the moment when something comes.
+#[test]
+fn who_waits_for_ever_is_woken_among_those_who_do_not() {
+    const ROUNDS: usize = 300;
+    let (client, server, _stacks) = ends();
+    server.set_nodelay(true).expect("nodelay");
+    let done = Arc::new(AtomicUsize::new(0));
+    let readers = [(); 4].map(|()| {
+        let (stream, done) = (client.try_clone().expect("a clone"), done.clone());
+        told(move || {
+            loop {
+                match (&stream).read(&mut [0]) {
+                    Ok(0) => return,
+                    Ok(_) => drop(done.fetch_add(1, Ordering::SeqCst)),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+            }
+        })
+    });
+    for round in 0..ROUNDS {
+        let timeout = [None, Some(Duration::from_micros(300))][round % 2];
+        client.set_read_timeout(timeout).expect("a time-out");
+        (&server).write_all(&[0; 3]).expect("write");
+        let begin = std::time::Instant::now();
+        while done.load(Ordering::SeqCst) < 3 * (round + 1) {
+            assert!(begin.elapsed() < PATIENCE, "round {round}: a wake-up was lost");
+            std::thread::yield_now();
+        }
+    }
+    drop(server);
+    for reader in readers {
+        reader.recv_timeout(PATIENCE).expect("the end is told to all");
+    }
+}
+
+/// Each of them has news, and hears of them.
+#[test]
+fn several_threads_wait_for_one_poller() {
+    let (near, far) = stacks(PairConfig::default());
+    let poller = Arc::new(Poller::new(&far));
+    let sockets = [53, 54].map(|port| UdpSocket::bind(&far, far_addr(port)).expect("bind"));
+    for (token, socket) in sockets.iter().enumerate() {
+        poller.add_udp(socket, token).expect("add");
+    }
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        poller.wait(Some(Duration::from_millis(10)), &mut events).expect("wait");
+    }
+    let waits = [(); 2].map(|()| {
+        let poller = poller.clone();
+        told(move || {
+            let mut events = Vec::new();
+            poller.wait(None, &mut events).map(|()| events.len())
+        })
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    client.send_to(b"one", far_addr(53)).expect("send");
+    std::thread::sleep(Duration::from_millis(100));
+    client.send_to(b"two", far_addr(54)).expect("send");
+    for wait in waits {
+        assert_eq!(wait.recv_timeout(PATIENCE).expect("woken").expect("wait"), 1);
+    }
+}
