@@ -74,10 +74,11 @@ impl<T: Held> Giver<T> {
         self.has_room()
     }
 
-    /// Whether another item may be put in. What was taken is a sequentially consistent load.
+    /// Whether another item may be put in. What was taken is a sequentially consistent load, and the ring is looked at
+    /// behind it: it has the room of all that this tells of.
     pub fn has_room(&self) -> bool {
         let inside = self.given.bytes.wrapping_sub(self.taken.0.load(Ordering::SeqCst));
-        self.ring.len() < self.ring.capacity() && inside < self.limit_bytes
+        inside < self.limit_bytes && self.ring.len() < self.ring.capacity()
     }
 
     /// Whether something is inside.

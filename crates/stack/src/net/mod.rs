@@ -24,7 +24,7 @@ mod worker;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use millstream_link::sys::IdleLatencyState;
@@ -134,6 +134,7 @@ impl Door {
 /// Ends the engine's thread when the last handle goes.
 pub(crate) struct Handle {
     pub(crate) door: Arc<Door>,
+    engine: ThreadId,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,8 +142,13 @@ impl Handle {
     fn stop(&self) {
         self.door.stop.store(true, Ordering::SeqCst);
         self.door.waker.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        if std::thread::current().id() == self.engine {
+            // Told so by a call that it runs, it ends behind that.
+            return;
+        }
+        // The lock is kept: whoever else stops it finds it gone.
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
             let _ = thread.join();
         }
     }
@@ -163,7 +169,7 @@ pub struct Stack {
 
 impl Stack {
     /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it. Fails as
-    /// `build` does.
+    /// `build` does, and where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind.
     pub fn spawn(
         placement: Placement,
         build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
@@ -181,12 +187,18 @@ impl Stack {
         let thread = std::thread::Builder::new().name("millstream".into()).spawn(body)?;
         let answer = started.wait(|| thread.is_finished());
         let door = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
+        let engine = thread.thread().id();
         let thread = Mutex::new(Some(thread));
-        Ok(Self { handle: Arc::new(Handle { door, thread }) })
+        Ok(Self { handle: Arc::new(Handle { door, engine, thread }) })
     }
 
-    /// Ends the engine: open connections are closed, what they still have to send gets a moment to
-    /// leave, and the thread is joined. Sockets fail with `BrokenPipe` afterwards.
+    /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still have to
+    /// send gets a moment to leave, and the thread is joined (but by a call of [`with_engine`](Self::with_engine)).
+    ///
+    /// Afterwards what had come can still be read. A stream that was open tells `BrokenPipe` once, by the first call that
+    /// meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes `BrokenPipe`. One that
+    /// had ended before goes on saying so. Listeners, UDP sockets and calls that ask the engine fail with `BrokenPipe`. The
+    /// same holds when the engine's thread ends by a panic.
     pub fn shutdown(&self) {
         self.handle.stop();
     }
@@ -230,6 +242,10 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
         millstream_link::sys::pin_current_thread(cpu)?;
     }
     let mut engine = build()?;
+    let limits = engine.limits();
+    if limits.connections.max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
+        return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
+    }
     if let Some(busy_poll) = placement.busy_poll {
         engine.set_busy_poll(busy_poll);
     }

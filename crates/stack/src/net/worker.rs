@@ -59,6 +59,8 @@ pub(super) struct Stream {
     /// The application ended its writing side; the connection is told when the ring is empty.
     ending: bool,
     closing: bool,
+    /// Why it ended has been said.
+    has_failed: bool,
 }
 
 /// The engine's end of a listener.
@@ -185,6 +187,7 @@ impl Worker {
             pending: None,
             ending: false,
             closing: false,
+            has_failed: false,
         };
         place(&mut self.streams, id.slot(), stream);
         let (local, remote) = (tuple.local, tuple.remote);
@@ -303,34 +306,67 @@ impl Worker {
     /// Carries datagrams both ways.
     fn serve_datagrams(&mut self, slot: u32) {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        if socket.carry_out(&mut self.engine) {
+        // Asked first: nothing is sent by who has let go.
+        let closes = socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
+        let has_more = socket.carry_out(&mut self.engine);
+        if has_more {
             self.door.datagrams.add(slot);
         }
-        socket.carry_in(&mut self.engine);
-        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0 {
+        if !closes {
+            socket.carry_in(&mut self.engine);
+        } else if !has_more {
             self.engine.close(socket.id);
             self.datagrams[slot as usize] = None;
         }
     }
 
-    /// Closes everything, lets what is left leave for a moment, and tells all who wait.
-    fn finish(mut self) {
+    /// Closes everything, tells all who wait, and lets what is left leave for a moment.
+    fn finish(&mut self) {
         for call in self.door.take_calls() {
-            call(&mut self);
+            call(self);
         }
         for slot in 0..self.streams.len() as u32 {
             if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
                 // Whose rings can still be read.
                 (stream.ending, stream.closing) = (true, true);
-                let shared = Arc::clone(&stream.shared);
+                stream.end_with_engine();
                 self.serve_stream(
                     slot,
                     Readiness { readable: false, writable: true, closed: false },
                 );
-                shared.set_error(Error::EngineGone);
-                shared.set_state(READ_END | WRITE_END);
             }
         }
+        for slot in 0..self.listeners.len() {
+            if let Some(Some(listening)) = self.listeners.get(slot) {
+                self.engine.tcp_close_listener(listening.id);
+            }
+        }
+        self.tell_end();
+        let until = self.engine.refresh_time() + LINGER;
+        loop {
+            let has_datagrams = self.send_datagrams();
+            if !has_datagrams && !self.engine.has_unfinished() || self.engine.now() >= until {
+                break;
+            }
+            let left = until.saturating_duration_since(self.engine.now());
+            let sleep = if has_datagrams { Duration::ZERO } else { left };
+            if self.engine.run_once(Some(sleep)).is_err() {
+                break;
+            }
+            self.deliver();
+        }
+        self.engine.flush();
+    }
+
+    /// Sends a turn's share of what lies in the rings of all UDP sockets; whether some is left.
+    fn send_datagrams(&mut self) -> bool {
+        let Self { datagrams, engine, .. } = self;
+        datagrams.iter_mut().flatten().fold(false, |left, socket| socket.carry_out(engine) | left)
+    }
+
+    /// No call waits for an engine that is gone.
+    fn tell_end(&mut self) {
+        self.streams.iter_mut().flatten().for_each(Stream::end_with_engine);
         for listening in self.listeners.iter().flatten() {
             listening.shared.set_error(Error::EngineGone);
             listening.shared.set_state(READ_END);
@@ -339,14 +375,13 @@ impl Worker {
             socket.shared.set_error(Error::EngineGone);
             socket.shared.set_state(READ_END | WRITE_END);
         }
-        let until = self.engine.refresh_time() + LINGER;
-        while self.engine.now() < until && self.engine.has_unfinished() {
-            let left = until.saturating_duration_since(self.engine.now());
-            if self.engine.run_once(Some(left)).is_err() {
-                break;
-            }
-            self.deliver();
-        }
+    }
+}
+
+impl Drop for Worker {
+    /// Also where a call that it ran has panicked.
+    fn drop(&mut self) {
+        self.tell_end();
         self.door.ended.store(true, Ordering::SeqCst);
         // Calls that came in meanwhile are answered by their being dropped.
         drop(self.door.take_calls());
@@ -440,8 +475,19 @@ impl Stream {
     fn refuse(&mut self, error: Error) {
         self.pending = None;
         while self.tx.pop().is_some() {}
-        self.shared.set_passing_error(error);
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.shared.set_passing_error(error);
+        }
         self.shared.set_state(WRITE_END);
+    }
+
+    /// The engine ends, which is told as what ends a connection is: once, unless the stream has ended before.
+    fn end_with_engine(&mut self) {
+        if !self.has_failed && !self.shared.has(READ_END) {
+            self.shared.set_passing_error(Error::EngineGone);
+        }
+        self.has_failed = true;
+        self.shared.set_state(READ_END | WRITE_END);
     }
 
     /// The connection is over: nothing more in either direction.

@@ -1,6 +1,7 @@
 //! Why a connection ended: told once, by whichever call comes first; what was received before is read first.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::sync::mpsc;
 
 use millstream::link::PairConfig;
@@ -8,6 +9,8 @@ use millstream::net::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::tcp::State;
 
 use super::common::{self, CALLS, Ending};
+use super::ends::until_it_sleeps;
+use super::waits::small_ends;
 use super::{ends, far_addr, stacks};
 
 /// Until the connection is over and the stream's rings know.
@@ -133,6 +136,11 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     assert_eq!(kind(stream.take_error()), Some(ErrorKind::ConnectionRefused));
     assert_eq!(kind(stream.take_error()), None);
     assert_eq!((&stream).read(&mut [0; 9]).expect("told before"), 0);
+    // Nor is it told again when the engine looks at the stream once more.
+    stream.shutdown(Shutdown::Both).expect("shutdown");
+    near.with_engine(|_| ()).expect("an engine");
+    near.with_engine(|_| ()).expect("an engine");
+    assert_eq!(kind(stream.take_error()), None);
     let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
     socket.connect(far_addr(53)).expect("connect");
     assert_eq!(kind(socket.take_error()), None);
@@ -147,4 +155,21 @@ fn a_failed_connect_is_told_once_and_so_is_a_lost_datagram() {
     assert_eq!(kind(listener.take_error()), None);
     far.shutdown();
     assert_eq!(kind(listener.take_error()), Some(ErrorKind::BrokenPipe));
+}
+
+/// What was taken is told, and the error by the next call.
+#[test]
+fn a_reset_that_cuts_a_write_short_is_told_by_the_next() {
+    let (client, server, _stacks) = small_ends();
+    let before = client.wakes().sleeps;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (&client).write(&vec![7; 64 << 20]));
+        until_it_sleeps(&client, before);
+        server.abort();
+        let written = writer.join().expect("writer").expect("a part of it");
+        assert!((1..64 << 20).contains(&written));
+    });
+    let write = || (&client).write(b"x").map_err(|error| error.kind());
+    assert_eq!(write(), Err(ErrorKind::ConnectionReset));
+    assert_eq!(write(), Err(ErrorKind::BrokenPipe));
 }

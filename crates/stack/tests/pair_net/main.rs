@@ -6,6 +6,7 @@ mod common;
 mod datagrams;
 mod ends;
 mod errors;
+mod gone;
 mod waits;
 
 use std::io::{self, Read, Write};

@@ -1,0 +1,161 @@
+//! What is left when an engine ends, or a socket is let go: what was sent leaves, who waits is told, and once.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use millstream::Limits;
+use millstream::link::PairConfig;
+use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+
+use super::waits::{PATIENCE, hold, told};
+use super::{common, ends, far_addr, stacks};
+
+#[test]
+fn after_the_engine_streams_tell_of_it_once_unless_they_had_ended() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let [open, reset, ended, shut] = [(); 4].map(|()| {
+        let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+        (client, listener.accept().expect("accept").0)
+    });
+    let read = |stream: &TcpStream| {
+        let mut stream = stream;
+        stream.read(&mut [0; 9]).map_err(|error| error.kind())
+    };
+    let write = |stream: &TcpStream| {
+        let mut stream = stream;
+        stream.write(b"x").map_err(|error| error.kind())
+    };
+    reset.1.abort();
+    assert_eq!(read(&reset.0), Err(ErrorKind::ConnectionReset));
+    ended.1.shutdown(Shutdown::Write).expect("shutdown");
+    assert_eq!(read(&ended.0), Ok(0));
+    (&shut.1).write_all(b"before").expect("write");
+    assert_eq!(shut.0.peek(&mut [0]).expect("peek"), 1);
+    shut.0.shutdown(Shutdown::Both).expect("shutdown");
+    near.shutdown();
+    for (stream, first) in [
+        (&open.0, Err(ErrorKind::BrokenPipe)),
+        (&reset.0, Ok(0)),
+        (&ended.0, Ok(0)),
+        (&shut.0, Ok(6)),
+    ] {
+        assert_eq!(read(stream), first);
+        // It had not been told why.
+        let again = if first == Ok(6) { Err(ErrorKind::BrokenPipe) } else { Ok(0) };
+        assert_eq!(read(stream), again);
+        assert_eq!((read(stream), read(stream)), (Ok(0), Ok(0)));
+        assert_eq!(write(stream), Err(ErrorKind::BrokenPipe));
+        assert!(stream.take_error().expect("asked").is_none());
+    }
+}
+
+/// How many datagrams come, of 200 that were sent when the engine was busy and something happened before it was not.
+fn come_of_200(then: impl FnOnce(&Stack, UdpSocket)) -> usize {
+    let (near, far) = stacks(PairConfig::default());
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    // The neighbour is known from then on.
+    client.send_to(b"first", far_addr(53)).expect("send");
+    server.recv(&mut [0; 9]).expect("receive");
+    let held = hold(&near);
+    for _ in 0..200 {
+        client.send_to(b"x", far_addr(53)).expect("send");
+    }
+    then(&near, client);
+    drop(held);
+    server.set_read_timeout(Some(Duration::from_secs(2))).expect("a time-out");
+    (0..200).take_while(|_| server.recv(&mut [0; 9]).is_ok()).count()
+}
+
+#[test]
+fn datagrams_leave_before_their_socket_and_their_engine_end() {
+    assert_eq!(come_of_200(|_, client| drop(client)), 200);
+    // Which waits for the engine.
+    let shutdown = |near: &Stack, _| {
+        let near = near.clone();
+        drop(told(move || near.shutdown()));
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(come_of_200(shutdown), 200);
+}
+
+#[test]
+fn a_datagram_socket_tells_at_once_that_its_engine_has_ended() {
+    let (near, _far) = stacks(PairConfig::default());
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    near.shutdown();
+    let kind = |result: std::io::Result<usize>| result.map_err(|error| error.kind());
+    assert_eq!(kind(socket.send_to(b"x", far_addr(53))), Err(ErrorKind::BrokenPipe));
+    assert_eq!(kind(socket.recv(&mut [0; 9])), Err(ErrorKind::BrokenPipe));
+}
+
+/// Also those that had no place in the ring of their listener.
+#[test]
+fn connections_that_nobody_accepted_end_with_the_engine() {
+    let (near, far) = stacks(PairConfig::default());
+    let _listener = TcpListener::bind(&far, far_addr(7), 128).expect("bind");
+    let clients: Vec<_> =
+        (0..80).map(|_| TcpStream::connect(&near, far_addr(7)).expect("connect")).collect();
+    far.shutdown();
+    for client in &clients {
+        client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        let end = { client }.read(&mut [0; 9]).map_err(|error| error.kind());
+        assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "{end:?}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_an_engine_that_has_panicked() {
+    let (client, server, [near, _far]) = ends();
+    let listener = TcpListener::bind(&near, "10.9.0.1:7".parse().expect("an address"), 16);
+    let listener = listener.expect("bind");
+    let reader = told(move || (&client).read(&mut [0; 9]).map_err(|error| error.kind()));
+    let accepted = told(move || listener.accept().map(|_| ()).map_err(|error| error.kind()));
+    let call = near.clone();
+    let asked = told(move || call.with_engine(|_| panic!("on purpose")).is_err());
+    assert!(asked.recv_timeout(PATIENCE).expect("it waits for the engine"));
+    let ends =
+        [reader.recv_timeout(PATIENCE), accepted.recv_timeout(PATIENCE).map(|it| it.map(|()| 0))];
+    assert_eq!(ends, [Ok(Err(ErrorKind::BrokenPipe)), Ok(Err(ErrorKind::BrokenPipe))]);
+    assert!(near.stats().is_err());
+    drop(server);
+}
+
+#[test]
+fn a_call_that_the_engine_runs_may_shut_it_down() {
+    let (near, _far) = stacks(PairConfig::default());
+    let (own, call) = (near.clone(), near.clone());
+    let asked = told(move || call.with_engine(move |_| own.shutdown()));
+    asked.recv_timeout(PATIENCE).expect("it waits for itself").expect("the call was run");
+    let ended = told(move || near.shutdown());
+    ended.recv_timeout(PATIENCE).expect("it has ended");
+}
+
+#[test]
+fn a_poller_hears_that_a_side_was_shut_down() {
+    let (client, _server, [near, _far]) = ends();
+    let poller = Poller::new(&near);
+    poller.add(&client, 5).expect("add");
+    for how in [Shutdown::Write, Shutdown::Read] {
+        let mut events = Vec::new();
+        while poller.wait(Some(Duration::from_millis(100)), &mut events).is_ok()
+            && !events.is_empty()
+        {
+            events.clear();
+        }
+        client.shutdown(how).expect("shutdown");
+        poller.wait(Some(PATIENCE), &mut events).expect("wait");
+        let heard = events.first().map(|(token, news)| (*token, news.readable, news.writable));
+        assert_eq!(heard, Some((5, how == Shutdown::Read, how == Shutdown::Write)));
+    }
+}
+
+#[test]
+fn more_sockets_than_can_be_told_of_are_refused() {
+    let limits = Limits { connections: 300_000, ..Limits::default() };
+    let config = millstream::EngineConfig { limits, ..common::config(&common::pool(), 1) };
+    let stack = Stack::spawn(Placement::default(), || millstream::Engine::new(config));
+    assert_eq!(stack.err().map(|error| error.kind()), Some(ErrorKind::InvalidInput));
+}
