@@ -112,6 +112,16 @@ impl Hosts {
         }
     }
 
+    /// Another connection: the windows of both have grown to what they have beside each other, and all others.
+    fn beside(&mut self) -> (SocketId, SocketId) {
+        let mut other = open(&mut self.near, &mut self.far, &mut self.time, "10.9.0.2:8");
+        for _ in 0..2 {
+            self.grow();
+            self.swap(&mut other);
+        }
+        other
+    }
+
     /// Goes on with the other of two connections, both ends given.
     fn swap(&mut self, other: &mut (SocketId, SocketId)) {
         (self.from, self.to, *other) = (other.0, other.1, (self.from, self.to));
@@ -292,13 +302,7 @@ fn lent_by_many() -> (Hosts, (SocketId, SocketId), usize) {
     for _ in 0..OTHERS {
         hosts.near.tcp_connect(others).expect("connect");
     }
-    let Hosts { near, far, time, .. } = &mut hosts;
-    let mut other = open(near, far, time, "10.9.0.2:8");
-    for _ in 0..2 {
-        // The window is what these many have each.
-        hosts.grow();
-        hosts.swap(&mut other);
-    }
+    let other = hosts.beside();
     hosts.says(true);
     let window = hosts.far.tcp_info(hosts.to).expect("open").rcv_wnd_limit_bytes as usize;
     assert!(window < 8 * PART, "{window} bytes");
@@ -355,12 +359,7 @@ fn gathered_acks_wait_for_a_few_turns_at_most() {
 /// A stream whose ACK is held while the link has more, another connection, and how many super-segments that takes.
 fn held_among_two() -> (Hosts, (SocketId, SocketId), usize) {
     let mut hosts = Hosts::new();
-    let Hosts { near, far, time, .. } = &mut hosts;
-    let mut other = open(near, far, time, "10.9.0.2:8");
-    for _ in 0..2 {
-        hosts.grow();
-        hosts.swap(&mut other);
-    }
+    let other = hosts.beside();
     hosts.says(true);
     (hosts, other, 1)
 }

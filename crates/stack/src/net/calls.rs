@@ -48,9 +48,8 @@ impl TcpStream {
     /// written before.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         let (id, data) = (self.inner.id, data.to_vec());
-        // nothing is written meanwhile
-        let write = |_: &mut _| self.door().ask(move |worker| worker.write_urgent(id, &data));
-        Ok(self.inner.tx.with(write)??)
+        // The engine puts it behind what the ring has: what other threads write meanwhile comes before it or after.
+        Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
     /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told that it

@@ -85,7 +85,8 @@ fn a_larger_receive_buffer_is_filled() {
 fn a_buffer_that_is_set_leaves_the_other_to_tuning() {
     let pool = pool();
     for (recv, send) in [(None, Some(64 << 10)), (Some(64 << 10), None)] {
-        let (mut connection, mut now) = established(&pool, Config::default());
+        let config = Config { initial_window_segments: 200, ..Config::default() };
+        let (mut connection, mut now) = established(&pool, config);
         connection.set_buffers(recv, send);
         let before = connection.info();
         let mut seq = 1;
@@ -108,6 +109,14 @@ fn a_buffer_that_is_set_leaves_the_other_to_tuning() {
             after.rcv_space_bytes, 0,
             "what is read in a round trip is measured in any case"
         );
+
+        // Three windows of 200 segments are more than a buffer begins with.
+        connection.write(&pool, &[2; 1460]).expect("room");
+        drain(&mut connection, now, &pool);
+        now += Duration::from_millis(10);
+        connection.on_segment(now, &header(seq, 1461, TcpFlags::ACK), None, 0, &pool);
+        let grown = connection.info().send_limit_bytes > before.send_limit_bytes;
+        assert_eq!(grown, send.is_none());
     }
 }
 
