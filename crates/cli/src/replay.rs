@@ -145,9 +145,10 @@ impl Arguments {
                     let what = "has no Ethernet headers; send it into a device: --tap NAME";
                     return Err(Error::Refused(format!("{file} {what}")));
                 }
-                let config =
-                    RawConfig { interface: interface.clone(), netns, ..Default::default() };
-                let link = RawLink::open(&config).map_err(|error| refused(interface, &error))?;
+                let (interface, send_only) = (interface.clone(), true);
+                let config = RawConfig { interface, netns, send_only, ..RawConfig::default() };
+                let link =
+                    RawLink::open(&config).map_err(|error| refused(&config.interface, &error))?;
                 Ok(Box::new(link))
             }
             (None, name) => {

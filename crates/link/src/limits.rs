@@ -70,6 +70,10 @@ pub const PROBE_WAIT_MS: u64 = 2;
 /// Most slices of all the packets that one call sends on a packet socket.
 pub const BATCH_SLICES: usize = 512;
 
+/// How long after an interface went down a packet socket looks whether it is up again, or was removed, and AF_XDP tries
+/// to send what waits.
+pub const DOWN_PAUSE: Duration = Duration::from_millis(100);
+
 /// How often [`set_address`](crate::netdev::set_address) looks whether an IPv6 address is in use.
 pub const ADDRESS_ATTEMPTS: usize = 500;
 

@@ -55,7 +55,8 @@ pub(super) fn one_end(
             };
             let link = RawLink::open(&config)
                 .map_err(|error| format!("cannot use {interface}: {error}"))?;
-            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, Vec::new())
+            let notes = link.notes().to_vec();
+            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, notes)
         }
         MillstreamLink::Pair => Err("a worker with one end needs a device".to_owned()),
     }

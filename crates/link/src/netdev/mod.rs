@@ -54,6 +54,21 @@ pub fn set_up(name: &str) -> Result<(), LinkError> {
     request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
 }
 
+/// Takes interface `name` down.
+#[cfg(test)]
+pub(crate) fn set_down(name: &str) -> Result<(), LinkError> {
+    let up = libc::IFF_UP.cast_unsigned();
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, up));
+    request.send().map_err(|e| LinkError::from_io(format!("take {name} down"), e))
+}
+
+/// Removes interface `name`, and of a virtual pair its other end, too.
+#[cfg(test)]
+pub(crate) fn remove(name: &str) -> Result<(), LinkError> {
+    let request = Request::new(libc::RTM_DELLINK, 0, &interface_message(index(name)?, 0, 0));
+    request.send().map_err(|e| LinkError::from_io(format!("remove {name}"), e))
+}
+
 /// Sets the MTU of interface `name`, in bytes of IP packet.
 ///
 /// # Errors
@@ -223,6 +238,19 @@ pub fn mac(name: &str) -> Result<MacAddr, LinkError> {
         *to = from.cast_unsigned();
     }
     Ok(MacAddr(mac))
+}
+
+/// Refuses interface `name` unless its packets begin with an Ethernet header.
+pub(crate) fn require_ethernet(name: &str) -> Result<(), LinkError> {
+    let request = query(name, libc::SIOCGIFHWADDR as libc::Ioctl)
+        .map_err(|e| LinkError::from_io(format!("read the address of {name}"), e))?;
+    // SAFETY: SIOCGIFHWADDR filled in this member of the union.
+    match unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
+        kind => Err(LinkError::Invalid(format!(
+            "{name} is no interface of Ethernet (its hardware type is {kind})"
+        ))),
+    }
 }
 
 /// True when interface `name` is up.

@@ -12,12 +12,15 @@
 
 mod auxiliary;
 mod fanout;
+mod presence;
 mod ring;
 mod send;
 pub(crate) mod socket;
 
 #[cfg(test)]
 mod flag_tests;
+#[cfg(test)]
+mod presence_tests;
 #[cfg(test)]
 mod tests;
 
@@ -35,10 +38,11 @@ use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown,
-    TransmitChecksum, limits, netdev, vnet,
+    TransmitChecksum, limits, netdev, sys, vnet,
 };
 use auxiliary::{Auxiliary, auxiliary, put_tag_back};
 use fanout::Group;
+use presence::Presence;
 use ring::ReceiveRing;
 use send::SendBatch;
 
@@ -55,6 +59,8 @@ pub struct RawConfig {
     pub receive_buffer_bytes: Option<usize>,
     /// Receive through a ring instead of system calls.
     pub receive_ring: Option<RingConfig>,
+    /// Receive nothing: for who never asks, as what came would be counted as overruns.
+    pub send_only: bool,
 }
 
 /// A receive ring (TPACKET_V3): no system call for a packet, but a copy, and a wait.
@@ -83,10 +89,12 @@ pub struct RawLink {
     fd: OwnedFd,
     name: String,
     capabilities: Capabilities,
+    notes: Vec<String>,
     ring: Option<ReceiveRing>,
     spares: SpareFrames,
     sends: SendBatch,
     expected: Expectation,
+    presence: Presence,
     blocked: bool,
     /// The last batch was full, and there was more.
     more: bool,
@@ -100,6 +108,9 @@ impl std::fmt::Debug for RawLink {
     }
 }
 
+/// The Linux whose virtio-net headers know UDP super-segments; one before refuses a packet that has such a header.
+const UDP_SEGMENTS_SINCE: (u32, u32) = (6, 2);
+
 /// A VLAN tag's type and the tag.
 const VLAN_TAG_BYTES: u16 = 4;
 
@@ -111,10 +122,12 @@ impl RawLink {
     /// Opens a socket on the interface, which must be up and speak Ethernet.
     ///
     /// # Errors
-    /// When there is no such interface, or for want of privilege ([`LinkError::is_not_permitted`]).
+    /// When there is no such interface, or for want of privilege ([`LinkError::is_not_permitted`]); when it is not
+    /// one of Ethernet.
     pub fn open(config: &RawConfig) -> Result<Self, LinkError> {
         netdev::run_in(config.netns.as_deref(), || {
-            Self::with_socket(config, socket::open(&config.interface)?)
+            let prepare = |fd| if config.send_only { fanout::close(fd) } else { Ok(()) };
+            Self::with_socket(config, socket::open_with(&config.interface, prepare)?)
         })?
     }
 
@@ -122,10 +135,13 @@ impl RawLink {
     /// spreads what is received by fan-out; the group ends with the last socket.
     ///
     /// # Errors
-    /// As [`open`](Self::open); also for no engine or more than [`limits::SHARES`], and on kernels
-    /// without fan-out by program (before 4.12).
+    /// As [`open`](Self::open); also for no engine or more than [`limits::SHARES`], for links that only send, and on
+    /// kernels without fan-out by program (before 4.12).
     pub fn open_shared(config: &RawConfig, engines: usize) -> Result<Vec<Shared<Self>>, LinkError> {
         Share::new(0, engines)?;
+        if config.send_only {
+            return Err(LinkError::Invalid("nothing to share among links that only send".into()));
+        }
         let spread = Spread::new(engines);
         let name = &config.interface;
         let error = |e| LinkError::from_io(format!("spread the packets of {name}"), e);
@@ -156,6 +172,7 @@ impl RawLink {
         let option = |what: &str, result: io::Result<()>| {
             result.map_err(|e| LinkError::from_io(format!("{what} on {name}"), e))
         };
+        netdev::require_ethernet(name)?;
         option("have auxiliary data", socket::set(raw, libc::PACKET_AUXDATA, &1_i32))?;
         if let Some(bytes) = config.receive_buffer_bytes {
             option("set the receive buffer", set_receive_buffer(raw, bytes))?;
@@ -169,12 +186,18 @@ impl RawLink {
             Some(ring) => Some(ReceiveRing::new(&fd, ring)?),
             None => None,
         };
+        let mut notes = Vec::new();
+        let takes_udp = sys::kernel_is_at_least(UDP_SEGMENTS_SINCE);
+        if !takes_udp {
+            let (major, minor) = UDP_SEGMENTS_SINCE;
+            notes.push(format!("{name}: no UDP super-segments before Linux {major}.{minor}"));
+        }
         let capabilities = Capabilities {
             rx_ring: ring.as_ref().map_or(0, ReceiveRing::capacity),
             rx_checksum: true,
             tx_checksum: TransmitChecksum { v4: true, v6: true },
             tso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
-            uso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
+            uso_bytes: takes_udp.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: true,
             ..Capabilities::plain(Medium::Ethernet, netdev::mtu(name)?, mac)
         };
@@ -182,17 +205,24 @@ impl RawLink {
             fd,
             name: name.clone(),
             capabilities,
+            notes,
             ring,
             spares: SpareFrames::new(
                 limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES + 1,
             ),
             sends: SendBatch::new(),
             expected: Expectation::new(),
+            presence: Presence::default(),
             blocked: false,
             more: false,
             overruns: Cell::new(0),
             stats: LinkStats::default(),
         })
+    }
+
+    /// What this kernel does not do, one sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Reads one packet.
@@ -219,9 +249,14 @@ impl RawLink {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(Next::Nothing),
-                    // An interface that went down tells it once, and may come up again.
-                    Some(libc::EINTR | libc::ENETDOWN) => continue,
-                    // Merged in a way that a virtio-net header cannot tell (SCTP, ESP); it is gone.
+                    Some(libc::EINTR) => continue,
+                    // Told once; what came before is still there.
+                    Some(libc::ENETDOWN) => {
+                        self.presence.went_down();
+                        continue;
+                    }
+                    // Merged in a way that a virtio-net header cannot tell (SCTP, ESP, UDP before
+                    // Linux 6.2); it is gone.
                     Some(libc::EINVAL) => {
                         return Ok(self.refuse(DropCause::VirtioUnknownSegmentation));
                     }
@@ -340,7 +375,10 @@ impl RawLink {
                 }
                 // This packet, or the interface as it is now (its queue may be full): the next may
                 // pass.
-                _ => {
+                code => {
+                    if matches!(code, Some(libc::ENETDOWN | libc::ENXIO)) {
+                        self.presence.went_down();
+                    }
                     self.sends.drop_first();
                     self.stats.count_drop(DropCause::Refused);
                 }
@@ -392,6 +430,9 @@ impl Link for RawLink {
         let (count, more) = incoming::receive(self, now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
+        if count == 0 {
+            self.presence.look(now, &self.fd, &self.name)?;
+        }
         Ok(count)
     }
 
@@ -455,7 +496,20 @@ impl Link for RawLink {
 
     fn prepare_sleep(&mut self) -> bool {
         self.expected.sleep();
-        self.ring.as_mut().is_none_or(|ring| ring.peek().is_none())
+        let Some(ring) = &mut self.ring else { return true };
+        if ring.peek().is_some() {
+            return false;
+        }
+        // Nobody reads an error of a socket with a ring, and whoever slept on one would be woken at once.
+        let is_quiet = socket::take_error(self.fd.as_raw_fd()) == 0;
+        if !is_quiet {
+            self.presence.went_down();
+        }
+        is_quiet
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.presence.next_look()
     }
 
     fn stats(&self) -> LinkStats {

@@ -85,3 +85,14 @@ pub(super) fn take_overruns(fd: RawFd) -> u64 {
         Err(_) => 0,
     }
 }
+
+/// The error that waits in the socket, which forgets it; 0 when there is none.
+pub(super) fn take_error(fd: RawFd) -> libc::c_int {
+    let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the pointers are to a live int and its size.
+    let result = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, value, &raw mut size)
+    };
+    if result < 0 { 0 } else { value }
+}

@@ -277,6 +277,23 @@ fn overruns_are_counted() {
 }
 
 #[test]
+fn who_only_sends_receives_nothing_and_counts_no_overrun() {
+    let receive_buffer_bytes = Some(1);
+    let deaf = RawConfig { send_only: true, receive_buffer_bytes, ..RawConfig::default() };
+    let Some(mut bench) = open(TapConfig::default(), deaf.clone()) else { return };
+    let Bench { tap, raw, pool, .. } = &mut bench;
+    let shape = Shape::new(false, false, vec![5; 1000]);
+    for _ in 0..4 {
+        send(tap, pool, (0..60).map(|_| shape.build(pool)).collect());
+    }
+    assert_eq!(raw.receive(Instant::ZERO, pool, &mut PacketBatch::new()).unwrap(), 0);
+    assert_eq!(raw.stats().dropped_total(), 0);
+    send(raw, pool, vec![shape.build(pool)]);
+    assert_eq!(receive(tap, pool, 1).len(), 1);
+    assert!(RawLink::open_shared(&deaf, 2).is_err());
+}
+
+#[test]
 fn a_ring_goes_round_and_counts_what_it_cannot_hold() {
     let ring = RingConfig { block_bytes: 1 << 17, blocks: 8, retire_ms: 10 };
     let config = RawConfig { receive_ring: Some(ring), ..RawConfig::default() };

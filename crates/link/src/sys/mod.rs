@@ -2,6 +2,7 @@
 
 mod distance;
 mod idle;
+mod release;
 mod ticks;
 
 use std::io;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 pub use distance::{DistanceWatch, cpu_distance};
 pub use idle::{IdleLatency, IdleLatencyState};
+pub(crate) use release::kernel_is_at_least;
 pub use ticks::Counter;
 
 /// Most descriptors one [`poll`] takes: those of 64 links, and of who wakes their engine.

@@ -35,6 +35,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,9 +118,20 @@ pub struct Xdp {
     partial: Option<Packet>,
     cutting: Option<Segmenter>,
     blocked: bool,
+    /// As far as sending has shown.
+    presence: Presence,
     /// When the pool was last asked for frames.
     asked: Instant,
     stats: LinkStats,
+}
+
+/// What became of the interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Up,
+    Down,
+    /// One of the same name is another.
+    Removed,
 }
 
 impl std::fmt::Debug for Xdp {
@@ -227,7 +239,8 @@ impl Xdp {
 
     /// Has the kernel send what is in the ring, as far as it can now.
     fn kick(&mut self) {
-        // A call of copy mode may stop after a part; there cannot be more parts than entries.
+        // A call of copy mode may stop after a part, or after a packet that the interface dropped; there cannot be more
+        // than entries.
         for _ in 0..self.capabilities.tx_ring {
             if !self.socket.tx.is_pending() || !self.socket.tx.needs_wakeup() {
                 break;
@@ -235,14 +248,60 @@ impl Xdp {
             self.stats.tx_syscalls += 1;
             let result = self.socket.wake_tx();
             self.harvest();
-            match result.map_err(|error| error.raw_os_error()) {
-                Ok(()) if self.zero_copy => break,
-                Ok(()) | Err(Some(libc::EAGAIN | libc::EINTR)) => {}
-                Err(_) => break,
+            let error = result.err().and_then(|error| error.raw_os_error());
+            self.presence = match error {
+                Some(libc::ENETDOWN) => Presence::Down,
+                Some(libc::ENXIO) => Presence::Removed,
+                _ => Presence::Up,
+            };
+            match error {
+                None if self.zero_copy => break,
+                None | Some(libc::EAGAIN | libc::EINTR) => {}
+                // One packet dropped, for want of a carrier or by the driver.
+                Some(libc::EBUSY) => self.stats.count_drop(DropCause::Refused),
+                Some(_) => break,
             }
         }
         // A driver goes on by itself; the kernel's copying must be driven.
         self.blocked = !self.zero_copy && self.socket.tx.is_pending();
+    }
+
+    /// Sends what is left of a super-segment, and of `batch` as much as there is room for.
+    fn send(&mut self, pool: &Pool, batch: &mut PacketBatch) {
+        loop {
+            self.harvest();
+            let is_finished = self.stage(pool, batch);
+            self.kick();
+            if is_finished {
+                return;
+            }
+            let pieces = pieces(self.capabilities.mtu);
+            if self.socket.tx.room(pieces) < pieces || self.blocked {
+                self.blocked = true;
+                self.stats.tx_full += 1;
+                return;
+            }
+        }
+    }
+
+    /// Has what waits for room go on.
+    fn go_on(&mut self, pool: &Pool) {
+        match self.cutting {
+            Some(_) => self.send(pool, &mut PacketBatch::new()),
+            None => self.kick(),
+        }
+    }
+
+    /// # Errors
+    /// When the interface is there no more.
+    fn check_presence(&self) -> Result<(), LinkError> {
+        match self.presence {
+            Presence::Up | Presence::Down => Ok(()),
+            Presence::Removed => {
+                let error = io::Error::from_raw_os_error(libc::ENODEV);
+                Err(LinkError::from_io(format!("{} was removed", self.name), error))
+            }
+        }
     }
 
     /// Puts packets into the tx ring while there is room; true when nothing is left.
@@ -307,7 +366,10 @@ impl Link for Xdp {
         self.refill(pool);
         self.asked = now;
         if self.blocked {
-            self.kick();
+            self.go_on(pool);
+        }
+        if count == 0 {
+            self.check_presence()?;
         }
         Ok(count)
     }
@@ -329,20 +391,8 @@ impl Link for Xdp {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let before = batch.len();
-        loop {
-            self.harvest();
-            let is_finished = self.stage(pool, batch);
-            self.kick();
-            if is_finished {
-                break;
-            }
-            let pieces = pieces(self.capabilities.mtu);
-            if self.socket.tx.room(pieces) < pieces || self.blocked {
-                self.blocked = true;
-                self.stats.tx_full += 1;
-                break;
-            }
-        }
+        self.send(pool, batch);
+        self.check_presence()?;
         Ok(before - batch.len())
     }
 
@@ -362,9 +412,13 @@ impl Link for Xdp {
     }
 
     /// Without a frame to receive into nothing arrives that would wake a sleeper, and nobody tells
-    /// when one is free: the pool is asked again after a while.
+    /// when one is free: the pool is asked again after a while. So is an interface that is down.
     fn next_deadline(&self) -> Option<Instant> {
-        (self.filled == 0).then(|| self.asked + limits::XDP_DRY_PAUSE)
+        match self.presence {
+            _ if self.filled == 0 => Some(self.asked + limits::XDP_DRY_PAUSE),
+            Presence::Down if self.blocked => Some(self.asked + limits::DOWN_PAUSE),
+            _ => None,
+        }
     }
 
     fn stats(&self) -> LinkStats {

@@ -10,7 +10,7 @@ use millstream_packet::{BATCH_LIMIT, Extent, FRAME_SIZE_BYTES, Instant, Pool};
 use super::bpf::Attachment;
 use super::frames::{self, KernelFrames};
 use super::socket::{Memory, Socket};
-use super::{Xdp, XdpConfig};
+use super::{Presence, Xdp, XdpConfig};
 use crate::raw::socket::join;
 use crate::sys::check;
 use crate::{Capabilities, LinkError, LinkStats, Medium, Share, Shared, limits, netdev};
@@ -96,6 +96,7 @@ impl Xdp {
     ) -> Result<Vec<Self>, LinkError> {
         let name = &config.interface;
         let index = netdev::index(name)?;
+        netdev::require_ethernet(name)?;
         let mtu = netdev::mtu(name)?;
         check_ring(config, mtu)?;
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
@@ -133,6 +134,7 @@ impl Xdp {
                 partial: None,
                 cutting: None,
                 blocked: false,
+                presence: Presence::Up,
                 asked: Instant::ZERO,
                 stats: LinkStats::default(),
             };

@@ -32,7 +32,7 @@ impl Xdp {
         self.refill(pool);
         self.asked = now;
         if self.blocked {
-            self.kick();
+            self.go_on(pool);
         }
         count
     }

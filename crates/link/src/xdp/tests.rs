@@ -8,6 +8,7 @@ use std::time::Duration;
 use millstream_packet::{Checksum, PoolConfig};
 use millstream_wire::ip::Protocol;
 
+mod absent;
 mod queues;
 mod refused;
 

@@ -140,8 +140,16 @@ impl Options {
                 let config =
                     RawConfig { interface: interface.clone(), netns, ..RawConfig::default() };
                 match engines {
-                    1 => vec![boxed(RawLink::open(&config)?)],
-                    _ => RawLink::open_shared(&config, engines)?.into_iter().map(boxed).collect(),
+                    1 => {
+                        let link = RawLink::open(&config)?;
+                        note(link.notes());
+                        vec![boxed(link)]
+                    }
+                    _ => {
+                        let queues = RawLink::open_shared(&config, engines)?;
+                        note(queues[0].get_ref().notes());
+                        queues.into_iter().map(boxed).collect()
+                    }
                 }
             }
             Device::Xdp(interface) => {

@@ -1,0 +1,71 @@
+//! Whether the interface of a packet socket is still there.
+//!
+//! A socket is told once that its interface went down, by an error that a ring never reads and that has it look
+//! ready until somebody does. Nothing is told when the interface is removed after that: the socket stays silent.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use millstream_packet::Instant;
+
+use crate::sys::check;
+use crate::{LinkError, limits};
+
+/// What is known of the interface.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    /// It went down and was not seen up since: when to look again.
+    look_at: Option<Instant>,
+}
+
+impl Presence {
+    /// The kernel said that it is down, or gone.
+    pub fn went_down(&mut self) {
+        self.look_at.get_or_insert(Instant::ZERO);
+    }
+
+    /// When [`look`](Self::look) is of use; `None` while the interface is up.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Looks what became of an interface that went down, if it is time to. One that is down may come up again.
+    ///
+    /// # Errors
+    /// When it is gone for good: one of the same name is another.
+    pub fn look(&mut self, now: Instant, fd: &OwnedFd, name: &str) -> Result<(), LinkError> {
+        if self.look_at.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        match is_up(fd.as_raw_fd()) {
+            Ok(true) => self.look_at = None,
+            Ok(false) => self.look_at = Some(now + limits::DOWN_PAUSE),
+            Err(error) => return Err(LinkError::from_io(format!("{name} was removed"), error)),
+        }
+        Ok(())
+    }
+}
+
+/// Whether the interface that `fd` is bound to is up, under whatever name; `ENODEV` when it is there no more.
+fn is_up(fd: RawFd) -> io::Result<bool> {
+    // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the pointers are to a live address and its size.
+    check(unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut size) })?;
+    if address.sll_ifindex <= 0 {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    // SAFETY: an ifreq is plain data, for which all zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = address.sll_ifindex;
+    for question in [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS] {
+        let question = question as libc::Ioctl;
+        // SAFETY: `request` is a live ifreq, which is what these questions read and write; the socket answers them for
+        // its own namespace.
+        check(unsafe { libc::ioctl(fd, question, &raw mut request) })?;
+    }
+    // SAFETY: SIOCGIFFLAGS filled in this member of the union.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(i32::from(flags) & libc::IFF_UP != 0)
+}

@@ -1,0 +1,140 @@
+//! An interface that goes down, comes up again, or is removed, and one that is not of Ethernet.
+
+use std::time::{Duration, Instant as Wall};
+
+use millstream_packet::{Instant, PacketBatch};
+
+use super::*;
+use crate::netdev::Namespace;
+use crate::sys::{PollEntry, poll};
+use crate::testing::{Shape, bytes, permitted, pool};
+use crate::{Tap, TapConfig, TapKind};
+
+/// Two ends of a virtual pair, both up.
+fn pair() -> Option<Namespace> {
+    let namespace = permitted(Namespace::create())?;
+    let made = namespace.run(|| {
+        netdev::add_veth("ms0", "ms1", None, 1)?;
+        netdev::set_up("ms0")?;
+        netdev::set_up("ms1")
+    });
+    permitted(made.and_then(|made| made))?;
+    Some(namespace)
+}
+
+fn config(namespace: &Namespace, receive_ring: Option<RingConfig>) -> RawConfig {
+    let netns = Some(namespace.path());
+    RawConfig { interface: "ms0".into(), netns, receive_ring, ..RawConfig::default() }
+}
+
+/// An engine's turns at `link` for so long, without work; how many. Packets are passed over.
+fn turns(link: &mut impl Link, clock: Wall, time: Duration) -> Result<usize, LinkError> {
+    let (end, pool) = (clock.elapsed() + time, pool());
+    let mut count = 0;
+    while clock.elapsed() < end {
+        count += 1;
+        let now = Instant::ZERO + clock.elapsed();
+        let mut batch = PacketBatch::new();
+        if link.receive(now, &pool, &mut batch)? > 0 || !link.prepare_sleep() {
+            continue;
+        }
+        let left = end.saturating_sub(clock.elapsed());
+        let due = link.next_deadline().map_or(left, |due| due.saturating_duration_since(now));
+        let mut entries = [PollEntry::readable(link.wait_fd().unwrap())];
+        poll(&mut entries, Some(due.min(left))).unwrap();
+    }
+    Ok(count)
+}
+
+/// Whether a packet sent at the other end arrives. It is sent again now and then: an interface that came up carries
+/// packets some time later.
+fn arrives(namespace: &Namespace, link: &mut impl Link, clock: Wall) -> bool {
+    let other = RawConfig { interface: "ms1".into(), ..config(namespace, None) };
+    let (mut other, pool) = (RawLink::open(&other).unwrap(), pool());
+    let sent = Shape::new(false, false, vec![7; 321]).build(&pool);
+    let expected = bytes(&sent);
+    (0..500).any(|round| {
+        let mut batch = PacketBatch::new();
+        if round % 20 == 0 {
+            batch.push(sent.view(&pool, 0, sent.len()).unwrap()).unwrap();
+            other.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+        }
+        if link.receive(Instant::ZERO + clock.elapsed(), &pool, &mut batch).unwrap() == 0 {
+            poll(&mut [], Some(Duration::from_millis(5))).unwrap();
+        }
+        batch.iter().any(|packet| bytes(packet) == expected)
+    })
+}
+
+#[test]
+fn an_interface_that_is_down_costs_no_more_than_a_look_now_and_then_and_works_again_when_up() {
+    for ring in [None, Some(RingConfig::default())] {
+        let Some(namespace) = pair() else { return };
+        let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
+        let clock = Wall::now();
+        for _ in 0..2 {
+            namespace.run(|| netdev::set_down("ms0")).unwrap().unwrap();
+            // Time for what the kernel itself had sent.
+            turns(&mut link, clock, Duration::from_millis(50)).unwrap();
+            let count = turns(&mut link, clock, Duration::from_millis(500)).unwrap();
+            assert!(count < 20, "{count} turns with a ring: {}", ring.is_some());
+            assert!(link.next_deadline().is_some());
+            namespace.run(|| netdev::set_up("ms0")).unwrap().unwrap();
+            assert!(arrives(&namespace, &mut link, clock));
+            turns(&mut link, clock, Duration::from_millis(200)).unwrap();
+            assert_eq!(link.next_deadline(), None);
+        }
+    }
+}
+
+#[test]
+fn engines_that_share_an_interface_go_on_when_it_is_up_again() {
+    let Some(namespace) = pair() else { return };
+    let mut queues = RawLink::open_shared(&config(&namespace, None), 2).unwrap();
+    let clock = Wall::now();
+    namespace
+        .run(|| netdev::set_down("ms0").and_then(|()| netdev::set_up("ms0")))
+        .unwrap()
+        .unwrap();
+    // To a port of the second's.
+    assert!(arrives(&namespace, &mut queues[1], clock));
+    assert_eq!(queues[0].stats().rx_handed_over, 0, "the group is as before");
+}
+
+#[test]
+fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
+    for ring in [None, Some(RingConfig::default())] {
+        for is_looking in [true, false] {
+            let Some(namespace) = pair() else { return };
+            let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
+            let clock = Wall::now();
+            if is_looking {
+                namespace.run(|| netdev::set_down("ms0")).unwrap().unwrap();
+                turns(&mut link, clock, Duration::from_millis(20)).unwrap();
+            }
+            namespace
+                .run(|| {
+                    netdev::remove("ms0")?;
+                    netdev::add_veth("ms0", "ms1", None, 1)?;
+                    netdev::set_up("ms0")
+                })
+                .unwrap()
+                .unwrap();
+            let error = turns(&mut link, clock, Duration::from_secs(5)).unwrap_err();
+            assert!(error.to_string().contains("ms0 was removed"), "{error}");
+            let now = Instant::ZERO + clock.elapsed();
+            assert!(link.receive(now, &pool(), &mut PacketBatch::new()).is_err(), "for good");
+        }
+    }
+}
+
+#[test]
+fn an_interface_without_ethernet_is_refused() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let netns = Some(namespace.path());
+    let tun = TapConfig { kind: TapKind::Tun, netns: netns.clone(), ..TapConfig::default() };
+    let Some(tun) = permitted(Tap::open(&tun)) else { return };
+    let config = RawConfig { interface: tun.name().into(), netns, ..RawConfig::default() };
+    let error = RawLink::open(&config).unwrap_err();
+    assert!(error.to_string().contains("no interface of Ethernet"), "{error}");
+}
