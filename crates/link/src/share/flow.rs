@@ -142,8 +142,10 @@ impl Spread {
             Medium::Ip => None,
         };
         if kind == Some(0x0806) {
-            // ARP: requests are answered by the first engine, answers are for whoever asked.
-            return (word(head, l3 + 6)? == 2).then_some(Found::Each);
+            // ARP: requests are answered by the first engine, answers are for whoever asked. A request for the sender's
+            // own address asks nothing: it is how a gateway tells that another has taken over (RFC 5227, 3).
+            let (sender, target) = (head.get(l3 + 14..l3 + 18)?, head.get(l3 + 24..l3 + 28)?);
+            return (word(head, l3 + 6)? == 2 || sender == target).then_some(Found::Each);
         }
         let found = match head.get(l3)? >> 4 {
             4 if kind.is_none_or(|kind| kind == 0x0800) => Header::v4(head, l3)?,
@@ -341,8 +343,13 @@ mod tests {
         let spread = Spread::new(2);
         let mut arp = vec![0; 42];
         arp[12..14].copy_from_slice(&[8, 6]);
+        arp[28..32].copy_from_slice(&[10, 70, 0, 1]);
+        arp[38..42].copy_from_slice(&[10, 70, 0, 2]);
         arp[21] = 1;
         assert_eq!(spread.place(&arp, Medium::Ethernet), Place::One(0));
+        let mut gratuitous = arp.clone();
+        gratuitous[41] = 1;
+        assert_eq!(spread.place(&gratuitous, Medium::Ethernet), Place::Each);
         arp[21] = 2;
         assert_eq!(spread.place(&arp, Medium::Ethernet), Place::Each);
         let mut advert = frame(true, false);

@@ -65,6 +65,7 @@ fn each_learns_of_neighbours_and_one_is_asked() {
         bytes[6..12].copy_from_slice(&MAC_A.0);
         bytes[12..14].copy_from_slice(&[8, 6]);
         bytes[20..22].copy_from_slice(&[0, operation]);
+        bytes[28] = 10;
         Packet::from_slice(&pool(), 64, &bytes).unwrap()
     };
     put(&mut device[2], vec![arp(2), arp(1)]);
