@@ -70,6 +70,10 @@ pub const PROBE_WAIT_MS: u64 = 2;
 /// Most slices of all the packets that one call sends on a packet socket.
 pub const BATCH_SLICES: usize = 512;
 
+/// What the kernel queues towards a packet socket, in bytes of SO_RCVBUF, when nothing else is said: some hundred
+/// super-segments. Its own default, 208 KiB, holds three.
+pub const RAW_RECEIVE_BYTES: usize = 4 << 20;
+
 /// How long after an interface went down a packet socket looks whether it is up again, or was removed, and AF_XDP tries
 /// to send what waits.
 pub const DOWN_PAUSE: Duration = Duration::from_millis(100);

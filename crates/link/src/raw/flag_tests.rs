@@ -2,6 +2,7 @@
 //! packets that it had not room for.
 
 use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch};

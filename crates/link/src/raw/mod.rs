@@ -11,6 +11,7 @@
 //! the packets by flow ([`RawLink::open_shared`]).
 
 mod auxiliary;
+mod config;
 mod fanout;
 mod presence;
 mod ring;
@@ -27,10 +28,8 @@ mod tests;
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
 
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentation};
-use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Next, Source};
 use crate::iov::Expectation;
@@ -41,48 +40,11 @@ use crate::{
     TransmitChecksum, limits, netdev, sys, vnet,
 };
 use auxiliary::{Auxiliary, auxiliary, put_tag_back};
+pub use config::{RawConfig, RingConfig};
 use fanout::Group;
 use presence::Presence;
 use ring::ReceiveRing;
 use send::SendBatch;
-
-/// How to open a [`RawLink`].
-#[derive(Clone, Debug, Default)]
-pub struct RawConfig {
-    /// The interface.
-    pub interface: String,
-    /// The namespace it lives in; `None`: the calling thread's.
-    pub netns: Option<PathBuf>,
-    /// The stack's link address, made reachable by promiscuous mode; `None`: the interface's own.
-    pub mac: Option<MacAddr>,
-    /// Bytes the kernel queues towards us; `None`: the system's default.
-    pub receive_buffer_bytes: Option<usize>,
-    /// Receive through a ring instead of system calls.
-    pub receive_ring: Option<RingConfig>,
-    /// Receive nothing: for who never asks, as what came would be counted as overruns.
-    pub send_only: bool,
-}
-
-/// A receive ring (TPACKET_V3): no system call for a packet, but a copy, and a wait.
-///
-/// The kernel hands packets over by the block: when one is full, or after `retire_ms`. So a ring is
-/// for floods of small packets; it delays an answer by that time, and copies super-segments twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingConfig {
-    /// Bytes of a block: a power of two of at least 128 KiB, so that a super-segment fits.
-    pub block_bytes: usize,
-    /// Blocks.
-    pub blocks: usize,
-    /// How long the kernel keeps a block that is not full, in milliseconds.
-    pub retire_ms: u32,
-}
-
-impl Default for RingConfig {
-    /// Sixteen blocks of 256 KiB, handed over every millisecond.
-    fn default() -> Self {
-        Self { block_bytes: 1 << 18, blocks: 16, retire_ms: 1 }
-    }
-}
 
 /// A packet socket as a link.
 pub struct RawLink {
@@ -174,8 +136,12 @@ impl RawLink {
         };
         netdev::require_ethernet(name)?;
         option("have auxiliary data", socket::set(raw, libc::PACKET_AUXDATA, &1_i32))?;
-        if let Some(bytes) = config.receive_buffer_bytes {
-            option("set the receive buffer", set_receive_buffer(raw, bytes))?;
+        let mut notes = Vec::new();
+        if config.receive_buffer_bytes.is_some() || config.receive_ring.is_none() {
+            let made = socket::make_room(raw, config.receive_buffer_bytes);
+            let less = made
+                .map_err(|e| LinkError::from_io(format!("set the receive buffer on {name}"), e))?;
+            notes.extend(less.map(|less| format!("{name}: {less}")));
         }
         socket::join(raw, name, config.mac.is_some())?;
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
@@ -186,7 +152,6 @@ impl RawLink {
             Some(ring) => Some(ReceiveRing::new(&fd, ring)?),
             None => None,
         };
-        let mut notes = Vec::new();
         let takes_udp = sys::kernel_is_at_least(UDP_SEGMENTS_SINCE);
         if !takes_udp {
             let (major, minor) = UDP_SEGMENTS_SINCE;
@@ -385,21 +350,6 @@ impl RawLink {
             }
         }
         true
-    }
-}
-
-fn set_receive_buffer(fd: RawFd, bytes: usize) -> io::Result<()> {
-    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    let size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer is to a live int.
-    let set = |option| unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), size)
-    };
-    // Beyond the system's limit only for the privileged.
-    if set(libc::SO_RCVBUFFORCE) == 0 || set(libc::SO_RCVBUF) == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }
 

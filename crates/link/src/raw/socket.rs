@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::LinkError;
 use crate::netdev;
 use crate::sys::check;
+use crate::{LinkError, limits};
 
 /// Not in libc yet: leave out what this host sends.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -86,13 +86,42 @@ pub(super) fn take_overruns(fd: RawFd) -> u64 {
     }
 }
 
+/// Has the kernel queue up to `wanted` bytes towards us, or what this crate or the system takes for enough. Answers what
+/// there is to be said where it queues less.
+pub(super) fn make_room(fd: RawFd, wanted: Option<usize>) -> io::Result<Option<String>> {
+    let queued = || get_int(fd, libc::SO_RCVBUF).map(|bytes| bytes.cast_unsigned() as usize / 2);
+    let wanted = match wanted {
+        Some(bytes) => bytes,
+        None => queued()?.max(limits::RAW_RECEIVE_BYTES),
+    };
+    let value = libc::c_int::try_from(wanted).unwrap_or(libc::c_int::MAX);
+    // Beyond the system's limit only for the privileged.
+    set_int(fd, libc::SO_RCVBUFFORCE, value).or_else(|_| set_int(fd, libc::SO_RCVBUF, value))?;
+    let queued = queued()?;
+    Ok((queued < wanted).then(|| {
+        format!(
+            "the kernel queues {queued} bytes, not {wanted} (net.core.rmem_max, or CAP_NET_ADMIN)"
+        )
+    }))
+}
+
 /// The error that waits in the socket, which forgets it; 0 when there is none.
 pub(super) fn take_error(fd: RawFd) -> libc::c_int {
+    get_int(fd, libc::SO_ERROR).unwrap_or(0)
+}
+
+/// An option of level `SOL_SOCKET`.
+fn get_int(fd: RawFd, option: libc::c_int) -> io::Result<libc::c_int> {
     let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    let to = (&raw mut value).cast();
     // SAFETY: the pointers are to a live int and its size.
-    let result = unsafe {
-        let value = (&raw mut value).cast();
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, value, &raw mut size)
-    };
-    if result < 0 { 0 } else { value }
+    check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, to, &raw mut size) })?;
+    Ok(value)
+}
+
+fn set_int(fd: RawFd, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    let from = (&raw const value).cast();
+    // SAFETY: the pointer is to a live int.
+    check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, from, size) }).map(|_| ())
 }

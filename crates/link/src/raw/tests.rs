@@ -277,6 +277,32 @@ fn overruns_are_counted() {
 }
 
 #[test]
+fn a_burst_of_super_segments_finds_room() {
+    let Some(mut bench) = open(TapConfig::default(), RawConfig::default()) else { return };
+    let Bench { tap, raw, pool, .. } = &mut bench;
+    if !raw.notes().is_empty() {
+        return println!("skipped: {:?}", raw.notes());
+    }
+    let shape = Shape { segment: Some(1400), ..Shape::new(false, true, vec![5; 60_000]) };
+    send(tap, pool, (0..50).map(|_| shape.build(pool)).collect());
+    assert_eq!(receive(raw, pool, 50).len(), 50);
+    assert_eq!(raw.stats().dropped_total(), 0);
+}
+
+#[test]
+fn a_buffer_that_the_system_does_not_grant_is_told() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let config = RawConfig {
+        interface: "lo".into(),
+        netns: Some(namespace.path()),
+        receive_buffer_bytes: Some(usize::MAX),
+        ..RawConfig::default()
+    };
+    let link = RawLink::open(&config).unwrap();
+    assert!(link.notes().iter().any(|note| note.contains("lo: the kernel queues")));
+}
+
+#[test]
 fn who_only_sends_receives_nothing_and_counts_no_overrun() {
     let receive_buffer_bytes = Some(1);
     let deaf = RawConfig { send_only: true, receive_buffer_bytes, ..RawConfig::default() };
