@@ -425,7 +425,11 @@ impl Link for Xdp {
         let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, .. } =
             self.kernel_statistics();
         let mut stats = self.stats;
-        let unfilled = rx_dropped.min(fill_ring_empty);
+        let unfilled = match open::has_fragments(self.capabilities.mtu) {
+            // None is too long; what found some frames, and not all that it takes, does not count as finding none.
+            true => rx_dropped,
+            false => rx_dropped.min(fill_ring_empty),
+        };
         stats.drops[DropCause::Overrun.index()] += rx_ring_full;
         stats.drops[DropCause::FillEmpty.index()] += unfilled;
         stats.drops[DropCause::TooLong.index()] += rx_dropped - unfilled;

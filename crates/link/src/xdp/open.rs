@@ -100,8 +100,7 @@ impl Xdp {
         let mtu = netdev::mtu(name)?;
         check_ring(config, mtu)?;
         let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
-        let has_fragments =
-            mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES;
+        let has_fragments = has_fragments(mtu);
         let places = config.queue + queues;
         let attachment =
             Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
@@ -220,6 +219,11 @@ fn bind(
 /// Entries of each ring.
 fn ring_entries(config: &XdpConfig) -> u32 {
     config.ring.unwrap_or(limits::XDP_RING).next_power_of_two()
+}
+
+/// Whether the longest packet at this MTU is received in several frames.
+pub(super) fn has_fragments(mtu: usize) -> bool {
+    mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES
 }
 
 /// Ring entries that the longest packet at this MTU takes.

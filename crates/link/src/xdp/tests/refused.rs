@@ -59,3 +59,16 @@ fn a_pool_that_may_grow_is_refused() {
     let none = XdpConfig { steer: Steer::Flows(Vec::new()), ..config };
     assert!(Xdp::open(&none, &pool).unwrap_err().to_string().contains("no flow"));
 }
+
+#[test]
+fn large_frames_that_find_too_few_of_ours_are_counted_as_that() {
+    let Some(bench) = bench(9000, 1) else { return };
+    let Some(link) = bench.open(&XdpConfig { ring: Some(16), ..bench.config() }) else { return };
+    let host = bench.far_socket(HOST);
+    for _ in 0..20 {
+        host.send_to(&[1; 8900], (IpAddr::from(OURS), 9)).unwrap();
+    }
+    let (stats, cause) = (link.stats(), DropCause::FillEmpty);
+    assert!(stats.dropped(cause) > 10, "{:?}", link.kernel_statistics());
+    assert_eq!(stats.dropped(DropCause::TooLong), 0, "{:?}", link.kernel_statistics());
+}
