@@ -9,6 +9,8 @@ use crate::{Direction, Medium};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
+/// Obsolete since 2009; as an enhanced one but for half a word.
+const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
@@ -271,6 +273,9 @@ impl<R: Read> Reader<R> {
         if len < 12 || !len.is_multiple_of(4) {
             return Err(ReadError::Damaged("a block's length makes no sense"));
         }
+        if !matches!(kind, INTERFACE_DESCRIPTION | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET) {
+            return Ok(self.pass_over(len)?.then_some(None));
+        }
         if !self.read_block(len - 8)? {
             return Ok(None);
         }
@@ -280,9 +285,23 @@ impl<R: Read> Reader<R> {
         self.block.truncate(len - 12);
         match kind {
             INTERFACE_DESCRIPTION => self.interface().map(|()| Some(None)),
-            ENHANCED_PACKET => self.enhanced().map(|record| Some(Some(record))),
             SIMPLE_PACKET => self.simple().map(|record| Some(Some(record))),
-            _ => Ok(Some(None)),
+            _ => self.enhanced(kind == OLD_PACKET).map(|record| Some(Some(record))),
+        }
+    }
+
+    /// Passes over the rest of a block of `len` bytes, its type and length read already; false when it is incomplete.
+    /// Names and secrets of a long capture may be longer than any packet.
+    fn pass_over(&mut self, len: usize) -> Result<bool, ReadError> {
+        let rest = len as u64 - 12;
+        let passed = io::copy(&mut self.input.by_ref().take(rest), &mut io::sink())?;
+        let mut end = [0; 4];
+        if passed < rest || !self.fill(&mut end)? {
+            return Ok(false);
+        }
+        match self.number(end) as usize == len {
+            true => Ok(true),
+            false => Err(ReadError::Damaged("a block's two lengths differ")),
         }
     }
 
@@ -321,11 +340,13 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn enhanced(&mut self) -> Result<Record, ReadError> {
+    fn enhanced(&mut self, is_old: bool) -> Result<Record, ReadError> {
         if self.block.len() < 20 {
             return Err(ReadError::Damaged("a packet's block is too short"));
         }
         let [index, high, low, captured, original] = std::array::from_fn(|i| self.word(4 * i));
+        // Its second half counts drops.
+        let index = if is_old { self.half(0).into() } else { index };
         let Some(interface) = self.interfaces.get(index as usize).copied() else {
             return Err(ReadError::Damaged("a packet's interface is not described"));
         };

@@ -101,6 +101,39 @@ fn everything_at_once_and_either_direction() {
     }
 }
 
+/// A block of pcap-ng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes(), &len, body, &len].concat()
+}
+
+#[test]
+fn what_is_no_packet_is_passed_over_however_long_and_obsolete_packets_are_read() {
+    let (mut file, _) = captured(Medium::Ethernet, 262_144);
+    // Name resolution, beyond what a packet may have.
+    file.extend(block(4, &vec![7; limits::CAPTURE_BLOCK_BYTES + 4000]));
+    // An obsolete packet: interface 0, 5 drops, no time, 60 bytes, no options.
+    let words = [5_u32 << 16, 0, 0, 60, 60].map(u32::to_le_bytes);
+    file.extend(block(2, &[words.as_flattened(), &[9; 60]].concat()));
+    let config = ReplayConfig { pace: Pace::Fast, direction: None, ..ReplayConfig::default() };
+    let mut link = replay(file.clone(), config).unwrap();
+    let got = receive(&mut link, Instant::ZERO);
+    assert_eq!((got.len(), got.last().map(bytes)), (5, Some(vec![9; 60])));
+    assert!(link.is_finished());
+    // One that is cut short, and one with two lengths.
+    let whole = file.len();
+    file.extend(block(4, &[7; 400]));
+    file.truncate(file.len() - 2);
+    let mut link = replay(file.clone(), config).unwrap();
+    assert_eq!(receive(&mut link, Instant::ZERO).len(), 5);
+    assert!(link.is_finished());
+    file.truncate(whole);
+    file.extend([4, 0, 0, 0, 16, 0, 0, 0, 1, 1, 1, 1, 20, 0, 0, 0]);
+    let mut link = replay(file, config).unwrap();
+    assert_eq!(receive(&mut link, Instant::ZERO).len(), 5);
+    assert!(!link.is_finished(), "its error comes");
+}
+
 #[test]
 fn parts_of_packets_are_dropped_and_counted() {
     let (file, _) = captured(Medium::Ethernet, 100);

@@ -162,8 +162,10 @@ mod tests {
     use super::*;
 
     const ENTRIES: u32 = 8;
+    const FIRST: u32 = u32::MAX - 20;
 
-    /// Both sides of one ring, over memory of nobody else; the consumer's does not own it.
+    /// Both sides of one ring, over memory of nobody else; the consumer's does not own it. Their indices go round after
+    /// some entries.
     fn both_sides() -> (Ring<u64>, ManuallyDrop<Ring<u64>>) {
         let layout = libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
         let map_len = layout.desc as usize + ENTRIES as usize * size_of::<u64>();
@@ -178,12 +180,16 @@ mod tests {
             map_len,
             layout,
             size: ENTRIES,
-            own: 0,
-            theirs: 0,
+            own: FIRST,
+            theirs: FIRST,
             produces,
             entries: PhantomData,
         };
-        (side(true), ManuallyDrop::new(side(false)))
+        let both = (side(true), ManuallyDrop::new(side(false)));
+        for offset in [layout.producer, layout.consumer] {
+            both.0.word(offset).store(FIRST, Ordering::Relaxed);
+        }
+        both
     }
 
     #[test]
