@@ -19,7 +19,7 @@
 //! frames an entry of the ring (XDP_USE_SG). What the kernel is too old for it says in one line.
 //!
 //! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
-//! of other pools are copied when sent. There are no offloads: checksums and cutting are done in
+//! of other pools are copied into it when sent, and what is received comes out of it whatever pool the caller has. There are no offloads: checksums and cutting are done in
 //! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
 //! delivers bad ones: see [`netdev::set_transmit_checksum`](crate::netdev::set_transmit_checksum).
 
@@ -178,11 +178,12 @@ impl Xdp {
         self.frames.lent()
     }
 
-    /// Brings the fill ring up to its target.
-    fn refill(&mut self, pool: &Pool) {
+    /// Brings the fill ring up to its target, with frames of the memory that the socket has.
+    fn refill(&mut self) {
         let before = self.filled;
         while self.filled < self.fill_target && self.socket.fill.room(1) > 0 {
-            let lent = pool.alloc(limits::XDP_HEADROOM_BYTES).map(|p| self.frames.lend_empty(p));
+            let frame = self.pool.alloc(limits::XDP_HEADROOM_BYTES);
+            let lent = frame.map(|frame| self.frames.lend_empty(frame));
             let Some(Ok(address)) = lent else {
                 self.stats.rx_starved += 1;
                 break;
@@ -307,13 +308,13 @@ impl Xdp {
     /// Puts packets into the tx ring while there is room; true when nothing is left.
     fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) -> bool {
         let pieces = pieces(self.capabilities.mtu);
-        let Self { socket, frames, cutting, capabilities, stats, .. } = self;
+        let Self { socket, frames, pool: own, cutting, capabilities, stats, .. } = self;
         let tx = &mut socket.tx;
         let mut outgoing = Outgoing { batch, cutting, capabilities, as_it_is: false, pool, stats };
         while tx.room(pieces) >= pieces {
             let Some(packet) = outgoing.next() else { break };
             let len = packet.len() as u64;
-            if let Err(cause) = submit(tx, frames, pool, packet) {
+            if let Err(cause) = submit(tx, frames, own, packet) {
                 outgoing.stats.tx_packets -= 1;
                 outgoing.stats.tx_bytes -= len;
                 outgoing.stats.count_drop(cause);
@@ -363,7 +364,7 @@ impl Link for Xdp {
         let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
         self.harvest();
-        self.refill(pool);
+        self.refill();
         self.asked = now;
         if self.blocked {
             self.go_on(pool);
@@ -406,8 +407,7 @@ impl Link for Xdp {
 
     fn prepare_sleep(&mut self) -> bool {
         self.harvest();
-        let pool = self.pool.clone();
-        self.refill(&pool);
+        self.refill();
         !self.socket.rx.is_pending()
     }
 

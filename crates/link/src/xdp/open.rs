@@ -137,7 +137,7 @@ impl Xdp {
                 asked: Instant::ZERO,
                 stats: LinkStats::default(),
             };
-            link.refill(pool);
+            link.refill();
             // Only now: what comes before there are frames would be dropped.
             attachment.insert(queue, link.socket.fd.as_raw_fd())?;
             links.push(link);

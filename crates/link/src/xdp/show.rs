@@ -29,7 +29,7 @@ impl Xdp {
         self.socket.rx.publish();
         self.socket.fill.publish();
         self.harvest();
-        self.refill(pool);
+        self.refill();
         self.asked = now;
         if self.blocked {
             self.go_on(pool);

@@ -72,3 +72,30 @@ fn large_frames_that_find_too_few_of_ours_are_counted_as_that() {
     assert!(stats.dropped(cause) > 10, "{:?}", link.kernel_statistics());
     assert_eq!(stats.dropped(DropCause::TooLong), 0, "{:?}", link.kernel_statistics());
 }
+
+#[test]
+fn an_engine_with_a_pool_of_its_own_is_served_from_the_memory_of_the_socket() {
+    let Some(bench) = bench(9000, 1) else { return };
+    let Some(mut link) = bench.open(&XdpConfig { ring: Some(64), ..bench.config() }) else {
+        return;
+    };
+    let other = crate::testing::pool();
+    let host = bench.far_socket(HOST);
+    let back = socket(&bench.far, (IpAddr::from(HOST), OUR_PORT).into());
+    let shape = datagram(&bench, 5000);
+    for round in 0..100_u8 {
+        host.send_to(&[round; 60], (IpAddr::from(OURS), 9)).unwrap();
+        // Never asleep.
+        let got = (0..2000).find_map(|_| {
+            let mut batch = PacketBatch::new();
+            if link.receive(Instant::ZERO, &other, &mut batch).unwrap() == 0 {
+                poll(&mut [], Some(Duration::from_millis(5))).unwrap();
+            }
+            batch.drain().find(is_udp_v4)
+        });
+        assert_eq!(got.map(|packet| payload(&packet)), Some(vec![round; 60]));
+        send(&mut link, &other, vec![shape.build(&other)]);
+        assert_eq!(back.recv(&mut vec![0; 10_000]).unwrap(), 5000);
+    }
+    assert_eq!((link.stats().dropped_total(), link.stats().rx_starved), (0, 0));
+}
