@@ -19,6 +19,8 @@ mod send;
 pub(crate) mod socket;
 
 #[cfg(test)]
+mod cut_tests;
+#[cfg(test)]
 mod flag_tests;
 #[cfg(test)]
 mod presence_tests;
