@@ -83,6 +83,8 @@ pub struct Replay<R> {
     origin: Option<(Instant, u64)>,
     /// The packet whose bytes the reader has.
     next: Option<Record>,
+    /// There is none yet, and there may be one: the last call has passed over enough.
+    is_seeking: bool,
     /// Why there is no more.
     error: Option<String>,
     /// Goes back to the input's start, where that is possible.
@@ -158,6 +160,7 @@ impl<R: Read> Replay<R> {
             capabilities,
             origin: None,
             next: None,
+            is_seeking: false,
             error: None,
             rewind,
             begun: 1,
@@ -171,7 +174,7 @@ impl<R: Read> Replay<R> {
 
     /// True when all packets have been received. A damaged capture never ends: its error comes.
     pub fn is_finished(&self) -> bool {
-        self.next.is_none() && self.error.is_none()
+        self.next.is_none() && !self.is_seeking && self.error.is_none()
     }
 
     /// Packets of the capture that went the other way, or are none of this link's medium.
@@ -197,26 +200,28 @@ impl<R: Read> Replay<R> {
         true
     }
 
-    /// Reads up to the next packet to be received.
+    /// Reads up to the next packet to be received, or so far that others must have their turn.
     fn advance(&mut self) {
-        let medium = self.capabilities.medium;
-        self.next = loop {
+        (self.next, self.is_seeking) = (None, false);
+        for _ in 0..limits::REPLAY_PASSED_PACKETS {
             match self.reader.next() {
-                Ok(Some(record)) if self.is_wanted(&record, medium) => {
+                Ok(Some(record)) if self.is_wanted(&record, self.capabilities.medium) => {
                     if self.reader.bytes().len() == record.original_len {
-                        break Some(record);
+                        self.next = Some(record);
+                        return;
                     }
                     self.stats.count_drop(DropCause::Truncated);
                 }
                 Ok(Some(_)) => self.passed_over += 1,
                 Ok(None) if self.begin_again() => {}
-                Ok(None) => break None,
+                Ok(None) => return,
                 Err(error) => {
                     self.error = Some(explain(&error));
-                    break None;
+                    return;
                 }
             }
-        };
+        }
+        self.is_seeking = true;
     }
 
     fn is_wanted(&self, record: &Record, medium: Medium) -> bool {
@@ -280,6 +285,9 @@ impl<R: Read + Send> Link for Replay<R> {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let (mut count, mut refused) = (0, 0);
+        if self.is_seeking {
+            self.advance();
+        }
         while let Some(record) = self.next.filter(|record| self.due(record) <= now) {
             if batch.is_full() || refused == limits::REPLAY_REFUSED_PACKETS {
                 break;
@@ -334,7 +342,10 @@ impl<R: Read + Send> Link for Replay<R> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.next.map(|record| self.due(&record))
+        match self.next {
+            None => self.is_seeking.then_some(Instant::ZERO),
+            Some(record) => Some(self.due(&record)),
+        }
     }
 
     fn stats(&self) -> LinkStats {

@@ -135,6 +135,34 @@ fn what_is_no_packet_is_passed_over_however_long_and_obsolete_packets_are_read()
 }
 
 #[test]
+fn a_call_passes_over_some_packets_and_leaves_the_rest_to_the_next() {
+    let (file, _) = captured(Medium::Ethernet, 262_144);
+    let words = [0_u32, 0, 0, 60, 100].map(u32::to_le_bytes);
+    let cut_short = block(6, &[words.as_flattened(), &[9; 60]].concat());
+    // A capture, many packets that were cut short, and the same capture as a section of its own.
+    let many = 3 * limits::REPLAY_PASSED_PACKETS;
+    let long = [file.clone(), cut_short.repeat(many), file].concat();
+    let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
+    let mut link = replay(long, config).unwrap();
+    assert_eq!(receive(&mut link, Instant::ZERO).len(), 3);
+    let mut calls = 0;
+    let got = loop {
+        assert!(!link.is_finished());
+        assert_eq!(link.next_deadline(), Some(Instant::ZERO));
+        let got = receive(&mut link, Instant::ZERO);
+        calls += 1;
+        if !got.is_empty() {
+            break got;
+        }
+    };
+    assert_eq!((got.len(), calls), (3, 3));
+    assert!(link.is_finished());
+    // Each of the captures has one that was sent.
+    let dropped = link.stats().dropped(DropCause::Truncated);
+    assert_eq!((dropped, link.passed_over()), (many as u64, 2));
+}
+
+#[test]
 fn parts_of_packets_are_dropped_and_counted() {
     let (file, _) = captured(Medium::Ethernet, 100);
     let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
