@@ -52,7 +52,7 @@ use frames::KernelFrames;
 pub use open::BusyPoll;
 use open::pieces;
 pub use program::{FlowMatch, Steer};
-use send::submit;
+use send::{Patience, submit};
 use socket::Socket;
 
 /// What a program and a socket of it take, for people; CAP_PERFMON as the program compares pointers.
@@ -240,8 +240,8 @@ impl Xdp {
 
     /// Has the kernel send what is in the ring, as far as it can now.
     fn kick(&mut self) {
-        // A call of copy mode may stop after a part, or after a packet that the interface dropped; there cannot be more
-        // than entries.
+        let mut patience = Patience::new(self.socket.tx.pending(), self.socket.tx_budget);
+        // Each call that drops one goes on behind it; there cannot be more than entries.
         for _ in 0..self.capabilities.tx_ring {
             if !self.socket.tx.is_pending() || !self.socket.tx.needs_wakeup() {
                 break;
@@ -257,6 +257,7 @@ impl Xdp {
             };
             match error {
                 None if self.zero_copy => break,
+                None | Some(libc::EAGAIN) if patience.is_over() => break,
                 None | Some(libc::EAGAIN | libc::EINTR) => {}
                 // One packet dropped, for want of a carrier or by the driver.
                 Some(libc::EBUSY) => self.stats.count_drop(DropCause::Refused),

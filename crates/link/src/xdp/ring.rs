@@ -136,10 +136,17 @@ impl<T: Copy> Ring<T> {
         self.word(offset).store(self.own, Ordering::Release);
     }
 
-    /// True while the kernel has entries of ours to take.
+    /// True while one side has entries of the other to take.
     pub fn is_pending(&mut self) -> bool {
         self.look();
         self.own != self.theirs
+    }
+
+    /// Entries of ours that the kernel has yet to take.
+    pub fn pending(&mut self) -> u32 {
+        debug_assert!(self.produces);
+        self.look();
+        self.own.wrapping_sub(self.theirs)
     }
 
     /// True when the kernel wants to be called before it goes on.
@@ -205,7 +212,7 @@ mod tests {
             }
             assert_eq!(theirs.pop(), None, "not published");
             ours.publish();
-            assert!(ours.is_pending());
+            assert!(ours.is_pending() && ours.pending() > 0);
             for _ in 0..1 + round % 5 {
                 let peeked = theirs.peek(0);
                 assert_eq!(theirs.peek(1), (put - taken > 1).then_some(taken + 1));
@@ -220,7 +227,7 @@ mod tests {
                 taken += 1;
             }
             theirs.publish();
-            assert!(!ours.is_pending() && !ours.needs_wakeup());
+            assert!(!ours.is_pending() && ours.pending() == 0 && !ours.needs_wakeup());
         }
         assert!(put == taken && put > 16);
     }

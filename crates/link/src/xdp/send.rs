@@ -45,3 +45,36 @@ pub(super) fn submit(
     entries[..pieces].iter().for_each(|entry| tx.push(*entry));
     Ok(())
 }
+
+/// How often the kernel is called that copies what is in the ring, before others have their turn: each call sends a part,
+/// unless the device has no room, which it says in the same way.
+pub(super) struct Patience(u32);
+
+impl Patience {
+    /// For so many entries in the ring, of which a call takes `budget`.
+    pub fn new(pending: u32, budget: u32) -> Self {
+        Self(pending.div_ceil(budget.max(1)))
+    }
+
+    /// After a call: what is left is the device's lack of room.
+    #[must_use]
+    pub fn is_over(&mut self) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_room_is_asked_no_more_often_than_the_ring_takes_calls() {
+        for (pending, budget, calls) in
+            [(64, 2048, 1), (2048, 2048, 1), (2048, 16, 128), (33, 16, 3)]
+        {
+            let mut patience = Patience::new(pending, budget);
+            assert_eq!((1..=5000).find(|_| patience.is_over()), Some(calls));
+        }
+    }
+}

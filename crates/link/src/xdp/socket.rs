@@ -16,6 +16,9 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
+/// What a call sends at least where that cannot be set, if the device takes it: before Linux 5.16 so many, 32 since.
+const TX_BUDGET: u32 = 16;
+
 /// A socket with its four rings, bound or about to be.
 pub(super) struct Socket {
     // Unmapped before the descriptor is closed.
@@ -23,6 +26,8 @@ pub(super) struct Socket {
     pub completion: Ring<u64>,
     pub rx: Ring<libc::xdp_desc>,
     pub tx: Ring<libc::xdp_desc>,
+    /// Packets that one call sends in copy mode, if the device takes them.
+    pub tx_budget: u32,
     pub fd: OwnedFd,
 }
 
@@ -75,8 +80,8 @@ impl Socket {
         ] {
             option("size the rings", set(raw, ring, &size))?;
         }
-        // Kernels without it send 32 packets a call.
-        let _ = set(raw, XDP_MAX_TX_SKB_BUDGET, &size);
+        // Kernels before 6.17 do not know it.
+        let tx_budget = set(raw, XDP_MAX_TX_SKB_BUDGET, &size).map_or(TX_BUDGET, |()| size);
         let libc::xdp_mmap_offsets { rx, tx, fr, cr } = layouts(raw)
             .map_err(|e| LinkError::from_io("lay out the rings of an AF_XDP socket", e))?;
         Ok(Self {
@@ -84,6 +89,7 @@ impl Socket {
             completion: Ring::map(raw, cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING, size, false)?,
             rx: Ring::map(raw, rx, libc::XDP_PGOFF_RX_RING as u64, size, false)?,
             tx: Ring::map(raw, tx, libc::XDP_PGOFF_TX_RING as u64, size, true)?,
+            tx_budget,
             fd,
         })
     }
