@@ -81,8 +81,11 @@ fn an_interface_that_is_down_costs_no_more_than_a_look_now_and_then_and_works_ag
             assert!(link.next_deadline().is_some());
             namespace.run(|| netdev::set_up("ms0")).unwrap().unwrap();
             assert!(arrives(&namespace, &mut link, clock));
-            turns(&mut link, clock, Duration::from_millis(200)).unwrap();
-            assert_eq!(link.next_deadline(), None);
+            let is_over = (0..100).any(|_| {
+                turns(&mut link, clock, Duration::from_millis(50)).unwrap();
+                link.next_deadline().is_none()
+            });
+            assert!(is_over, "it looks no more");
         }
     }
 }
