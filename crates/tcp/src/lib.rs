@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acceptable;
 mod ack;
 mod bare;
 mod calm;

@@ -1,0 +1,203 @@
+//! Whether a segment in a synchronised state is acceptable, and what one that is not is answered (RFC 9293 3.10.7.4, first
+//! to fourth; RFC 7323; RFC 5961): its place in the window, the age of its timestamp, resets, SYNs, challenges.
+
+use millstream_packet::Instant;
+use millstream_wire::tcp::TcpHeader;
+
+use crate::connection::Connection;
+use crate::error::ConnError;
+use crate::limits::{
+    CHALLENGE_ACKS_PER_S, PAWS_SLACK_TICKS, QUICK_ACK_SEGMENTS, TIMESTAMP_AGE_LIMIT_S,
+};
+use crate::state::State;
+use crate::ticks::seconds;
+
+/// What lies within two windows of what is expected is near, and within twice this at least.
+const NEAR_BYTES: i64 = 65_535;
+
+/// Where a segment lies in the peer's sequence space.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    /// Offset of its first byte; may lie before the connection.
+    pub(crate) start: i64,
+    /// Offset after its last byte, FIN not counted.
+    pub(crate) data_end: i64,
+    /// Offset after everything.
+    end: i64,
+    /// It has a SYN, which is not the one that was waited for.
+    has_syn: bool,
+}
+
+impl Connection {
+    /// Where a segment with `len` bytes lies; `None`: it is the SYN that began the connection, again.
+    #[inline(always)]
+    pub(crate) fn locate(&self, header: &TcpHeader, len: usize) -> Option<Span> {
+        let distance = header.seq.0.wrapping_sub(self.rcv_seq(self.rcv.nxt).0) as i32;
+        let mut start = self.rcv.nxt as i64 + i64::from(distance);
+        let mut has_syn = header.flags.syn();
+        if has_syn && start == 0 && self.state == State::SynReceived {
+            if !header.flags.ack() {
+                return None;
+            }
+            // RFC 9293 3.5 figure 7: the other half of a simultaneous open; the SYN itself is known
+            start += 1;
+            has_syn = false;
+        }
+        let data_end = start + len as i64;
+        let end = data_end + i64::from(header.flags.fin()) + i64::from(has_syn);
+        Some(Span { start, data_end, end, has_syn })
+    }
+
+    /// RFC 9293 3.10.7.4, first to fourth: whether there is more to do with a segment; what it is answered otherwise.
+    #[inline(always)]
+    pub(crate) fn is_to_be_taken(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        len: usize,
+        span: Span,
+    ) -> bool {
+        if !self.timestamp_is_acceptable(now, header, len) {
+            self.counters.rare().paws_rejected += 1;
+            if header.options.timestamps.is_some() {
+                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently. What was late and has been
+                // sent again meanwhile is a duplicate all the same, and the peer learns of it, as from Linux
+                self.note_duplicate(span);
+                self.answer_unacceptable(now, span);
+            }
+            return false;
+        }
+        if !self.is_acceptable(span) {
+            self.counters.rare().out_of_window += 1;
+            if !header.flags.rst() {
+                self.note_duplicate(span);
+                // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
+                self.answer_unacceptable(now, span);
+            }
+            return false;
+        }
+        if header.flags.rst() {
+            self.on_reset(now, span.start);
+            return false;
+        }
+        if span.has_syn {
+            // RFC 5961 4.2: whatever its sequence number
+            self.challenge(now);
+            return false;
+        }
+        header.flags.ack()
+    }
+
+    /// RFC 9293 3.10.7.4 table 6.
+    fn is_acceptable(&self, span: Span) -> bool {
+        let nxt = self.rcv.nxt as i64;
+        let edge = self.rcv.edge.max(self.rcv.nxt) as i64;
+        let inside = |offset: i64| nxt <= offset && offset < edge;
+        if span.end == span.start {
+            return span.start == nxt || inside(span.start);
+        }
+        if edge == nxt {
+            // RFC 9293 3.10.7.4: a window of zero takes no data, but the acknowledgement and the window that come
+            // with it count, and so does a FIN
+            return span.start == nxt;
+        }
+        inside(span.start) || inside(span.end - 1) || span.start < nxt && span.end > edge
+    }
+
+    /// RFC 7323 5.3: PAWS, and segments without the timestamp that was agreed on. Beyond the RFC, as in Linux, one tick
+    /// behind is not old: while losses are repaired, TS.Recent is that of segments sent again, and new data sent just
+    /// before one of them and overtaken by it would be dropped, which costs the peer a recovery of its own.
+    fn timestamp_is_acceptable(&self, now: Instant, header: &TcpHeader, len: usize) -> bool {
+        if !self.negotiated.timestamps || header.flags.rst() {
+            return true;
+        }
+        let Some(timestamps) = header.options.timestamps else {
+            // RFC 7323 3.2: SHOULD be dropped; but RFC 5961 4.2: a SYN is answered, whatever it is
+            return header.flags.syn();
+        };
+        let behind = self.rcv.ts_recent.wrapping_sub(timestamps.value) as i32;
+        if behind <= PAWS_SLACK_TICKS {
+            return true;
+        }
+        // an ACK without data that was overtaken by another is no old duplicate: its number is checked anyway
+        let rto_ms = self.rtt.base_rto().as_millis() as i32;
+        if len == 0 && !header.flags.syn() && !header.flags.fin() && behind <= rto_ms {
+            return true;
+        }
+        self.timestamp_is_stale(now)
+    }
+
+    /// RFC 7323 5.5: after 24 days the peer's clock may have wrapped, and what is remembered says nothing.
+    fn timestamp_is_stale(&self, now: Instant) -> bool {
+        u64::from(seconds(now).saturating_sub(self.rcv.ts_recent_at)) << 30
+            > TIMESTAMP_AGE_LIMIT_S * 1_000_000_000
+    }
+
+    /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.
+    pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: i64) {
+        if let Some(timestamps) = header.options.timestamps
+            && self.negotiated.timestamps
+            && start <= self.rcv.acked as i64
+            && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32 >= 0
+                || self.timestamp_is_stale(now))
+        {
+            self.rcv.ts_recent = timestamps.value;
+            self.rcv.ts_recent_at = seconds(now);
+        }
+    }
+
+    /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
+    fn on_reset(&mut self, now: Instant, start: i64) {
+        if start != self.rcv.nxt as i64 {
+            self.challenge(now);
+            return;
+        }
+        let error = match self.state {
+            // RFC 9293 3.10.7.4: an active opener that got as far as SYN-RECEIVED is refused
+            State::SynReceived if !self.passive => Some(ConnError::Refused),
+            // RFC 9293 3.10.7.4: both sides had finished
+            State::Closing | State::LastAck => None,
+            _ => Some(ConnError::Reset),
+        };
+        self.finish(error);
+    }
+
+    /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
+    pub(crate) fn challenge(&mut self, now: Instant) {
+        let second = (now.as_nanos() / 1_000_000_000) as u32;
+        let rare = self.counters.rare();
+        if rare.challenges.0 != second {
+            rare.challenges = (second, 0);
+        }
+        if rare.challenges.1 < CHALLENGE_ACKS_PER_S {
+            rare.challenges.1 += 1;
+            rare.challenge_acks += 1;
+            self.rcv.ack.now = true;
+        }
+    }
+
+    /// An ACK for what cannot be taken. Data from about the window is always answered, or a peer whose ACKs were lost
+    /// would wait; a bare ACK only at the challenge rate, or two hosts could answer each other for ever; and so is
+    /// data from afar, which only somebody sends who does not know the numbers (RFC 5961 section 7).
+    fn answer_unacceptable(&mut self, now: Instant, span: Span) {
+        let has_data = span.data_end > span.start;
+        if self.state == State::SynReceived {
+            self.snd.syn_due |= !has_data;
+        }
+        let window = (self.rcv.edge.saturating_sub(self.rcv.nxt) as i64).max(NEAR_BYTES);
+        let near = (span.start - self.rcv.nxt as i64).abs() <= 2 * window;
+        if has_data && near { self.rcv.ack.now = true } else { self.challenge(now) }
+    }
+
+    fn note_duplicate(&mut self, span: Span) {
+        if self.negotiated.sack
+            && span.start > 0
+            && span.data_end > span.start
+            && span.data_end <= self.rcv.nxt as i64
+        {
+            // RFC 2883 section 4: the duplicate is reported in the next ACK
+            self.rcv.dsack.set((span.start as u64, span.data_end as u64));
+            self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
+        }
+    }
+}
