@@ -1,5 +1,6 @@
-//! The kernel as judge, in small: every pair of stacks over the same bad path. Nothing here is timed, nor does it matter
-//! how late a busy machine's path is; what is checked is that transfers complete, that the path carried them, and that repairs are accounted for.
+//! The kernel as judge, in small: every pair of stacks over the same bad path. Nothing here is timed, nor does it
+//! matter how late a busy machine's path is; what is checked is that transfers complete, that the path carried them,
+//! and that repairs are accounted for.
 
 mod common;
 
@@ -60,7 +61,8 @@ fn every_pair_of_stacks_completes_over_a_bad_path_and_accounts_for_its_repairs()
     }
 }
 
-/// A kernel's socket that holds 3 MB, unsent for the most part, needs longer than the 20 s that a silent worker is given.
+/// A kernel's socket that holds 3 MB, unsent for the most part, needs longer than the 20 s that a silent worker is
+/// given.
 #[test]
 fn a_slow_path_may_take_its_time_to_carry_what_a_socket_holds() {
     if !hosts_possible() {

@@ -224,7 +224,8 @@ fn where_everything_is_forbidden_both_ends_are_in_memory_and_that_is_said() {
     let place = Place::new("forbidden");
     let inner = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
-         --inh-caps=-all {} run first-look --steady-cpus false --repeats 1 --duration 0.3 --warmup 0.1 --db {} --out {}",
+         --inh-caps=-all {} run first-look --steady-cpus false --repeats 1 --duration 0.3 --warmup 0.1 \
+         --db {} --out {}",
         env!("CARGO_BIN_EXE_millstream"),
         place.database().display(),
         place.folder.join("out").display(),

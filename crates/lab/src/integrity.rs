@@ -69,7 +69,8 @@ pub fn check(
             + limits::CHATTER_BYTES;
         if carried.bytes > most {
             reasons.push(format!(
-                "far/{tested} carried {} bytes towards the {to} host, more than {claimed} reported and {resent} resent can explain",
+                "far/{tested} carried {} bytes towards the {to} host, \
+                 more than {claimed} reported and {resent} resent can explain",
                 carried.bytes
             ));
         }

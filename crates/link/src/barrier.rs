@@ -2,9 +2,9 @@
 //!
 //! Two threads that each write one thing and then read the other's need a full fence between on both sides, or both may
 //! miss what the other wrote. Where one does so with every packet, and the other only before it sleeps, the second can
-//! pay for both: `membarrier(2)` has every thread of the process that runs pass a fence. What the first wrote before that
-//! is seen after it, and what it reads after that is what the second wrote before. All that is left to the first is that
-//! its compiler keeps the order.
+//! pay for both: `membarrier(2)` has every thread of the process that runs pass a fence. What the first wrote before
+//! that is seen after it, and what it reads after that is what the second wrote before. All that is left to the first
+//! is that its compiler keeps the order.
 //!
 //! The loom model (`loom_model`, `make loom`) has the kernel's fence come at any point of the first thread's way.
 
@@ -57,8 +57,8 @@ impl Barrier {
         }
     }
 
-    /// Between a write and a read of the other thread. False when the kernel has ceased to give it, as to a process that has
-    /// locked itself up since: then nothing is promised.
+    /// Between a write and a read of the other thread. False when the kernel has ceased to give it, as to a process
+    /// that has locked itself up since: then nothing is promised.
     #[must_use]
     pub fn heavy(self) -> bool {
         fence(Ordering::SeqCst);

@@ -196,10 +196,11 @@ pub trait Link: Send {
         Ok(None)
     }
 
-    /// Shows packets that wait to `take`, in order and where they lie in the device's memory, until it refuses one or `limit`
-    /// were taken; how many that was. A packet is gone when `take` has returned true: its memory is the device's again,
-    /// and no frame was needed. The one refused, and one that cannot be shown (in several pieces, a super-segment, one to be
-    /// dropped), is the next that [`receive`](Self::receive) gives, and so is what links that have no such memory hold.
+    /// Shows packets that wait to `take`, in order and where they lie in the device's memory, until it refuses one or
+    /// `limit` were taken; how many that was. A packet is gone when `take` has returned true: its memory is the
+    /// device's again, and no frame was needed. The one refused, and one that cannot be shown (in several pieces, a
+    /// super-segment, one to be dropped), is the next that [`receive`](Self::receive) gives, and so is what links that
+    /// have no such memory hold.
     ///
     /// For who copies what he needs out of a packet at once. Counted as received.
     fn show(
@@ -224,8 +225,8 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// As [`transmit`](Self::transmit) of one packet, behind which no others are meant to go at once. For who sends so few
-    /// that a batch is of no use.
+    /// As [`transmit`](Self::transmit) of one packet, behind which no others are meant to go at once. For who sends so
+    /// few that a batch is of no use.
     ///
     /// # Errors
     /// Gives the packet back where the link gains nothing by that, or can take nothing now; `transmit` says which.
@@ -233,14 +234,14 @@ pub trait Link: Send {
         Err(packet)
     }
 
-    /// Whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a packet's memory when a call that
-    /// takes the packet returns.
+    /// Whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a packet's memory when a call
+    /// that takes the packet returns.
     fn borrows(&self) -> bool {
         false
     }
 
-    /// As [`transmit`](Self::transmit) of one packet: `head`, with the meta data of the whole, and `payload` behind it, which
-    /// is the caller's. Gives `head` back when the link can take nothing now.
+    /// As [`transmit`](Self::transmit) of one packet: `head`, with the meta data of the whole, and `payload` behind it,
+    /// which is the caller's. Gives `head` back when the link can take nothing now.
     ///
     /// # Errors
     /// When the link is broken for good.
@@ -295,7 +296,8 @@ pub trait Link: Send {
 impl<L: Link + ?Sized> Link for Box<L> {
     forward_link!(
         self => (**self);
-        capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one, borrows, transmit_from, wait_fd, wants_write, next_deadline,
+        capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one,
+        borrows, transmit_from, wait_fd, wants_write, next_deadline,
         prepare_sleep, share, stats, name
     );
 }

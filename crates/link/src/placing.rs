@@ -4,8 +4,8 @@ use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 
 use crate::{Link, LinkError, PairEnd, Placed, forward_link};
 
-/// A pair's end for tests that reads and writes as a TAP device does: the next packet's payload goes where the caller says, and
-/// comes from there. Of this crate and, by the feature `testing`, of those above.
+/// A pair's end for tests that reads and writes as a TAP device does: the next packet's payload goes where the caller
+/// says, and comes from there. Of this crate and, by the feature `testing`, of those above.
 #[derive(Debug)]
 pub struct Placing {
     end: PairEnd,

@@ -39,8 +39,8 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
     }
 }
 
-/// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes its time, and beyond what
-/// interrupts that. A socket with a time-out is interrupted when its process is stopped and goes on (signal(7)).
+/// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes its time, and beyond
+/// what interrupts that. A socket with a time-out is interrupted when its process is stopped and goes on (signal(7)).
 pub(crate) struct KernelSocket(UdpSocket);
 
 impl KernelSocket {

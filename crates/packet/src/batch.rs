@@ -16,8 +16,8 @@ pub struct PacketBatch {
 const _: () = assert!(BATCH_LIMIT.is_power_of_two());
 
 /// How far ahead packets are brought into the cache that will be looked into. The wait for a frame that the kernel has
-/// filled is longer than the work on one small packet; and frames begin at multiples of their size, so that few of their
-/// first bytes fit the first-level cache (24 of 48 KiB).
+/// filled is longer than the work on one small packet; and frames begin at multiples of their size, so that few of
+/// their first bytes fit the first-level cache (24 of 48 KiB).
 const AHEAD: usize = 8;
 
 impl PacketBatch {
@@ -92,8 +92,8 @@ impl PacketBatch {
         if i < self.len { self.slots[at].as_mut() } else { None }
     }
 
-    /// The packets from the front with their bytes, as [`Packet::sole`] has them; while one is looked at, the first bytes of
-    /// the next are brought into the cache.
+    /// The packets from the front with their bytes, as [`Packet::sole`] has them; while one is looked at, the first
+    /// bytes of the next are brought into the cache.
     #[inline]
     pub fn iter_ahead(&self) -> IterAhead<'_> {
         let mut iter = IterAhead { slots: &self.slots, at: self.first, left: self.len, next: None };

@@ -79,7 +79,8 @@ impl Packet {
         self.meta_mut().payload_sum = None;
     }
 
-    /// Keeps the bytes from `from` to `to` alone: [`truncate`](Self::truncate) and [`trim_front`](Self::trim_front) in one.
+    /// Keeps the bytes from `from` to `to` alone: [`truncate`](Self::truncate) and [`trim_front`](Self::trim_front) in
+    /// one.
     #[inline]
     pub fn crop(&mut self, from: usize, to: usize) {
         let last = self.last();

@@ -237,8 +237,8 @@ impl Entry {
         self.tag() & IN_BLOCK != 0
     }
 
-    /// What a view of bytes in a frame [counts](Self::units), of the pool with this `tag` (without a kind); `None` for any
-    /// other entry.
+    /// What a view of bytes in a frame [counts](Self::units), of the pool with this `tag` (without a kind); `None` for
+    /// any other entry.
     #[inline]
     pub(crate) fn frame_view_units(self, tag: u32) -> Option<u32> {
         match self.tag() ^ tag {

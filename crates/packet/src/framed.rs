@@ -6,8 +6,8 @@
 //!                            a view of it stays inside       before it whoever has the frame
 //! ```
 //! So a sender copies and sums in one pass, keeps what it may have to send again, and copies nothing to send it. What
-//! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`. A segment that no frame
-//! holds lies in several ([`chained`]).
+//! does not fit this (other insertions, cuts elsewhere) is still sent by `ByteQueue::copy_packet`. A segment that no
+//! frame holds lies in several ([`chained`]).
 
 mod chained;
 
@@ -164,7 +164,8 @@ impl ByteQueue {
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
-    /// Writes as many of the `bytes` behind those of `last` as it has room for, and adds their sum to its own. How many.
+    /// Writes as many of the `bytes` behind those of `last` as it has room for, and adds their sum to its own. How
+    /// many.
     fn grow_summed(&mut self, last: Entry, bytes: &[u8]) -> usize {
         let now = &bytes[..bytes.len().min(last.tailroom())];
         let at = last.offset() + last.len();
@@ -229,8 +230,8 @@ impl ByteQueue {
     }
 
     /// As [`write_first`](Self::write_first) behind `headroom` bytes, and what [`hand_out`](Self::hand_out) gives of it
-    /// then, in one step: where the queue is empty, the bytes are [few](FRAMED_COPY_BYTES), and frames of `size` bytes are
-    /// what is written. `None` where it is not so or no two frames lie ready; then nothing has changed.
+    /// then, in one step: where the queue is empty, the bytes are [few](FRAMED_COPY_BYTES), and frames of `size` bytes
+    /// are what is written. `None` where it is not so or no two frames lie ready; then nothing has changed.
     #[inline]
     pub fn write_out(
         &mut self,
@@ -284,9 +285,9 @@ impl ByteQueue {
     }
 
     /// The frame, or frames, that hold exactly the `len` bytes from `offset` (a copy where they are
-    /// [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there, behind `headroom` free bytes at least, and it was not
-    /// handed out before: with its partial checksum in [`Meta::payload_sum`](crate::Meta). The bytes stay inside.
-    /// `None` when there is none, or no view is free.
+    /// [few](FRAMED_COPY_BYTES)), if [`write_framed`](Self::write_framed) put them there, behind `headroom` free bytes
+    /// at least, and it was not handed out before: with its partial checksum in [`Meta::payload_sum`](crate::Meta). The
+    /// bytes stay inside. `None` when there is none, or no view is free.
     ///
     /// To be asked in the order of writing; what was passed over is not found again until all before it has left.
     pub fn hand_out(
@@ -336,8 +337,8 @@ impl ByteQueue {
         Some(Packet::from_ring(frame))
     }
 
-    /// As [`hand_out`](Self::hand_out) of frames that follow each other, `each` bytes in every one, up to `len` bytes of them:
-    /// they go to `parts`. How many bytes those are; 0 where the first is no such frame.
+    /// As [`hand_out`](Self::hand_out) of frames that follow each other, `each` bytes in every one, up to `len` bytes
+    /// of them: they go to `parts`. How many bytes those are; 0 where the first is no such frame.
     pub fn hand_out_run(
         &mut self,
         pool: &Pool,
@@ -427,8 +428,8 @@ impl ByteQueue {
         self.framed.active
     }
 
-    /// Bytes from `offset` to the end of a segment written by [`write_framed`](Self::write_framed), where the copy before
-    /// ended inside it: whoever sends just these goes on with whole ones.
+    /// Bytes from `offset` to the end of a segment written by [`write_framed`](Self::write_framed), where the copy
+    /// before ended inside it: whoever sends just these goes on with whole ones.
     pub fn left_in_frame(&self, offset: usize) -> Option<usize> {
         let at = self.front.wrapping_add(offset as u64);
         if !self.framed.active || at.wrapping_sub(self.framed.from) > u64::MAX / 2 {

@@ -42,9 +42,9 @@ pub const FRAMED_COPY_BYTES: usize = 128;
 /// Most descriptors in one thread's magazine; half of them move at once.
 pub const MAGAZINE_LIMIT: usize = 512;
 
-/// Most blocks in half of one thread's magazine. Few: where one thread fills blocks and another gives them up, each that lies
-/// in a magazine is one more that goes round, and those should fit the second-level cache together. An exchange is little
-/// beside copying 128 KiB.
+/// Most blocks in half of one thread's magazine. Few: where one thread fills blocks and another gives them up, each
+/// that lies in a magazine is one more that goes round, and those should fit the second-level cache together. An
+/// exchange is little beside copying 128 KiB.
 pub(crate) const BLOCK_HALF_LIMIT: usize = 2;
 
 /// Least share of the pool that one exchange may move: small pools have small magazines, so that

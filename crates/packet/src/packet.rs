@@ -287,8 +287,9 @@ impl Packet {
         Some(unsafe { first.frame_mut(first.offset(), n) })
     }
 
-    /// As [`prepend`](Self::prepend) of `N` bytes to a packet of one frame of its own that has just `len` bytes, with their
-    /// partial checksum, which no longer is in [`Meta::payload_sum`] then. `None` for any other, and without that headroom.
+    /// As [`prepend`](Self::prepend) of `N` bytes to a packet of one frame of its own that has just `len` bytes, with
+    /// their partial checksum, which no longer is in [`Meta::payload_sum`] then. `None` for any other, and without that
+    /// headroom.
     #[inline(always)]
     pub fn prepend_summed<const N: usize>(&mut self, len: usize) -> Option<(&mut [u8; N], u16)> {
         let entry = self.0;

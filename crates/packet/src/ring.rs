@@ -123,8 +123,8 @@ impl<T> Producer<T> {
         Ok(self.publish(self.tail.wrapping_add(1)))
     }
 
-    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise whether the consumer sleeps, with
-    /// a fence between this and that.
+    /// As [`push`](Self::push) without its fence and its answer: for who finds out otherwise whether the consumer
+    /// sleeps, with a fence between this and that.
     ///
     /// # Errors
     /// Gives the item back when the ring is full.

@@ -208,8 +208,8 @@ impl HeaderTemplate {
     }
 
     /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start
-    /// of `room`, which has [`header_len`](Self::header_len) bytes at least, and gives the sum of its pseudo-header. For
-    /// templates without transport header.
+    /// of `room`, which has [`header_len`](Self::header_len) bytes at least, and gives the sum of its pseudo-header.
+    /// For templates without transport header.
     #[inline(always)]
     pub fn put(
         &self,

@@ -4,19 +4,21 @@
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--queued] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--queued] [--rounds N]
-//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps] [--[no-]io-uring]
+//! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps]
+//!     [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive [--drain]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
 //! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
 //! `--direct-bytes N` is [`millstream::Limits::direct_read_bytes`] (a huge number: never);
 //! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
-//! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as bytes are taken;
+//! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as
+//! bytes are taken;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--drain` leaves the floods out of what is received, and the kernel's sockets.
-//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by time: what
-//! callgrind counts for N and for 2 N differs by N rounds.
+//! `--rounds N` ends a pair after N rounds of 16 turns (bulk) or 256 transactions (rr) or 1,024 datagrams instead of by
+//! time: what callgrind counts for N and for 2 N differs by N rounds.
 //!
 //! The TAP ones bind the stack to CPU 0 and the kernel's side to CPU 1; run them in a network namespace of
 //! their own (`unshare -n`).
@@ -430,7 +432,8 @@ fn our_side(
     }
     if let Some(s) = stats() {
         line!(
-            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} merged {} direct {} missed {} lent {} copied {} drops {:?}",
+            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} \
+             merged {} direct {} missed {} lent {} copied {} drops {:?}",
             s.turns,
             s.idle_turns,
             s.sleeps,

@@ -2,8 +2,8 @@
 //! queue of one TAP device and in a thread of its own.
 //!
 //! ```text
-//! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send] [--no-offload]
-//!     [--napi-us N] [--no-rps] [--control NAME] [--stats] [--events]
+//! cargo run --release -p millstream --example engines -- [--engines N] [--streams N] [--seconds N] [--send]
+//!     [--no-offload] [--napi-us N] [--no-rps] [--control NAME] [--stats] [--events]
 //! ```
 //! What is received is read while it is waited for ([`Stack::wait_read`]); `--events` has it read after events only.
 //! Engine *i* is bound to CPU *i* (round the CPUs there are); the kernel's side has as many threads, on the
@@ -240,7 +240,8 @@ fn exchange(stream: &mut (impl Read + Write), send: bool, data: &mut [u8]) -> (u
     (total, true)
 }
 
-/// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no engine has if there is one.
+/// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no engine has if there is
+/// one.
 fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
     let (engines, cpus) = (run.options.engines, available_parallelism().map_or(1, usize::from));
     if engines < cpus {

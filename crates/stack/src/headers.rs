@@ -1,9 +1,10 @@
-//! Headers that are not parsed: where their fields lie, and those of a packet compared with those of its flow, which are
-//! known.
+//! Headers that are not parsed: where their fields lie, and those of a packet compared with those of its flow, which
+//! are known.
 //!
-//! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many bytes
-//! at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's segments
-//! (`engine::trains`) and datagrams (`socket::udp_flows`); headers are written by the same places (`engine::parts`).
+//! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many
+//! bytes at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's
+//! segments (`engine::trains`) and datagrams (`socket::udp_flows`); headers are written by the same places
+//! (`engine::parts`).
 //!
 //! Places count from the beginning of each header.
 
@@ -101,8 +102,8 @@ pub(crate) fn is_same<const N: usize, const OURS: usize>(
     all == 0
 }
 
-/// A plain hash of a flow by the last 32 bits of the sender's address and the ports, seven bits: whoever wants to have two
-/// flows in one place can.
+/// A plain hash of a flow by the last 32 bits of the sender's address and the ports, seven bits: whoever wants to have
+/// two flows in one place can.
 #[inline(always)]
 pub(crate) fn flow_hash(address: u32, ports: u32) -> usize {
     ((address ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1) >> 25) as usize
@@ -116,7 +117,8 @@ pub(crate) fn steady_sum(ip: &[u8]) -> u32 {
     same.map(|at| word(ip, at).unwrap_or(0)).sum()
 }
 
-/// Whether an IPv4 header verifies whose sum is `steady` without what [`steady_sum`] leaves out. `None` for no whole one.
+/// Whether an IPv4 header verifies whose sum is `steady` without what [`steady_sum`] leaves out. `None` for no whole
+/// one.
 #[inline(always)]
 pub(crate) fn is_sound_v4(ip: &[u8], steady: u32) -> Option<bool> {
     let ip = ip.first_chunk::<IPV4_BYTES>()?;

@@ -59,21 +59,21 @@ pub struct Limits {
     /// to put received payload straight there,
     /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
     pub direct_read_bytes: usize,
-    /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a packet
-    /// when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
+    /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a
+    /// packet when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
     pub lend_bytes: usize,
     /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
     pub held_ack_bytes: usize,
     /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
     /// turns as those are, [`HELD_ACK_TURNS_MAX`] at most.
     pub held_ack_turns: u32,
-    /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which their
-    /// ACK gives back (a TAP device with super-segments).
+    /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which
+    /// their ACK gives back (a TAP device with super-segments).
     pub lent_ack_bytes: usize,
     /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
     pub lent_ack_turns: u32,
-    /// Turns that brought something for which the ACKs of many busy connections are gathered there, to be sent together: a
-    /// quarter as many as connections are busy at most, and until there are
+    /// Turns that brought something for which the ACKs of many busy connections are gathered there, to be sent
+    /// together: a quarter as many as connections are busy at most, and until there are
     /// [`transmit_connections`](Self::transmit_connections) of them. 0: each is sent by itself.
     pub gathered_ack_turns: u32,
     /// Connections served with transmission in one turn.
@@ -136,14 +136,15 @@ pub const DIRECT_ALIGNMENT_BYTES: usize = 64;
 /// Smaller segments in a row after which it is not.
 pub const DIRECT_PATIENCE: u8 = 8;
 
-/// Largest segments that a write sends from the caller's memory before it looks for ACKs, and packets that it then takes from
-/// the links at most, in batches.
+/// Largest segments that a write sends from the caller's memory before it looks for ACKs, and packets that it then
+/// takes from the links at most, in batches.
 pub const LEND_SEGMENTS: usize = 2;
 /// See [`LEND_SEGMENTS`].
 pub const LEND_LOOKS: usize = 8;
 
-/// How long packets wait for a reader that has taken what its buffer had room for ([`Engine::turn_reading`](crate::Engine::turn_reading)):
-/// a turn after that queues them. Far less than a peer's retransmission time-out.
+/// How long packets wait for a reader that has taken what its buffer had room for
+/// ([`Engine::turn_reading`](crate::Engine::turn_reading)): a turn after that queues them. Far less than a peer's
+/// retransmission time-out.
 pub const LEFT_LIMIT: Duration = Duration::from_millis(1);
 
 /// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
@@ -156,12 +157,12 @@ pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
 pub const SMALL_WRITE_BYTES: usize = 4096;
 
 /// How long the links must have been empty before an ACK is sent that waits for more data lent by the peer
-/// ([`Limits::lent_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the next
-/// super-segment.
+/// ([`Limits::lent_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the
+/// next super-segment.
 pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
 
-/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_turns`]): longer than the interrupt that the
-/// last ones were to the peer's core keeps it from sending.
+/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_turns`]): longer than the interrupt that
+/// the last ones were to the peer's core keeps it from sending.
 pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.

@@ -141,7 +141,8 @@ pub struct EngineStats {
     pub tcp_rx_direct_bytes: u64,
     /// Packets that were put there and were not for that read: copied out, received as any other.
     pub tcp_rx_direct_missed: u64,
-    /// Bytes that were copied from their frames into the buffers of reads that waited, in one pass with their checksums.
+    /// Bytes that were copied from their frames into the buffers of reads that waited, in one pass with their
+    /// checksums.
     pub tcp_rx_copied_bytes: u64,
     /// Bytes that links took straight from the memory of writes that lent them, when they were sent first.
     pub tcp_tx_lent_bytes: u64,

@@ -1,5 +1,5 @@
-//! Datagrams of a known flow mean what they mean by the long way: the same data from the same senders in the same order,
-//! the same refused for the same reasons.
+//! Datagrams of a known flow mean what they mean by the long way: the same data from the same senders in the same
+//! order, the same refused for the same reasons.
 
 mod common;
 

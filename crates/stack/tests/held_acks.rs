@@ -239,7 +239,8 @@ fn who_holds_an_ack_takes_its_next_turn_at_once() {
     assert_eq!(hosts.unacknowledged(), 0);
 }
 
-/// Hosts whose receiver has its packets from the peer's memory, and how many super-segments go for little of a round trip.
+/// Hosts whose receiver has its packets from the peer's memory, and how many super-segments go for little of a round
+/// trip.
 fn lent() -> (Hosts, usize) {
     lent_to(|_| ())
 }
@@ -292,8 +293,8 @@ fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
     assert_eq!(hosts.unacknowledged(), 0);
 }
 
-/// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and how many
-/// super-segments let the window of one double.
+/// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and
+/// how many super-segments let the window of one double.
 fn lent_by_many() -> (Hosts, (SocketId, SocketId), usize) {
     const OTHERS: usize = 200;
     let (mut hosts, _) = lent();
@@ -371,8 +372,8 @@ fn lent_among_two() -> (Hosts, (SocketId, SocketId), usize) {
     held
 }
 
-/// An application with one engine does its own work between two turns. Whatever an ACK is held for, and although every turn
-/// brings something, the peer does not wait for it for longer than for a delayed one.
+/// An application with one engine does its own work between two turns. Whatever an ACK is held for, and although every
+/// turn brings something, the peer does not wait for it for longer than for a delayed one.
 #[test]
 fn while_turns_are_far_apart_an_ack_waits_as_long_as_a_delayed_one() {
     for begin in [held_among_two, lent_among_two, lent_by_many] {

@@ -1,5 +1,5 @@
-//! Writes that lend: sent from the writer's memory over a link that has done with it at once, acknowledged or copied, and over
-//! one that loses, refuses and delays.
+//! Writes that lend: sent from the writer's memory over a link that has done with it at once, acknowledged or copied,
+//! and over one that loses, refuses and delays.
 
 mod common;
 
@@ -87,8 +87,8 @@ fn addr(end: usize) -> SocketAddr {
     SocketAddr::new(["10.9.0.2", "fd09::2"][end].parse().expect("an address"), PORT)
 }
 
-/// Writes `total` bytes in calls of `call`, out of one buffer that is overwritten between them, to a host that reads `chunk` at
-/// most at once. What the writer's engine counted.
+/// Writes `total` bytes in calls of `call`, out of one buffer that is overwritten between them, to a host that reads
+/// `chunk` at most at once. What the writer's engine counted.
 fn written(
     link: impl FnOnce(PairEnd) -> Box<dyn Link>,
     with: impl FnOnce(&mut EngineConfig),
@@ -282,8 +282,8 @@ fn small_writes_and_other_links_are_copied() {
     assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
 }
 
-/// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the bytes that were written, though
-/// the writer's memory holds others by then.
+/// Windows that close, segments that get lost or find no room, ACKs seen late: the reader has the bytes that were
+/// written, though the writer's memory holds others by then.
 #[test]
 fn what_was_lent_arrives_whatever_happens_to_it() {
     for seed in 0..12_u64 {

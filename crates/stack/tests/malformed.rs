@@ -104,7 +104,10 @@ proptest! {
 
     #[test]
     fn damaged_packets_are_counted(
-        picks in prop::collection::vec((0..8_usize, prop::collection::vec((0..120_usize, any::<u8>()), 0..4), 0..130_usize), 1..40),
+        picks in prop::collection::vec(
+            (0..8_usize, prop::collection::vec((0..120_usize, any::<u8>()), 0..4), 0..130_usize),
+            1..40,
+        ),
     ) {
         let good = good_packets();
         let mut target = target(Medium::Ip);

@@ -1,4 +1,5 @@
-//! Reads that have room for a part of what a link gives at once: the rest waits for the next, is copied once, and not for long.
+//! Reads that have room for a part of what a link gives at once: the rest waits for the next, is copied once, and not
+//! for long.
 
 mod common;
 

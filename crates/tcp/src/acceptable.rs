@@ -1,5 +1,5 @@
-//! Whether a segment in a synchronised state is acceptable, and what one that is not is answered (RFC 9293 3.10.7.4, first
-//! to fourth; RFC 7323; RFC 5961): its place in the window, the age of its timestamp, resets, SYNs, challenges.
+//! Whether a segment in a synchronised state is acceptable, and what one that is not is answered (RFC 9293 3.10.7.4,
+//! first to fourth; RFC 7323; RFC 5961): its place in the window, the age of its timestamp, resets, SYNs, challenges.
 
 use millstream_packet::Instant;
 use millstream_wire::tcp::TcpHeader;
@@ -60,8 +60,8 @@ impl Connection {
         if !self.timestamp_is_acceptable(now, header, len) {
             self.counters.rare().paws_rejected += 1;
             if header.options.timestamps.is_some() {
-                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently. What was late and has been
-                // sent again meanwhile is a duplicate all the same, and the peer learns of it, as from Linux
+                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently. What was late and has
+                // been sent again meanwhile is a duplicate all the same, and the peer learns of it, as from Linux
                 self.note_duplicate(span);
                 self.answer_unacceptable(now, span);
             }

@@ -159,11 +159,11 @@ impl Connection {
         self.wake_writer();
     }
 
-    /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from the
-    /// timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds.
+    /// A measurement. RFC 6298 section 3 (Karn): from the record of what was sent once, exact to the clock; else from
+    /// the timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds.
     ///
-    /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight` bytes fill, or did) or
-    /// of the one or two segments that are all.
+    /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight` bytes fill, or did)
+    /// or of the one or two segments that are all.
     #[inline]
     pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64) {
         let two = (2 * u64::from(self.snd.mss)).max(1);

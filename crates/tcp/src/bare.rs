@@ -15,8 +15,8 @@ impl Connection {
         (ack.now || ack.due) && self.snd.nxt == self.data_end() && self.has_nothing_uncommon()
     }
 
-    /// The header of an ACK without data, where [that is all there is to send](Self::has_plain_ack); its checksum is the
-    /// caller's. What [`poll_transmit`](Self::poll_transmit) would make.
+    /// The header of an ACK without data, where [that is all there is to send](Self::has_plain_ack); its checksum is
+    /// the caller's. What [`poll_transmit`](Self::poll_transmit) would make.
     #[inline]
     pub fn poll_plain_ack(&mut self, now: Instant) -> Option<PlainHeader> {
         if !self.has_plain_ack() {

@@ -1,9 +1,10 @@
 //! Whether a connection is calm: established both ways, with nothing uncommon about it.
 //!
-//! The short ways of segments (`plain`, `predicted`, `placed`, `bare`) may be taken only then, and what makes a connection
-//! uncommon stands in some twenty places: a FIN queued or seen, a reset or probe due, something lost or out of order, ECN's
-//! marks. That it is calm is found by looking at them all, once, and remembered while nothing can change it: the short ways
-//! themselves do not, and every other way begins by forgetting it. What is not remembered is looked up as before.
+//! The short ways of segments (`plain`, `predicted`, `placed`, `bare`) may be taken only then, and what makes a
+//! connection uncommon stands in some twenty places: a FIN queued or seen, a reset or probe due, something lost or out
+//! of order, ECN's marks. That it is calm is found by looking at them all, once, and remembered while nothing can
+//! change it: the short ways themselves do not, and every other way begins by forgetting it. What is not remembered is
+//! looked up as before.
 
 use crate::congestion::Controller;
 use crate::connection::{Connection, NO_FIN, Probe};
@@ -37,7 +38,8 @@ impl Connection {
         self.calm = self.may_be_calm();
     }
 
-    /// All that has to hold. With [`check`](Self::check), whoever changes one of these has to forget what was remembered.
+    /// All that has to hold. With [`check`](Self::check), whoever changes one of these has to forget what was
+    /// remembered.
     pub(crate) fn may_be_calm(&self) -> bool {
         self.sends_nothing_uncommon() && self.takes_nothing_uncommon() && self.rtt.backoff() == 0
     }

@@ -173,10 +173,10 @@ impl Connection {
             && self.ack_is_near(now)
     }
 
-    /// Whether an ACK is near enough to wait for (as Linux has it): the oldest in flight left a round trip ago, or will have in a
-    /// millisecond or half a round trip, whichever is less, and no more than a millisecond has passed since the last segment was
-    /// sent. Else what is held back would leave with an ACK of the next train, as a burst, into a queue that others have
-    /// filled meanwhile.
+    /// Whether an ACK is near enough to wait for (as Linux has it): the oldest in flight left a round trip ago, or will
+    /// have in a millisecond or half a round trip, whichever is less, and no more than a millisecond has passed since
+    /// the last segment was sent. Else what is held back would leave with an ACK of the next train, as a burst, into a
+    /// queue that others have filled meanwhile.
     fn ack_is_near(&self, now: Instant) -> bool {
         let srtt = self.rtt.srtt();
         now.saturating_duration_since(self.snd.last_sent_at) <= NEAR

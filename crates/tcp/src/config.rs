@@ -72,7 +72,8 @@ pub enum MtuProbing {
 /// one: they are given an `Arc` of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Largest payload of a segment without options, from the link's MTU: offered to the peer and bounding what is sent.
+    /// Largest payload of a segment without options, from the link's MTU: offered to the peer and bounding what is
+    /// sent.
     pub mss: u16,
     /// Upper bound of the receive queue, in bytes of memory held. The window grows up to it as needed.
     pub recv_buffer_bytes: usize,

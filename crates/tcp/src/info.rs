@@ -210,7 +210,8 @@ fn us(duration: Duration) -> u64 {
 }
 
 impl Connection {
-    /// Statistics and gauges, as of the last call that carried a time. In one literal, so that no field can be forgotten.
+    /// Statistics and gauges, as of the last call that carried a time. In one literal, so that no field can be
+    /// forgotten.
     pub fn info(&self) -> TcpInfo {
         let Self { snd, rcv, rtt, window, counters: c, board, .. } = self;
         let rare = c.rare.as_deref().cloned().unwrap_or_default();

@@ -6,8 +6,8 @@
 //!   filled |   lent, in flight |  lent, unsent |
 //!          └─ acknowledged while lent: never copied
 //! ```
-//! The send queue has a place for each byte that was lent, as for any other: what it counts, and what a peer or an event sees
-//! of the connection, is the same. Only the bytes are missing, so nothing may be sent from the queue until
+//! The send queue has a place for each byte that was lent, as for any other: what it counts, and what a peer or an
+//! event sees of the connection, is the same. Only the bytes are missing, so nothing may be sent from the queue until
 //! [`Connection::fill_lent`] has brought them; [`Connection::poll_lent`] makes segments that need none of it.
 
 use millstream_packet::{Cuts, Instant, Pool};
@@ -16,23 +16,23 @@ use crate::connection::Connection;
 use crate::transmit::{PayloadMode, Segment, TransmitLimits};
 
 impl Connection {
-    /// Whether a write may lend: established, nothing lost, nothing to say but data, and all that was written is sent. Not under a
-    /// congestion control that governs each transmission.
+    /// Whether a write may lend: established, nothing lost, nothing to say but data, and all that was written is sent.
+    /// Not under a congestion control that governs each transmission.
     pub fn lends(&self) -> bool {
         self.sends_plainly() && !self.rcv.ack.now && self.snd.queue.whole() != 0
     }
 
-    /// Makes places for `len` bytes that the caller has, as far as limit and pool allow, and answers for how many. All that was
-    /// written before must have been sent. They must be [filled](Self::fill_lent) before anything is called but
-    /// [`poll_lent`](Self::poll_lent) and what takes segments in.
+    /// Makes places for `len` bytes that the caller has, as far as limit and pool allow, and answers for how many. All
+    /// that was written before must have been sent. They must be [filled](Self::fill_lent) before anything is called
+    /// but [`poll_lent`](Self::poll_lent) and what takes segments in.
     pub fn lend(&mut self, pool: &Pool, len: usize) -> usize {
         debug_assert!(self.lends() && self.unsent_bytes() == 0);
         let segment = self.snd.mss.max(1) as usize;
         self.snd.queue.reserve_bulk(pool, len, &Cuts { segment, unsent: 0 })
     }
 
-    /// As [`poll_transmit`](Self::poll_transmit) for the next of what was lent: the payload, `payload_len` bytes (0 in an ACK), is
-    /// the caller's to add. `None`: not now, or not any more in this way.
+    /// As [`poll_transmit`](Self::poll_transmit) for the next of what was lent: the payload, `payload_len` bytes (0 in
+    /// an ACK), is the caller's to add. `None`: not now, or not any more in this way.
     pub fn poll_lent(
         &mut self,
         now: Instant,
@@ -46,8 +46,8 @@ impl Connection {
         self.poll(now, pool, &limits, None)
     }
 
-    /// Of the last `bytes.len()` bytes that were lent, copies those to their places that are not acknowledged. How many they
-    /// were; none once the connection is closed.
+    /// Of the last `bytes.len()` bytes that were lent, copies those to their places that are not acknowledged. How many
+    /// they were; none once the connection is closed.
     pub fn fill_lent(&mut self, bytes: &[u8]) -> usize {
         let left = bytes.len().min(self.snd.queue.len());
         self.snd.queue.fill(&bytes[bytes.len() - left..]);

@@ -46,7 +46,8 @@ impl Connection {
         Arc::make_mut(&mut self.config).linger_s = linger_s;
     }
 
-    /// Longest time that an ACK is held back, in milliseconds, less than 500 (RFC 9293 3.8.6.3); 0 acknowledges every segment.
+    /// Longest time that an ACK is held back, in milliseconds, less than 500 (RFC 9293 3.8.6.3); 0 acknowledges every
+    /// segment.
     pub fn set_delayed_ack(&mut self, delay_ms: u16) {
         Arc::make_mut(&mut self.config).delayed_ack_ms = delay_ms.min(limits::MAX_DELAYED_ACK_MS);
     }

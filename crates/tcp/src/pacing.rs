@@ -10,7 +10,8 @@ use crate::connection::Connection;
 /// Longest burst.
 const BURST: Duration = Duration::from_millis(1);
 
-/// A wake-up that is later than this is not made up for in full: more than a tick of 250 Hz, by which a busy machine wakes threads.
+/// A wake-up that is later than this is not made up for in full: more than a tick of 250 Hz, by which a busy machine
+/// wakes threads.
 const MOST_LATE: Duration = Duration::from_millis(5);
 
 impl Connection {
@@ -55,10 +56,10 @@ impl Connection {
         held
     }
 
-    /// `bytes` were sent: the next may follow when they have had their time. What a late wake-up cost is given back: else a
-    /// machine that wakes late sends slower than it was told. Where it waited for that wake-up, all of it at once, or a sender
-    /// whose thread gets the CPU every 4 ms would have a quarter of the rate; else up to half of the time of what was
-    /// sent, as Linux does, whose timers need no thread.
+    /// `bytes` were sent: the next may follow when they have had their time. What a late wake-up cost is given back:
+    /// else a machine that wakes late sends slower than it was told. Where it waited for that wake-up, all of it at
+    /// once, or a sender whose thread gets the CPU every 4 ms would have a quarter of the rate; else up to half of the
+    /// time of what was sent, as Linux does, whose timers need no thread.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.pacing_rate() else { return };

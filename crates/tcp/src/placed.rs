@@ -87,8 +87,8 @@ impl Connection {
         self.after_read(bytes as u64);
         self.check();
     }
-    /// Bytes of data in order that [`on_plain_placed`](Self::on_plain_placed) takes behind this header, if it is that of
-    /// the expected segment, with `len` bytes of data, and a reader would have them next; else none.
+    /// Bytes of data in order that [`on_plain_placed`](Self::on_plain_placed) takes behind this header, if it is that
+    /// of the expected segment, with `len` bytes of data, and a reader would have them next; else none.
     #[inline(always)]
     pub fn plain_room(&self, header: &PlainHeader, len: usize) -> u64 {
         let expected = len > 0 && self.expects(header, len as u64, None).is_some();

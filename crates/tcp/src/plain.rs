@@ -1,5 +1,6 @@
 //! The plain case of sending: an established connection with nothing uncommon about it sends all that it has not sent,
-//! which fits one segment. What `transmit` and `choose` would do, without what the checks at the beginning have answered.
+//! which fits one segment. What `transmit` and `choose` would do, without what the checks at the beginning have
+//! answered.
 
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{PlainHeader, Timestamps};
@@ -22,9 +23,9 @@ pub struct PlainSegment {
 }
 
 impl Connection {
-    /// The next segment where that is the plain case: all there is to send, in one segment, by an established connection
-    /// with nothing uncommon about it. Its payload stands behind `headroom` bytes. `None`: it is not the plain case, or
-    /// there is no frame, and nothing has changed; [`poll_parts`](Self::poll_parts) or
+    /// The next segment where that is the plain case: all there is to send, in one segment, by an established
+    /// connection with nothing uncommon about it. Its payload stands behind `headroom` bytes. `None`: it is not the
+    /// plain case, or there is no frame, and nothing has changed; [`poll_parts`](Self::poll_parts) or
     /// [`poll_transmit`](Self::poll_transmit) has the answer.
     #[inline(never)]
     pub fn poll_plain(
@@ -46,7 +47,8 @@ impl Connection {
 
     /// Takes a few bytes that the application writes, and gives the segment that they are sent in, behind `headroom`
     /// bytes, where both are plain: nothing written before waits to be sent or acknowledged, and the rest is as for
-    /// [`poll_plain`](Self::poll_plain). `None`: it is not so, and nothing has changed; [`write`](Self::write) takes them.
+    /// [`poll_plain`](Self::poll_plain). `None`: it is not so, and nothing has changed; [`write`](Self::write) takes
+    /// them.
     #[inline(always)]
     pub fn write_plain(
         &mut self,

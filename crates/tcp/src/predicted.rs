@@ -1,5 +1,5 @@
-//! The segment that was expected ("header prediction", Van Jacobson 1990; RFC 7323 appendix D has its outline): the next in
-//! order of an established connection, with nothing uncommon about it or about the connection.
+//! The segment that was expected ("header prediction", Van Jacobson 1990; RFC 7323 appendix D has its outline): the
+//! next in order of an established connection, with nothing uncommon about it or about the connection.
 //!
 //! Nearly all segments are such. They take this way, which does what `receive` and `ack` would do with them and leaves
 //! out what the checks at its beginning have answered already.
@@ -125,8 +125,9 @@ impl Connection {
         }
     }
 
-    /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of memory. `None`:
-    /// in the application's memory, which has room for them only where nothing before them waits to be read.
+    /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes in `held` bytes of
+    /// memory. `None`: in the application's memory, which has room for them only where nothing before them waits to be
+    /// read.
     #[inline(always)]
     pub(crate) fn expects(
         &self,
@@ -158,7 +159,8 @@ impl Connection {
         is_expected.then_some(u64::from(acked))
     }
 
-    /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported missing.
+    /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported
+    /// missing.
     #[inline]
     fn take_expected_ack(&mut self, now: Instant, echo: Option<u32>, ack: u64) {
         let acked = ack - self.snd.una;

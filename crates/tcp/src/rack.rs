@@ -136,7 +136,8 @@ impl Connection {
                 && self.rtt.backoff() == 0
     }
 
-    /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the time-out runs since `since`.
+    /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the time-out runs since
+    /// `since`.
     #[inline]
     fn arm_loss_timers_since(&mut self, now: Instant, since: Instant) {
         debug_assert!(self.snd.una != self.snd.nxt, "nothing is outstanding");

@@ -147,8 +147,8 @@ impl Recovery {
         self.episode.as_ref().map_or(0, |episode| episode.short_bytes)
     }
 
-    /// RFC 8985 6.2 step 4: after 16 time-outs without a D-SACK the reordering window is as at first. The RFC counts fast
-    /// recoveries too; with them more was sent again in vain on a path of 1 ms that delays by 1 ms.
+    /// RFC 8985 6.2 step 4: after 16 time-outs without a D-SACK the reordering window is as at first. The RFC counts
+    /// fast recoveries too; with them more was sent again in vain on a path of 1 ms that delays by 1 ms.
     fn wear_reordering_window(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {

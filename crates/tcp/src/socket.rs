@@ -57,9 +57,9 @@ impl Connection {
         Err(if full { ConnError::WouldBlock } else { ConnError::NoMemory })
     }
 
-    /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where it
-    /// does not, as segments that are sent as they are, where those fill half a frame and there is enough for one, or nothing
-    /// it could share a frame with.
+    /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where
+    /// it does not, as segments that are sent as they are, where those fill half a frame and there is enough for one,
+    /// or nothing it could share a frame with.
     #[inline]
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let size = self.snd.mss as usize;
@@ -194,8 +194,8 @@ impl Connection {
         self.after_read(all as u64);
     }
 
-    /// The application has gone, and what it wrote is still to come: data of the peer are answered by a reset from now on, and
-    /// a window that stays shut is not probed for ever. [`close`](Self::close) is to follow.
+    /// The application has gone, and what it wrote is still to come: data of the peer are answered by a reset from now
+    /// on, and a window that stays shut is not probed for ever. [`close`](Self::close) is to follow.
     pub fn orphan(&mut self) {
         self.forget_calm();
         self.orphaned = true;
@@ -268,8 +268,8 @@ impl Connection {
     }
 
     /// Bytes of payload in the largest segments that it hands out: whoever gives it packets
-    /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0 where those fit a frame,
-    /// and until it has sent.
+    /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0 where those fit a
+    /// frame, and until it has sent.
     pub fn bulk_bytes(&self) -> usize {
         self.snd.queue.whole()
     }

@@ -132,7 +132,8 @@ impl StreamQueue {
         if worth && short.is_multiple_of(segment) { short } else { len }
     }
 
-    /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not. Forgotten with the memory.
+    /// Frames are sent as they are written, behind so many bytes of headers; 0: they are not. Forgotten with the
+    /// memory.
     #[inline]
     pub(crate) fn set_framing(&mut self, headroom: usize) {
         if let Some(queue) = &mut self.queue {
@@ -174,8 +175,8 @@ impl StreamQueue {
         self.queue.as_mut()?.write_first(pool, bytes, size)
     }
 
-    /// As that, for a few bytes that are sent at once behind `headroom` free ones: what [`hand_out`](Self::hand_out) gives
-    /// of them. `None` where it is not so, and nothing has changed.
+    /// As that, for a few bytes that are sent at once behind `headroom` free ones: what [`hand_out`](Self::hand_out)
+    /// gives of them. `None` where it is not so, and nothing has changed.
     #[inline]
     pub(crate) fn write_out(
         &mut self,
@@ -214,8 +215,8 @@ impl StreamQueue {
         }
     }
 
-    /// Whole frames of `each` bytes from `offset`, as [`hand_out`](Self::hand_out) gives them one by one, `len` bytes at most: how
-    /// many bytes went to `parts`.
+    /// Whole frames of `each` bytes from `offset`, as [`hand_out`](Self::hand_out) gives them one by one, `len` bytes
+    /// at most: how many bytes went to `parts`.
     #[inline]
     pub(crate) fn hand_out_run(
         &mut self,

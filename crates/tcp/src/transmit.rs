@@ -108,9 +108,9 @@ impl Connection {
     }
 
     /// As [`poll_transmit`](Self::poll_transmit), for a link that takes no super-segments: one decision for up to
-    /// `most` segments. Where the answer has a `payload_len` and no `payload` (a SYN's), it stands in `parts`, which was
-    /// empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom` bytes
-    /// with its sum in [`Meta::payload_sum`](millstream_packet::Meta).
+    /// `most` segments. Where the answer has a `payload_len` and no `payload` (a SYN's), it stands in `parts`, which
+    /// was empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom`
+    /// bytes with its sum in [`Meta::payload_sum`](millstream_packet::Meta).
     pub fn poll_parts(
         &mut self,
         now: Instant,
@@ -296,11 +296,11 @@ impl Connection {
         flags
     }
 
-    /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: of more than one segment,
-    /// and sized to the round trip or by what the window still allowed. A receiver that acknowledges every second segment then
-    /// acknowledges an odd last one, too, as soon as it is read. That ACK would else come with the next burst, a round trip
-    /// later on a path where another flow's train lies between; and of a window of a few segments one would wait there always,
-    /// and fewer ACKs would be there to be lost.
+    /// Whether it is a burst that ends with PSH for its own sake, as each of Linux's super-segments does: of more than
+    /// one segment, and sized to the round trip or by what the window still allowed. A receiver that acknowledges every
+    /// second segment then acknowledges an odd last one, too, as soon as it is read. That ACK would else come with the
+    /// next burst, a round trip later on a path where another flow's train lies between; and of a window of a few
+    /// segments one would wait there always, and fewer ACKs would be there to be lost.
     #[inline]
     fn ends_burst(&self, chosen: &Chosen, mss: u64) -> bool {
         let sized = || self.burst(mss) < u64::MAX;

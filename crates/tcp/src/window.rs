@@ -105,8 +105,8 @@ impl Connection {
     }
 
     /// The right edge `wanted`, or one before it at which a super-segment of the peer's ends. It makes them of its send
-    /// buffers, and cuts the one in which the window ends: both parts then cost it, and us, as much as a whole one. Only
-    /// where the window is not what the buffer has, but what we found to be enough.
+    /// buffers, and cuts the one in which the window ends: both parts then cost it, and us, as much as a whole one.
+    /// Only where the window is not what the buffer has, but what we found to be enough.
     #[inline(always)]
     fn whole_bursts(&self, wanted: u64) -> u64 {
         let rcv = &self.rcv;
@@ -118,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// The last edge up to `wanted` at which a burst ends, but for less than a segment: the window field counts in units.
-    /// `None` when that would take too much off the window.
+    /// The last edge up to `wanted` at which a burst ends, but for less than a segment: the window field counts in
+    /// units. `None` when that would take too much off the window.
     #[inline(never)]
     fn before_next_burst(&self, wanted: u64, burst: u64) -> Option<u64> {
         let (nxt, unit) = (self.rcv.nxt, 1 << self.negotiated.rcv_shift);
@@ -134,8 +134,8 @@ impl Connection {
         (bursts >= WINDOW_BURSTS).then(|| edge(bursts).or_else(|| edge(bursts - 1))).flatten()
     }
 
-    /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window allowed, whose rest is the
-    /// next to come. Until there was a burst there is nothing to note of less than one.
+    /// `len` bytes came next in order: a burst of the peer's, or as much of one as the window allowed, whose rest is
+    /// the next to come. Until there was a burst there is nothing to note of less than one.
     #[inline(always)]
     fn note_burst(&mut self, len: u32) {
         let rcv = &mut self.rcv;
@@ -154,9 +154,10 @@ impl Connection {
         self.rcv.tune.space_bytes()
     }
 
-    /// Whether an [ACK that is owed](Self::owed_ack_bytes) may be held for more than half of the window: whoever does so sends
-    /// it when [the window is used](Self::window_is_used) or nothing more comes, or soon after [it may
-    /// double](Self::window_may_double). Otherwise a read that lets the window double has it sent at once. False at first.
+    /// Whether an [ACK that is owed](Self::owed_ack_bytes) may be held for more than half of the window: whoever does
+    /// so sends it when [the window is used](Self::window_is_used) or nothing more comes, or soon after
+    /// [it may double](Self::window_may_double). Otherwise a read that lets the window double has it sent at once.
+    /// False at first.
     #[inline]
     pub fn let_ack_outlast_window(&mut self, may: bool) {
         self.rcv.ack_outlasts_window = may;
@@ -212,9 +213,9 @@ impl Connection {
         }
     }
 
-    /// `len` bytes came, with PSH or without. With it, a whole segment most likely ends a burst, and the sender may wait for its
-    /// ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application wrote, which an answer
-    /// may follow that carries the ACK.
+    /// `len` bytes came, with PSH or without. With it, a whole segment most likely ends a burst, and the sender may
+    /// wait for its ACK: nothing more comes for it to go with (as Linux). A part of one ends what the application
+    /// wrote, which an answer may follow that carries the ACK.
     #[inline(always)]
     pub(crate) fn note_push(&mut self, push: bool, len: u64) {
         self.rcv.ack.pushed = push && len >= u64::from(self.rcv.mss_estimate);

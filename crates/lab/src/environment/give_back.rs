@@ -1,9 +1,9 @@
 //! Whether the kernel still gives packets back to the CPU that allocated them.
 //!
-//! Since Linux 5.19 a TCP receiver does not free what it has read: it puts it on a list of the CPU that allocated it, of
-//! at most `net.core.skb_defer_max`, and interrupts that CPU when half of them are there. Linux 6.18 counts also what
-//! finds no room, and counts from zero again only when it takes something from the list. So a count that is above the
-//! limit while the list is empty stays so, and nothing is given back to that CPU any more until it is mended: its
+//! Since Linux 5.19 a TCP receiver does not free what it has read: it puts it on a list of the CPU that allocated it,
+//! of at most `net.core.skb_defer_max`, and interrupts that CPU when half of them are there. Linux 6.18 counts also
+//! what finds no room, and counts from zero again only when it takes something from the list. So a count that is above
+//! the limit while the list is empty stays so, and nothing is given back to that CPU any more until it is mended: its
 //! allocator always asks for new memory, the reader's has too much.
 //!
 //! The count is nowhere to be seen; that interrupt is. While the one CPU rests, the other reads one packet of each of
@@ -218,7 +218,8 @@ mod tests {
         assert!(env.absent.contains_key(GIVEN_BACK) || env.get(GIVEN_BACK) == Some("off"));
     }
 
-    /// Whether this machine's kernel is in order is no matter of this test, nor whether other traffic lets that be seen.
+    /// Whether this machine's kernel is in order is no matter of this test, nor whether other traffic lets that be
+    /// seen.
     #[test]
     fn two_cpus_of_this_machine_give_back_or_not_or_a_reason_is_there() {
         let mut env = Environment::default();

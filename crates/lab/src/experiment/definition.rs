@@ -160,7 +160,8 @@ impl Definition {
             };
             if let Some(factor) = FACTORS.iter().find(beyond) {
                 return Err(format!(
-                    "factor '{}' needs the path between two TAP devices; give path = \"impaired\" (--set path=impaired)",
+                    "factor '{}' needs the path between two TAP devices; \
+                     give path = \"impaired\" (--set path=impaired)",
                     factor.name
                 ));
             }

@@ -151,8 +151,8 @@ pub const FACTORS: &[Factor] = &[
         BOTH,
         Levels::WordOrNumber("auto", 0, 2_000_000_000),
         "auto",
-        "longest wake-up time of idle CPUs that the kernel is asked for during a run, of the whole machine and for both \
-         stacks; 0 = idle CPUs poll instead of halting; auto = nothing is asked",
+        "longest wake-up time of idle CPUs that the kernel is asked for during a run, of the whole machine and for \
+         both stacks; 0 = idle CPUs poll instead of halting; auto = nothing is asked",
     ),
     Factor {
         name: "link",
@@ -221,7 +221,8 @@ pub const FACTORS: &[Factor] = &[
         Levels::Decimal(0.0, 100.0),
         "5",
         "a run of which the path itself passed on more than this share of the packets either way late (by 1 ms, or a \
-         twentieth of rtt_ms if that is more) is done again, thrice at most, and then does not count; 100 = counts always",
+         twentieth of rtt_ms if that is more) is done again, thrice at most, and then does not count; \
+         100 = counts always",
     ),
     Factor {
         name: "engine_cpu",

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn totals_are_taken() {
-        let text = "some avg10=0.05 avg60=0.43 avg300=0.37 total=6590034\nfull avg10=0.03 avg60=0.40 avg300=0.35 total=6257450\n";
+        let text = "some avg10=0.05 avg60=0.43 avg300=0.37 total=6590034\n\
+                    full avg10=0.03 avg60=0.40 avg300=0.35 total=6257450\n";
         assert_eq!(parse(text), Ok(record::Pressure { some_us: 6_590_034, full_us: 6_257_450 }));
         assert_eq!(parse("some total=3\n"), Ok(record::Pressure { some_us: 3, full_us: 0 }));
     }

@@ -84,8 +84,9 @@ impl ExperimentRecord {
     }
 }
 
-/// What tells experiments of one name and second apart: those of one seed by their processes, those of seeds and processes
-/// that both follow each other, as slices of a design have, because a seed is scattered first (Fibonacci hashing).
+/// What tells experiments of one name and second apart: those of one seed by their processes, those of seeds and
+/// processes that both follow each other, as slices of a design have, because a seed is scattered first (Fibonacci
+/// hashing).
 fn tail(seed: u64, process: u32) -> u16 {
     (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 ^ process as u16
 }

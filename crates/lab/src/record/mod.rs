@@ -57,7 +57,8 @@ pub mod keys {
     pub const XCAL_PER_GB: &str = "xcal_per_gb";
     /// Times per second that CPUs of the machine entered an idle state in which they stop.
     pub const HALTS: &str = "halts_per_s";
-    /// Round trip of a cache line between the hosts' CPUs, the longest seen before, inside and after the run, nanoseconds.
+    /// Round trip of a cache line between the hosts' CPUs, the longest seen before, inside and after the run,
+    /// nanoseconds.
     pub const CPU_DISTANCE: &str = "cpu_distance_ns";
     /// Followed by the name of a stage: its share of the near engine's timed turns.
     pub const STAGE_SHARE: &str = "engine_share_";

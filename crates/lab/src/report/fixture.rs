@@ -38,7 +38,8 @@ pub(super) fn experiment() -> (ExperimentRecord, Vec<RunRecord>) {
         },
         Difference { what: "congestion control".into(), by_stack: by_stack("cubic", "NewReno") },
     ];
-    experiment.definition = "name = \"first-look\"\nrepeats = 5\n\n[[workload]]\nname = \"tcp_stream\"\ndirection = [\"send\", \"recv\"]\n".into();
+    experiment.definition = "name = \"first-look\"\nrepeats = 5\n\n\
+                             [[workload]]\nname = \"tcp_stream\"\ndirection = [\"send\", \"recv\"]\n".into();
     experiment.command_line = vec!["millstream".into(), "run".into(), "first-look".into()];
     for (name, value) in [
         ("cpu.model", "AMD EPYC"),

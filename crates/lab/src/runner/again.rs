@@ -15,7 +15,8 @@ pub(super) enum Again {
 
 /// What is said of a run that counts though its CPUs were apart. Without numbers, so that the report tells it once for
 /// all such runs.
-pub(super) const CPUS_APART: &str = "The host of this machine kept the two CPUs apart before, inside or after the run (cpu_distance_ns).";
+pub(super) const CPUS_APART: &str = "The host of this machine kept the two CPUs apart before, inside or after the \
+                                     run (cpu_distance_ns).";
 
 impl Again {
     fn done_again(&self, times: u32) -> String {

@@ -207,8 +207,8 @@ impl<'a> Run<'a> {
         &self.planned.configuration
     }
 
-    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the hosts have one CPU or
-    /// are not bound to theirs.
+    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the hosts have one CPU
+    /// or are not bound to theirs.
     fn cpus_between(&self) -> Option<Cpus> {
         let (near, far) = self.cpus.0.zip(self.cpus.1)?;
         (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))

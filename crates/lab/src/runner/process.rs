@@ -99,8 +99,8 @@ impl WorkerProcess {
         if told { Ok(()) } else { Err(self.died()) }
     }
 
-    /// Waits for its next answer, at most this long, looking out for interrupts. Time is counted as far as this process waited:
-    /// a pause of the whole machine, or of runner and workers, is none of the worker's.
+    /// Waits for its next answer, at most this long, looking out for interrupts. Time is counted as far as this process
+    /// waited: a pause of the whole machine, or of runner and workers, is none of the worker's.
     pub fn hear(&mut self, timeout_ms: u64, interrupt: &Interrupt) -> Result<Reply, Error> {
         if let Some(reply) = self.early.take() {
             return Ok(reply);

@@ -16,8 +16,8 @@ pub struct Lowest {
     pub share: f64,
     /// Its interval, with whole rounds drawn again.
     pub interval: Interval,
-    /// Share of the exchanges, and of what was seen, that have a least share as low or lower. The lowest of all levels is
-    /// looked at on both sides, so having looked at many is counted in.
+    /// Share of the exchanges, and of what was seen, that have a least share as low or lower. The lowest of all levels
+    /// is looked at on both sides, so having looked at many is counted in.
     pub p: f64,
     /// Rounds.
     pub rounds: usize,

@@ -208,8 +208,8 @@ impl Network for KernelNetwork {
     fn finish(&mut self, _timeout: Duration) {}
 }
 
-/// What is known of the connections with these ends. All sockets of an address family (IPv6, or not) are asked for once,
-/// however many the connections: an answer with all of them costs more, the more there are.
+/// What is known of the connections with these ends. All sockets of an address family (IPv6, or not) are asked for
+/// once, however many the connections: an answer with all of them costs more, the more there are.
 fn told_of(
     ends: &[Option<(SocketAddr, SocketAddr)>],
     mut sockets: impl FnMut(bool) -> io::Result<Vec<TcpSocket>>,

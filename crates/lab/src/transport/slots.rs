@@ -136,8 +136,8 @@ impl<S> Slots<S> {
         result
     }
 
-    /// Hands over what `message` has of `data` in one packet, by the stream's own calls: how much its block is to hold, and
-    /// the writing. How many bytes that were.
+    /// Hands over what `message` has of `data` in one packet, by the stream's own calls: how much its block is to hold,
+    /// and the writing. How many bytes that were.
     pub(super) fn write_shared(
         &mut self,
         conn: ConnId,

@@ -1,8 +1,8 @@
 //! A model of `membarrier(2)` for loom, and a sender without fences beside a receiver that sleeps.
 //!
-//! The kernel interrupts each thread that runs, has it pass a full fence, and returns to the caller when all have. Here the
-//! sender may be interrupted at every step: it looks whether the kernel has asked, by a load that may see old values, so
-//! that loom tries every step for it; and the caller waits until it was done, or the sender has ended.
+//! The kernel interrupts each thread that runs, has it pass a full fence, and returns to the caller when all have. Here
+//! the sender may be interrupted at every step: it looks whether the kernel has asked, by a load that may see old
+//! values, so that loom tries every step for it; and the caller waits until it was done, or the sender has ended.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -59,8 +59,8 @@ enum Receiver {
     Late,
 }
 
-/// Sends `items` beside a receiver, with the steps of [`PairEnd`](crate::PairEnd); false if the receiver went to sleep for one
-/// and nobody rang.
+/// Sends `items` beside a receiver, with the steps of [`PairEnd`](crate::PairEnd); false if the receiver went to sleep
+/// for one and nobody rang.
 fn is_heard(items: usize, receiver: Receiver) -> bool {
     let bell = Arc::new(Doorbell::new(EventModel::default()));
     let queue = Arc::new(AtomicUsize::new(0));

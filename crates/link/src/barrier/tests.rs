@@ -39,7 +39,8 @@ fn of_two_that_write_and_then_read_one_sees_the_other() {
     }
 }
 
-/// A filter for this thread alone that refuses `membarrier` as a kernel without it would; false where there are no filters.
+/// A filter for this thread alone that refuses `membarrier` as a kernel without it would; false where there are no
+/// filters.
 fn refuse_membarrier() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let refused = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;

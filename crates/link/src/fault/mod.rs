@@ -140,8 +140,8 @@ pub struct FaultStats {
     pub corrupted: u64,
     /// Packets held back for others to overtake.
     pub reordered: u64,
-    /// Packets that went out later than [`Faults::late_after`] after their time: nobody was there to pass them on, so that
-    /// they met more delay than was configured.
+    /// Packets that went out later than [`Faults::late_after`] after their time: nobody was there to pass them on, so
+    /// that they met more delay than was configured.
     pub late: u64,
 }
 

@@ -28,8 +28,8 @@ impl ReceiveSteering {
     /// Opens that of the interface `name`, and changes nothing.
     ///
     /// # Errors
-    /// When there is no such interface, or for want of privilege: to mount sysfs (it shows the interfaces of the namespace
-    /// it is mounted in) or to steer.
+    /// When there is no such interface, or for want of privilege: to mount sysfs (it shows the interfaces of the
+    /// namespace it is mounted in) or to steer.
     pub fn open(name: &str) -> Result<Self, LinkError> {
         // A name that is no interface here must not become a path.
         index(name)?;

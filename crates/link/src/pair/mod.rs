@@ -171,8 +171,8 @@ impl PairEnd {
         }
     }
 
-    /// Sends the first packets of the batch, as far as they go into the ring as they are and there is room. Whether the ring
-    /// was empty.
+    /// Sends the first packets of the batch, as far as they go into the ring as they are and there is room. Whether the
+    /// ring was empty.
     #[inline]
     fn send_run(&mut self, batch: &mut PacketBatch) -> bool {
         if self.cutting.is_some() {

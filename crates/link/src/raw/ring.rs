@@ -53,8 +53,8 @@ pub(super) struct Captured<'a> {
 }
 
 impl<'a> Captured<'a> {
-    /// The packet for [`Link::show`](crate::Link::show), if it is one as it lies there: whole, with all its headers, and
-    /// nothing to be cut.
+    /// The packet for [`Link::show`](crate::Link::show), if it is one as it lies there: whole, with all its headers,
+    /// and nothing to be cut.
     pub fn as_it_lies(&self) -> Option<Shown<'a>> {
         let Self { header, bytes, is_cut, auxiliary } = self;
         if *is_cut || bytes.len() < limits::ETHERNET_HEADER_BYTES || auxiliary.has_tag() {

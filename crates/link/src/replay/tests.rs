@@ -378,7 +378,11 @@ fn without_frames_the_packet_comes_later() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(mut file in prop::collection::vec(any::<u8>(), 0..300), start in 0_usize..4, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)) {
+    fn any_bytes_are_read_or_refused(
+        mut file in prop::collection::vec(any::<u8>(), 0..300),
+        start in 0_usize..4,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
         if start > 0 {
             let mut whole = match start {
                 1 => captured(Medium::Ethernet, 200).0,

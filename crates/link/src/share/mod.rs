@@ -270,7 +270,10 @@ impl Outbox {
 }
 
 impl<L: Link> Link for Shared<L> {
-    forward_link!(self => self.inner; capabilities, transmit, borrows, transmit_from, has_more, places, next_deadline, name);
+    forward_link!(
+        self => self.inner;
+        capabilities, transmit, borrows, transmit_from, has_more, places, next_deadline, name
+    );
 
     fn receive(
         &mut self,

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-/// A counter that goes on at one rate on all processors of the machine, whatever they do. To read it takes a third to half
-/// of what the system's clock takes, and nothing before it in the program is waited for.
+/// A counter that goes on at one rate on all processors of the machine, whatever they do. To read it takes a third to
+/// half of what the system's clock takes, and nothing before it in the program is waited for.
 ///
-/// Its rate is not known, and what it says holds for short: it may have stood still or been set anew when the machine slept
-/// or was moved. Compare it with the system's clock, often.
+/// Its rate is not known, and what it says holds for short: it may have stood still or been set anew when the machine
+/// slept or was moved. Compare it with the system's clock, often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter(());
 

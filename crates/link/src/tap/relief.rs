@@ -1,15 +1,15 @@
 //! The kernel's part of receiving bulk, done by another CPU.
 //!
 //! What is written to the device is carried through the kernel's stack inside the call that writes it. An ACK makes the
-//! peer free what it acknowledges and send what it allows, on our core. That is dear in two ways. With many streams it is a
-//! fourth to a third of our core's work, while the peer's own core waits for it. And the kernel keeps what a CPU frees for
-//! that CPU: the peer goes on writing into memory that has come round by the lists of two CPUs, and lies in no cache.
-//! A process that writes to one stream holds its socket nearly all the time, so that the ACKs wait for that process and are
-//! received on its CPU; with several streams it holds one of them, and the ACKs of the others are received on ours. So while
-//! super-segments of several flows come, or the core that receives is behind, and it sends little else than ACKs, another
-//! CPU takes what is written (receive packet steering). Where packets come one by one, one flow is read into its
-//! reader's buffer directly, or the peer waits for answers, handing packets over costs both more than it saves, for each
-//! interrupts the other core, or wakes it: then they are received inside our calls.
+//! peer free what it acknowledges and send what it allows, on our core. That is dear in two ways. With many streams it
+//! is a fourth to a third of our core's work, while the peer's own core waits for it. And the kernel keeps what a CPU
+//! frees for that CPU: the peer goes on writing into memory that has come round by the lists of two CPUs, and lies in
+//! no cache. A process that writes to one stream holds its socket nearly all the time, so that the ACKs wait for that
+//! process and are received on its CPU; with several streams it holds one of them, and the ACKs of the others are
+//! received on ours. So while super-segments of several flows come, or the core that receives is behind, and it sends
+//! little else than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one,
+//! one flow is read into its reader's buffer directly, or the peer waits for answers, handing packets over costs both
+//! more than it saves, for each interrupts the other core, or wakes it: then they are received inside our calls.
 
 use super::flow::FlowMark;
 use crate::netdev::ReceiveSteering;
@@ -21,8 +21,8 @@ const WINDOW_SUPER_SEGMENTS: u64 = 256;
 /// Batches that end a window in which fewer came: no bulk.
 const WINDOW_BATCHES: u32 = 4096;
 
-/// Such windows without other packets that are taken for a peer that stands still, before they end it: 80 ms of an engine
-/// that looks again and again.
+/// Such windows without other packets that are taken for a peer that stands still, before they end it: 80 ms of an
+/// engine that looks again and again.
 const STALLED_WINDOWS: u32 = 64;
 
 /// Windows in a row of a kind before anything changes: some 30 ms at 40 Gb/s.
@@ -41,8 +41,8 @@ const IDLE_LOOKS: u64 = 2;
 /// at most.
 const SENT_SHARE: u64 = 8;
 
-/// There are several flows where one super-segment in so many is of another than the one before. A writer that serves its
-/// connections in turn gives each as much at once as its buffer takes.
+/// There are several flows where one super-segment in so many is of another than the one before. A writer that serves
+/// its connections in turn gives each as much at once as its buffer takes.
 const CHANGE_SHARE: u64 = 64;
 
 /// The peer waits for answers where a packet with data goes for so many super-segments or fewer.
@@ -70,8 +70,8 @@ enum Verdict {
     Wanted,
     /// One flow, with which we were neither behind nor at rest.
     Level,
-    /// We sent in bulk, or answers of several flows, or there was one flow, for which we looked in vain again and again or
-    /// that its reader had straight into its buffer.
+    /// We sent in bulk, or answers of several flows, or there was one flow, for which we looked in vain again and again
+    /// or that its reader had straight into its buffer.
     Vain,
 }
 

@@ -339,8 +339,8 @@ impl Sender {
 }
 
 impl Sender {
-    /// Writes one packet of `head` and `payload`; `Err` gives `head` back when the device takes nothing now, or it is not
-    /// one that the device takes whole.
+    /// Writes one packet of `head` and `payload`; `Err` gives `head` back when the device takes nothing now, or it is
+    /// not one that the device takes whole.
     pub fn write_from(
         &mut self,
         fd: RawFd,

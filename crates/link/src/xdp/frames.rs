@@ -78,8 +78,8 @@ impl KernelFrames {
         Some(packet)
     }
 
-    /// The `len` bytes at an address that the kernel gave back, in a frame that it has, where they lie. It has the frame
-    /// still: before it is told that it may write there again, the borrow must be over.
+    /// The `len` bytes at an address that the kernel gave back, in a frame that it has, where they lie. It has the
+    /// frame still: before it is told that it may write there again, the borrow must be over.
     #[inline]
     pub fn written(&self, address: u64, len: usize) -> Option<&[u8]> {
         let address = usize::try_from(address).ok()?;
@@ -87,8 +87,8 @@ impl KernelFrames {
         if address % FRAME_SIZE_BYTES + len > FRAME_SIZE_BYTES {
             return None;
         }
-        // SAFETY: inside one frame of the extent, of which there are as many as slots. Its packet is here, so nobody else
-        // writes to it; the kernel has given it back, and gets it again by who has `self` and no borrow of it.
+        // SAFETY: inside one frame of the extent, of which there are as many as slots. Its packet is here, so nobody
+        // else writes to it; the kernel has given it back, and gets it again by who has `self` and no borrow of it.
         Some(unsafe { std::slice::from_raw_parts(self.memory.0.as_ptr().add(address), len) })
     }
 

@@ -19,9 +19,10 @@
 //! frames an entry of the ring (XDP_USE_SG). What the kernel is too old for it says in one line.
 //!
 //! Limits. The pool must be one extent that does not grow, since a socket has one memory; frames
-//! of other pools are copied into it when sent, and what is received comes out of it whatever pool the caller has. There are no offloads: checksums and cutting are done in
-//! software, nothing is merged. A virtual pair (veth) whose other end leaves checksums to it
-//! delivers bad ones: see [`netdev::set_transmit_checksum`](crate::netdev::set_transmit_checksum).
+//! of other pools are copied into it when sent, and what is received comes out of it whatever pool the caller has.
+//! There are no offloads: checksums and cutting are done in software, nothing is merged. A virtual pair (veth) whose
+//! other end leaves checksums to it delivers bad ones: see
+//! [`netdev::set_transmit_checksum`](crate::netdev::set_transmit_checksum).
 
 pub(crate) mod bpf;
 mod frames;

@@ -1,5 +1,5 @@
-//! Packets shown where they lie, in frames that go back into the fill ring at once: no packet is made of them, and none of
-//! their descriptors is touched.
+//! Packets shown where they lie, in frames that go back into the fill ring at once: no packet is made of them, and none
+//! of their descriptors is touched.
 
 use millstream_packet::{Checksum, Instant, Pool};
 
@@ -37,8 +37,8 @@ impl Xdp {
         count
     }
 
-    /// Shows packets, and puts the frames of those taken back into the fill ring. The kernel is not told yet: it may write
-    /// into none of them before the last was looked at.
+    /// Shows packets, and puts the frames of those taken back into the fill ring. The kernel is not told yet: it may
+    /// write into none of them before the last was looked at.
     fn show_each(&mut self, limit: usize, take: &mut dyn FnMut(Shown<'_>) -> bool) -> usize {
         let Self { socket, frames, partial, stats, .. } = self;
         let mut count = 0;

@@ -65,8 +65,9 @@ impl ByteQueue {
         })
     }
 
-    /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later: until then their places
-    /// hold what lay there before, which nobody may be shown. None where [`whole`](Self::whole) is 0. Returns how many.
+    /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later: until then their
+    /// places hold what lay there before, which nobody may be shown. None where [`whole`](Self::whole) is 0. Returns
+    /// how many.
     pub fn reserve_bulk(&mut self, pool: &Pool, len: usize, cuts: &Cuts) -> usize {
         if self.whole == 0 {
             return 0;
@@ -92,7 +93,8 @@ impl ByteQueue {
         debug_assert!(filled.is_ok() && done == bytes.len());
     }
 
-    /// Grows by `len` bytes in the places described at [`write_bulk`](Self::write_bulk), each piece of which `put` adds.
+    /// Grows by `len` bytes in the places described at [`write_bulk`](Self::write_bulk), each piece of which `put`
+    /// adds.
     fn extend_bulk(
         &mut self,
         pool: &Pool,
@@ -166,8 +168,8 @@ impl ByteQueue {
     }
 
     /// Of `len` bytes from `offset`, how many there are before the block that would be cut at their end; `len` where
-    /// none is, or that block begins before, or the queue does not end with one, as a stream in bulk does. Linear in the
-    /// frames, constant in blocks.
+    /// none is, or that block begins before, or the queue does not end with one, as a stream in bulk does. Linear in
+    /// the frames, constant in blocks.
     pub fn up_to_block(&self, offset: usize, len: usize) -> usize {
         let Some(last) = self.last.filter(|last| last.is_in_block()) else { return len };
         let (mut entry, mut start) = match self.cursors.nearest(self.front, offset) {

@@ -43,8 +43,8 @@ impl ByteQueue {
     }
 
     /// A copy of `len` bytes from `offset` (as many as there are) in fresh frames behind
-    /// `headroom`, its partial checksum in [`Meta::payload_sum`](crate::Meta::payload_sum): one pass over the bytes. Finds
-    /// its place as [`view`](Self::view) does.
+    /// `headroom`, its partial checksum in [`Meta::payload_sum`](crate::Meta::payload_sum): one pass over the bytes.
+    /// Finds its place as [`view`](Self::view) does.
     ///
     /// # Errors
     /// When not enough frames are free.

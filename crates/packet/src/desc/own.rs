@@ -48,8 +48,8 @@ impl Entry {
         Some(unsafe { self.own_frame_mut(offset - n, n) })
     }
 
-    /// Makes a view descriptor a [part](Kind::Part) of all bytes of `frame`, a frame of its own with `len` bytes that nobody
-    /// else refers to, and counts it there.
+    /// Makes a view descriptor a [part](Kind::Part) of all bytes of `frame`, a frame of its own with `len` bytes that
+    /// nobody else refers to, and counts it there.
     #[inline]
     pub(crate) fn reset_view_of_frame(self, frame: Entry, len: usize) {
         debug_assert!(frame.is_frame() && frame.len() == len);

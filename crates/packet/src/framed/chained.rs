@@ -22,8 +22,8 @@ struct Measured {
 }
 
 impl ByteQueue {
-    /// [`write_framed`](Self::write_framed) where a segment of `size` bytes, and `headroom`, need more than a frame. How many
-    /// bytes were written.
+    /// [`write_framed`](Self::write_framed) where a segment of `size` bytes, and `headroom`, need more than a frame.
+    /// How many bytes were written.
     pub(super) fn write_chained(
         &mut self,
         pool: &Pool,
@@ -49,15 +49,16 @@ impl ByteQueue {
         bytes.len() - rest.len()
     }
 
-    /// Bytes of the segment at the end, of which there are less than `size`, and which takes more; 0 where the next byte
-    /// begins one.
+    /// Bytes of the segment at the end, of which there are less than `size`, and which takes more; 0 where the next
+    /// byte begins one.
     fn in_open_segment(&self, size: usize) -> usize {
         let open = usize::from(self.framed.open);
         let takes_more = self.last.is_some_and(|last| self.takes_more(last));
         if takes_more && open < size { open } else { 0 }
     }
 
-    /// Writes `bytes` into a new frame behind `headroom` free ones, as many as it holds; `None` where none is to be had.
+    /// Writes `bytes` into a new frame behind `headroom` free ones, as many as it holds; `None` where none is to be
+    /// had.
     fn link_summed(&mut self, pool: &Pool, bytes: &[u8], headroom: usize) -> Option<usize> {
         if !self.has_room_for(FRAME_HELD_BYTES) {
             return None;
@@ -72,9 +73,9 @@ impl ByteQueue {
         Some(now.len())
     }
 
-    /// The packet of the frames behind `before` that hold just the `len` bytes which end at position `end`, with its sum;
-    /// views of them stay. `None` where they are none that were [written so](Self::write_chained), or no views are free;
-    /// then nothing has changed.
+    /// The packet of the frames behind `before` that hold just the `len` bytes which end at position `end`, with its
+    /// sum; views of them stay. `None` where they are none that were [written so](Self::write_chained), or no views are
+    /// free; then nothing has changed.
     pub(super) fn hand_out_chained(
         &mut self,
         pool: &Pool,
@@ -112,8 +113,8 @@ impl ByteQueue {
         Some(Packet::from_ring(last))
     }
 
-    /// Looks whether the frames from `first` on hold just `len` bytes, the first one behind `headroom` free ones and none with
-    /// a gap before the next, and are all the queue's alone.
+    /// Looks whether the frames from `first` on hold just `len` bytes, the first one behind `headroom` free ones and
+    /// none with a gap before the next, and are all the queue's alone.
     fn measure(&self, first: Entry, headroom: usize, len: usize) -> Option<Measured> {
         if first.offset() < headroom {
             return None;

@@ -50,8 +50,8 @@ fn release_other(entry: Entry) {
     }
 }
 
-/// Gives back a view and its frame, to which nobody else refers, where they are of one pool and the magazines have room; else
-/// nothing is done.
+/// Gives back a view and its frame, to which nobody else refers, where they are of one pool and the magazines have
+/// room; else nothing is done.
 #[inline(always)]
 fn release_with_frame(view: Entry, frame: Entry) -> bool {
     let Some(cache) = cached(frame.tag()) else { return false };
@@ -115,8 +115,8 @@ pub(crate) fn release_run(first: Entry, last: Entry) {
     }
 }
 
-/// Gives back a view of a frame and that frame, to which nobody else refers, where both are of the pool with this `tag` and
-/// its `cache` has room: what the view counted. Otherwise nothing is done.
+/// Gives back a view of a frame and that frame, to which nobody else refers, where both are of the pool with this `tag`
+/// and its `cache` has room: what the view counted. Otherwise nothing is done.
 #[inline(always)]
 fn release_sole_view(cache: &Cache, tag: u32, view: Entry) -> Option<u32> {
     // Only a view of a frame, no block, has an owner that is a frame.

@@ -10,7 +10,10 @@ proptest! {
     #![proptest_config(config(100))]
     #[test]
     fn packet_queues_keep_boundaries(
-        ops in prop::collection::vec((0..4u8, prop_oneof![0..3usize, 0..5000usize]), 1..if cfg!(miri) { 20 } else { 80 }),
+        ops in prop::collection::vec(
+            (0..4u8, prop_oneof![0..3usize, 0..5000usize]),
+            1..if cfg!(miri) { 20 } else { 80 },
+        ),
         high in 0..30_000usize,
     ) {
         let pool = Pool::new(PoolConfig::fixed(300)).unwrap();

@@ -366,7 +366,8 @@ fn segments_of_several_frames_leave_in_their_own_frames() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
-/// Without views for all of its frames a segment stays as it is; a copy that ends in one is followed by what is left of it.
+/// Without views for all of its frames a segment stays as it is; a copy that ends in one is followed by what is left of
+/// it.
 #[test]
 fn a_segment_of_several_frames_is_handed_out_whole_or_not_at_all() {
     let pool = Pool::new(PoolConfig::fixed(64)).unwrap();

@@ -10,21 +10,21 @@
 //! wants told at once is.
 //!
 //! What comes from the kernel of the same machine ([`Link::places`](millstream_link::Link::places)) lies in its memory,
-//! which the ACK gives back. It writes what follows into the memory that came back last, and the copy takes a multiple of
-//! the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
-//! an ACK for every super-segment. So an ACK there goes for more
-//! ([`Limits::lent_ack_bytes`](crate::Limits)), and waits while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too,
-//! as long as it is for little of what comes in a round trip: the peer is not to wait for it. Where one connection is busy a
-//! read that lets the window double does not send it either, as it would elsewhere: where half of the window is less than
-//! our cache, that would be too soon. Of several, whose windows are a share each, such an ACK is gathered with those of the
-//! next turns ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one after the other. Where another core
-//! receives them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
-//! both cores longer than what the ACK has it do; those written while it is at it do not. They wait while the link is empty, too
-//! ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted is the slower end. Half of a window lasts until all the busy
-//! connections have had their turn, so that the peer does not wait for it.
+//! which the ACK gives back. It writes what follows into the memory that came back last, and the copy takes a multiple
+//! of the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
+//! an ACK for every super-segment. So an ACK there goes for more ([`Limits::lent_ack_bytes`](crate::Limits)), and waits
+//! while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too, as long as it is for little of what comes in a round
+//! trip: the peer is not to wait for it. Where one connection is busy a read that lets the window double does not send
+//! it either, as it would elsewhere: where half of the window is less than our cache, that would be too soon. Of
+//! several, whose windows are a share each, such an ACK is gathered with those of the next turns
+//! ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one after the other. Where another core receives
+//! them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
+//! both cores longer than what the ACK has it do; those written while it is at it do not. They wait while the link is
+//! empty, too ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted is the slower end. Half of a window lasts until
+//! all the busy connections have had their turn, so that the peer does not wait for it.
 //!
-//! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as far
-//! apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
+//! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as
+//! far apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
 //! ([`HELD_ACK_LIMIT`]).
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
@@ -112,8 +112,8 @@ impl HeldAcks {
     }
 }
 
-/// A turn as a connection remembers it, neither 0 nor [`GATHERED`]. One of another turn with the same mark only ends the
-/// waiting early.
+/// A turn as a connection remembers it, neither 0 nor [`GATHERED`]. One of another turn with the same mark only ends
+/// the waiting early.
 fn mark(turn: u64) -> u8 {
     (turn % 254) as u8 + 1
 }

@@ -1,13 +1,14 @@
 //! Reads that wait: payload goes straight from its frame into the application's buffer, in one pass with its checksum.
 //!
-//! A link that hands over frames has none to put into the buffer itself (`direct`), but what they carry has to be summed
-//! and, later, copied. Where a thread waits in a read both are done at once, and no queue is needed between: what Linux
-//! does for a process that waits (`skb_copy_and_csum_datagram`). It is done for the segments that follow each other, whose
-//! headers a lane knows, and which the connection expects next. Others take the ways they always take, and after one that
-//! may be of the same connection all of its batch do, so that nothing overtakes it.
+//! A link that hands over frames has none to put into the buffer itself (`direct`), but what they carry has to be
+//! summed and, later, copied. Where a thread waits in a read both are done at once, and no queue is needed between:
+//! what Linux does for a process that waits (`skb_copy_and_csum_datagram`). It is done for the segments that follow
+//! each other, whose headers a lane knows, and which the connection expects next. Others take the ways they always
+//! take, and after one that may be of the same connection all of its batch do, so that nothing overtakes it.
 //!
-//! What the buffer has no room for waits in the batch for the reader's next turn, and has its ACK held meanwhile: else it
-//! would be summed and queued, and copied in a pass of its own. After [`LEFT_LIMIT`] it is, as a peer waits for the ACK.
+//! What the buffer has no room for waits in the batch for the reader's next turn, and has its ACK held meanwhile: else
+//! it would be summed and queued, and copied in a pass of its own. After [`LEFT_LIMIT`] it is, as a peer waits for the
+//! ACK.
 //!
 //! A segment whose checksum proves wrong after its bytes were copied is looked at the long way, which refuses and
 //! counts it; the bytes lie behind what the read reports then. They came to this connection's ends and number, so they
@@ -162,7 +163,8 @@ impl Engine {
             match self.trains.join(packet, link, medium) {
                 Ok(joined) => self.out.stats.tcp_rx_merged += u64::from(joined),
                 Err(packet) => {
-                    // An ICMP message, for one, may change what the connection expects. What joins waits for `tcp_stage`.
+                    // An ICMP message, for one, may change what the connection expects. What joins waits for
+                    // `tcp_stage`.
                     if let Some(copied) = copied.take() {
                         self.hand_on(now, id, copied);
                     }
@@ -240,7 +242,8 @@ impl Engine {
         self.left_since.is_none_or(|since| now.saturating_duration_since(since) < LEFT_LIMIT)
     }
 
-    /// Puts a packet back that the reader has no room for: it and what is behind it in the batch wait for the next turn.
+    /// Puts a packet back that the reader has no room for: it and what is behind it in the batch wait for the next
+    /// turn.
     #[inline(never)]
     fn leave(&mut self, now: Instant, link: LinkId, packet: Packet) {
         self.left_since.get_or_insert(now);

@@ -1,7 +1,7 @@
 //! Letting others have the core before the engine sleeps.
 //!
-//! Where who answers shares the core, a packet that was sent does not always have the scheduler change over at once. To sleep
-//! then means to be woken, by a peer that is still in its call; to yield means to find the answer there.
+//! Where who answers shares the core, a packet that was sent does not always have the scheduler change over at once. To
+//! sleep then means to be woken, by a peer that is still in its call; to yield means to find the answer there.
 
 use std::time::Duration;
 

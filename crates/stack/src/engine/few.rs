@@ -1,7 +1,7 @@
 //! The answer that a reader waits for: a few bytes in the only packet of a batch.
 //!
-//! What `copied` does for any payload, for one that is smaller than what would be done for it: its headers are those of the
-//! one before ([`Trains::few`](super::trains::Trains::few)), it is verified before it is copied, and its connection
+//! What `copied` does for any payload, for one that is smaller than what would be done for it: its headers are those of
+//! the one before ([`Trains::few`](super::trains::Trains::few)), it is verified before it is copied, and its connection
 //! is visited once.
 
 use millstream_packet::{Instant, sum};

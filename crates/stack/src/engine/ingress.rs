@@ -52,8 +52,8 @@ impl Engine {
         received + self.receive_from_links(now, 0, asked, read)
     }
 
-    /// The same from the `first` link on, without the one that was `asked` before. What a reader has no room for keeps its
-    /// place: the links behind the one that it came from have their turn when it is carried up.
+    /// The same from the `first` link on, without the one that was `asked` before. What a reader has no room for keeps
+    /// its place: the links behind the one that it came from have their turn when it is carried up.
     fn receive_from_links(
         &mut self,
         now: Instant,
@@ -74,7 +74,8 @@ impl Engine {
         received
     }
 
-    /// Carries up what a reader before had no room for, and when that is done a batch of the links behind: how many packets.
+    /// Carries up what a reader before had no room for, and when that is done a batch of the links behind: how many
+    /// packets.
     #[inline(never)]
     fn receive_left(&mut self, now: Instant, mut read: Option<&mut DirectRead<'_>>) -> usize {
         let link = self.left_by;

@@ -1,11 +1,11 @@
 //! Writes that lend: large ones are sent from the caller's memory.
 //!
-//! A link that has done with a packet when its call returns ([`millstream_link::Link::borrows`]) can send what a write of many
-//! super-segments brings from where it lies. ACKs are looked for in between; what is acknowledged before the write ends was
-//! never copied, and the rest, a little more than what is in flight, goes into the send queue then. A [`Loan`] sees to that
-//! however the write ends. Without it the connection must not be served: its queue has places for bytes that are not there
-//! yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a closed window, a reset) ends the loan,
-//! as do timers that are due, output of other connections and others who wait to write.
+//! A link that has done with a packet when its call returns ([`millstream_link::Link::borrows`]) can send what a write
+//! of many super-segments brings from where it lies. ACKs are looked for in between; what is acknowledged before the
+//! write ends was never copied, and the rest, a little more than what is in flight, goes into the send queue then. A
+//! [`Loan`] sees to that however the write ends. Without it the connection must not be served: its queue has places for
+//! bytes that are not there yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a closed
+//! window, a reset) ends the loan, as do timers that are due, output of other connections and others who wait to write.
 
 use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
 use millstream_route::{LinkId, Stamp};
@@ -44,9 +44,9 @@ struct Loan<'a> {
 }
 
 impl Engine {
-    /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it: who waits
-    /// for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies. The end of a large
-    /// write that fills no segment, behind others, waits for the next write or turn.
+    /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
+    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies. The
+    /// end of a large write that fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         match self.send_plain_write(id, data) {
@@ -146,8 +146,8 @@ impl Loan<'_> {
         }
     }
 
-    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others; until then this
-    /// stands for one.
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others; until then
+    /// this stands for one.
     fn look(&mut self) -> bool {
         let Self { engine, id, .. } = self;
         let now = engine.refresh_time();

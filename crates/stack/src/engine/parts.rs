@@ -117,8 +117,8 @@ impl<'a> Headers<'a> {
         if index + 1 == count { flags } else { flags.without(LAST) }
     }
 
-    /// Puts headers before as many of the first `parts` as have the usual length, lie in a frame of their own and are summed:
-    /// how many.
+    /// Puts headers before as many of the first `parts` as have the usual length, lie in a frame of their own and are
+    /// summed: how many.
     #[inline]
     fn put_whole(&mut self, parts: &mut PacketBatch) -> usize {
         let Some(common) = &self.common else { return 0 };
@@ -146,9 +146,9 @@ impl<'a> Headers<'a> {
         self.template.header_len() + self.tcp_len
     }
 
-    /// Writes the headers of the next segment to `room`, which has their length: its payload is `len` bytes with the sum
-    /// `payload_sum`. False when that is too long. They are laid down first and then changed where they lie: bytes that
-    /// were just written one by one are slow to copy.
+    /// Writes the headers of the next segment to `room`, which has their length: its payload is `len` bytes with the
+    /// sum `payload_sum`. False when that is too long. They are laid down first and then changed where they lie: bytes
+    /// that were just written one by one are slow to copy.
     #[inline]
     fn put(&mut self, room: &mut [u8], len: usize, payload_sum: u32, flags: TcpFlags) -> bool {
         let Self { template, tcp, tcp_len, sum, seq, stamp, common, .. } = self;
@@ -193,8 +193,8 @@ fn write(header: &mut [u8], number: [u8; 4], flags: TcpFlags, sum: u32) {
 }
 
 impl Output {
-    /// The payload of a plain segment with its headers, a frame for the link of `path`; what cannot be one is dropped and
-    /// counted.
+    /// The payload of a plain segment with its headers, a frame for the link of `path`; what cannot be one is dropped
+    /// and counted.
     #[inline(always)]
     pub(super) fn frame_plain(
         &mut self,
@@ -229,8 +229,8 @@ impl Output {
         Some(packet)
     }
 
-    /// Writes an ACK without data into `packet`, which is empty, and queues it for the link of `way`, whose queue has room
-    /// for it.
+    /// Writes an ACK without data into `packet`, which is empty, and queues it for the link of `way`, whose queue has
+    /// room for it.
     #[inline]
     pub(super) fn send_ack(
         &mut self,

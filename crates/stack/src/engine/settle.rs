@@ -7,8 +7,8 @@ use super::Engine;
 use super::transmit::Served;
 
 impl Engine {
-    /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the first
-    /// where it `is_next`.
+    /// What follows from having served a connection: its timer, what there is to tell, and its place in the list, the
+    /// first where it `is_next`.
     #[inline(always)]
     pub(super) fn settle_served(
         &mut self,
@@ -52,8 +52,8 @@ impl Engine {
         }
     }
 
-    /// A connection has sent all it had in the plain way: its timer is armed for `deadline`, and what there is to tell is
-    /// told.
+    /// A connection has sent all it had in the plain way: its timer is armed for `deadline`, and what there is to tell
+    /// is told.
     #[inline(always)]
     pub(super) fn settle_plain(
         &mut self,

@@ -153,8 +153,8 @@ impl Engine {
         self.sleeper.retry_sleeps = RETRY_SLEEPS;
     }
 
-    /// Asks the kernel that no CPU of the machine enters an idle state that takes longer to leave than `limit`, from now
-    /// until another limit is set or the engine is dropped; `None` takes the request back. Where a halted CPU takes
+    /// Asks the kernel that no CPU of the machine enters an idle state that takes longer to leave than `limit`, from
+    /// now until another limit is set or the engine is dropped; `None` takes the request back. Where a halted CPU takes
     /// tens of microseconds to wake up, as on a virtual machine, that is most of a round trip between two hosts that
     /// wait for each other: zero has the kernel poll instead of halting.
     ///

@@ -30,8 +30,8 @@ pub(super) fn datagram_size(packet: &Packet) -> Option<usize> {
 
 impl Engine {
     /// Sends a copy of `data` as datagrams of `size` bytes each, of which the last may be shorter: as one packet over a
-    /// link that cuts it itself, else one by one. `None` sends to the connected peer. They leave at the end of the turn;
-    /// those that find no room on the link are dropped and counted.
+    /// link that cuts it itself, else one by one. `None` sends to the connected peer. They leave at the end of the
+    /// turn; those that find no room on the link are dropped and counted.
     ///
     /// # Errors
     /// As [`udp_send`](Self::udp_send), and when `data` is more than 65,507 bytes, or `size` is 0; then none is sent.

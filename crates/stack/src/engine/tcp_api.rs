@@ -205,8 +205,8 @@ impl Engine {
         Ok(result)
     }
 
-    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it otherwise is told once, by the
-    /// first call that meets it, as the kernel does: after that reads come to the end, and writes fail with
+    /// Copies received bytes into `buffer`; 0 is the orderly end of the stream. What ended it otherwise is told once,
+    /// by the first call that meets it, as the kernel does: after that reads come to the end, and writes fail with
     /// [`Error::BrokenPipe`].
     #[inline]
     pub fn tcp_read(&mut self, id: SocketId, buffer: &mut [u8]) -> Result<usize, Error> {
@@ -280,8 +280,8 @@ impl Engine {
         result.map_err(|refused| (refused.packet, write_error(refused.why)))
     }
 
-    /// Bytes that a block of a packet for [`tcp_write_packet`](Self::tcp_write_packet) holds best, as the link takes that
-    /// many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the connection has sent.
+    /// Bytes that a block of a packet for [`tcp_write_packet`](Self::tcp_write_packet) holds best, as the link takes
+    /// that many at once ([`Packet::bulk_from_slice`]). 0 where frames are as good, and until the connection has sent.
     pub fn tcp_bulk_bytes(&mut self, id: SocketId) -> Result<usize, Error> {
         self.tcp.by_id(id).map(|(_, socket)| socket.conn.bulk_bytes()).ok_or(Error::NoSuchSocket)
     }

@@ -184,8 +184,8 @@ impl Engine {
         self.out.flush(now);
     }
 
-    /// Takes a few bytes of a connection that has nothing unsent or unacknowledged, and sends them as the plain segment that
-    /// they are: how many. `None` where it is not so; then nothing has changed.
+    /// Takes a few bytes of a connection that has nothing unsent or unacknowledged, and sends them as the plain segment
+    /// that they are: how many. `None` where it is not so; then nothing has changed.
     #[inline(never)]
     pub(super) fn send_plain_write(&mut self, id: SocketId, data: &[u8]) -> Option<usize> {
         let now = self.time;
@@ -290,8 +290,8 @@ fn serve(
     (sent, any, served)
 }
 
-/// Sends the next segment where that is a plain one, or an ACK alone: bytes of payload, and whether the connection may have
-/// more.
+/// Sends the next segment where that is a plain one, or an ACK alone: bytes of payload, and whether the connection may
+/// have more.
 #[inline]
 fn serve_short(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<(usize, bool)> {
     if socket.conn.has_plain_ack() {
@@ -335,8 +335,8 @@ fn serve_plain(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option
     Some((len, more))
 }
 
-/// The link of a connection whose plain segments may go there: headers built ahead are good, the link has room and leaves
-/// sums to us.
+/// The link of a connection whose plain segments may go there: headers built ahead are good, the link has room and
+/// leaves sums to us.
 #[inline(always)]
 fn plain_link(out: &Output, socket: &TcpSocket) -> Option<LinkId> {
     let TcpSocket { conn, path, .. } = socket;

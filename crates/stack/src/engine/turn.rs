@@ -18,9 +18,9 @@ pub struct Turn {
     pub next_deadline: Option<Instant>,
 }
 
-/// A sleep that a deadline would end within this time has timers that moved later put off first. The kernel sets a CPU's
-/// timer anew for a time-out that comes before its next tick, and once more when the sleep ends sooner: some 3 µs each in
-/// a virtual machine. Ticks are up to 10 ms apart.
+/// A sleep that a deadline would end within this time has timers that moved later put off first. The kernel sets a
+/// CPU's timer anew for a time-out that comes before its next tick, and once more when the sleep ends sooner: some 3 µs
+/// each in a virtual machine. Ticks are up to 10 ms apart.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Timers looked at before such a sleep.
@@ -34,12 +34,13 @@ impl Engine {
         self.turn_for(now, None)
     }
 
-    /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in order,
-    /// where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by the link.
-    /// How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may be changed.
+    /// As [`Engine::turn`], for whoever would read from a connection next and has the `buffer` ready: what arrives in
+    /// order, where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by
+    /// the link. How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may
+    /// be changed.
     ///
-    /// Segments of the connection that the buffer has no room for wait for the next turn, and so do the packets of the batch
-    /// behind them: who reads in small calls has each byte copied once all the same. Their ACK is held meanwhile
+    /// Segments of the connection that the buffer has no room for wait for the next turn, and so do the packets of the
+    /// batch behind them: who reads in small calls has each byte copied once all the same. Their ACK is held meanwhile
     /// ([`Limits::held_ack_bytes`](crate::Limits)), and the turn says that there was progress.
     pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
         let mut read = DirectRead::new(id, buffer);
@@ -47,10 +48,11 @@ impl Engine {
         (turn, read.filled())
     }
 
-    /// As [`Engine::turn`], for whoever would call [`Engine::udp_recv_many`] next and has its arguments ready: of links that
-    /// can show packets where they lie ([`Link::show`](millstream_link::Link::show)), datagrams of flows that are known are
-    /// copied from there, in one pass with their checksum, when none wait in the socket. `list` is cleared before. Those that
-    /// `udp_recv_many` has come after these; they must be asked for, too, as all others come that way.
+    /// As [`Engine::turn`], for whoever would call [`Engine::udp_recv_many`] next and has its arguments ready: of links
+    /// that can show packets where they lie ([`Link::show`](millstream_link::Link::show)), datagrams of flows that are
+    /// known are copied from there, in one pass with their checksum, when none wait in the socket. `list` is cleared
+    /// before. Those that `udp_recv_many` has come after these; they must be asked for, too, as all others come that
+    /// way.
     pub fn turn_receiving(
         &mut self,
         now: Instant,

@@ -85,9 +85,10 @@ impl Stack {
     /// each stream in order, and before all that a read of it gives from now on. One copy less than a read after
     /// an event, however many streams there are.
     ///
-    /// What else comes (small packets, data out of order or of other streams, ends and errors, and data behind others that were
-    /// not read yet) is told by `events` as ever. At most as much is taken at once as `memory` holds: 256 KiB are
-    /// a good size, less than 64 KiB fit no super-segment. What lies in `memory` outside the pieces is of no meaning.
+    /// What else comes (small packets, data out of order or of other streams, ends and errors, and data behind others
+    /// that were not read yet) is told by `events` as ever. At most as much is taken at once as `memory` holds: 256 KiB
+    /// are a good size, less than 64 KiB fit no super-segment. What lies in `memory` outside the pieces is of no
+    /// meaning.
     ///
     /// ```no_run
     /// # use std::io::Read;

@@ -95,8 +95,8 @@ impl Iterator for Incoming<'_> {
 
 impl FusedIterator for Incoming<'_> {}
 
-/// A TCP connection. Dropping it closes it: what was written is still sent in later turns. What ended it, if not in order,
-/// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
+/// A TCP connection. Dropping it closes it: what was written is still sent in later turns. What ended it, if not in
+/// order, is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`.
 pub struct TcpStream {
     stack: Stack,
     id: SocketId,
@@ -174,8 +174,8 @@ impl TcpStream {
         self.reading(|mode| self.stack.block(mode, |engine| engine.tcp_read_packet(self.id, max)))
     }
 
-    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
-    /// while nothing has come, and says 0 at the orderly end.
+    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read
+    /// does while nothing has come, and says 0 at the orderly end.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -203,8 +203,8 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`]. 0 where frames are as good, and of a
-    /// connection that is gone.
+    /// Bytes that a block of a packet holds best: [`crate::Engine::tcp_bulk_bytes`]. 0 where frames are as good, and of
+    /// a connection that is gone.
     pub fn bulk_bytes(&self) -> usize {
         self.stack.engine().tcp_bulk_bytes(self.id).unwrap_or(0)
     }
@@ -218,8 +218,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Ends one direction or both. Writes fail with `BrokenPipe` from then on; reads say the end once all that has come is
-    /// read. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both. Writes fail with `BrokenPipe` from then on; reads say the end once all that has come
+    /// is read. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut engine = self.stack.engine();
         engine.refresh_time();

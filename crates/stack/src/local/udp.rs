@@ -60,8 +60,8 @@ impl UdpSocket {
         })
     }
 
-    /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least, unless
-    /// there is none.
+    /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least,
+    /// unless there is none.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
         self.stack.block(self.write_mode.get(), |engine| {
             engine.refresh_time();

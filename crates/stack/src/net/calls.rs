@@ -43,17 +43,17 @@ impl TcpStream {
         Ok(mark.filter(|&end| end > read).map(|end| end - read))
     }
 
-    /// Writes behind what was written before, and announces as urgent what was taken (RFC 6093: not for new applications).
-    /// Does not wait for room: [`WouldBlock`](io::ErrorKind::WouldBlock) where the connection has not taken all that was
-    /// written before.
+    /// Writes behind what was written before, and announces as urgent what was taken (RFC 6093: not for new
+    /// applications). Does not wait for room: [`WouldBlock`](io::ErrorKind::WouldBlock) where the connection has not
+    /// taken all that was written before.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
         let (id, data) = (self.inner.id, data.to_vec());
         // The engine puts it behind what the ring has: what other threads write meanwhile comes before it or after.
         Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)
     }
 
-    /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told that it
-    /// was aborted.
+    /// Closes with a reset; what was written and is not acknowledged is lost. Other handles of the connection are told
+    /// that it was aborted.
     pub fn abort(self) {
         let id = self.inner.id;
         // the engine is gone, and with it the connection

@@ -72,8 +72,8 @@ impl TcpListener {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Another handle of the same listener, as a duplicated file descriptor is one: each connection is accepted by one of
-    /// them, and what either sets is set for both.
+    /// Another handle of the same listener, as a duplicated file descriptor is one: each connection is accepted by one
+    /// of them, and what either sets is set for both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }

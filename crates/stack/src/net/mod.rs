@@ -1,9 +1,8 @@
 //! The engine in a thread of its own, the application in its threads.
 //!
 //! Every socket has a ring of packets each way, with one side in the application and one in the engine.
-//! Data never passes a lock that both can hold. Who sleeps is woken once: when an empty ring gets its first packet, or a full
-//! one is half empty. Names and error kinds are those of `std::net`; all handles
-//! are `Send` and `Sync`.
+//! Data never passes a lock that both can hold. Who sleeps is woken once: when an empty ring gets its first packet, or
+//! a full one is half empty. Names and error kinds are those of `std::net`; all handles are `Send` and `Sync`.
 //!
 //! Opening and closing go through one queue of calls that the engine's thread takes up between turns.
 
@@ -192,13 +191,14 @@ impl Stack {
         Ok(Self { handle: Arc::new(Handle { door, engine, thread }) })
     }
 
-    /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still have to
-    /// send gets a moment to leave, and the thread is joined (but by a call of [`with_engine`](Self::with_engine)).
+    /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still
+    /// have to send gets a moment to leave, and the thread is joined (but by a call of
+    /// [`with_engine`](Self::with_engine)).
     ///
-    /// Afterwards what had come can still be read. A stream that was open tells `BrokenPipe` once, by the first call that
-    /// meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes `BrokenPipe`. One that
-    /// had ended before goes on saying so. Listeners, UDP sockets and calls that ask the engine fail with `BrokenPipe`. The
-    /// same holds when the engine's thread ends by a panic.
+    /// Afterwards what had come can still be read. A stream that was open tells `BrokenPipe` once, by the first call
+    /// that meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes
+    /// `BrokenPipe`. One that had ended before goes on saying so. Listeners, UDP sockets and calls that ask the engine
+    /// fail with `BrokenPipe`. The same holds when the engine's thread ends by a panic.
     pub fn shutdown(&self) {
         self.handle.stop();
     }

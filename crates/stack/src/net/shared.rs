@@ -25,8 +25,8 @@ use crate::Error;
 pub const CONNECTED: u32 = 1;
 /// Nothing will be put into the rx ring any more.
 pub const READ_END: u32 = 2;
-/// Nothing will be taken from the tx ring any more, or the application has ended its writing side, which it sets itself: calls
-/// that take the writer's lock from then on put nothing in.
+/// Nothing will be taken from the tx ring any more, or the application has ended its writing side, which it sets
+/// itself: calls that take the writer's lock from then on put nothing in.
 pub const WRITE_END: u32 = 4;
 /// There is an error to be told once.
 const PASSING_ERROR: u32 = 8;

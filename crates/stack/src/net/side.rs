@@ -5,8 +5,8 @@
 //!   watch     one of those that sleep, whom the engine wakes (`waiter`)
 //!   queue     the others: woken one after the other by who leaves while nobody keeps watch
 //! ```
-//! The engine knows of the watch alone, and rings it once an edge, however many wait. While somebody is in the queue, one
-//! keeps watch, or is awake and on its way to the lock; whoever leaves sees to it.
+//! The engine knows of the watch alone, and rings it once an edge, however many wait. While somebody is in the queue,
+//! one keeps watch, or is awake and on its way to the lock; whoever leaves sees to it.
 
 #[cfg(all(loom, test))]
 use loom::sync::{
@@ -81,8 +81,8 @@ impl<T> Side<T> {
         self.others.load(Ordering::Relaxed) != 0
     }
 
-    /// Attempts until it is done. Between attempts it sleeps until `is_ready`, of which a change rings `waiter`, or until the
-    /// moment that `deadline` finds when it first has to wait; then this is `WouldBlock`.
+    /// Attempts until it is done. Between attempts it sleeps until `is_ready`, of which a change rings `waiter`, or
+    /// until the moment that `deadline` finds when it first has to wait; then this is `WouldBlock`.
     #[inline]
     pub fn run<R>(
         &self,

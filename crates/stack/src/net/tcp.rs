@@ -22,11 +22,12 @@ use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};
 
-/// A TCP connection. One thread may read while another writes, and several may do either: each waits by itself and no longer
-/// than it may, whatever the others wait for. What one write takes lies together, but for one that has to wait for room or
-/// takes more than 512 KiB: between its parts those of others may come, as with the kernel's sockets. Dropping it, and all
-/// that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in order, is told by the first call that
-/// meets it, and after that reads say the end and writes `BrokenPipe`; so does the end of the engine ([`Stack::shutdown`]).
+/// A TCP connection. One thread may read while another writes, and several may do either: each waits by itself and no
+/// longer than it may, whatever the others wait for. What one write takes lies together, but for one that has to wait
+/// for room or takes more than 512 KiB: between its parts those of others may come, as with the kernel's sockets.
+/// Dropping it, and all that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in order,
+/// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`; so does the end
+/// of the engine ([`Stack::shutdown`]).
 pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }
@@ -132,8 +133,8 @@ impl TcpStream {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Another handle of the same connection, as a duplicated file descriptor is one: what either reads, writes, ends or sets
-    /// is that of both.
+    /// Another handle of the same connection, as a duplicated file descriptor is one: what either reads, writes, ends
+    /// or sets is that of both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
@@ -195,7 +196,8 @@ impl TcpStream {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
-    /// Does something with what has come, which [`Reading::current`] has, once something has. At the end there is nothing.
+    /// Does something with what has come, which [`Reading::current`] has, once something has. At the end there is
+    /// nothing.
     #[inline]
     fn receive<R: Default>(
         &self,
@@ -249,9 +251,10 @@ impl TcpStream {
         Ok(packet)
     }
 
-    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read does
-    /// while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came behind them,
-    /// up to 2 MiB, of bytes or of memory held: the rest stays in the connection, where it counts against the receive window.
+    /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read
+    /// does while nothing has come, and says 0 at the orderly end. Called again, it shows the same bytes and what came
+    /// behind them, up to 2 MiB, of bytes or of memory held: the rest stays in the connection, where it counts against
+    /// the receive window.
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -297,7 +300,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Goes on with a write that has `written` so much, as far as there is room; until it has filled a ring, if others wait.
+    /// Goes on with a write that has `written` so much, as far as there is room; until it has filled a ring, if others
+    /// wait.
     fn write_some(
         &self,
         tx: &mut Giver<Packet>,
@@ -355,14 +359,14 @@ impl TcpStream {
         })
     }
 
-    /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last took
-    /// something to be sent; 0 where frames are as good, and until then.
+    /// Bytes that a block of a packet holds best ([`crate::Engine::tcp_bulk_bytes`]), as the engine found when it last
+    /// took something to be sent; 0 where frames are as good, and until then.
     pub fn bulk_bytes(&self) -> usize {
         self.inner.shared.bulk_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends one direction or both, for calls that wait now, too. Writes fail with `BrokenPipe` from then on; reads say the end
-    /// once all that has come is read. Ending the reading side alone does nothing on the wire.
+    /// Ends one direction or both, for calls that wait now, too. Writes fail with `BrokenPipe` from then on; reads say
+    /// the end once all that has come is read. Ending the reading side alone does nothing on the wire.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let ends = match how {
             Shutdown::Read => READ_SHUT,
@@ -375,8 +379,8 @@ impl TcpStream {
             wishes |= LOOK_AGAIN;
         }
         if how != Shutdown::Read {
-            // Who is about to put something in has done so; the next to come finds that the side has ended. So the FIN follows
-            // all that was taken.
+            // Who is about to put something in has done so; the next to come finds that the side has ended. So the FIN
+            // follows all that was taken.
             self.inner.tx.with(|_| ());
             wishes |= SHUTDOWN_WRITE;
         }

@@ -79,8 +79,8 @@ impl UdpSocket {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Another handle of the same socket, as a duplicated file descriptor is one: each datagram is received by one of them,
-    /// and what either sets is set for both.
+    /// Another handle of the same socket, as a duplicated file descriptor is one: each datagram is received by one of
+    /// them, and what either sets is set for both.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { inner: Arc::clone(&self.inner) })
     }
@@ -157,8 +157,8 @@ impl UdpSocket {
         tx.run(&shared.writer, || patience.to_write(), is_ready, attempt)
     }
 
-    /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least, unless
-    /// there is none. The error of a later one is told by the call that begins with it.
+    /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least,
+    /// unless there is none. The error of a later one is told by the call that begins with it.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
@@ -293,8 +293,8 @@ impl UdpSocket {
         Ok(self.inner.patience.read.get())
     }
 
-    /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing was
-    /// sent.
+    /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing
+    /// was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.inner.patience.write.set(timeout)
     }

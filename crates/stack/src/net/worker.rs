@@ -27,8 +27,8 @@ pub const RING_PACKETS: usize = 64;
 /// Bytes of one packet that goes through a ring.
 pub const PACKET_BYTES: usize = 65_536;
 
-/// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be cold
-/// when it is sent: what the connection keeps and what is under way go through the same second-level cache.
+/// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be
+/// cold when it is sent: what the connection keeps and what is under way go through the same second-level cache.
 pub const TX_RING_BYTES: u64 = 512 << 10;
 
 /// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive

@@ -185,7 +185,8 @@ impl UdpTable {
 }
 
 impl UdpSocket {
-    /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to follow.
+    /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to
+    /// follow.
     #[inline]
     pub fn push(&mut self, datagram: Datagram) -> Result<(), Datagram> {
         let held = datagram.packet.held_bytes() + size_of::<Datagram>();

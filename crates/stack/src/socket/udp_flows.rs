@@ -1,9 +1,9 @@
 //! Datagram flows whose headers are known.
 //!
-//! The first datagrams of a flow take the long way: link header, IP, UDP, the socket. The header bytes of the second are
-//! kept, with the socket that it came to. A later one with the very same bytes, but for what must differ, is checked for
-//! what may be wrong with it (lengths and sums), and is for that socket. What differs: IPv4's total length, identification
-//! and header checksum, IPv6's payload length, and UDP's length and checksum.
+//! The first datagrams of a flow take the long way: link header, IP, UDP, the socket. The header bytes of the second
+//! are kept, with the socket that it came to. A later one with the very same bytes, but for what must differ, is
+//! checked for what may be wrong with it (lengths and sums), and is for that socket. What differs: IPv4's total length,
+//! identification and header checksum, IPv6's payload length, and UDP's length and checksum.
 //!
 //! Nothing is refused here: what is not as expected takes the long way, which knows why.
 
@@ -23,8 +23,8 @@ use crate::headers::{
     word,
 };
 
-/// Flows that are known at most, found by a plain hash. Of two in one place each takes the long way more often, and is not
-/// otherwise affected.
+/// Flows that are known at most, found by a plain hash. Of two in one place each takes the long way more often, and is
+/// not otherwise affected.
 const FLOWS: usize = 64;
 
 /// Where a datagram's length lies.
@@ -203,8 +203,9 @@ impl Flow {
         }
     }
 
-    /// As [`read`](Self::read) of a packet that lies in one piece, with the data copied to the start of `room` in the pass that
-    /// verifies them; how many bytes they are. `None` also if they do not fit. What was copied then is of no meaning.
+    /// As [`read`](Self::read) of a packet that lies in one piece, with the data copied to the start of `room` in the
+    /// pass that verifies them; how many bytes they are. `None` also if they do not fit. What was copied then is of no
+    /// meaning.
     #[inline(always)]
     pub fn copy(&self, shown: &Shown<'_>, link: LinkId, room: &mut [u8]) -> Option<usize> {
         if self.link != link {
@@ -252,8 +253,8 @@ impl Flow {
         checksum::is_valid(self.pseudo + length_sum(datagram.len()) + sum).then_some(data.len())
     }
 
-    /// The checksum field of a packet whose first bytes are `head`, zero for none (RFC 768; RFC 8200, 8.1: not so in IPv6),
-    /// and the datagram, header and data, if all but its checksum is as it must be.
+    /// The checksum field of a packet whose first bytes are `head`, zero for none (RFC 768; RFC 8200, 8.1: not so in
+    /// IPv6), and the datagram, header and data, if all but its checksum is as it must be.
     #[inline(always)]
     fn datagram_of<'a, const LEN: usize, const L3: usize, const V6: bool>(
         &self,

@@ -1,4 +1,5 @@
-//! What comes between segments that are copied to a read that waits: each takes effect in its turn, as if nobody waited.
+//! What comes between segments that are copied to a read that waits: each takes effect in its turn, as if nobody
+//! waited.
 
 use std::net::IpAddr;
 
@@ -45,8 +46,8 @@ enum Between {
     OtherWay,
     /// The end of the stream, which what follows does not lie before.
     Fin,
-    /// A reset, of exactly the next number (RFC 9293 3.10.7.4): it would be none after what follows, which is answered by
-    /// another (3.10.7.1).
+    /// A reset, of exactly the next number (RFC 9293 3.10.7.4): it would be none after what follows, which is answered
+    /// by another (3.10.7.1).
     Reset,
 }
 

@@ -75,8 +75,8 @@ pub struct Bbr1 {
     cycle_at: Instant,
     /// Lost since the last ACK was taken.
     lost_bytes: u64,
-    /// As it stands, and as it stood when the last ACK had been taken: a recovery that ends with an ACK and another that
-    /// begins with it are one.
+    /// As it stands, and as it stood when the last ACK had been taken: a recovery that ends with an ACK and another
+    /// that begins with it are one.
     recovery: Recovery,
     recovery_before: Recovery,
     /// In the first round of a recovery no more is sent than arrives.
@@ -209,8 +209,8 @@ impl Bbr1 {
         }
     }
 
-    /// The largest of the last rounds. An old rate is forgotten only when another takes its place (as in Linux): the rounds
-    /// of ProbeRTT, which are short and say nothing of the path, would else leave nothing to go on with.
+    /// The largest of the last rounds. An old rate is forgotten only when another takes its place (as in Linux): the
+    /// rounds of ProbeRTT, which are short and say nothing of the path, would else leave nothing to go on with.
     fn filter_bw(&mut self, bytes_per_s: u64) {
         let slot = &mut self.bw_by_round[self.round as usize % BW_ROUNDS];
         let same_round = slot.0 == self.round;

@@ -135,7 +135,8 @@ pub(crate) struct ReceiveSide {
     pub(crate) shut: bool,
     /// Busy connections of this host, as the power of two at or above; see `set_sharers`.
     pub(crate) sharers: u8,
-    /// The most data that came at once, and how far `nxt` is into such a burst that our window has cut; see `note_burst`.
+    /// The most data that came at once, and how far `nxt` is into such a burst that our window has cut; see
+    /// `note_burst`.
     pub(crate) burst: u16,
     pub(crate) into_burst: u16,
     pub(crate) limit_bytes: usize,

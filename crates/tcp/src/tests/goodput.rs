@@ -98,7 +98,8 @@ fn bottlenecks() {
                 };
                 let (rate, info) = goodput(congestion, path, 12 << 20, 11);
                 println!(
-                    "{:8} queue {queue_bytes:7} super {super_segment_bytes:6}: {:6.1} of 50 Mbit/s, resent {}, timeouts {}",
+                    "{:8} queue {queue_bytes:7} super {super_segment_bytes:6}: {:6.1} of 50 Mbit/s, \
+                     resent {}, timeouts {}",
                     congestion.name(),
                     rate / 1e6,
                     info.retransmits,
@@ -162,7 +163,8 @@ fn a_fast_short_path_is_not_limited_by_the_window() {
         let rate = f64::from(100u32 << 20) * 8.0 / took.as_secs_f64();
         let (from, to) = (net.side(0).info(), net.side(1).info());
         println!(
-            "{delay_us} us each way, merged {merge}, buffer {buffer}: {:.1} Gbit/s, limited by the window for {} of {} us, limit {}, acks {}",
+            "{delay_us} us each way, merged {merge}, buffer {buffer}: {:.1} Gbit/s, \
+             limited by the window for {} of {} us, limit {}, acks {}",
             rate / 1e9,
             from.rwnd_limited_us,
             from.busy_us,

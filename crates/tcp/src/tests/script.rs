@@ -8,13 +8,15 @@
 //! connect fo req|HEX [MSS]         opens with Fast Open: asks for a cookie, or has one
 //! accept early | accept give HEX   takes the data of the SYN and is open at once; gives a cookie
 //! established [active] [ecn] [nosack] [nots] [noscale] [win=N]   a handshake with a round trip of 10 ms
-//! < FLAGS seq(len) [ack N] [win N] [ts V/E|nots] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [urg N] [size N] [ip CODE]
+//! < FLAGS seq(len) [ack N] [win N] [ts V/E|nots] [sack a-b,c-d] [mss N] [ws N] [sackok] [fo req|HEX] [urg N] [size N]
+//!   [ip CODE]
 //! > FLAGS seq(len) [the same]      the next segment out; what is not written is not compared
 //! none                             nothing (more) goes out
 //! +MS                              time passes; timers run when due
 //! write N | read N | readall | shutdown | shutdown_read | close | abort | nodelay | mtu SEQ MTU | icmp SEQ [soft]
 //! learnt WORD...                   what a Fast Open client learns, by words of its debug text
-//! urgent N | mark N|none | event NAME | noevent NAME | quickack | linger S | user_timeout MS | delayed_ack MS | keepalive S
+//! urgent N | mark N|none | event NAME | noevent NAME | quickack | linger S | user_timeout MS | delayed_ack MS
+//! keepalive S
 //! recv_buffer N                    from now on, in bytes of memory
 //! state NAME | readable N | error NAME | eof | info FIELD VALUE
 //! v4 LINE | v6 LINE                the line for one family alone

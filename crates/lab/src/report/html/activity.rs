@@ -112,7 +112,9 @@ fn outcome(run: &RunRecord, largest: f64, x: &impl Fn(f64) -> f64) -> String {
         path.push_str(&format!("{command}{} {}H{}", n(x(from)), n(y(mean)), n(x(to))));
     }
     format!(
-        "<path class=\"axis\" d=\"M{} {LINE}H{}\"/><text class=\"lab\" x=\"{}\" y=\"10\">{}</text><text class=\"lab\" x=\"{}\" y=\"20\">{}</text><path class=\"line\" d=\"{path}\"/>",
+        "<path class=\"axis\" d=\"M{} {LINE}H{}\"/>\
+         <text class=\"lab\" x=\"{}\" y=\"10\">{}</text><text class=\"lab\" x=\"{}\" y=\"20\">{}</text>\
+         <path class=\"line\" d=\"{path}\"/>",
         n(LEFT),
         n(WIDTH - RIGHT),
         n(LEFT - 4.0),
@@ -141,7 +143,11 @@ fn distance(run: &RunRecord, top: f64, x: &impl Fn(f64) -> f64) -> String {
         path.push_str(&format!("M{} {}H{}", n(x(first[0])), n(y), n(x(last[1]))));
     }
     format!(
-        "<g><title>round trip of a cache line between the hosts' CPUs, at most {farthest:.0} ns</title><path class=\"axis\" d=\"M{} {}H{}\"/><text class=\"lab\" x=\"{}\" y=\"{}\">{farthest:.0}</text><text class=\"lab\" x=\"{}\" y=\"{}\">ns apart</text><path class=\"line apart\" d=\"{path}\"/></g>",
+        "<g><title>round trip of a cache line between the hosts' CPUs, at most {farthest:.0} ns</title>\
+         <path class=\"axis\" d=\"M{} {}H{}\"/>\
+         <text class=\"lab\" x=\"{}\" y=\"{}\">{farthest:.0}</text>\
+         <text class=\"lab\" x=\"{}\" y=\"{}\">ns apart</text>\
+         <path class=\"line apart\" d=\"{path}\"/></g>",
         n(LEFT),
         n(bottom),
         n(WIDTH - RIGHT),
@@ -189,7 +195,8 @@ fn core(run: &RunRecord, cpu: &CpuSeries, top: f64, x: &impl Fn(f64) -> f64) -> 
     let bottom = top + CORE;
     let steps = shares(run, cpu);
     let mut out = format!(
-        "<rect class=\"idle\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{CORE}\"/><text class=\"lab\" x=\"{}\" y=\"{}\">CPU {}</text>",
+        "<rect class=\"idle\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{CORE}\"/>\
+         <text class=\"lab\" x=\"{}\" y=\"{}\">CPU {}</text>",
         n(LEFT),
         n(top),
         n(WIDTH - LEFT - RIGHT),

@@ -52,7 +52,8 @@ pub(super) fn plot(model: &Model<'_>) -> Option<String> {
     }
     let height = y + 8.0;
     let mut out = format!(
-        "<svg class=\"forest\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Ratios of medians against {}, with 95 % intervals; the table below has the numbers\">",
+        "<svg class=\"forest\" viewBox=\"0 0 {} {}\" role=\"img\" \
+         aria-label=\"Ratios of medians against {}, with 95 % intervals; the table below has the numbers\">",
         n(WIDTH),
         n(height),
         escape(

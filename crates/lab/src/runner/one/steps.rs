@@ -101,8 +101,8 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    /// What the workers have to report, in their order. A slow path takes its time to carry what was sent, so they may as
-    /// long as some data arrive, within limits.
+    /// What the workers have to report, in their order. A slow path takes its time to carry what was sent, so they may
+    /// as long as some data arrive, within limits.
     fn reports(&self, workers: &mut [&mut WorkerProcess]) -> Result<Vec<Report>, Error> {
         // As `WorkerProcess::hear` counts time.
         let (mut silent_ms, mut waited_ms) = (0, 0);

@@ -119,8 +119,8 @@ impl DistanceWatch {
     /// The distance now; some 30 µs of both CPUs, and half a millisecond at the most.
     ///
     /// # Errors
-    /// `TimedOut` when the two threads did not get their CPUs together, as the host of a virtual machine or threads of a
-    /// higher priority had them. The next reading may come.
+    /// `TimedOut` when the two threads did not get their CPUs together, as the host of a virtual machine or threads of
+    /// a higher priority had them. The next reading may come.
     pub fn read(&mut self) -> io::Result<Duration> {
         let missed = |what| io::Error::new(io::ErrorKind::TimedOut, what);
         // One that came late is of another time.

@@ -6,9 +6,9 @@
 //!
 //! Receiving, two ways. *Flood*: the kernel's socket on the other core sends as fast as it can; what arrives counts.
 //! *Drain*: as many datagrams as the link can hold wait before the clock starts; this shows the receiver's own
-//! cost, whoever is the limit in a flood. There the link alone has three turns: *unread* gives each frame back as it came,
-//! *read* looks at its headers and copies its data out, without which nobody has a use for a datagram, and *shown* does so
-//! where a link that can (`Link::show`) has it lie.
+//! cost, whoever is the limit in a flood. There the link alone has three turns: *unread* gives each frame back as it
+//! came, *read* looks at its headers and copies its data out, without which nobody has a use for a datagram, and
+//! *shown* does so where a link that can (`Link::show`) has it lie.
 
 mod kernel;
 
@@ -303,8 +303,8 @@ impl Bench {
         batch.len()
     }
 
-    /// The same by somebody who has a use for it, and still no stack: the headers are looked at, and the data of what is
-    /// meant for the socket are copied out. Nothing is checked.
+    /// The same by somebody who has a use for it, and still no stack: the headers are looked at, and the data of what
+    /// is meant for the socket are copied out. Nothing is checked.
     fn take_read(&mut self) -> usize {
         let mut batch = PacketBatch::new();
         let _ = self.shared.receive(packet::Instant::ZERO, &self.pool, &mut batch);
@@ -340,8 +340,8 @@ impl Bench {
         count
     }
 
-    /// Datagrams a second that `take` takes of a flood. What has waited before the clock starts does not count: the queue
-    /// of a link can hold a tenth of what comes in a turn.
+    /// Datagrams a second that `take` takes of a flood. What has waited before the clock starts does not count: the
+    /// queue of a link can hold a tenth of what comes in a turn.
     fn flood(&mut self, turn: Duration, take: fn(&mut Self) -> usize) -> f64 {
         let until = Instant::now() + turn;
         while take(self) > 0 && Instant::now() < until {}

@@ -20,9 +20,9 @@ pub struct DatagramToSend<'a> {
 }
 
 impl Engine {
-    /// Sends a copy of each datagram in `list`, in order, as [`Engine::udp_send`] does; how many, which is fewer than there
-    /// are when one could not be sent. A run to the same peer finds its way once. What the link's queue has no room for is
-    /// handed to the link at once; the rest leaves at the end of the turn.
+    /// Sends a copy of each datagram in `list`, in order, as [`Engine::udp_send`] does; how many, which is fewer than
+    /// there are when one could not be sent. A run to the same peer finds its way once. What the link's queue has no
+    /// room for is handed to the link at once; the rest leaves at the end of the turn.
     ///
     /// # Errors
     /// As [`Engine::udp_send`], of the first datagram. That of a later one is told by the call that begins with it.
@@ -66,8 +66,8 @@ impl Engine {
 }
 
 impl Output {
-    /// Sends copies by the headers kept ready for their peer, until one does not fit one frame, or nothing has room for it;
-    /// how many.
+    /// Sends copies by the headers kept ready for their peer, until one does not fit one frame, or nothing has room for
+    /// it; how many.
     fn write_run(
         &mut self,
         now: Instant,

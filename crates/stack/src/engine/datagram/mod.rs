@@ -47,8 +47,8 @@ impl Output {
         Ok(true)
     }
 
-    /// A datagram with a copy of `data` behind the headers kept ready for its peer, for which its link's queue has room.
-    /// `None` when it does not fit one frame.
+    /// A datagram with a copy of `data` behind the headers kept ready for its peer, for which its link's queue has
+    /// room. `None` when it does not fit one frame.
     #[inline(always)]
     fn known_datagram(
         &mut self,

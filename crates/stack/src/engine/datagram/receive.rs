@@ -29,8 +29,8 @@ pub struct ReceivedDatagram {
 }
 
 impl Engine {
-    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram of a known flow, that
-    /// and those of the same flow that follow it in the batch; else by the long way.
+    /// A frame as the link gave it, which is no segment of a known connection: if it is a datagram of a known flow,
+    /// that and those of the same flow that follow it in the batch; else by the long way.
     #[inline]
     pub(in crate::engine) fn datagram_or_other(
         &mut self,
@@ -146,8 +146,8 @@ impl Engine {
         Ok((copy_out(&packet, buffer), from))
     }
 
-    /// Copies the datagrams that wait into `buffer`, one behind the other, as many as it has room for, and lists them in
-    /// `list`, which is cleared before; how many those are. One that is longer than all of `buffer` is cut, as by
+    /// Copies the datagrams that wait into `buffer`, one behind the other, as many as it has room for, and lists them
+    /// in `list`, which is cleared before; how many those are. One that is longer than all of `buffer` is cut, as by
     /// [`Engine::udp_recv`]; another for which no room is left stays.
     ///
     /// # Errors
@@ -192,8 +192,8 @@ impl Engine {
     }
 }
 
-/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has one of
-/// at most so many bytes. The first may have any number, and is cut to `buffer`.
+/// Copies datagrams into `buffer`, one behind the other, and lists them behind those of `list`, as long as `next` has
+/// one of at most so many bytes. The first may have any number, and is cut to `buffer`.
 #[inline]
 pub(crate) fn copy_many(
     mut buffer: &mut [u8],

@@ -1,5 +1,5 @@
-//! A few bytes behind the most common headers, for a reader that waits: what a lane is asked otherwise, where lengths and
-//! places are known beforehand and one look is enough.
+//! A few bytes behind the most common headers, for a reader that waits: what a lane is asked otherwise, where lengths
+//! and places are known beforehand and one look is enough.
 
 use millstream_packet::{Packet, sum};
 use millstream_route::LinkId;

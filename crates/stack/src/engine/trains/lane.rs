@@ -60,8 +60,8 @@ impl Offer {
     }
 }
 
-/// See the module text. What is remembered was checked when it was learned: link address, IP header, addresses, ports and
-/// options are in order, and the connection is the one that the four-tuple names, if it is still there.
+/// See the module text. What is remembered was checked when it was learned: link address, IP header, addresses, ports
+/// and options are in order, and the connection is the one that the four-tuple names, if it is still there.
 pub(super) struct Lane {
     pub(super) bytes: [u8; HEADERS_BYTES],
     /// The bits that are the same in all.

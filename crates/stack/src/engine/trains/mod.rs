@@ -2,9 +2,9 @@
 //! (generic receive offload in the engine).
 //!
 //! The first segment of a flow takes the long way: link header, IP, TCP, its connection. Its header bytes are kept in a
-//! lane. A later one of the same flow that has the very same bytes, but for what must differ, is checked for what may be
-//! wrong with it (lengths and sums), and is a segment of that connection. What differs: IP length, identification and
-//! header checksum; sequence and acknowledgement number, window, checksum and timestamps of TCP; PSH.
+//! lane. A later one of the same flow that has the very same bytes, but for what must differ, is checked for what may
+//! be wrong with it (lengths and sums), and is a segment of that connection. What differs: IP length, identification
+//! and header checksum; sequence and acknowledgement number, window, checksum and timestamps of TCP; PSH.
 //!
 //! Where it is also the next of the one before it in the same batch, with the same acknowledgement, window and
 //! timestamps, and not longer, its payload is put behind that. PSH ends such a train, and a shorter segment does: so

@@ -9,8 +9,8 @@ use super::place::{COMMON, COMMON_BYTES};
 use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, OFFSET_AT, SEQ_AT};
 use crate::headers::{all_but, is_same, is_trusted, length_sum, v4, word};
 
-/// The bits that are the same in all segments of a run: all but IPv4's identification and checksum, TCP's sequence number
-/// and checksum, and PSH. Ports, acknowledgement, window and timestamps are among them, and so is the length.
+/// The bits that are the same in all segments of a run: all but IPv4's identification and checksum, TCP's sequence
+/// number and checksum, and PSH. Ports, acknowledgement, window and timestamps are among them, and so is the length.
 const MASK: [u8; COMMON_BYTES] = {
     let mut mask = all_but(&[
         (COMMON.l3 + v4::ID_AT, 2),
@@ -28,7 +28,8 @@ pub(in super::super) struct Run {
     bytes: [u8; COMMON_BYTES],
     /// Bytes of payload of each.
     len: usize,
-    /// Sums over what is the same: of the IPv4 header, and of the TCP header and its pseudo-header, of those without flags.
+    /// Sums over what is the same: of the IPv4 header, and of the TCP header and its pseudo-header, of those without
+    /// flags.
     ip_sum: u32,
     tcp_sum: u32,
     /// IPv4's identification and checksum of the first, added.
@@ -46,8 +47,8 @@ pub(in super::super) struct Taken {
 }
 
 impl Run {
-    /// Behind a segment that begins with the headers `first`, is sound, and carries `len` bytes. The sums are those of its
-    /// lane, with its lengths.
+    /// Behind a segment that begins with the headers `first`, is sound, and carries `len` bytes. The sums are those of
+    /// its lane, with its lengths.
     #[inline]
     pub(super) fn behind(first: &[u8; COMMON_BYTES], len: usize, ip_sum: u32, pseudo: u32) -> Self {
         let mut tcp = *first;
@@ -68,8 +69,8 @@ impl Run {
         self.len
     }
 
-    /// Copies the payloads of the first packets of `batch`, as far as they are the next segments, the first of them with the
-    /// sequence number `seq`, and fit into `memory`.
+    /// Copies the payloads of the first packets of `batch`, as far as they are the next segments, the first of them
+    /// with the sequence number `seq`, and fit into `memory`.
     // A loop of its own, whose sums and places fit the registers.
     #[inline(never)]
     pub fn copy_all(&self, batch: &PacketBatch, mut seq: u32, memory: &mut [u8]) -> Taken {
@@ -88,9 +89,9 @@ impl Run {
         taken
     }
 
-    /// Copies the payload of `packet`, whose `bytes` lie in one piece, to `memory`, which has just the room for it, if the
-    /// packet is the next segment, with the sequence number `seq`, and sound: whether it has PSH. Else `None`, and what was
-    /// copied is no data.
+    /// Copies the payload of `packet`, whose `bytes` lie in one piece, to `memory`, which has just the room for it, if
+    /// the packet is the next segment, with the sequence number `seq`, and sound: whether it has PSH. Else `None`, and
+    /// what was copied is no data.
     #[inline(always)]
     pub fn copy_next(
         &self,

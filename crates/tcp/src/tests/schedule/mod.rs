@@ -132,7 +132,8 @@ impl Sums {
             ($($field:ident)*) => { $(all.$field += u32::from(one.$field > 0);)* };
         }
         count!(segments timeouts fast_recoveries spurious window_probes dsacks challenges black_holes);
-        count!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets timed_out fast_taken fast_refused);
+        count!(ecn_reductions loss_probes keepalives memory_drops in_order_ends resets);
+        count!(timed_out fast_taken fast_refused);
     }
 
     fn merge(&mut self, other: Sums) {
