@@ -77,7 +77,6 @@ impl PoolStats {
 /// As a table, for people.
 impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kib = |bytes: usize| bytes.div_ceil(1024);
         writeln!(
             f,
             "frames  {} of at most {}: {} used (at most {}), {} cached, {} in the depot (least {})",
@@ -115,41 +114,48 @@ impl fmt::Display for PoolStats {
             self.growths,
             self.released_bytes / 1024,
         )?;
-        for CacheStats { thread, frames, views, blocks, exchanges } in &self.caches {
-            writeln!(
-                f,
-                "cached  {thread}: {frames} frames, {views} views, {blocks} blocks, {exchanges} exchanges"
-            )?;
-        }
-        for HolderStats { name, busy, queues, high_water_bytes } in &self.holders {
-            let QueueStats {
-                queues,
-                bytes,
-                held_bytes,
-                high_water_bytes: one,
-                limit_bytes,
-                refused,
-                coalesced_bytes,
-            } = *queues;
-            let busy = if *busy { ", busy" } else { "" };
-            if queues == 0 {
-                writeln!(f, "user    {name}{busy}")?;
-                continue;
-            }
-            writeln!(
-                f,
-                "held    {name}{busy}: {} of at most {} KiB by {queues} queues with {} KiB of data \
-                 (largest {}, high {} KiB), {refused} refused, {} KiB coalesced",
-                kib(held_bytes),
-                kib(limit_bytes),
-                kib(bytes),
-                kib(one),
-                kib(*high_water_bytes),
-                kib(coalesced_bytes as usize),
-            )?;
-        }
+        self.caches.iter().try_for_each(|cache| cache.write_line(f))?;
+        self.holders.iter().try_for_each(|holder| holder.write_line(f))?;
         write!(f, "held    by nobody in these books: {} KiB", kib(self.unclaimed_bytes()))
     }
+}
+
+impl CacheStats {
+    fn write_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread, frames, views, blocks, exchanges } = self;
+        writeln!(
+            f,
+            "cached  {thread}: {frames} frames, {views} views, {blocks} blocks, {exchanges} exchanges"
+        )
+    }
+}
+
+impl HolderStats {
+    fn write_line(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, busy, queues: all, high_water_bytes } = self;
+        let busy = if *busy { ", busy" } else { "" };
+        if all.queues == 0 {
+            return writeln!(f, "user    {name}{busy}");
+        }
+        writeln!(
+            f,
+            "held    {name}{busy}: {} of at most {} KiB by {} queues with {} KiB of data \
+             (largest {}, high {} KiB), {} refused, {} KiB coalesced",
+            kib(all.held_bytes),
+            kib(all.limit_bytes),
+            all.queues,
+            kib(all.bytes),
+            kib(all.high_water_bytes),
+            kib(*high_water_bytes),
+            all.refused,
+            kib(all.coalesced_bytes as usize),
+        )
+    }
+}
+
+/// Rounded up.
+fn kib(bytes: usize) -> usize {
+    bytes.div_ceil(1024)
 }
 
 /// One thread's magazines for a pool.

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use millstream::link::sys::pin_current_thread;
 use millstream::link::{Link, PairConfig, Tap, TapConfig, pair};
-use millstream::packet::{Pool, PoolConfig};
+use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -132,6 +132,55 @@ fn turn_and_read(
     engine.tcp_read(id, buffer)
 }
 
+/// Reads what there is, as packets or into `buffer`; how many bytes.
+fn read_all(
+    engine: &mut Engine,
+    o: &Options,
+    now: millstream::packet::Instant,
+    id: SocketId,
+    buffer: &mut [u8],
+) -> u64 {
+    let mut moved = 0;
+    if o.packets {
+        engine.turn(now);
+        while let Ok(Some(packet)) = engine.tcp_read_packet(id, 1 << 20) {
+            moved += packet.len() as u64;
+        }
+        return moved;
+    }
+    // What one call has no room for waits for the next.
+    while let Ok(len) = turn_and_read(engine, o, now, id, buffer) {
+        moved += len as u64;
+        while let Ok(len) = engine.tcp_read(id, buffer) {
+            moved += len as u64;
+        }
+        if !engine.has_left() {
+            break;
+        }
+    }
+    moved
+}
+
+/// Writes packets of 60,000 bytes until one is refused, which waits for the next time.
+fn write_packets(engine: &mut Engine, id: SocketId, waiting: &mut Option<Packet>) {
+    loop {
+        let packet = match waiting.take() {
+            Some(packet) => packet,
+            None => match engine.pool().alloc_chain(0, 60_000) {
+                Some(mut packet) => {
+                    drop(packet.commit(60_000));
+                    packet
+                }
+                None => break,
+            },
+        };
+        if let Err((packet, _)) = engine.tcp_write_packet(id, packet) {
+            *waiting = Some(packet);
+            break;
+        }
+    }
+}
+
 fn pair_bulk(o: &Options) {
     let (mut a, client, mut b, server) = connected(o);
     let data = vec![7_u8; o.call];
@@ -142,22 +191,7 @@ fn pair_bulk(o: &Options) {
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         for _ in 0..16 {
             if o.packets {
-                loop {
-                    let packet = match waiting.take() {
-                        Some(packet) => packet,
-                        None => match a.pool().alloc_chain(0, 60_000) {
-                            Some(mut packet) => {
-                                drop(packet.commit(60_000));
-                                packet
-                            }
-                            None => break,
-                        },
-                    };
-                    if let Err((packet, _)) = a.tcp_write_packet(client, packet) {
-                        waiting = Some(packet);
-                        break;
-                    }
-                }
+                write_packets(&mut a, client, &mut waiting);
             } else if o.calls == 0 {
                 while a.tcp_write(client, &data) == Ok(data.len()) {}
             } else {
@@ -170,23 +204,7 @@ fn pair_bulk(o: &Options) {
             if o.calls == 0 {
                 a.turn(now);
             }
-            if o.packets {
-                b.turn(now);
-                while let Ok(Some(packet)) = b.tcp_read_packet(server, 1 << 20) {
-                    moved += packet.len() as u64;
-                }
-            } else {
-                // What one call has no room for waits for the next.
-                while let Ok(len) = turn_and_read(&mut b, o, now, server, &mut sink) {
-                    moved += len as u64;
-                    while let Ok(len) = b.tcp_read(server, &mut sink) {
-                        moved += len as u64;
-                    }
-                    if !b.has_left() {
-                        break;
-                    }
-                }
-            }
+            moved += read_all(&mut b, o, now, server, &mut sink);
             if o.calls != 0 {
                 a.turn(now);
             }
@@ -430,27 +448,32 @@ fn our_side(
             own / seconds
         );
     }
-    if let Some(s) = stats() {
-        line!(
-            "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} \
-             merged {} direct {} missed {} lent {} copied {} drops {:?}",
-            s.turns,
-            s.idle_turns,
-            s.sleeps,
-            s.rx_packets,
-            s.rx_bytes as f64 / s.rx_packets.max(1) as f64,
-            s.tx_packets,
-            s.tx_bytes as f64 / s.tx_packets.max(1) as f64,
-            s.tcp_tx_pure,
-            s.tcp_rx_merged,
-            s.tcp_rx_direct_bytes,
-            s.tcp_rx_direct_missed,
-            s.tcp_tx_lent_bytes,
-            s.tcp_tx_lent_copied_bytes,
-            s.drops_by_name().collect::<Vec<_>>()
-        );
+    if let Some(stats) = stats() {
+        show_engine(&stats);
         if o.stages != 0 {
-            show_stages(&s);
+            show_stages(&stats);
         }
     }
+}
+
+/// What an engine did in all.
+fn show_engine(s: &millstream::EngineStats) {
+    line!(
+        "turns {} idle {} sleeps {} rx {} ({:.0} B each) tx {} ({:.0} B each) pure {} \
+         merged {} direct {} missed {} lent {} copied {} drops {:?}",
+        s.turns,
+        s.idle_turns,
+        s.sleeps,
+        s.rx_packets,
+        s.rx_bytes as f64 / s.rx_packets.max(1) as f64,
+        s.tx_packets,
+        s.tx_bytes as f64 / s.tx_packets.max(1) as f64,
+        s.tcp_tx_pure,
+        s.tcp_rx_merged,
+        s.tcp_rx_direct_bytes,
+        s.tcp_rx_direct_missed,
+        s.tcp_tx_lent_bytes,
+        s.tcp_tx_lent_copied_bytes,
+        s.drops_by_name().collect::<Vec<_>>()
+    );
 }

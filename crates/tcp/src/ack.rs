@@ -29,9 +29,7 @@ impl Connection {
         has_data: bool,
     ) -> bool {
         let offset = self.ack_offset(header);
-        let oldest = self.snd.una.saturating_sub(self.snd.max_wnd).max(1);
-        if offset > self.snd.nxt as i64 || offset < oldest as i64 {
-            // RFC 9293 3.10.7.4 and RFC 5961 5.2: what was never sent, or long ago, is acknowledged
+        if !self.may_acknowledge(offset) {
             self.challenge(now);
             return false;
         }
@@ -40,7 +38,7 @@ impl Connection {
         let old = offset < una as i64;
         let window = u64::from(header.window) << self.negotiated.snd_shift;
         let same_window = self.snd.edge == ack + window;
-        self.update_window(now, seg_start, ack, window, old);
+        self.update_window(seg_start, ack, window, old);
         let in_flight = self.board.pipe(una, self.snd.nxt);
         let echoed = header.flags.ece() && self.ecn.agreed;
         if echoed && !old {
@@ -57,32 +55,46 @@ impl Connection {
             self.take_cumulative(now, self.echo_of(header), ack, &mut delivery);
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
+        let echo = None;
+        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
         if acked == 0 && una == self.snd.nxt {
             // the last of a flight may have been sent again in vain, too, by a probe or otherwise
-            let echo = None;
-            let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
             self.note_dsack(dsack_bytes);
             self.end_probe(now, &event);
-            return true;
+        } else {
+            self.take_event(now, header, event);
         }
-        if duplicate {
+        true
+    }
+
+    /// Whether a segment may acknowledge what lies before `offset`: it was sent, and not long ago (RFC 9293 3.10.7.4;
+    /// RFC 5961 5.2).
+    #[inline(always)]
+    fn may_acknowledge(&self, offset: i64) -> bool {
+        let oldest = self.snd.una.saturating_sub(self.snd.max_wnd).max(1);
+        oldest as i64 <= offset && offset <= self.snd.nxt as i64
+    }
+
+    /// What follows from an ACK while something was in flight.
+    #[inline(always)]
+    fn take_event(&mut self, now: Instant, header: &TcpHeader, mut event: Acked) {
+        if event.duplicate {
             self.counters.rare().duplicate_acks_in += 1;
         }
-        if acked == 0 && !duplicate && delivery.bytes == 0 && dsack_bytes == 0 {
-            return true;
+        let is_ahead = event.acked > 0;
+        if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {
+            return;
         }
-        let echo = self.echo_of(header);
-        if acked > 0 {
+        event.echo = self.echo_of(header);
+        if is_ahead {
             self.arm_loss_timers(now);
         }
-        let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
         self.on_delivery(now, &event);
-        if acked > 0 && self.state.is_synchronized() {
+        if is_ahead && self.state.is_synchronized() {
             self.after_advance(now);
         } else if event.delivery.bytes > 0 && self.congestion.governs() {
             self.tune_send_buffer();
         }
-        true
     }
 
     pub(crate) fn echo_of(&self, header: &TcpHeader) -> Option<u32> {
@@ -93,7 +105,7 @@ impl Connection {
     }
 
     /// RFC 9293 3.10.7.4: SND.WND, SND.WL1, SND.WL2.
-    fn update_window(&mut self, now: Instant, seg_start: u64, ack: u64, window: u64, old: bool) {
+    fn update_window(&mut self, seg_start: u64, ack: u64, window: u64, old: bool) {
         let snd = &mut self.snd;
         if old || snd.wl1 > seg_start || snd.wl1 == seg_start && snd.wl2 > ack {
             return;
@@ -109,7 +121,6 @@ impl Connection {
             self.rtt.reset_backoff();
             self.timers.stop_retransmit();
             self.snd.waiting_since = Deadline::NONE;
-            let _ = now;
         }
     }
 

@@ -16,7 +16,7 @@ use millstream_wire::tcp::{self, TcpHeader};
 
 use super::Engine;
 use super::output::{Output, Way};
-use super::path::{Marks, Path};
+use super::path::Marks;
 use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
@@ -70,18 +70,15 @@ impl Engine {
             self.serve_dirty(now);
             return true;
         }
-        (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
-        let tells = socket.conn.has_events() | socket.wants_room;
-        let deadline = socket.conn.next_deadline();
+        let (deadline, tells) = end_turn(socket);
         self.tcp.dirty.clear();
         self.out.stats.batches.served_connections.add(1);
         self.settle_plain(slot, now, deadline, tells);
         true
     }
 
-    /// Serves those in the list.
+    /// Serves those in the list; whether anything was sent.
     fn serve_dirty(&mut self, now: Instant) -> bool {
-        let mut progress = false;
         let mut left = self.limits.transmit_turn_bytes;
         let mut count = 0;
         let rounds = self.tcp.dirty.len().min(self.limits.transmit_connections);
@@ -90,13 +87,12 @@ impl Engine {
             let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.dirty) else {
                 continue;
             };
-            if let Some((len, more)) = serve_short(&mut self.out, socket, now) {
-                (progress, count) = (true, count + 1);
+            let short = serve_short(&mut self.out, socket, now);
+            if let Some((len, more)) = short {
+                count += 1;
                 left = left.saturating_sub(SEGMENT_COST_BYTES.max(len));
                 if !more {
-                    (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
-                    let tells = socket.conn.has_events() | socket.wants_room;
-                    let deadline = socket.conn.next_deadline();
+                    let (deadline, tells) = end_turn(socket);
                     self.settle_plain(slot, now, deadline, tells);
                     if left == 0 {
                         break;
@@ -104,44 +100,58 @@ impl Engine {
                     continue;
                 }
             }
-            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
-            // Alone, it need not share the turn.
-            if socket.deficit == 0 || rounds == 1 {
-                socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
-            }
-            let budget = usize::from(socket.deficit) * DEFICIT_UNIT_BYTES;
-            let (sent, any, served) =
-                serve(&mut self.out, &mut self.parts, socket, now, budget, &mut left);
-            socket.deficit = match served {
-                Served::Done => 0,
-                _ => socket.deficit.saturating_sub(units(sent)),
-            };
-            let cut_short = socket.deficit != 0;
-            progress |= any;
+            let (any, served) = self.serve_share(slot, now, rounds == 1, &mut left);
             count += usize::from(any);
-            let is_next = match served {
-                Served::More => cut_short,
-                // Who found no room at all is the first to have some.
-                _ => !any,
-            };
-            self.settle_served(slot, now, &served, is_next);
             if left == 0 {
                 break;
             }
             if matches!(served, Served::Blocked) {
-                self.blocked = true;
-                self.starved = self
-                    .tcp
-                    .sockets
-                    .get(slot)
-                    .is_some_and(|socket| socket.conn.is_starved_of_frames());
+                self.pause_serving(slot);
                 break;
             }
         }
-        if progress {
+        if count > 0 {
             self.out.stats.batches.served_connections.add(count);
         }
-        progress
+        count > 0
+    }
+
+    /// Serves one with its share of the turn, of which so many bytes are `left`; a `sole` one need not share it.
+    /// Whether anything was sent, and how it ended.
+    #[inline(always)]
+    fn serve_share(
+        &mut self,
+        slot: u32,
+        now: Instant,
+        sole: bool,
+        left: &mut usize,
+    ) -> (bool, Served) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
+        if socket.deficit == 0 || sole {
+            socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
+        }
+        let budget = usize::from(socket.deficit) * DEFICIT_UNIT_BYTES;
+        let (sent, any, served) = serve(&mut self.out, &mut self.parts, socket, now, budget, left);
+        socket.deficit = match served {
+            Served::Done => 0,
+            _ => socket.deficit.saturating_sub(units(sent)),
+        };
+        let cut_short = socket.deficit != 0;
+        let is_next = match served {
+            Served::More => cut_short,
+            // Who found no room at all is the first to have some.
+            _ => !any,
+        };
+        self.settle_served(slot, now, &served, is_next);
+        (any, served)
+    }
+
+    /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
+    #[inline(always)]
+    fn pause_serving(&mut self, slot: u32) {
+        self.blocked = true;
+        let socket = self.tcp.sockets.get(slot);
+        self.starved = socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
@@ -233,13 +243,7 @@ fn serve(
     let mut sent = 0;
     let mut any = false;
     let served = loop {
-        let way = match socket.path.way(out.generations()) {
-            Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
-            _ => {
-                let marks = Marks::of(&socket.conn);
-                out.find_path(now, socket.conn.ends(), socket.scope, marks, &mut socket.path)
-            }
-        };
+        let way = way_of(out, socket, now);
         let room = way.map_or(1, |way| out.room(now, way.link));
         if room == 0 {
             break Served::Blocked;
@@ -270,10 +274,7 @@ fn serve(
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
         match parts.is_empty() {
-            true => {
-                let marks = Marks::of(&socket.conn);
-                send_segment(out, now, way, socket.conn.ends(), marks, &mut socket.path, segment);
-            }
+            true => send_segment(out, now, way, socket, segment),
             false => out.send_parts(way, &mut socket.path, &segment, parts),
         }
         if !socket.conn.has_output() {
@@ -288,6 +289,25 @@ fn serve(
         out.stats.batches.served_bytes.add(sent);
     }
     (sent, any, served)
+}
+
+/// The way that a connection's segments take now, if there is one.
+#[inline(always)]
+fn way_of(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Way> {
+    match socket.path.way(out.generations()) {
+        Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
+        _ => {
+            let marks = Marks::of(&socket.conn);
+            out.find_path(now, socket.conn.ends(), socket.scope, marks, &mut socket.path)
+        }
+    }
+}
+
+/// Notes that a connection has sent all it had: when it wants its next turn, and whether there is something to tell.
+#[inline(always)]
+fn end_turn(socket: &mut TcpSocket) -> (Option<Instant>, bool) {
+    (socket.dirty, socket.unflushed, socket.deficit) = (false, 0, 0);
+    (socket.conn.next_deadline(), socket.conn.has_events() | socket.wants_room)
 }
 
 /// Sends the next segment where that is a plain one, or an ACK alone: bytes of payload, and whether the connection may
@@ -372,13 +392,12 @@ fn send_segment(
     out: &mut Output,
     now: Instant,
     way: Way,
-    tuple: &FourTuple,
-    marks: Marks,
-    path: &mut Path,
+    socket: &mut TcpSocket,
     segment: Segment,
 ) {
+    let TcpSocket { conn, path, .. } = socket;
     let Segment { header, payload, payload_len, segment_size, ecn } = segment;
-    let payload_len = payload_len as usize;
+    let (tuple, payload_len) = (conn.ends(), payload_len as usize);
     out.stats.tcp_tx_segments += 1;
     out.stats.tcp_tx_pure += u64::from(payload_len == 0);
     let Some(mut packet) = with_tcp_header(out, &header, payload) else {
@@ -386,15 +405,11 @@ fn send_segment(
     };
     let header_len = header.header_len();
     let v4 = tuple.remote.is_ipv4();
-    let pieces = match payload_len > usize::from(segment_size) && segment_size != 0 {
+    let size = usize::from(segment_size);
+    let pieces = match size != 0 && payload_len > size {
         true => {
-            packet.meta_mut().segmentation = Some(Segmentation {
-                kind: if v4 { SegmentationKind::TcpV4 } else { SegmentationKind::TcpV6 },
-                ecn: header.flags.cwr(),
-                size: segment_size,
-                header_len: header_len as u16,
-            });
-            payload_len.div_ceil(usize::from(segment_size))
+            packet.meta_mut().segmentation = Some(segmentation(&header, v4, segment_size));
+            payload_len.div_ceil(size)
         }
         false => 1,
     };
@@ -407,7 +422,7 @@ fn send_segment(
             Protocol::TCP,
             header_len + payload_len,
         );
-        marks.put(&mut ip);
+        Marks::of(conn).put(&mut ip);
         ip.traffic_class |= ecn;
         out.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
         return out.send_ip(now, way, &ip, packet);
@@ -426,6 +441,17 @@ fn send_segment(
             out.enqueue(now, way.link, packet);
         }
         Err(_) => out.stats.drop(DropReason::TooLong),
+    }
+}
+
+/// How a super-segment of TCP header and payload is to be cut.
+#[inline(always)]
+fn segmentation(header: &TcpHeader, v4: bool, size: u16) -> Segmentation {
+    Segmentation {
+        kind: if v4 { SegmentationKind::TcpV4 } else { SegmentationKind::TcpV6 },
+        ecn: header.flags.cwr(),
+        size,
+        header_len: header.header_len() as u16,
     }
 }
 
