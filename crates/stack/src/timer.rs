@@ -57,6 +57,25 @@ impl Node {
     }
 }
 
+/// Timers that are taken from a wheel together at most.
+const DUE_LIMIT: usize = 64;
+
+/// Timers that were due, and are armed no more.
+pub(crate) struct Due {
+    ids: [u32; DUE_LIMIT],
+    count: usize,
+    /// Others are due, too.
+    pub(crate) more: bool,
+}
+
+impl Due {
+    /// Their numbers.
+    #[inline]
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids[..self.count]
+    }
+}
+
 /// Timers by number. See the module text.
 pub struct Wheel {
     nodes: Vec<Node>,
@@ -170,6 +189,17 @@ impl Wheel {
         let more = self.advance(now, budget, fire);
         self.next = self.first_deadline();
         more
+    }
+
+    /// The timers that [`expire`](Self::expire) fires, as many as a [`Due`] holds.
+    #[inline]
+    pub(crate) fn take_due(&mut self, now: Instant, budget: usize) -> Due {
+        let mut due = Due { ids: [0; DUE_LIMIT], count: 0, more: false };
+        due.more = self.expire(now, budget.min(DUE_LIMIT), |id| {
+            due.ids[due.count] = id;
+            due.count += 1;
+        });
+        due
     }
 
     fn advance(&mut self, now: Instant, budget: usize, mut fire: impl FnMut(u32)) -> bool {

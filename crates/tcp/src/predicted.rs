@@ -7,7 +7,6 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::PlainHeader;
 
-use crate::congestion::{AckSample, Controller};
 use crate::connection::Connection;
 use crate::ticks::{seconds, ticks};
 
@@ -185,23 +184,8 @@ impl Connection {
         self.counters.delivered_bytes += acked;
         self.judge_mtu_probe();
         self.measure_rate_to(now, data_end);
-        // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
-        let cwnd_limited = self.snd.cwnd_limited
-            || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes;
-        if cwnd_limited {
-            let rtt = self.rtt.latest();
-            let sample = AckSample {
-                now,
-                acked_bytes: acked,
-                in_flight_bytes: in_flight,
-                cwnd_limited,
-                rtt: (!rtt.is_zero()).then_some(rtt),
-                srtt: self.rtt.srtt(),
-                min_rtt: self.rtt.min_rtt().unwrap_or_default(),
-                una: self.snd.una,
-                nxt: self.snd.nxt,
-            };
-            self.congestion.on_ack(&mut self.window, &sample);
+        if self.is_cwnd_limited(in_flight) {
+            self.grow_by(now, acked, in_flight, true);
         }
         self.after_data_advance(now, data_end);
     }

@@ -3,8 +3,6 @@
 
 mod spurious;
 
-use core::time::Duration;
-
 use millstream_packet::Instant;
 
 use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
@@ -242,14 +240,26 @@ impl Connection {
         if ack.delivery.bytes == 0 || ack.echoed {
             return;
         }
+        self.grow_by(now, ack.delivery.bytes, ack.in_flight, self.is_cwnd_limited(ack.in_flight));
+    }
+
+    /// RFC 5681 3.1 and RFC 7661: only a window that is used may grow, and in slow start one half used.
+    #[inline(always)]
+    pub(crate) fn is_cwnd_limited(&self, in_flight: u64) -> bool {
+        self.snd.cwnd_limited
+            || self.window.in_slow_start() && in_flight * 2 > self.window.cwnd_bytes
+    }
+
+    /// Has the congestion control see that `acked` more bytes have arrived, with so many in flight before.
+    #[inline(always)]
+    pub(crate) fn grow_by(&mut self, now: Instant, acked: u64, in_flight: u64, cwnd_limited: bool) {
+        let rtt = self.rtt.latest();
         let sample = AckSample {
             now,
-            acked_bytes: ack.delivery.bytes,
-            in_flight_bytes: ack.in_flight,
-            // RFC 5681 3.1 and RFC 7661: in slow start a window half used may grow
-            cwnd_limited: self.snd.cwnd_limited
-                || self.window.in_slow_start() && ack.in_flight * 2 > self.window.cwnd_bytes,
-            rtt: (self.rtt.latest() > Duration::ZERO).then(|| self.rtt.latest()),
+            acked_bytes: acked,
+            in_flight_bytes: in_flight,
+            cwnd_limited,
+            rtt: (!rtt.is_zero()).then_some(rtt),
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min_rtt().unwrap_or_default(),
             una: self.snd.una,

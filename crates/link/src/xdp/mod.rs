@@ -239,6 +239,26 @@ impl Xdp {
         Ok(Some(packet))
     }
 
+    /// Has a device that is driven by who receives look for packets, where none are waiting.
+    #[inline(always)]
+    fn poll_device(&mut self) {
+        if self.polls && !self.socket.rx.is_pending() {
+            self.stats.rx_syscalls += 1;
+            self.socket.wake_rx();
+        }
+    }
+
+    /// What follows when packets were taken: frames come back and go to the kernel, and what waits for room goes on.
+    #[inline(always)]
+    fn settle_received(&mut self, now: Instant, pool: &Pool) {
+        self.harvest();
+        self.refill();
+        self.asked = now;
+        if self.blocked {
+            self.go_on(pool);
+        }
+    }
+
     /// Has the kernel send what is in the ring, as far as it can now.
     fn kick(&mut self) {
         let mut patience = Patience::new(self.socket.tx.pending(), self.socket.tx_budget);
@@ -358,19 +378,11 @@ impl Link for Xdp {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        if self.polls && !self.socket.rx.is_pending() {
-            self.stats.rx_syscalls += 1;
-            self.socket.wake_rx();
-        }
+        self.poll_device();
         let limit = batch.room();
         let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
-        self.harvest();
-        self.refill();
-        self.asked = now;
-        if self.blocked {
-            self.go_on(pool);
-        }
+        self.settle_received(now, pool);
         if count == 0 {
             self.check_presence()?;
         }

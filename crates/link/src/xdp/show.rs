@@ -18,22 +18,14 @@ impl Xdp {
         limit: usize,
         take: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> usize {
-        if self.polls && !self.socket.rx.is_pending() {
-            self.stats.rx_syscalls += 1;
-            self.socket.wake_rx();
-        }
+        self.poll_device();
         let count = self.show_each(limit, take);
         if count == 0 {
             return 0;
         }
         self.socket.rx.publish();
         self.socket.fill.publish();
-        self.harvest();
-        self.refill();
-        self.asked = now;
-        if self.blocked {
-            self.go_on(pool);
-        }
+        self.settle_received(now, pool);
         count
     }
 

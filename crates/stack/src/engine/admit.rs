@@ -210,15 +210,11 @@ impl Engine {
     }
 
     /// Repeats the answers that are due, or gives up; whether there were any.
+    #[inline(never)]
     pub(super) fn half_open_timers(&mut self, now: Instant) -> bool {
-        let mut due = [0; 64];
-        let mut count = 0;
-        self.tcp.half_open.wheel.expire(now, self.limits.timers.min(due.len()), |entry| {
-            due[count] = entry;
-            count += 1;
-        });
-        self.out.stats.timers_fired += count as u64;
-        for &entry in &due[..count] {
+        let due = self.tcp.half_open.wheel.take_due(now, self.limits.timers);
+        self.out.stats.timers_fired += due.ids().len() as u64;
+        for &entry in due.ids() {
             let Some(request) = self.tcp.half_open.get_mut(entry) else { continue };
             let tuple = request.key.unpack();
             let Request { open, listener: listener_slot, link } = &mut request.value;
@@ -230,7 +226,7 @@ impl Engine {
                 self.tcp.remove_half_open(entry);
                 continue;
             };
-            let due = open.deadline();
+            let next = open.deadline();
             if let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) {
                 let config = with_mss(listener.config.clone(), way.mtu, &tuple);
                 let config = self.tcp.configs.shared(config);
@@ -240,9 +236,9 @@ impl Engine {
                 self.out.stats.tcp_syn_acks_repeated += 1;
                 self.out.send_bare(now, way, &tuple, &answer);
             }
-            self.tcp.half_open.wheel.arm(entry, due);
+            self.tcp.half_open.wheel.arm(entry, next);
         }
-        count != 0
+        !due.ids().is_empty()
     }
 }
 

@@ -179,11 +179,7 @@ impl Engine {
         self.parts.clear();
         let count = count - self.received.len();
         self.out.stats.batches.receive_packets.add(count);
-        self.out.stats.rx_packets += count as u64;
-        self.out.stats.rx_bytes += bytes as u64;
-        self.out.stats.stages.mark(Stage::Ingress, count);
-        self.tcp_stage(now);
-        self.out.stats.stages.mark(Stage::Tcp, count);
+        self.end_batch(now, count, bytes);
     }
 
     /// The only packet of a batch, if its payload is for the reader; else nothing has changed.

@@ -203,9 +203,16 @@ impl Engine {
                 Err(packet) => self.datagram_or_other(now, link, medium, packet),
             }
         }
-        self.out.stats.rx_packets += count as u64;
-        self.out.stats.rx_bytes += bytes as u64;
-        self.out.stats.stages.mark(Stage::Ingress, count);
+        self.end_batch(now, count, bytes);
+    }
+
+    /// What follows when the last of `count` packets with so many `bytes` has left its batch.
+    #[inline(always)]
+    pub(super) fn end_batch(&mut self, now: Instant, count: usize, bytes: usize) {
+        let stats = &mut self.out.stats;
+        stats.rx_packets += count as u64;
+        stats.rx_bytes += bytes as u64;
+        stats.stages.mark(Stage::Ingress, count);
         self.tcp_stage(now);
         self.out.stats.stages.mark(Stage::Tcp, count);
     }

@@ -41,17 +41,13 @@ impl Engine {
     }
 
     /// Forgets those whose time is over; whether there were any.
+    #[inline(never)]
     pub(super) fn time_wait_timers(&mut self, now: Instant) -> bool {
-        let mut due = [0; 64];
-        let mut count = 0;
-        self.tcp.time_wait.wheel.expire(now, self.limits.timers.min(due.len()), |entry| {
-            due[count] = entry;
-            count += 1;
-        });
-        self.out.stats.timers_fired += count as u64;
-        for &entry in &due[..count] {
+        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.timers);
+        self.out.stats.timers_fired += due.ids().len() as u64;
+        for &entry in due.ids() {
             self.tcp.time_wait.remove(entry);
         }
-        count != 0
+        !due.ids().is_empty()
     }
 }

@@ -162,16 +162,12 @@ impl Engine {
         let mut left = self.limits.timers;
         let mut more = true;
         while more && left != 0 {
-            let mut due = [0; 64];
-            let mut count = 0;
-            more = self.tcp.wheel.expire(now, left.min(due.len()), |slot| {
-                due[count] = slot;
-                count += 1;
-            });
-            for &slot in &due[..count] {
+            let due = self.tcp.wheel.take_due(now, left);
+            more = due.more;
+            for &slot in due.ids() {
                 self.connection_timer(slot, now);
             }
-            left -= count;
+            left -= due.ids().len();
         }
         let fired = self.limits.timers - left;
         self.out.stats.timers_fired += fired as u64;
