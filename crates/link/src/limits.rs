@@ -111,8 +111,8 @@ pub const CAPTURE_BUFFER_BYTES: usize = 1 << 18;
 /// Packets of a capture that one call refuses at most, before it goes on with the next.
 pub const REPLAY_REFUSED_PACKETS: usize = 64;
 
-/// Packets of a capture that one call passes over at most (of the other direction, cut short) before it leaves the rest to
-/// the next.
+/// Packets of a capture that one call passes over at most (of the other direction, cut short) before it leaves the rest
+/// to the next.
 pub const REPLAY_PASSED_PACKETS: usize = 4096;
 
 /// Packets that the kernel queues towards a TAP or TUN device when nothing else is said: enough for four

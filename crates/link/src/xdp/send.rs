@@ -46,8 +46,8 @@ pub(super) fn submit(
     Ok(())
 }
 
-/// How often the kernel is called that copies what is in the ring, before others have their turn: each call sends a part,
-/// unless the device has no room, which it says in the same way.
+/// How often the kernel is called that copies what is in the ring, before others have their turn: each call sends a
+/// part, unless the device has no room, which it says in the same way.
 pub(super) struct Patience(u32);
 
 impl Patience {
