@@ -5,45 +5,61 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::model::{Case, Model};
 use super::units::{Scale, significant};
 use crate::record::keys;
-use crate::stats::{Lowest, RUNS_FOR_A_CLAIM, Sweep};
+use crate::stats::{
+    Bootstrap, Comparison, Group, Interval, Lowest, RUNS_FOR_A_CLAIM, Sweep, compare,
+};
 
 /// A factor is a sweep from this many numeric levels on.
 const LEVELS_LEAST: usize = 4;
 
+/// The cases of a sweep, which differ in nothing but the level of one factor.
+struct Swept<'m, 'a> {
+    /// What is the same in all of them, and the factor.
+    name: String,
+    /// By level.
+    numbered: Vec<(f64, &'m Case<'a>)>,
+    /// Levels that are no number, as `auto`: what is compared with the best of the others.
+    named: Vec<(&'m str, &'m Case<'a>)>,
+}
+
 /// One sentence for each swept factor, workload and stack.
 pub(super) fn sentences(model: &Model<'_>) -> Vec<String> {
     let mut all = Vec::new();
-    for (factor, cases) in swept(model) {
-        let stacks: BTreeSet<&str> =
-            cases.iter().flat_map(|(_, case)| &case.rows).map(|row| row.label.as_str()).collect();
+    for swept in swept(model) {
+        let rows = swept.numbered.iter().flat_map(|(_, case)| &case.rows);
+        let stacks: BTreeSet<&str> = rows.map(|row| row.label.as_str()).collect();
         for stack in stacks {
-            all.extend(of_stack(&factor, &cases, stack, model.experiment.seed));
+            all.extend(of_stack(&swept, stack, model.experiment.seed));
         }
     }
     all
 }
 
-/// Factors with many numeric levels, with the cases that differ in nothing else, by level.
-fn swept<'m, 'a>(model: &'m Model<'a>) -> Vec<(String, Vec<(f64, &'m Case<'a>)>)> {
-    let mut families: BTreeMap<(String, String), Vec<(f64, &Case<'_>)>> = BTreeMap::new();
+/// Factors with many numeric levels.
+fn swept<'m, 'a>(model: &'m Model<'a>) -> Vec<Swept<'m, 'a>> {
+    let mut families: BTreeMap<(&str, String), Swept<'m, 'a>> = BTreeMap::new();
     for case in &model.cases {
         let Some(row) = case.rows.first() else { continue };
         for (name, level) in &row.group.key.factors {
-            let (Ok(number), true) = (level.parse::<f64>(), case.label.contains(name.as_str()))
-            else {
+            if !case.label.contains(name.as_str()) {
                 continue;
-            };
+            }
             let rest = case.label.replace(&format!(" {name}={level}"), "");
-            families.entry((name.clone(), rest)).or_default().push((number, case));
+            let swept = families.entry((name, rest.clone())).or_insert_with(|| Swept {
+                name: format!("{rest} by {name}"),
+                numbered: Vec::new(),
+                named: Vec::new(),
+            });
+            match level.parse::<f64>() {
+                Ok(number) => swept.numbered.push((number, case)),
+                Err(_) => swept.named.push((level, case)),
+            }
         }
     }
-    let large = families.into_iter().filter(|(_, cases)| cases.len() >= LEVELS_LEAST);
+    let mut large: Vec<_> = families.into_values().collect();
+    large.retain(|swept| swept.numbered.len() >= LEVELS_LEAST);
+    large.iter_mut().for_each(|swept| swept.numbered.sort_by(|a, b| a.0.total_cmp(&b.0)));
     large
-        .map(|((name, rest), mut cases)| {
-            cases.sort_by(|a, b| a.0.total_cmp(&b.0));
-            (format!("{rest} by {name}"), cases)
-        })
-        .collect()
 }
 
 /// Level and median of a result.
@@ -93,14 +109,37 @@ fn below(rounds: &[Vec<f64>], level: f64, seed: u64) -> String {
     }
 }
 
-fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str, seed: u64) -> Option<String> {
+/// A stack's runs of a case.
+fn runs_of<'m, 'a>(case: &'m Case<'a>, stack: &str) -> Option<&'m Group<'a>> {
+    case.rows.iter().find(|row| row.label == stack).map(|row| &row.group)
+}
+
+/// What the levels that are no number have of the best of those that are.
+fn beside(swept: &Swept<'_, '_>, best: &Case<'_>, stack: &str, key: &str, seed: u64) -> String {
+    let bootstrap = Bootstrap { seed, ..Bootstrap::default() };
+    let mut text = String::new();
+    for (level, case) in &swept.named {
+        let of_best = runs_of(case, stack)
+            .zip(runs_of(best, stack))
+            .and_then(|(named, best)| compare(named, best, key, &bootstrap));
+        let Some(Comparison { ratio, interval, .. }) = of_best else { continue };
+        text.push_str(&format!("; {level} has {} of the best", significant(ratio)));
+        if let Some(Interval { low, high }) = interval {
+            text.push_str(&format!(" ({} to {})", significant(low), significant(high)));
+        }
+    }
+    text
+}
+
+fn of_stack(swept: &Swept<'_, '_>, stack: &str, seed: u64) -> Option<String> {
+    let Swept { name, numbered: cases, .. } = swept;
     let key = [keys::THROUGHPUT, keys::TRANSACTIONS]
         .into_iter()
         .find(|key| !points(cases, stack, key).is_empty())?;
     let sweep = Sweep::of(&points(cases, stack, key))?;
     let scale = Scale::of(key, sweep.best.0);
     let mut text = format!(
-        "{factor}, {stack}: best {} at {}, knee at {}, from there on never below {} of the best (at {})",
+        "{name}, {stack}: best {} at {}, knee at {}, from there on never below {} of the best (at {})",
         scale.with_unit(sweep.best.0),
         significant(sweep.best.1),
         significant(sweep.knee),
@@ -111,6 +150,9 @@ fn of_stack(factor: &str, cases: &[(f64, &Case<'_>)], stack: &str, seed: u64) ->
         cases.iter().filter(|(level, _)| *level >= sweep.knee).copied().collect();
     let rounds = rounds(&from_knee, stack, key);
     text.push_str(&format!("; {}", below(&rounds, sweep.lowest_after.1, seed)));
+    if let Some((_, best)) = cases.iter().find(|(level, _)| *level == sweep.best.1) {
+        text.push_str(&beside(swept, best, stack, key, seed));
+    }
     let calls = points(cases, stack, keys::XCAL_PER_GB);
     let knee = calls.iter().find(|(level, _)| *level == sweep.knee);
     if let (Some((_, first)), Some((_, last))) = (knee, calls.last()) {

@@ -339,6 +339,26 @@ fn a_sweep_says_whether_a_level_is_below_the_others() {
     assert!(text.contains("; least share of 11 rounds 0."), "{text}");
 }
 
+#[test]
+fn a_level_that_is_no_number_is_compared_with_the_best_of_a_sweep() {
+    let (experiment, mut runs) = swept(12, 1.0);
+    let text = Report::new(&experiment, &runs).text();
+    assert!(!text.contains("of the best ("), "{text}");
+    for block in 0..12 {
+        let mut run = runs[0].clone();
+        run.id = format!("sweep-{block}-auto");
+        (run.block, run.order) = (block, 100 + block);
+        run.factors.insert("socket_buffer_bytes".into(), "auto".into());
+        run.results.insert(keys::THROUGHPUT.into(), 21e9);
+        runs.push(run);
+    }
+    let text = Report::new(&experiment, &runs).text();
+    let told = text.split("; auto has ").nth(1).unwrap_or_else(|| panic!("{text}"));
+    let share: f64 = told.split_once(" of the best (0.").unwrap().0.parse().unwrap();
+    // The best is at 40 to 44.
+    assert!((0.477..=0.525).contains(&share), "{told}");
+}
+
 /// Runs of `tcp_rr` over the kernel: five with CPUs that sleep, five with CPUs kept awake, in `latencies` µs.
 fn forced(latencies: (f64, f64), in_force: (&str, &str)) -> (ExperimentRecord, Vec<RunRecord>) {
     let (experiment, runs) = fixture::experiment();
