@@ -70,6 +70,9 @@ pub struct Limits {
     /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which
     /// their ACK gives back (a TAP device with super-segments).
     pub lent_ack_bytes: usize,
+    /// What it grows to, an eighth of it with each ACK that was for so much, where one connection is busy and its peer
+    /// does not stop before that ([`LENT_ACK_PAUSE`]); below [`lent_ack_bytes`](Self::lent_ack_bytes) it does not grow.
+    pub lent_ack_most_bytes: usize,
     /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
     pub lent_ack_turns: u32,
     /// Turns that brought something for which the ACKs of many busy connections are gathered there, to be sent
@@ -109,7 +112,8 @@ impl Default for Limits {
             held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
             lent_ack_bytes: 1 << 20,
-            lent_ack_turns: 32,
+            lent_ack_most_bytes: 3 << 20,
+            lent_ack_turns: 128,
             gathered_ack_turns: 16,
             transmit_connections: 64,
             timers: 256,

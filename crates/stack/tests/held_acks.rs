@@ -11,7 +11,7 @@ use common::{FAR, NEAR, config, engine, pool};
 use millstream::limits::{GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
-use millstream::{Engine, SocketId, tcp};
+use millstream::{Engine, EngineConfig, SocketId};
 
 /// A pair's end that says of itself what it is told to.
 struct Says {
@@ -82,7 +82,7 @@ impl Hosts {
     }
 
     /// The receiver being set as one likes.
-    fn with_receiver(set: impl FnOnce(&mut tcp::Config)) -> Self {
+    fn with_receiver(set: impl FnOnce(&mut EngineConfig)) -> Self {
         let pool = pool();
         let [more, lends] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let offload = PairConfig { offload: true, ..PairConfig::default() };
@@ -90,7 +90,7 @@ impl Hosts {
         let far = Says { end: far, more: more.clone(), lends: lends.clone() };
         let mut near = engine(config(&pool, 1), near, &NEAR);
         let mut far_config = config(&pool, 2);
-        set(&mut far_config.tcp);
+        set(&mut far_config);
         let mut far = engine(far_config, far, &FAR);
         let mut time = near.now().max(far.now());
         let (from, to) = open(&mut near, &mut far, &mut time, "10.9.0.2:7");
@@ -246,7 +246,7 @@ fn lent() -> (Hosts, usize) {
 }
 
 /// The receiver being set as one likes.
-fn lent_to(set: impl FnOnce(&mut tcp::Config)) -> (Hosts, usize) {
+fn lent_to(set: impl FnOnce(&mut EngineConfig)) -> (Hosts, usize) {
     let mut hosts = Hosts::with_receiver(set);
     hosts.lends.store(true, Ordering::Relaxed);
     let info = hosts.far.tcp_info(hosts.to).expect("open");
@@ -271,7 +271,7 @@ fn of_what_is_lent_an_ack_waits_while_the_link_is_empty_for_a_moment() {
 
 #[test]
 fn a_buffer_of_fixed_size_does_not_hasten_the_ack_of_what_is_lent() {
-    let fixed = |config: &mut tcp::Config| config.recv_auto_tune = false;
+    let fixed = |config: &mut EngineConfig| config.tcp.recv_auto_tune = false;
     let (mut hosts, little) = lent_to(fixed);
     for _ in 0..little {
         hosts.send();
@@ -291,6 +291,56 @@ fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
     hosts.send();
     assert_eq!(hosts.far_turn(), 1);
     assert_eq!(hosts.unacknowledged(), 0);
+}
+
+/// Hosts whose receiver acknowledges what is lent by one to four super-segments, two at first.
+fn lent_by_segments() -> Hosts {
+    let (hosts, _) = lent_to(|config| {
+        config.limits.held_ack_bytes = PART;
+        config.limits.lent_ack_bytes = 2 * PART;
+        config.limits.lent_ack_most_bytes = 4 * PART;
+    });
+    hosts.says(true);
+    hosts
+}
+
+/// How many super-segments the next ACK is for, which the peer does not stop before.
+fn until_acknowledged(hosts: &mut Hosts) -> usize {
+    for sent in 1..100 {
+        hosts.send();
+        let acks = hosts.far_turn();
+        hosts.read();
+        if acks != 0 {
+            assert_eq!(hosts.unacknowledged(), 0);
+            return sent;
+        }
+    }
+    panic!("no ACK");
+}
+
+#[test]
+fn of_what_is_lent_to_one_the_ack_waits_for_ever_more_up_to_the_limit() {
+    let mut hosts = lent_by_segments();
+    let acks: Vec<_> = (0..9).map(|_| until_acknowledged(&mut hosts)).collect();
+    assert_eq!(acks, [2, 3, 3, 3, 4, 4, 4, 4, 4]);
+}
+
+#[test]
+fn where_the_peer_stops_the_ack_comes_before_it_has_to() {
+    let mut hosts = lent_by_segments();
+    (0..8).for_each(|_| _ = until_acknowledged(&mut hosts));
+    for _ in 0..6 {
+        for _ in 0..3 {
+            hosts.send();
+            assert_eq!(hosts.far_turn(), 0);
+            hosts.read();
+        }
+        hosts.time += LENT_ACK_PAUSE;
+        assert_eq!(hosts.far_turn(), 1, "nothing more came");
+        assert_eq!(hosts.unacknowledged(), 0);
+    }
+    let acks: Vec<_> = (0..6).map(|_| until_acknowledged(&mut hosts)).collect();
+    assert_eq!(acks, [3; 6], "9/4 of a super-segment");
 }
 
 /// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and

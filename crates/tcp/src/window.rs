@@ -168,10 +168,15 @@ impl Connection {
         self.rcv.nxt + u64::from(self.rcv.mss_estimate) > self.rcv.edge
     }
 
+    /// What the peer may still send before it hears of more, in bytes.
+    pub fn window_left_bytes(&self) -> u64 {
+        self.rcv.edge.saturating_sub(self.rcv.nxt)
+    }
+
     /// Whether an ACK would let the window double: the peer is not to wait for it for long.
     #[inline]
     pub fn window_may_double(&self) -> bool {
-        self.gains(self.rcv.edge.saturating_sub(self.rcv.nxt))
+        self.gains(self.window_left_bytes())
     }
 
     /// The window field of a segment sent now. The field is rounded up where rounding down would take back what

@@ -14,14 +14,15 @@
 //! of the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
 //! an ACK for every super-segment. So an ACK there goes for more ([`Limits::lent_ack_bytes`](crate::Limits)), and waits
 //! while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too, as long as it is for little of what comes in a round
-//! trip: the peer is not to wait for it. Where one connection is busy a read that lets the window double does not send
-//! it either, as it would elsewhere: where half of the window is less than our cache, that would be too soon. Of
-//! several, whose windows are a share each, such an ACK is gathered with those of the next turns
-//! ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one after the other. Where another core receives
-//! them (receive packet steering), an ACK that finds it at other work interrupts it, which in a virtual machine takes
-//! both cores longer than what the ACK has it do; those written while it is at it do not. They wait while the link is
-//! empty, too ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted is the slower end. Half of a window lasts until
-//! all the busy connections have had their turn, so that the peer does not wait for it.
+//! trip: the peer is not to wait for it. Where one connection is busy it goes for as much as the peer can do without
+//! ([`AckHold`]), and a read that lets the window double does not send it either, as it would elsewhere: where half of
+//! the window is less than our cache, that would be too soon. Of several, whose windows are a share each, such an ACK
+//! is gathered with those of the next turns ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one
+//! after the other. Where another core receives them (receive packet steering), an ACK that finds it at other work
+//! interrupts it, which in a virtual machine takes both cores longer than what the ACK has it do; those written while
+//! it is at it do not. They wait while the link is empty, too ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted
+//! is the slower end. Half of a window lasts until all the busy connections have had their turn, so that the peer does
+//! not wait for it.
 //!
 //! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as
 //! far apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
@@ -36,7 +37,10 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::Engine;
-use crate::limits::{GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE};
+use super::ack_hold::{AckHold, Range, Stop};
+use crate::limits::{
+    GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE, Limits,
+};
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
@@ -63,6 +67,8 @@ pub(super) struct HeldAcks {
     fruitful: u64,
     /// When the last of them was.
     last: Instant,
+    /// What is lent to the one busy connection.
+    lone: AckHold,
 }
 
 /// An ACK that waits: since which turn, counted as its kind is, and since when.
@@ -90,6 +96,23 @@ impl HeldAcks {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.line.is_empty() && self.gathered.is_empty()
+    }
+
+    /// Whether an ACK of the connection in `slot` waits for no more than `bytes`, or for all that the window allowed
+    /// (`is_all`); several connections share (`shares`) what is lent.
+    fn is_enough(
+        &mut self,
+        slot: u32,
+        bytes: u32,
+        is_all: bool,
+        shares: bool,
+        limits: &Limits,
+    ) -> bool {
+        match (self.lent, shares) {
+            (false, _) => is_all || bytes as usize >= limits.held_ack_bytes,
+            (true, true) => is_all || bytes as usize >= limits.lent_ack_bytes,
+            (true, false) => self.lone.is_enough(slot, bytes, is_all, Range::of(limits)),
+        }
     }
 
     /// What waits since `at` has waited for as long as a peer is to wait, however few turns there were.
@@ -128,16 +151,14 @@ impl Engine {
     pub(super) fn hold_ack(&mut self, slot: u32, bytes: u32) {
         let Self { held, limits, .. } = self;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        let limit = if held.lent { limits.lent_ack_bytes } else { limits.held_ack_bytes };
         // Of several the windows are a share each, and what comes next is another's.
         let shares = held.lent && self.tcp.quiet.len() > 1;
         let gathers = shares && limits.gathered_ack_turns != 0;
         if gathers && socket.ack_held == GATHERED {
             return;
         }
-        let is_enough = bytes as usize >= limit
-            || socket.conn.window_is_used()
-            || shares && socket.conn.window_may_double();
+        let is_all = socket.conn.window_is_used() || shares && socket.conn.window_may_double();
+        let is_enough = held.is_enough(slot, bytes, is_all, shares, limits);
         socket.conn.let_ack_outlast_window(held.lent && (gathers || !shares));
         if is_enough && gathers {
             socket.ack_held = GATHERED;
@@ -181,7 +202,10 @@ impl Engine {
                 break;
             }
             self.held.line.pop_front();
-            self.let_go(slot, mark(since));
+            let went = self.let_go(slot, mark(since));
+            if let (true, Some(stop)) = (lent && is_dry, went) {
+                self.held.lone.peer_stopped(slot, stop, Range::of(&self.limits));
+            }
         }
     }
 
@@ -206,14 +230,16 @@ impl Engine {
         self.held.gathered = gathered;
     }
 
-    /// The ACK of the connection in `slot` is sent in this turn if it still waits since it was marked so.
-    fn let_go(&mut self, slot: u32, mark: u8) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        if socket.ack_held == mark {
-            socket.ack_held = 0;
-            if socket.conn.owed_ack_bytes() > 0 {
-                self.tcp.mark_dirty(slot);
-            }
+    /// The ACK of the connection in `slot` is sent in this turn if it still waits since it was marked so: where its
+    /// peer is.
+    fn let_go(&mut self, slot: u32, mark: u8) -> Option<Stop> {
+        let socket = self.tcp.sockets.get_mut(slot).filter(|socket| socket.ack_held == mark)?;
+        socket.ack_held = 0;
+        let stop =
+            Stop { sent: socket.conn.owed_ack_bytes(), left: socket.conn.window_left_bytes() };
+        if stop.sent > 0 {
+            self.tcp.mark_dirty(slot);
         }
+        Some(stop)
     }
 }
