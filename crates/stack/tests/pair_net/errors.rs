@@ -24,6 +24,26 @@ fn until_over(stack: &Stack, stream: &TcpStream) {
     stack.with_engine(|_| ()).expect("an engine");
 }
 
+/// Writes until nothing more is taken, however often both engines have turns: the windows are closed, and the rings full.
+fn fill(stream: &TcpStream, engines: &[Stack; 2]) {
+    stream.set_nonblocking(true).expect("a mode");
+    let mut refused = 0;
+    while refused < 100 {
+        let mut writer = stream;
+        match writer.write(&[7; 100_000]) {
+            Ok(_) => refused = 0,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                refused += 1;
+            }
+        }
+        for engine in engines {
+            engine.with_engine(|_| ()).expect("an engine");
+        }
+    }
+    stream.set_nonblocking(false).expect("a mode");
+}
+
 #[test]
 fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
     for ending in [Ending::Reset, Ending::ResetAfterItsEnd] {
@@ -44,15 +64,9 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
 /// The engine meets the reset where it has something to send, and the answer has not been taken from it yet.
 #[test]
 fn what_came_before_a_reset_is_read_however_much_was_to_be_sent() {
-    let (client, server, [near, far]) = ends();
-    client.set_nonblocking(true).expect("a mode");
-    let full = || (&client).write(&[7; 100_000]).is_err_and(|e| e.kind() == ErrorKind::WouldBlock);
-    let mut is_full = 0;
-    while is_full < 100 {
-        is_full += usize::from(full());
-        near.with_engine(|_| ()).expect("an engine");
-    }
-    client.set_nonblocking(false).expect("a mode");
+    let (client, server, stacks) = ends();
+    fill(&client, &stacks);
+    let [near, far] = stacks;
     let (held, holds) = mpsc::channel();
     let (go_on, waits) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -107,14 +121,10 @@ fn what_is_left_unread_makes_the_close_a_reset() {
 /// What it wrote is not the connection's yet.
 #[test]
 fn who_is_written_to_after_it_has_gone_resets() {
-    let (client, server, [near, far]) = ends();
-    server.set_nonblocking(true).expect("a mode");
-    // The client does not read: the windows and both rings are full.
-    let mut refused = 0;
-    while refused < 100 {
-        refused += usize::from((&server).write(&[7; 100_000]).is_err());
-        far.with_engine(|_| ()).expect("an engine");
-    }
+    let (client, server, stacks) = ends();
+    // The client does not read.
+    fill(&server, &stacks);
+    let [near, far] = stacks;
     drop(server);
     far.with_engine(|_| ()).expect("an engine");
     (&client).write_all(b"are you there?").expect("write");
