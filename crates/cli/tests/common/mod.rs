@@ -90,18 +90,25 @@ pub fn begun(place: &Place) -> Child {
     let arguments = ["run", "first-look", "--repeats", "50", "--duration", "0.4", "--warmup", "0"];
     let mut command = place.command(&arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let mut child = Some(command.spawn().unwrap());
+    let pid = child.as_ref().unwrap().id();
     let kept = || {
         let store = Store::open_existing(&place.database()).ok()?;
         let experiment = store.latest(None).ok()??;
         Some(store.runs(&experiment.id).ok()?.len())
     };
-    wait_for("a finished run", || kept().is_some_and(|n| n > 0));
-    wait_for("a worker", || !workers_of(child.id()).is_empty());
-    child
+    let mut unless_over = |is_so: bool| {
+        if child.as_mut().unwrap().try_wait().unwrap().is_some() {
+            panic!("it ended: {}", words(&child.take().unwrap().wait_with_output().unwrap()));
+        }
+        is_so
+    };
+    wait_for("a finished run", || unless_over(kept().is_some_and(|n| n > 0)));
+    wait_for("a worker", || unless_over(!workers_of(pid).is_empty()));
+    child.unwrap()
 }
 
-pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(600);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");

@@ -8,7 +8,8 @@ mod error;
 mod schema;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
@@ -18,6 +19,9 @@ use crate::record::{ExperimentRecord, FORMAT_VERSION, RunRecord, Timestamp};
 
 /// How long another process that is writing is waited for.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
+
+/// How soon a store that is busy while it is opened is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// An open store. One per thread; several processes may have the same file open.
 #[derive(Debug)]
@@ -63,7 +67,18 @@ impl Store {
         Self::open_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
     }
 
+    /// Where another process creates the file, or closes it as the last, SQLite answers at once that it is busy.
     fn open_with(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
+        let deadline = Instant::now() + Duration::from_millis(BUSY_TIMEOUT_MS);
+        loop {
+            match Self::try_open(path, flags) {
+                Err(StoreError::Busy { .. }) if Instant::now() < deadline => sleep(BUSY_PAUSE),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn try_open(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
         let failed = |error| StoreError::from_sqlite(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS)).map_err(failed)?;

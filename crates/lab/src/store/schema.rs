@@ -43,11 +43,14 @@ pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
 /// Refuses files of other programs and of newer versions of this one; changes nothing.
 pub(super) fn check_version(path: &Path, connection: &Connection) -> Result<u32, StoreError> {
     let failed = |error| StoreError::from_sqlite(path, error);
-    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-    let application = pragma("application_id").map_err(failed)?;
-    let version = pragma("user_version").map_err(failed)?;
-    let tables = connection
-        .query_row("SELECT COUNT(*) FROM sqlite_schema", [], |row| row.get::<_, u32>(0))
+    // By one statement, so of one moment: another process may be creating the tables.
+    let (application, version, tables) = connection
+        .query_row(
+            "SELECT (SELECT COUNT(*) FROM sqlite_schema), application_id, user_version
+             FROM pragma_application_id, pragma_user_version",
+            [],
+            |row| Ok((row.get::<_, u32>(1)?, row.get::<_, u32>(2)?, row.get::<_, u32>(0)?)),
+        )
         .map_err(failed)?;
     let fresh = application == 0 && version == 0 && tables == 0;
     if !fresh && application != APPLICATION_ID {

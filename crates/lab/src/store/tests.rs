@@ -130,6 +130,23 @@ fn other_files_are_refused_in_one_line_and_left_alone() {
 }
 
 #[test]
+fn several_may_open_a_store_that_one_of_them_creates() {
+    let folder = Folder::new();
+    for turn in 0..40 {
+        let file = folder.0.join(format!("{turn}.db"));
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    together.wait();
+                    (0..10).for_each(|_| drop(Store::open(&file).unwrap()));
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn a_newer_store_is_refused_and_stays_as_it_is() {
     let folder = Folder::new();
     drop(Store::open(&folder.file()).unwrap());
