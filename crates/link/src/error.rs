@@ -32,6 +32,14 @@ impl LinkError {
         Self::System { what: what.into(), error }
     }
 
+    /// Interface `name` is there no more.
+    pub(crate) fn gone(name: &str) -> Self {
+        let what = format!(
+            "{name} was removed or moved to another namespace; one made under its name is another: open a link on it"
+        );
+        Self::from_io(what, io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
     /// The same; where privilege was missing, with what it takes.
     pub(crate) fn needing(needs: &str, what: impl Into<String>, error: io::Error) -> Self {
         let what = what.into();

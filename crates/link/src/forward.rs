@@ -130,6 +130,11 @@ macro_rules! forward_link {
             $inner.share()
         }
     };
+    (@ is_down, $self:ident, $inner:expr) => {
+        fn is_down(&$self) -> bool {
+            $inner.is_down()
+        }
+    };
     (@ stats, $self:ident, $inner:expr) => {
         fn stats(&$self) -> $crate::LinkStats {
             $inner.stats()

@@ -78,6 +78,15 @@ pub const RAW_RECEIVE_BYTES: usize = 4 << 20;
 /// to send what waits.
 pub const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long an AF_XDP link in copy mode leaves a device alone that had no room, at first.
+pub const XDP_REST: Duration = Duration::from_micros(50);
+
+/// What that is doubled up to.
+pub const XDP_REST_LIMIT: Duration = Duration::from_millis(10);
+
+/// How long an AF_XDP link receives nothing before its sleeps are also ended by what happens to the interface.
+pub const XDP_QUIET: Duration = Duration::from_secs(1);
+
 /// How often [`set_address`](crate::netdev::set_address) looks whether an IPv6 address is in use.
 pub const ADDRESS_ATTEMPTS: usize = 500;
 

@@ -258,7 +258,7 @@ pub trait Link: Send {
     /// A descriptor to sleep on, after [`prepare_sleep`](Self::prepare_sleep): readable when
     /// [`receive`](Self::receive) has something, or when there is room again for what
     /// [`transmit`](Self::transmit) had left behind (see [`wants_write`](Self::wants_write)).
-    /// `None`: only [`next_deadline`](Self::next_deadline) tells.
+    /// `None`: only [`next_deadline`](Self::next_deadline) tells. It may be another one before the next sleep.
     fn wait_fd(&self) -> Option<RawFd>;
 
     /// True after a transmit that left packets behind for want of room, on links whose
@@ -286,6 +286,11 @@ pub trait Link: Send {
         Share::ALL
     }
 
+    /// Whether its interface is down, as far as the link knows. It may come up again, and the link then goes on.
+    fn is_down(&self) -> bool {
+        false
+    }
+
     /// Counters so far.
     fn stats(&self) -> LinkStats;
 
@@ -298,6 +303,6 @@ impl<L: Link + ?Sized> Link for Box<L> {
         self => (**self);
         capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one,
         borrows, transmit_from, wait_fd, wants_write, next_deadline,
-        prepare_sleep, share, stats, name
+        prepare_sleep, share, is_down, stats, name
     );
 }

@@ -4,16 +4,19 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::ops::Deref;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant as Wall};
 
-use millstream_packet::{Checksum, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
+use millstream_packet::{
+    Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
+};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use millstream_wire::udp::UdpHeader;
 use millstream_wire::{checksum, tcp};
 
-use crate::{LinkError, Medium};
+use crate::sys::{PollEntry, poll};
+use crate::{Link, LinkError, Medium};
 
 pub(crate) const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 pub(crate) const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
@@ -37,6 +40,30 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// An engine's turns at `link` for so long, without work; how many. Packets are passed over.
+pub(crate) fn turns(
+    link: &mut impl Link,
+    pool: &Pool,
+    clock: Wall,
+    time: Duration,
+) -> Result<usize, LinkError> {
+    let end = clock.elapsed() + time;
+    let mut count = 0;
+    while clock.elapsed() < end {
+        count += 1;
+        let now = Instant::ZERO + clock.elapsed();
+        let mut batch = PacketBatch::new();
+        if link.receive(now, pool, &mut batch)? > 0 || !link.prepare_sleep() {
+            continue;
+        }
+        let left = end.saturating_sub(clock.elapsed());
+        let due = link.next_deadline().map_or(left, |due| due.saturating_duration_since(now));
+        let (fd, wants_write) = (link.wait_fd().unwrap(), link.wants_write());
+        poll(&mut [PollEntry { fd, wants_write, ready: false }], Some(due.min(left))).unwrap();
+    }
+    Ok(count)
 }
 
 /// A socket of the kernel's that waits for what it is sent: ten seconds, as a busy machine takes its time, and beyond

@@ -214,7 +214,10 @@ impl<L: Link> Fault<L> {
 }
 
 impl<L: Link> Link for Fault<L> {
-    forward_link!(self => self.inner; capabilities, wait_fd, wants_write, prepare_sleep, share, name);
+    forward_link!(
+        self => self.inner;
+        capabilities, wait_fd, wants_write, prepare_sleep, share, is_down, name
+    );
 
     fn receive(
         &mut self,

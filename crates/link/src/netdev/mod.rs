@@ -4,6 +4,8 @@
 //! All of it is control path and blocks for the time of a system call. Everything here acts in the
 //! calling thread's namespace; [`run_in`] and [`Namespace::run`] take it to another.
 
+#[cfg(test)]
+mod held;
 mod namespace;
 mod napi;
 mod netlink;
@@ -11,6 +13,8 @@ mod steering;
 mod sysfs;
 mod veth;
 
+#[cfg(test)]
+pub(crate) use held::{add_macvlan, hold};
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
 pub use steering::ReceiveSteering;
@@ -67,6 +71,15 @@ pub(crate) fn set_down(name: &str) -> Result<(), LinkError> {
 pub(crate) fn remove(name: &str) -> Result<(), LinkError> {
     let request = Request::new(libc::RTM_DELLINK, 0, &interface_message(index(name)?, 0, 0));
     request.send().map_err(|e| LinkError::from_io(format!("remove {name}"), e))
+}
+
+/// Moves interface `name` to another namespace, where it is down.
+#[cfg(test)]
+pub(crate) fn move_to(name: &str, namespace: &Namespace) -> Result<(), LinkError> {
+    const IFLA_NET_NS_FD: u16 = 28;
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes()).send();
+    sent.map_err(|e| LinkError::from_io(format!("move {name}"), e))
 }
 
 /// Sets the MTU of interface `name`, in bytes of IP packet.

@@ -13,7 +13,7 @@
 mod auxiliary;
 mod config;
 mod fanout;
-mod presence;
+pub(crate) mod presence;
 mod ring;
 mod send;
 pub(crate) mod socket;
@@ -462,6 +462,10 @@ impl Link for RawLink {
 
     fn next_deadline(&self) -> Option<Instant> {
         self.presence.next_look()
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     fn stats(&self) -> LinkStats {

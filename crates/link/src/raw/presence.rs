@@ -13,7 +13,7 @@ use crate::{LinkError, limits};
 
 /// What is known of the interface.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
+pub(crate) struct Presence {
     /// It went down and was not seen up since: when to look again.
     look_at: Option<Instant>,
 }
@@ -22,6 +22,12 @@ impl Presence {
     /// The kernel said that it is down, or gone.
     pub fn went_down(&mut self) {
         self.look_at.get_or_insert(Instant::ZERO);
+    }
+
+    /// As far as is known.
+    #[inline(always)]
+    pub fn is_down(&self) -> bool {
+        self.look_at.is_some()
     }
 
     /// When [`look`](Self::look) is of use; `None` while the interface is up.
@@ -40,7 +46,7 @@ impl Presence {
         match is_up(fd.as_raw_fd()) {
             Ok(true) => self.look_at = None,
             Ok(false) => self.look_at = Some(now + limits::DOWN_PAUSE),
-            Err(error) => return Err(LinkError::from_io(format!("{name} was removed"), error)),
+            Err(_) => return Err(LinkError::gone(name)),
         }
         Ok(())
     }

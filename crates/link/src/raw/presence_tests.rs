@@ -6,8 +6,8 @@ use millstream_packet::{Instant, PacketBatch};
 
 use super::*;
 use crate::netdev::Namespace;
-use crate::sys::{PollEntry, poll};
-use crate::testing::{Shape, bytes, permitted, pool};
+use crate::sys::poll;
+use crate::testing::{Shape, bytes, permitted, pool, turns};
 use crate::{Tap, TapConfig, TapKind};
 
 /// Two ends of a virtual pair, both up.
@@ -25,25 +25,6 @@ fn pair() -> Option<Namespace> {
 fn config(namespace: &Namespace, receive_ring: Option<RingConfig>) -> RawConfig {
     let netns = Some(namespace.path());
     RawConfig { interface: "ms0".into(), netns, receive_ring, ..RawConfig::default() }
-}
-
-/// An engine's turns at `link` for so long, without work; how many. Packets are passed over.
-fn turns(link: &mut impl Link, clock: Wall, time: Duration) -> Result<usize, LinkError> {
-    let (end, pool) = (clock.elapsed() + time, pool());
-    let mut count = 0;
-    while clock.elapsed() < end {
-        count += 1;
-        let now = Instant::ZERO + clock.elapsed();
-        let mut batch = PacketBatch::new();
-        if link.receive(now, &pool, &mut batch)? > 0 || !link.prepare_sleep() {
-            continue;
-        }
-        let left = end.saturating_sub(clock.elapsed());
-        let due = link.next_deadline().map_or(left, |due| due.saturating_duration_since(now));
-        let mut entries = [PollEntry::readable(link.wait_fd().unwrap())];
-        poll(&mut entries, Some(due.min(left))).unwrap();
-    }
-    Ok(count)
 }
 
 /// Whether a packet sent at the other end arrives. It is sent again now and then: an interface that came up carries
@@ -75,14 +56,14 @@ fn an_interface_that_is_down_costs_no_more_than_a_look_now_and_then_and_works_ag
         for _ in 0..2 {
             namespace.run(|| netdev::set_down("ms0")).unwrap().unwrap();
             // Time for what the kernel itself had sent.
-            turns(&mut link, clock, Duration::from_millis(50)).unwrap();
-            let count = turns(&mut link, clock, Duration::from_millis(500)).unwrap();
+            turns(&mut link, &pool(), clock, Duration::from_millis(50)).unwrap();
+            let count = turns(&mut link, &pool(), clock, Duration::from_millis(500)).unwrap();
             assert!(count < 20, "{count} turns with a ring: {}", ring.is_some());
             assert!(link.next_deadline().is_some());
             namespace.run(|| netdev::set_up("ms0")).unwrap().unwrap();
             assert!(arrives(&namespace, &mut link, clock));
             let is_over = (0..100).any(|_| {
-                turns(&mut link, clock, Duration::from_millis(50)).unwrap();
+                turns(&mut link, &pool(), clock, Duration::from_millis(50)).unwrap();
                 link.next_deadline().is_none()
             });
             assert!(is_over, "it looks no more");
@@ -113,7 +94,7 @@ fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
             let clock = Wall::now();
             if is_looking {
                 namespace.run(|| netdev::set_down("ms0")).unwrap().unwrap();
-                turns(&mut link, clock, Duration::from_millis(20)).unwrap();
+                turns(&mut link, &pool(), clock, Duration::from_millis(20)).unwrap();
             }
             namespace
                 .run(|| {
@@ -123,7 +104,7 @@ fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
                 })
                 .unwrap()
                 .unwrap();
-            let error = turns(&mut link, clock, Duration::from_secs(5)).unwrap_err();
+            let error = turns(&mut link, &pool(), clock, Duration::from_secs(5)).unwrap_err();
             assert!(error.to_string().contains("ms0 was removed"), "{error}");
             let now = Instant::ZERO + clock.elapsed();
             assert!(link.receive(now, &pool(), &mut PacketBatch::new()).is_err(), "for good");

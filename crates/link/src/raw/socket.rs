@@ -10,6 +10,9 @@ use crate::{LinkError, limits};
 /// Not in libc yet: leave out what this host sends.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
+/// The EtherType that is nobody's (RFC 1701: reserved). A socket of protocol 0 would be told nothing.
+const NO_PROTOCOL: u16 = 0xffff;
+
 /// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole
 /// link-layer frames.
 pub(crate) fn open(name: &str) -> Result<OwnedFd, LinkError> {
@@ -34,16 +37,37 @@ pub(super) fn open_with(
     prepare(fd.as_raw_fd()).map_err(|e| LinkError::from_io(what("prepare"), e))?;
     // Old kernels do not know it; their sockets see what this host sends.
     let _ = set(fd.as_raw_fd(), PACKET_IGNORE_OUTGOING, &1_i32);
+    bind(&fd, index, libc::ETH_P_ALL as u16).map_err(|e| LinkError::from_io(what("bind"), e))?;
+    Ok(fd)
+}
+
+/// A packet socket on interface `name` that receives nothing; poll(2) tells what happens to the interface.
+pub(crate) fn bind_closed(name: &str) -> Result<OwnedFd, LinkError> {
+    let index = netdev::index(name)?;
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket takes no pointers. With protocol 0 it receives nothing until it is bound.
+    let opened = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }).and_then(|fd| {
+        // SAFETY: `fd` was just opened and is owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        super::fanout::close(fd.as_raw_fd())?;
+        bind(&fd, index, NO_PROTOCOL)?;
+        Ok(fd)
+    });
+    opened.map_err(|e| {
+        LinkError::needing("CAP_NET_RAW, as root has", format!("open a packet socket on {name}"), e)
+    })
+}
+
+/// Binds to the interface with `index`, for packets of `protocol`.
+fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: a sockaddr_ll is plain data, for which all zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index.cast_signed();
     let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the pointer is to a live address of that size.
-    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) })
-        .map_err(|e| LinkError::from_io(what("bind"), e))?;
-    Ok(fd)
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) }).map(|_| ())
 }
 
 /// Sets an option of level `SOL_PACKET` to a plain value.
@@ -106,7 +130,7 @@ pub(super) fn make_room(fd: RawFd, wanted: Option<usize>) -> io::Result<Option<S
 }
 
 /// The error that waits in the socket, which forgets it; 0 when there is none.
-pub(super) fn take_error(fd: RawFd) -> libc::c_int {
+pub(crate) fn take_error(fd: RawFd) -> libc::c_int {
     get_int(fd, libc::SO_ERROR).unwrap_or(0)
 }
 

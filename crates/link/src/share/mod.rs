@@ -272,7 +272,7 @@ impl Outbox {
 impl<L: Link> Link for Shared<L> {
     forward_link!(
         self => self.inner;
-        capabilities, transmit, borrows, transmit_from, has_more, places, next_deadline, name
+        capabilities, transmit, borrows, transmit_from, has_more, places, next_deadline, is_down, name
     );
 
     fn receive(
@@ -330,6 +330,7 @@ impl<L: Link> Link for Shared<L> {
         self.sleeper.announce(&self.bell, FRAMES);
         let is_quiet = self.inbox.iter().all(Consumer::is_empty)
             && self.inner.prepare_sleep()
+            && self.wait.follow(self.inner.wait_fd()).is_ok()
             && self.wait.want_write(self.inner.wants_write()).is_ok();
         if !is_quiet {
             self.sleeper.wake(&self.bell);

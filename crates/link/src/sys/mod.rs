@@ -131,6 +131,21 @@ impl WaitSet {
         Ok(set)
     }
 
+    /// Waits for `second` from now on. Costs nothing when it was so before.
+    pub fn follow(&mut self, second: Option<RawFd>) -> io::Result<()> {
+        if self.second == second {
+            return Ok(());
+        }
+        if let Some(fd) = self.second.take() {
+            self.control(libc::EPOLL_CTL_DEL, fd, 0)?;
+        }
+        if let Some(fd) = second {
+            self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)?;
+        }
+        (self.second, self.wants_write) = (second, false);
+        Ok(())
+    }
+
     /// Whether the second one is waited on for writing, too. Costs nothing when it was so before.
     pub fn want_write(&mut self, on: bool) -> io::Result<()> {
         let Some(second) = self.second.filter(|_| on != self.wants_write) else { return Ok(()) };

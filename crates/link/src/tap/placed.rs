@@ -61,7 +61,14 @@ impl Tap {
         Ok(None)
     }
 
-    fn broken(&self, error: io::Error) -> LinkError {
+    /// A read says that there is nothing to read from any more.
+    pub(super) fn broken(&self, error: io::Error) -> LinkError {
+        if error.raw_os_error() == Some(libc::EBADFD) {
+            return LinkError::from_io(
+                format!("{} was removed; open a device anew", self.name),
+                error,
+            );
+        }
         LinkError::from_io(format!("read from {}", self.name), error)
     }
 

@@ -113,9 +113,7 @@ impl Source for Tap {
                 Ok(n) => n,
                 Err((Some(libc::EAGAIN), _)) => return Ok(Next::Nothing),
                 Err((Some(libc::EINTR), _)) => continue,
-                Err((_, error)) => {
-                    return Err(LinkError::from_io(format!("read from {}", self.name), error));
-                }
+                Err((_, error)) => return Err(self.broken(error)),
             };
             return Ok(match self.accept(&header, n, header_len) {
                 Ok(packet) => Next::Packet(packet),

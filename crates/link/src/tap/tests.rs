@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant as Wall};
 
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::arp::{ArpOperation, ArpPacket};
@@ -18,7 +18,9 @@ use super::*;
 use crate::DropCause;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
-use crate::testing::{HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool};
+use crate::testing::{
+    HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool, turns,
+};
 
 const PORT: u16 = OUR_PORT;
 
@@ -418,6 +420,27 @@ fn a_missing_namespace_or_name_is_an_error() {
     let config = TapConfig { name: Some("a-name-much-too-long".into()), ..TapConfig::default() };
     assert!(Tap::open(&config).is_err());
     assert!(Tap::open(&TapConfig { mtu: 10, ..TapConfig::default() }).is_err());
+}
+
+#[test]
+fn a_device_that_was_removed_is_an_error_to_who_only_receives() {
+    for offload in [true, false] {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let netns = Some(namespace.path());
+        let config = TapConfig {
+            netns,
+            vnet_hdr: offload,
+            offload,
+            name: Some("ms0".into()),
+            ..TapConfig::default()
+        };
+        let Some(mut tap) = permitted(Tap::open(&config)) else { return };
+        let clock = Wall::now();
+        turns(&mut tap, &pool(), clock, Duration::from_millis(50)).unwrap();
+        namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
+        let error = turns(&mut tap, &pool(), clock, Duration::from_secs(10)).unwrap_err();
+        assert!(error.to_string().contains("ms0 was removed"), "{error}");
+    }
 }
 
 #[test]

@@ -28,16 +28,17 @@ pub(crate) mod bpf;
 mod frames;
 mod open;
 mod program;
+mod rest;
 mod ring;
 mod send;
 mod show;
 mod socket;
+mod watch;
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,15 +47,15 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
-use crate::outgoing::Outgoing;
+use crate::raw::presence::Presence;
 use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Shown, limits};
 use bpf::Attachment;
 use frames::KernelFrames;
 pub use open::BusyPoll;
-use open::pieces;
 pub use program::{FlowMatch, Steer};
-use send::{Patience, submit};
+use rest::Rest;
 use socket::Socket;
+use watch::Watch;
 
 /// What a program and a socket of it take, for people; CAP_PERFMON as the program compares pointers.
 const CAPABILITIES: &str = "CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, as root has";
@@ -102,9 +103,10 @@ pub struct XdpStatistics {
 pub struct Xdp {
     socket: Socket,
     frames: KernelFrames,
-    attachment: Arc<Attachment>,
-    /// Keeps groups (or everything) passing the interface's filter.
-    _filter: OwnedFd,
+    /// `None` once the interface is gone: in another namespace its packets are others'.
+    attachment: Option<Arc<Attachment>>,
+    watch: Watch,
+    presence: Presence,
     pool: Pool,
     name: String,
     capabilities: Capabilities,
@@ -118,21 +120,15 @@ pub struct Xdp {
     /// The beginning of a packet whose other frames are still to come.
     partial: Option<Packet>,
     cutting: Option<Segmenter>,
+    /// Packets wait for room in the ring, or in it for the device.
     blocked: bool,
-    /// As far as sending has shown.
-    presence: Presence,
+    /// When the device is asked again that did not take all.
+    rest: Rest,
+    /// The kernel says when there is room; as of the last look before a sleep.
+    wants_write: bool,
     /// When the pool was last asked for frames.
     asked: Instant,
     stats: LinkStats,
-}
-
-/// What became of the interface.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Presence {
-    Up,
-    Down,
-    /// One of the same name is another.
-    Removed,
 }
 
 impl std::fmt::Debug for Xdp {
@@ -155,10 +151,13 @@ impl Xdp {
     /// Changes what the sockets of all queues opened together get, without a packet in between.
     ///
     /// # Errors
-    /// When `steer` is refused or the kernel refuses the program; the old one stays.
+    /// When `steer` is refused or the kernel refuses the program; the old one stays. When the interface is gone.
     pub fn steer(&self, steer: &Steer) -> Result<(), LinkError> {
         steer.check()?;
-        self.attachment.replace(steer)
+        match &self.attachment {
+            Some(attachment) => attachment.replace(steer),
+            None => Err(LinkError::gone(&self.name)),
+        }
     }
 
     /// The kernel's counters.
@@ -255,95 +254,42 @@ impl Xdp {
         self.refill();
         self.asked = now;
         if self.blocked {
-            self.go_on(pool);
+            self.go_on(now, pool);
         }
     }
 
-    /// Has the kernel send what is in the ring, as far as it can now.
-    fn kick(&mut self) {
-        let mut patience = Patience::new(self.socket.tx.pending(), self.socket.tx_budget);
-        // Each call that drops one goes on behind it; there cannot be more than entries.
-        for _ in 0..self.capabilities.tx_ring {
-            if !self.socket.tx.is_pending() || !self.socket.tx.needs_wakeup() {
-                break;
-            }
-            self.stats.tx_syscalls += 1;
-            let result = self.socket.wake_tx();
-            self.harvest();
-            let error = result.err().and_then(|error| error.raw_os_error());
-            self.presence = match error {
-                Some(libc::ENETDOWN) => Presence::Down,
-                Some(libc::ENXIO) => Presence::Removed,
-                _ => Presence::Up,
-            };
-            match error {
-                None if self.zero_copy => break,
-                None | Some(libc::EAGAIN) if patience.is_over() => break,
-                None | Some(libc::EAGAIN | libc::EINTR) => {}
-                // One packet dropped, for want of a carrier or by the driver.
-                Some(libc::EBUSY) => self.stats.count_drop(DropCause::Refused),
-                Some(_) => break,
-            }
+    /// What became of the interface, after a vain look for packets.
+    fn look(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
+        if self.watch.is_troubled(now) {
+            self.presence.went_down();
         }
-        // A driver goes on by itself; the kernel's copying must be driven.
-        self.blocked = !self.zero_copy && self.socket.tx.is_pending();
+        self.check_presence(now, pool)
     }
 
-    /// Sends what is left of a super-segment, and of `batch` as much as there is room for.
-    fn send(&mut self, pool: &Pool, batch: &mut PacketBatch) {
-        loop {
-            self.harvest();
-            let is_finished = self.stage(pool, batch);
-            self.kick();
-            if is_finished {
-                return;
-            }
-            let pieces = pieces(self.capabilities.mtu);
-            if self.socket.tx.room(pieces) < pieces || self.blocked {
-                self.blocked = true;
-                self.stats.tx_full += 1;
-                return;
-            }
-        }
-    }
-
-    /// Has what waits for room go on.
-    fn go_on(&mut self, pool: &Pool) {
-        match self.cutting {
-            Some(_) => self.send(pool, &mut PacketBatch::new()),
-            None => self.kick(),
-        }
-    }
-
+    /// Looks what became of an interface that went down, if it is time to; what waits goes on when it is up.
+    ///
     /// # Errors
-    /// When the interface is there no more.
-    fn check_presence(&self) -> Result<(), LinkError> {
-        match self.presence {
-            Presence::Up | Presence::Down => Ok(()),
-            Presence::Removed => {
-                let error = io::Error::from_raw_os_error(libc::ENODEV);
-                Err(LinkError::from_io(format!("{} was removed", self.name), error))
-            }
+    /// When it is there no more.
+    fn check_presence(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
+        if !self.presence.is_down() {
+            return Ok(());
         }
+        let found = self.presence.look(now, self.watch.socket(), &self.name);
+        match &found {
+            Ok(()) if !self.presence.is_down() => self.go_on(now, pool),
+            Ok(()) => {}
+            Err(_) => self.attachment = None,
+        }
+        found
     }
 
-    /// Puts packets into the tx ring while there is room; true when nothing is left.
-    fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) -> bool {
-        let pieces = pieces(self.capabilities.mtu);
-        let Self { socket, frames, pool: own, cutting, capabilities, stats, .. } = self;
-        let tx = &mut socket.tx;
-        let mut outgoing = Outgoing { batch, cutting, capabilities, as_it_is: false, pool, stats };
-        while tx.room(pieces) >= pieces {
-            let Some(packet) = outgoing.next() else { break };
-            let len = packet.len() as u64;
-            if let Err(cause) = submit(tx, frames, own, packet) {
-                outgoing.stats.tx_packets -= 1;
-                outgoing.stats.tx_bytes -= len;
-                outgoing.stats.count_drop(cause);
-            }
+    /// Whether nothing is known to have happened to the interface since the last look, before a sleep.
+    fn is_undisturbed(&mut self) -> bool {
+        let is_troubled = self.watch.prepare_sleep(self.wants_write);
+        if matches!(is_troubled, Ok(true)) {
+            self.presence.went_down();
         }
-        tx.publish();
-        outgoing.is_finished()
+        matches!(is_troubled, Ok(false))
     }
 }
 
@@ -383,8 +329,9 @@ impl Link for Xdp {
         let (count, _) = incoming::receive(self, now, pool, batch, limit)?;
         self.socket.rx.publish();
         self.settle_received(now, pool);
-        if count == 0 {
-            self.check_presence()?;
+        match count {
+            0 => self.look(now, pool)?,
+            _ => self.watch.came(now),
         }
         Ok(count)
     }
@@ -401,38 +348,43 @@ impl Link for Xdp {
 
     fn transmit(
         &mut self,
-        _now: Instant,
+        now: Instant,
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let before = batch.len();
-        self.send(pool, batch);
-        self.check_presence()?;
+        self.send(now, pool, batch);
+        self.check_presence(now, pool)?;
         Ok(before - batch.len())
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
-        Some(self.socket.fd.as_raw_fd())
+        Some(self.watch.wait_fd().unwrap_or(self.socket.fd.as_raw_fd()))
     }
 
     fn wants_write(&self) -> bool {
-        self.blocked
+        self.wants_write
     }
 
     fn prepare_sleep(&mut self) -> bool {
         self.harvest();
         self.refill();
-        !self.socket.rx.is_pending()
+        self.wants_write = self.blocked && (self.zero_copy || self.socket.tx.is_over_half());
+        !self.socket.rx.is_pending() && self.is_undisturbed()
     }
 
     /// Without a frame to receive into nothing arrives that would wake a sleeper, and nobody tells
-    /// when one is free: the pool is asked again after a while. So is an interface that is down.
+    /// when one is free: the pool is asked again after a while. So is a device without room, and an interface that is
+    /// down.
     fn next_deadline(&self) -> Option<Instant> {
-        match self.presence {
-            _ if self.filled == 0 => Some(self.asked + limits::XDP_DRY_PAUSE),
-            Presence::Down if self.blocked => Some(self.asked + limits::DOWN_PAUSE),
-            _ => None,
-        }
+        let dry = (self.filled == 0).then(|| self.asked + limits::XDP_DRY_PAUSE);
+        let down = self.presence.next_look();
+        let rest = self.rest.end().filter(|_| down.is_none());
+        [dry, down, rest, self.watch.next_look()].into_iter().flatten().min()
+    }
+
+    fn is_down(&self) -> bool {
+        self.presence.is_down()
     }
 
     fn stats(&self) -> LinkStats {

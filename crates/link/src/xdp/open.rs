@@ -1,7 +1,7 @@
 //! Opening: sockets on the queues of an interface, each bound the best way that can be had.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use millstream_packet::{BATCH_LIMIT, Extent, FRAME_SIZE_BYTES, Instant, Pool};
 
 use super::bpf::Attachment;
 use super::frames::{self, KernelFrames};
+use super::rest::Rest;
 use super::socket::{Memory, Socket};
-use super::{Presence, Xdp, XdpConfig};
-use crate::raw::socket::join;
-use crate::sys::check;
+use super::watch::Watch;
+use super::{Xdp, XdpConfig};
+use crate::raw::presence::Presence;
 use crate::{Capabilities, LinkError, LinkStats, Medium, Share, Shared, limits, netdev};
 
 /// How the kernel polls a device inside our calls (SO_PREFER_BUSY_POLL, SO_BUSY_POLL and
@@ -116,13 +117,14 @@ impl Xdp {
             let first = links.first().map(|link| link.socket.fd.as_raw_fd());
             let bound = bind(config, index, queue, extent, first, has_fragments)?;
             let notes = notes(name, &attachment, first.is_none());
-            let filter = filter(name, config.mac.is_some())?;
+            let watch = Watch::open(name, config.mac.is_some(), bound.socket.fd.as_raw_fd())?;
             let mut link = Self {
                 zero_copy: bound.socket.is_zero_copy(),
                 socket: bound.socket,
                 frames: KernelFrames::new(extent.0),
-                attachment: Arc::clone(&attachment),
-                _filter: filter,
+                attachment: Some(Arc::clone(&attachment)),
+                watch,
+                presence: Presence::default(),
                 pool: pool.clone(),
                 name: name.clone(),
                 capabilities: capabilities.clone(),
@@ -133,7 +135,8 @@ impl Xdp {
                 partial: None,
                 cutting: None,
                 blocked: false,
-                presence: Presence::Up,
+                rest: Rest::default(),
+                wants_write: false,
                 asked: Instant::ZERO,
                 stats: LinkStats::default(),
             };
@@ -272,17 +275,4 @@ pub(super) fn why(error: &io::Error, is_shared: bool, has_fragments: bool) -> &'
         Some(libc::EINVAL) => " (is there such a queue?)",
         _ => "",
     }
-}
-
-/// A packet socket that receives nothing: while it is open the interface passes every group, or
-/// every station.
-fn filter(name: &str, promiscuous: bool) -> Result<OwnedFd, LinkError> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: socket takes no pointers. With protocol 0 it receives nothing.
-    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
-        .map_err(|e| LinkError::from_io(format!("open a packet socket on {name}"), e))?;
-    // SAFETY: `fd` was just opened and is owned by nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    join(fd.as_raw_fd(), name, promiscuous)?;
-    Ok(fd)
 }

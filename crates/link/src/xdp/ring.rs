@@ -149,6 +149,11 @@ impl<T: Copy> Ring<T> {
         self.own.wrapping_sub(self.theirs)
     }
 
+    /// True when more than half of it waits for the kernel: until then it takes the ring for writable.
+    pub fn is_over_half(&mut self) -> bool {
+        self.pending() > self.size / 2
+    }
+
     /// True when the kernel wants to be called before it goes on.
     pub fn needs_wakeup(&self) -> bool {
         self.word(self.layout.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0

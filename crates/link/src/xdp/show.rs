@@ -26,6 +26,7 @@ impl Xdp {
         self.socket.rx.publish();
         self.socket.fill.publish();
         self.settle_received(now, pool);
+        self.watch.came(now);
         count
     }
 

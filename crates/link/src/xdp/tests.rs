@@ -409,7 +409,7 @@ fn without_frames_it_sleeps_and_asks_again() {
     assert_eq!(link.next_deadline(), Some(now + limits::XDP_DRY_PAUSE));
     drop((kept, hoard));
     assert_eq!(link.receive(now, &bench.pool, &mut PacketBatch::new()).unwrap(), 0);
-    assert_eq!(link.next_deadline(), None);
+    assert!(link.next_deadline().is_none_or(|due| due > now + limits::XDP_DRY_PAUSE));
     host.send_to(&[2; 100], (IpAddr::from(OURS), 9)).unwrap();
     assert_eq!(payload(&receive(&mut link, &bench.pool, 1, is_udp_v4)[0]), [2; 100]);
 }

@@ -76,7 +76,10 @@ impl Shared {
 }
 
 impl Link for Shared {
-    forward_link!(self => self.get(); receive, show, has_more, transmit, wait_fd, wants_write, prepare_sleep, stats);
+    forward_link!(
+        self => self.get();
+        receive, show, has_more, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats
+    );
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
