@@ -325,7 +325,7 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
     while !interrupted.is_set() {
         events.clear();
         stack.wait(stats.patience(), &mut events)?;
-        stats.tick(stack);
+        stats.tick(stack)?;
         for event in &events {
             if event.id == listener.id() {
                 while let Ok((stream, _)) = listener.accept() {

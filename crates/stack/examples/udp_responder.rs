@@ -11,9 +11,13 @@ mod support;
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use millstream::net::{Placement, Stack, UdpSocket};
 use support::{Interrupted, Options, announce, fail, parsed};
+
+/// Between two looks whether the links are well.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let mut responders = Vec::new();
@@ -25,6 +29,8 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         responders.push((stack, socket));
     }
     announce(&format!("on port {port}, UDP"));
+    let stacks: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
+    std::thread::spawn(move || watch_links(&stacks));
     let ends: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
     let interrupted = Interrupted::watch(move || ends.iter().for_each(Stack::shutdown));
     let threads: Vec<_> = responders
@@ -38,6 +44,20 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         thread.join().map_err(|_| io::Error::other("a responder has panicked"))??;
     }
     Ok(())
+}
+
+/// Ends the program when a link has failed, of which who waits for datagrams is not told.
+fn watch_links(stacks: &[Stack]) {
+    while stacks.iter().all(|stack| match stack.links() {
+        Ok(links) => links.iter().all(|link| match &link.error {
+            Some(error) => fail(&error.to_string()),
+            None => true,
+        }),
+        // The engine has ended.
+        Err(_) => false,
+    }) {
+        std::thread::sleep(LOOK_PAUSE);
+    }
 }
 
 fn respond(socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {

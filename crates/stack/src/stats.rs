@@ -1,5 +1,10 @@
 //! What an engine counted since it began.
 
+use std::fmt;
+use std::sync::Arc;
+
+use millstream_link::{DropCause, LinkError, LinkStats};
+use millstream_route::LinkId;
 use millstream_wire::Malformed;
 
 use crate::clock::Clock;
@@ -114,6 +119,43 @@ pub struct ListenerStats {
     pub timed_out: u64,
     /// Handshakes that the peer reset.
     pub reset: u64,
+}
+
+/// A link as it stands, for showing. As text it is one line.
+#[derive(Clone, Debug)]
+pub struct LinkInfo {
+    /// Its name in the engine.
+    pub id: LinkId,
+    /// Its name for people: the interface's, mostly.
+    pub name: String,
+    /// Its interface is down, as far as the link knows: it may come up again.
+    pub is_down: bool,
+    /// Why the engine uses it no more, if so ([`Engine::link_error`](crate::Engine::link_error)).
+    pub error: Option<Arc<LinkError>>,
+    /// What it counted.
+    pub stats: LinkStats,
+}
+
+impl fmt::Display for LinkInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LinkStats { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = self.stats;
+        let state = match (&self.error, self.is_down) {
+            (Some(_), _) => "failed",
+            (None, true) => "down",
+            (None, false) => "up",
+        };
+        write!(
+            f,
+            "{} {state} rx {rx_packets} ({rx_bytes} B) tx {tx_packets} ({tx_bytes} B)",
+            self.name
+        )?;
+        for cause in DropCause::ALL {
+            if let count @ 1.. = self.stats.dropped(cause) {
+                write!(f, " {} {count}", cause.name())?;
+            }
+        }
+        self.error.iter().try_for_each(|error| write!(f, ": {error}"))
+    }
 }
 
 /// Counters of one engine. They only grow.

@@ -120,6 +120,10 @@ impl Network for LocalNetwork {
                 self.connections.note(conn, event.readiness);
             }
         }
+        let waited = waited.and_then(|()| match self.stack.engine().link_error(self.link) {
+            Some(error) => Err(io::Error::other(error.to_string())),
+            None => Ok(()),
+        });
         received.clear();
         received.extend(self.pieces.drain(..).filter_map(|piece| {
             let conn = *self.by_socket.get(&piece.id)?;

@@ -48,6 +48,16 @@ impl ThreadedNetwork {
     }
 }
 
+impl ThreadedNetwork {
+    /// Nobody who waits is told of a link that has failed.
+    fn check_links(&self) -> io::Result<()> {
+        match self.stack.links()?.into_iter().find_map(|link| link.error) {
+            Some(error) => Err(io::Error::other(error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Network for ThreadedNetwork {
     fn listen(
         &mut self,
@@ -99,7 +109,10 @@ impl Network for ThreadedNetwork {
 
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
         let timeout = if self.connections.any_ready() { Duration::ZERO } else { timeout };
-        let waited = self.poller.wait(Some(timeout), &mut self.news);
+        let mut waited = self.poller.wait(Some(timeout), &mut self.news);
+        if waited.is_ok() && self.news.is_empty() && !timeout.is_zero() {
+            waited = self.check_links();
+        }
         for (conn, readiness) in self.news.drain(..) {
             self.connections.note(conn, readiness);
         }

@@ -17,7 +17,7 @@ use millstream::link::{
 };
 use millstream::local::Stack;
 use millstream::packet::{Pool, PoolConfig};
-use millstream::route::Prefix;
+use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig, Waker};
 pub use words::{fail, parsed};
 
@@ -339,7 +339,7 @@ impl Interrupted {
     }
 }
 
-/// Prints what the engine counted, when the option asks for it and a second has passed.
+/// Prints what the engine and its link counted, when the option asks for it and a second has passed.
 pub struct StatsLine {
     on: bool,
     last: std::time::Instant,
@@ -356,13 +356,16 @@ impl StatsLine {
         self.on.then_some(std::time::Duration::from_secs(1))
     }
 
-    /// Prints a line if one is due.
-    pub fn tick(&mut self, stack: &Stack) {
+    /// Prints lines if some are due. Fails when the link has: a wait ends for that.
+    pub fn tick(&mut self, stack: &Stack) -> std::io::Result<()> {
+        let engine = stack.engine();
+        if let Some(error) = engine.link_error(LinkId(0)) {
+            return Err(std::io::Error::other(error.to_string()));
+        }
         if !self.on || self.last.elapsed().as_secs() == 0 {
-            return;
+            return Ok(());
         }
         self.last = std::time::Instant::now();
-        let engine = stack.engine();
         let s = engine.stats();
         eprintln!(
             "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
@@ -378,5 +381,7 @@ impl StatsLine {
             engine.connection_count(),
             s.drops_by_name().collect::<Vec<_>>(),
         );
+        engine.links().for_each(|link| eprintln!("link {link}"));
+        Ok(())
     }
 }

@@ -144,7 +144,7 @@ impl Engine {
         let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
             Ok(count) => count,
             Err(error) => {
-                slot.failed = Some(error);
+                slot.fail(error);
                 self.received.len()
             }
         };

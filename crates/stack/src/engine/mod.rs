@@ -234,7 +234,7 @@ impl Engine {
             _ => return Err(Error::Invalid("links of different shares")),
         }
         let id = LinkId(self.out.links.len() as u16);
-        let slot = LinkSlot::new(link);
+        let slot = LinkSlot::new(link, self.waker());
         let (medium, mac, mtu) =
             (slot.capabilities.medium, slot.capabilities.mac, slot.capabilities.mtu);
         self.out.links.push(slot);

@@ -1,6 +1,7 @@
 //! The way out: route, neighbour, headers, link queues.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use millstream_link::{Capabilities, Link, LinkError, Medium};
 use millstream_packet::{Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
@@ -11,6 +12,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
 use super::rate::RateLimit;
+use super::waker::Waker;
 use crate::limits::HEADROOM_BYTES;
 use crate::stages::Stage;
 use crate::stats::{DropReason, EngineStats};
@@ -20,10 +22,12 @@ pub(crate) struct LinkSlot {
     pub link: Box<dyn Link>,
     pub capabilities: Capabilities,
     pub queue: PacketBatch,
-    /// Set once the link said that it is broken; it is not used again.
-    pub failed: Option<LinkError>,
+    /// Set once the link said that it is broken ([`fail`](Self::fail)); it is not used again.
+    pub failed: Option<Arc<LinkError>>,
     /// Its last batch was full, and there was more.
     pub more: bool,
+    /// Whoever waits is told when it fails.
+    waker: Waker,
 }
 
 /// Where a packet goes next.
@@ -51,17 +55,21 @@ pub(crate) struct Output {
 
 impl Output {
     /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
-    /// first one.
+    /// first one. There is none over a link that has failed.
     pub fn way(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<Way> {
         if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
             let link = scope.unwrap_or(LinkId(0));
-            let mtu = self.links.get(link.index())?.capabilities.mtu;
+            let mtu = self.usable(link)?.capabilities.mtu;
             return Some(Way { link, next_hop: destination, mtu });
         }
         let route = self.routes.lookup(destination)?;
-        let mtu = self.links.get(route.link.index())?.capabilities.mtu;
+        let mtu = self.usable(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
+    }
+
+    fn usable(&self, link: LinkId) -> Option<&LinkSlot> {
+        self.links.get(link.index()).filter(|slot| slot.failed.is_none())
     }
 
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
@@ -221,9 +229,16 @@ impl Output {
 }
 
 impl LinkSlot {
-    pub fn new(link: Box<dyn Link>) -> Self {
+    pub fn new(link: Box<dyn Link>, waker: Waker) -> Self {
         let capabilities = link.capabilities().clone();
-        Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false }
+        Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false, waker }
+    }
+
+    /// The link said that it is broken.
+    #[cold]
+    pub fn fail(&mut self, error: LinkError) {
+        self.failed = Some(Arc::new(error));
+        self.waker.wake();
     }
 
     /// Hands the link what waits, as far as it takes it.
@@ -242,7 +257,7 @@ impl LinkSlot {
                 taken != 0
             }
             Err(error) => {
-                self.failed = Some(error);
+                self.fail(error);
                 false
             }
         }

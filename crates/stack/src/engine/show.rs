@@ -1,12 +1,12 @@
 //! What an engine shows of itself while it runs.
 
-use millstream_link::LinkStats;
+use millstream_link::{LinkError, LinkStats};
 use millstream_route::{LinkId, Neighbor, Prefix};
 use millstream_tcp::State;
 
 use super::Engine;
 use crate::socket::{SocketId, SocketInfo, SocketKind};
-use crate::stats::EngineStats;
+use crate::stats::{EngineStats, LinkInfo};
 
 /// What is no socket yet, or no more, is shown under slot numbers that no socket has: its name finds nothing.
 const HALF_OPEN_SLOTS: u32 = 3 << 30;
@@ -28,9 +28,21 @@ impl Engine {
         self.out.links.get(link.index()).map(|slot| slot.link.stats())
     }
 
-    /// Why a link is not used any more, if so.
-    pub fn link_error(&self, link: LinkId) -> Option<&millstream_link::LinkError> {
-        self.out.links.get(link.index())?.failed.as_ref()
+    /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so. When
+    /// it comes to that the engine's [`Waker`](crate::Waker) is used, so whoever waits is told.
+    pub fn link_error(&self, link: LinkId) -> Option<&LinkError> {
+        self.out.links.get(link.index())?.failed.as_deref()
+    }
+
+    /// All links, for showing, in order of their ids.
+    pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
+        self.out.links.iter().enumerate().map(|(index, slot)| LinkInfo {
+            id: LinkId(index as u16),
+            name: slot.link.name().to_owned(),
+            is_down: slot.link.is_down(),
+            error: slot.failed.clone(),
+            stats: slot.link.stats(),
+        })
     }
 
     /// The names of all links, in order of their ids.

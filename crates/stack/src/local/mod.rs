@@ -75,7 +75,8 @@ impl Stack {
     }
 
     /// Takes turns until a socket has news or `timeout` is over (`None`: for ever), and adds all news to
-    /// `events`. Also returns, without any, when another thread used the engine's waker.
+    /// `events`. Also returns, without any, when another thread used the engine's waker, or when a link has failed
+    /// ([`Engine::link_error`]).
     pub fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.wait_for(timeout, events, None)
     }

@@ -34,7 +34,7 @@ pub use poller::Poller;
 pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
-use crate::{Engine, EngineStats, Error, SocketInfo, WakeStats, Waker};
+use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, WakeStats, Waker};
 use ready::ReadySet;
 use shared::Reply;
 use worker::Worker;
@@ -216,6 +216,11 @@ impl Stack {
     /// The wake-up time of CPUs that was asked for and what is in force now ([`Engine::idle_latency`]).
     pub fn idle_latency(&self) -> io::Result<Option<IdleLatencyState>> {
         Ok(self.handle.door.ask(|worker| worker.engine.idle_latency())?)
+    }
+
+    /// The engine's links: what they counted, whether their interfaces are up, and why one is not used any more.
+    pub fn links(&self) -> io::Result<Vec<LinkInfo>> {
+        Ok(self.handle.door.ask(|worker| worker.engine.links().collect())?)
     }
 
     /// All sockets.

@@ -1,0 +1,117 @@
+//! A link that breaks for good, as one whose interface is removed: who waits is told, and all can see why.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
+use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream::{Engine, local, net};
+
+/// Fails once it is told to; its interface is down before.
+struct Breaking {
+    end: PairEnd,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Link for Breaking {
+    forward_link!(self => self.end; capabilities, transmit, wait_fd, wants_write, prepare_sleep, stats);
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        match self.is_broken.load(Ordering::SeqCst) {
+            true => Err(LinkError::Invalid("ms0 was removed".into())),
+            false => self.end.receive(now, pool, batch),
+        }
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_broken.load(Ordering::SeqCst)
+    }
+
+    fn name(&self) -> &str {
+        "ms0"
+    }
+}
+
+/// An engine on such a link, the other end of that, and what breaks it.
+fn engine() -> (Engine, PairEnd, Arc<AtomicBool>) {
+    let (end, far) = pair(PairConfig::default()).expect("a pair");
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let link = Breaking { end, is_broken: Arc::clone(&is_broken) };
+    let engine = common::engine(common::config(&common::pool(), 1), link, &["10.0.0.1/24"]);
+    (engine, far, is_broken)
+}
+
+/// Sends something, for who sleeps.
+fn knock(far: &mut PairEnd, pool: &Pool) {
+    let mut batch = PacketBatch::new();
+    let packet = millstream::packet::Packet::from_slice(pool, 0, &[0; 64]).expect("a frame");
+    batch.push(packet).expect("room");
+    far.transmit(Instant::ZERO, pool, &mut batch).expect("sent");
+}
+
+fn far_addr() -> SocketAddr {
+    "10.0.0.2:7".parse().expect("an address")
+}
+
+#[test]
+fn who_waits_for_news_is_told_that_a_link_has_failed() {
+    let (engine, mut far, is_broken) = engine();
+    let pool = engine.pool().clone();
+    let stack = local::Stack::new(engine);
+    let socket = local::UdpSocket::bind(&stack, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let links: Vec<_> = stack.engine().links().map(|link| link.to_string()).collect();
+    assert_eq!(links, ["ms0 up rx 0 (0 B) tx 0 (0 B)"]);
+    let mut events = Vec::new();
+    stack.wait(Some(Duration::ZERO), &mut events).expect("a turn");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            is_broken.store(true, Ordering::SeqCst);
+            knock(&mut far, &pool);
+        });
+        // For ever, if it were not told.
+        stack.wait(None, &mut events).expect("turns");
+    });
+    assert!(events.is_empty());
+    let link = stack.engine().links().next().expect("a link");
+    assert_eq!(link.to_string(), "ms0 failed rx 0 (0 B) tx 0 (0 B): ms0 was removed");
+    assert!(stack.engine().link_error(link.id).is_some());
+    // Told once.
+    stack.wait(Some(Duration::from_millis(5)), &mut events).expect("turns");
+    let slept = stack.engine().stats().sleeps;
+    stack.wait(Some(Duration::from_millis(5)), &mut events).expect("turns");
+    assert!(stack.engine().stats().sleeps > slept, "it sleeps again");
+
+    let refused = socket.send_to(b"x", far_addr()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
+    let refused = local::TcpStream::connect(&stack, far_addr()).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
+}
+
+#[test]
+fn the_links_of_an_engine_in_its_own_thread_can_be_seen() {
+    let (engine, mut far, is_broken) = engine();
+    let pool = engine.pool().clone();
+    let stack = net::Stack::spawn(net::Placement::default(), move || Ok(engine)).expect("a stack");
+    let link = |stack: &net::Stack| stack.links().expect("asked").pop().expect("a link");
+    assert!(link(&stack).error.is_none() && !link(&stack).is_down);
+    is_broken.store(true, Ordering::SeqCst);
+    knock(&mut far, &pool);
+    while link(&stack).error.is_none() {
+        std::thread::yield_now();
+    }
+    let seen = link(&stack);
+    assert!(seen.is_down && seen.to_string().ends_with(": ms0 was removed"), "{seen}");
+    let refused = net::TcpStream::connect(&stack, far_addr()).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
+}
