@@ -9,8 +9,9 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
+use super::aggregation::Aggregation;
 use super::rate::{RateSample, RateSampler};
-use super::{AckSample, Controller, DeliverySample, LossSample, Transmit, Window};
+use super::{AckSample, Controller, DeliverySample, LossSample, Random, Transmit, Window, percent};
 
 /// 2/ln 2, and its reciprocal: the least gain that doubles the rate every round trip, and what drains after it.
 const HIGH_GAIN: u64 = 289;
@@ -81,16 +82,8 @@ pub struct Bbr1 {
     recovery_before: Recovery,
     /// In the first round of a recovery no more is sent than arrives.
     conserving: bool,
-    extra_since: Instant,
-    extra_delivered: u64,
-    extra_acked: [u64; 2],
-    extra_rounds: u8,
-    random: u64,
-}
-
-/// `percent` of `n`.
-fn percent(n: u64, percent: u64) -> u64 {
-    u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+    aggregation: Aggregation,
+    random: Random,
 }
 
 impl Bbr1 {
@@ -121,20 +114,9 @@ impl Bbr1 {
             recovery: Recovery::None,
             recovery_before: Recovery::None,
             conserving: false,
-            extra_since: Instant::ZERO,
-            extra_delivered: 0,
-            extra_acked: [0; 2],
-            extra_rounds: 0,
-            random: seed | 1,
+            aggregation: Aggregation::new(),
+            random: Random::new(seed),
         }
-    }
-
-    /// A number below `n` (xorshift).
-    fn draw(&mut self, n: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % n
     }
 
     fn pacing_gain(&self) -> u64 {
@@ -158,7 +140,7 @@ impl Bbr1 {
     fn begin(&mut self, window: &Window, sent: &Transmit) {
         self.initial_cwnd = window.cwnd_bytes.max(1);
         self.min_rtt_at = sent.now;
-        self.extra_since = sent.now;
+        self.aggregation.begin(sent.now);
         self.min_rtt_ns = sent.srtt.as_nanos() as u64;
         let rtt_ns = match self.min_rtt_ns {
             0 => 1_000_000,
@@ -223,22 +205,9 @@ impl Bbr1 {
     /// Linux: how much more than the estimate a burst of ACKs delivered, of the last five to ten rounds.
     fn update_aggregation(&mut self, window: &Window, now: Instant, rs: &RateSample) {
         if self.round_start {
-            self.extra_rounds += 1;
-            if self.extra_rounds >= EXTRA_ROUNDS {
-                self.extra_rounds = 0;
-                self.extra_acked = [self.extra_acked[1], 0];
-            }
+            self.aggregation.round_begins(EXTRA_ROUNDS);
         }
-        let interval = now.saturating_duration_since(self.extra_since).as_nanos();
-        let mut expected = (u128::from(self.bw) * interval / 1_000_000_000) as u64;
-        if self.extra_delivered <= expected {
-            self.extra_delivered = 0;
-            self.extra_since = now;
-            expected = 0;
-        }
-        self.extra_delivered += rs.newly;
-        let extra = self.extra_delivered.saturating_sub(expected).min(window.cwnd_bytes);
-        self.extra_acked[1] = self.extra_acked[1].max(extra);
+        self.aggregation.on_delivery(now, rs.newly, self.bw, window.cwnd_bytes);
     }
 
     /// Section 4.3.4.3.
@@ -264,7 +233,7 @@ impl Bbr1 {
     fn start_probe_bw(&mut self, now: Instant) {
         self.state = State::ProbeBw;
         // at random, but not where it drains
-        self.cycle = match self.draw(CYCLE.len() as u64 - 1) as usize {
+        self.cycle = match self.random.below(CYCLE.len() as u64 - 1) as usize {
             0 => 0,
             later => later + 1,
         };
@@ -364,7 +333,7 @@ impl Bbr1 {
             window.cwnd_bytes = window.cwnd_bytes.max(d.in_flight_bytes + rs.newly);
         } else {
             let most = u128::from(self.bw) * EXTRA_LIMIT.as_nanos() / 1_000_000_000;
-            let extra = self.extra_acked[0].max(self.extra_acked[1]).min(most as u64);
+            let extra = self.aggregation.most().min(most as u64);
             let extra = if self.full_bw_reached { extra } else { 0 };
             let target = self.inflight(self.cwnd_gain(), mss).saturating_add(extra);
             let grown = window.cwnd_bytes + rs.newly;
@@ -421,8 +390,7 @@ impl Controller for Bbr1 {
             self.begin(window, sent);
         } else if sent.in_flight_bytes <= sent.bytes && self.rate.is_app_limited() {
             self.idle_restart = true;
-            self.extra_since = sent.now;
-            self.extra_delivered = 0;
+            self.aggregation.begin_anew(sent.now);
             match self.state {
                 State::ProbeBw => self.set_pacing_rate(100),
                 State::ProbeRtt => self.check_probe_rtt_done(window, sent.now),

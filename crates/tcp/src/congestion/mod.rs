@@ -3,6 +3,7 @@
 //! The connection keeps the [`Window`]; a controller moves it. Loss recovery itself (which bytes are lost, how
 //! much may be sent while recovering) is the same for all and lives in `recovery`.
 
+mod aggregation;
 mod bbr;
 mod bbr1;
 mod cubic;
@@ -178,6 +179,29 @@ pub trait Controller {
     fn on_mark(&mut self, window: &mut Window, now: Instant, in_flight_bytes: u64) {
         self.on_congestion(window, now, in_flight_bytes);
     }
+}
+
+/// Numbers at random from a seed (xorshift); equal seeds give equal numbers.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// One below `n`.
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// `percent` of `n`.
+fn percent(n: u64, percent: u64) -> u64 {
+    u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
 /// The controllers, dispatched without a table of pointers.

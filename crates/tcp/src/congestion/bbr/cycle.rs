@@ -24,8 +24,8 @@ impl Bbr {
         self.reset_congestion_signals();
         self.probe_up_acked_per_inc = INFINITE;
         // section 5.3.3.8.3: randomised, so that flows mix
-        self.rounds_since_probe_up = self.draw(2);
-        self.probe_wait = Duration::from_micros(2_000_000 + self.draw(1_000_000));
+        self.rounds_since_probe_up = self.random.below(2);
+        self.probe_wait = Duration::from_micros(2_000_000 + self.random.below(1_000_000));
         self.cycle_at = now;
         self.ack_phase = AckPhase::ProbeStopping;
         self.start_round();

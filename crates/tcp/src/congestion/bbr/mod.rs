@@ -11,8 +11,9 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
+use super::aggregation::Aggregation;
 use super::rate::{RateSample, RateSampler};
-use super::{AckSample, Controller, DeliverySample, LossSample, Transmit, Window};
+use super::{AckSample, Controller, DeliverySample, LossSample, Random, Transmit, Window, percent};
 
 /// Sections 2.4 to 2.8 of the draft.
 const STARTUP_PACING_GAIN: u64 = 277;
@@ -136,11 +137,7 @@ pub struct Bbr {
     loss_events: u8,
     bw_latest: u64,
     inflight_latest: u64,
-    // aggregation of ACKs
-    extra_since: Instant,
-    extra_delivered: u64,
-    extra_acked: [u64; 2],
-    extra_rounds: u8,
+    aggregation: Aggregation,
     // the cycle
     cycle_at: Instant,
     probe_wait: Duration,
@@ -151,7 +148,7 @@ pub struct Bbr {
     probe_sample: bool,
     prev_probe_too_high: bool,
     prev_probe_precautionary: bool,
-    random: u64,
+    random: Random,
 }
 
 impl Bbr {
@@ -196,10 +193,7 @@ impl Bbr {
             loss_events: 0,
             bw_latest: 0,
             inflight_latest: 0,
-            extra_since: Instant::ZERO,
-            extra_delivered: 0,
-            extra_acked: [0; 2],
-            extra_rounds: 0,
+            aggregation: Aggregation::new(),
             cycle_at: Instant::ZERO,
             probe_wait: Duration::ZERO,
             rounds_since_probe_up: 0,
@@ -209,23 +203,15 @@ impl Bbr {
             probe_sample: false,
             prev_probe_too_high: false,
             prev_probe_precautionary: false,
-            random: seed | 1,
+            random: Random::new(seed),
         }
-    }
-
-    /// A number below `n` (xorshift).
-    fn draw(&mut self, n: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % n
     }
 
     fn begin(&mut self, window: &Window, sent: &Transmit) {
         self.initial_cwnd = window.cwnd_bytes.max(1);
         self.min_rtt_at = sent.now;
         self.probe_rtt_min_at = sent.now;
-        self.extra_since = sent.now;
+        self.aggregation.begin(sent.now);
         if sent.srtt > Duration::ZERO {
             self.min_rtt_ns = sent.srtt.as_nanos() as u64;
         }
@@ -241,7 +227,7 @@ impl Bbr {
     /// Section 5.4.1.
     fn restart_from_idle(&mut self, window: &mut Window, now: Instant) {
         self.idle_restart = true;
-        self.extra_since = now;
+        self.aggregation.begin(now);
         if self.state.is_probe_bw() {
             self.set_pacing_rate(100);
         } else if self.state == State::ProbeRtt {
@@ -319,8 +305,8 @@ impl Bbr {
     /// Section 5.6.4.6.
     fn set_cwnd(&mut self, window: &mut Window, newly: u64) {
         let mss = u64::from(window.mss_bytes);
-        let extra = self.extra_acked[0].max(self.extra_acked[1]);
-        let wanted = percent(self.bdp(), self.state.cwnd_gain()).saturating_add(extra);
+        let wanted = percent(self.bdp(), self.state.cwnd_gain());
+        let wanted = wanted.saturating_add(self.aggregation.most());
         let most = self.with_budget(wanted, mss);
         let grown = window.cwnd_bytes + newly;
         if self.full_bw_reached {
@@ -358,11 +344,6 @@ impl Bbr {
         self.set_pacing_rate(self.state.pacing_gain());
         self.set_cwnd(window, rs.newly);
     }
-}
-
-/// `percent` of `n`.
-fn percent(n: u64, percent: u64) -> u64 {
-    u64::try_from(u128::from(n) * u128::from(percent) / 100).unwrap_or(INFINITE)
 }
 
 impl Controller for Bbr {

@@ -97,24 +97,9 @@ impl Bbr {
     /// Section 5.5.9. The maximum of the last five to ten rounds, of the last in Startup.
     pub(super) fn update_aggregation(&mut self, window: &Window, now: Instant, rs: &RateSample) {
         if self.round_start {
-            self.extra_rounds += 1;
-            if self.extra_rounds >= if self.full_bw_reached { 5 } else { 1 } {
-                self.extra_rounds = 0;
-                self.extra_acked = [self.extra_acked[1], 0];
-            }
+            self.aggregation.round_begins(if self.full_bw_reached { 5 } else { 1 });
         }
-        let interval = now.saturating_duration_since(self.extra_since).as_nanos();
-        let expected = u128::from(self.bw) * interval / 1_000_000_000;
-        let mut expected = u64::try_from(expected).unwrap_or(INFINITE);
-        if self.extra_delivered <= expected {
-            self.extra_delivered = 0;
-            self.extra_since = now;
-            expected = 0;
-        }
-        self.extra_delivered += rs.newly;
-        let extra =
-            (self.extra_delivered - expected.min(self.extra_delivered)).min(window.cwnd_bytes);
-        self.extra_acked[1] = self.extra_acked[1].max(extra);
+        self.aggregation.on_delivery(now, rs.newly, self.bw, window.cwnd_bytes);
     }
 
     pub(super) fn reset_full_bw(&mut self) {
