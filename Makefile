@@ -41,6 +41,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test --workspace --exclude millstream --quiet
 	cargo test -p millstream --doc --quiet
 	@scripts/need python3:python3
+	python3 scripts/need_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
 
