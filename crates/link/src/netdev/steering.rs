@@ -20,8 +20,8 @@ pub struct ReceiveSteering {
     cpus: Setting,
     /// How many flows RFS remembers, where the kernel has it.
     flows: Option<Setting>,
-    /// Those that are switched on.
-    online: Vec<usize>,
+    /// Those that the process may use.
+    cpuset: Vec<usize>,
 }
 
 impl ReceiveSteering {
@@ -39,8 +39,7 @@ impl ReceiveSteering {
             // Who may read it need not be allowed to write.
             cpus.restore()?;
             let flows = sysfs.setting(&format!("class/net/{name}/queues/rx-0/rps_flow_cnt")).ok();
-            let online = parse_list(&sysfs.text("devices/system/cpu/online")?);
-            Ok(Self { name: name.to_owned(), cpus, flows, online })
+            Ok(Self { name: name.to_owned(), cpus, flows, cpuset: sys::cpuset()? })
         };
         open().map_err(|error| failed(name, error))
     }
@@ -50,7 +49,12 @@ impl ReceiveSteering {
         self.cpus.found().bytes().any(|digit| digit != b'0' && digit != b',')
     }
 
-    /// From now on packets are received by CPUs that are switched on, a flow's by one of them, not that of the calling
+    /// Whether there is ever another CPU that can receive.
+    pub fn has_choice(&self) -> bool {
+        self.cpuset.len() > 1
+    }
+
+    /// From now on packets are received by CPUs of the process's cpuset, a flow's by one of them, not that of the calling
     /// thread; where the machine has RFS (`net.core.rps_sock_flow_entries`), the one on which the flow's process runs,
     /// whichever that is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What is received
     /// already and waits in such a queue may be overtaken when this ends.
@@ -59,7 +63,7 @@ impl ReceiveSteering {
     /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.
     pub fn elsewhere(&self) -> Result<(), LinkError> {
         let here = sys::current_cpu();
-        let others = || self.online.iter().copied().filter(|&cpu| Some(cpu) != here);
+        let others = || self.cpuset.iter().copied().filter(|&cpu| Some(cpu) != here);
         if others().next().is_none() {
             // An empty set would be taken, and mean that nothing is steered.
             let error = io::Error::new(io::ErrorKind::NotFound, "there is no other CPU");
@@ -93,15 +97,6 @@ fn failed(name: &str, error: io::Error) -> LinkError {
     LinkError::from_io(format!("set the receive packet steering of {name}"), error)
 }
 
-/// The CPUs of a list as the kernel writes it: `0-3,8`.
-fn parse_list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    text.split(',').filter_map(range).flatten().collect()
-}
-
 /// A set of CPUs as the kernel reads it: words of 32 in hexadecimal, the highest first.
 fn mask(cpus: impl Iterator<Item = usize>) -> String {
     let mut words = vec![0_u32];
@@ -126,10 +121,7 @@ mod tests {
     use crate::{Link, Tap, TapConfig};
 
     #[test]
-    fn lists_and_masks_are_the_kernels() {
-        assert_eq!(parse_list("0-3,8"), [0, 1, 2, 3, 8]);
-        assert_eq!(parse_list("5"), [5]);
-        assert!(parse_list("").is_empty());
+    fn masks_are_the_kernels() {
         assert_eq!(mask([0, 1, 31].into_iter()), "80000003");
         assert_eq!(mask([1, 32, 70].into_iter()), "00000040,00000001,00000002");
         assert_eq!(mask(std::iter::empty()), "00000000");
@@ -149,9 +141,10 @@ mod tests {
         let remembers = flows().is_some();
         let bits = || u128::from_str_radix(&set().replace(',', ""), 16).unwrap();
         assert!(!steering.was_set() && bits() == 0);
-        if sys::online_cpus() > 1 {
+        let cpuset = sys::cpuset().unwrap();
+        if cpuset.len() > 1 {
             steering.elsewhere().unwrap();
-            assert_eq!(bits().count_ones() as usize, sys::online_cpus() - 1);
+            assert_eq!(bits().count_ones() as usize, cpuset.len() - 1);
             assert_eq!(flows().as_deref(), remembers.then_some(FLOWS));
             let again = namespace.run(|| ReceiveSteering::open(name)).unwrap().unwrap();
             assert!(again.was_set());
@@ -163,14 +156,14 @@ mod tests {
             drop(again);
             assert_eq!(bits(), 0, "who changed nothing puts nothing back");
         }
-        // All others were switched off, or there is a CPU that no kernel has: it is as it was.
-        for online in [vec![], vec![100_000]] {
-            steering.online = online;
+        // There is no other, or a CPU that no kernel has: it is as it was.
+        for cpus in [vec![], vec![100_000]] {
+            steering.cpuset = cpus;
             assert!(steering.elsewhere().is_err());
             assert_eq!(bits(), 0);
             assert_eq!(flows().as_deref(), remembers.then_some("0"));
         }
-        steering.online = (0..sys::online_cpus()).collect();
+        steering.cpuset = cpuset;
         let changed = steering.elsewhere().is_ok();
         assert_eq!(bits() != 0, changed);
         drop(steering);

@@ -41,14 +41,6 @@ impl Sysfs {
         format!("/proc/self/fd/{}/{path}", self.root.as_raw_fd())
     }
 
-    /// What the file at `path` says.
-    ///
-    /// # Errors
-    /// When there is none, or it cannot be read.
-    pub fn text(&self, path: &str) -> io::Result<String> {
-        Ok(std::fs::read_to_string(self.path(path))?.trim().to_owned())
-    }
-
     /// The setting at `path`, to be changed.
     ///
     /// # Errors
@@ -119,5 +111,6 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
 /// What is set for an interface of the calling thread's namespace.
 #[cfg(test)]
 pub(crate) fn setting(name: &str, file: &str) -> io::Result<String> {
-    Sysfs::mount()?.text(&format!("class/net/{name}/{file}"))
+    let sysfs = Sysfs::mount()?;
+    Ok(std::fs::read_to_string(sysfs.path(&format!("class/net/{name}/{file}")))?.trim().to_owned())
 }

@@ -29,6 +29,25 @@ pub(crate) fn online_cpus() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
+/// Processors that the process may use: those of its cpuset that are switched on, whatever its threads are bound to.
+pub(crate) fn cpuset() -> io::Result<Vec<usize>> {
+    // A thread of its own: the caller stays where it is.
+    let thread = std::thread::Builder::new().spawn(|| {
+        const BYTES: usize = size_of::<libc::cpu_set_t>();
+        // SAFETY: a cpu_set_t is plain bits; all of them set are all CPUs there may be.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::transmute([0xff_u8; BYTES]) };
+        // The kernel takes of them those of the cpuset. Where a sandbox forbids it, those count that were allowed before.
+        // SAFETY: `set` is a live set of the given size; 0 is the calling thread.
+        let _ = unsafe { libc::sched_setaffinity(0, BYTES, &raw const set) };
+        // SAFETY: as before; it is written.
+        check(unsafe { libc::sched_getaffinity(0, BYTES, &raw mut set) })?;
+        // SAFETY: each index is below CPU_SETSIZE, the number of bits of the set.
+        let has = |&cpu: &usize| unsafe { libc::CPU_ISSET(cpu, &set) };
+        Ok((0..8 * BYTES).filter(has).collect())
+    })?;
+    thread.join().expect("it does not panic")
+}
+
 /// The processor that this thread runs on now, if the kernel tells.
 pub(crate) fn current_cpu() -> Option<usize> {
     // SAFETY: sched_getcpu takes no pointers.
@@ -272,6 +291,17 @@ mod tests {
         assert_eq!(event.clear(), 2);
         assert_eq!(poll(&mut entries, Some(Duration::ZERO)).unwrap(), 0);
         assert!(!entries[0].ready);
+    }
+
+    #[test]
+    fn a_cpuset_is_the_same_for_a_thread_that_is_bound() {
+        let cpus = cpuset().unwrap();
+        assert!((1..=online_cpus()).contains(&cpus.len()) && cpus.is_sorted(), "{cpus:?}");
+        let bound = std::thread::spawn(move || {
+            pin_current_thread(cpus[0]).unwrap();
+            assert_eq!((cpuset().unwrap(), current_cpu()), (cpus.clone(), Some(cpus[0])));
+        });
+        bound.join().unwrap();
     }
 
     #[test]

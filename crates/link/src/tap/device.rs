@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use super::first_queue;
 use super::polling::Polling;
 use super::send::Takes;
-use super::steering;
 use super::{Napi, TapConfig, TapKind};
 use crate::LinkError;
 use crate::netdev::{self, NapiControl, interface_request};
@@ -114,7 +114,7 @@ impl Device {
         }
         if !multi_queue {
             // Only the cost of packets depends on it.
-            let _ = steering::skip(fd.as_raw_fd());
+            let _ = first_queue::always(fd.as_raw_fd());
         }
         Ok((fd, device))
     }

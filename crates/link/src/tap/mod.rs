@@ -9,6 +9,7 @@
 
 mod config;
 mod device;
+mod first_queue;
 mod flow;
 mod placed;
 mod polling;
@@ -18,7 +19,6 @@ mod registered;
 mod relief;
 mod ring;
 mod send;
-mod steering;
 
 #[cfg(test)]
 mod ring_tests;
@@ -35,7 +35,7 @@ use crate::netdev::ReceiveSteering;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, Link, LinkError, LinkStats, Medium, Placed, Share, Shared, TransmitChecksum,
-    limits, netdev, sys,
+    limits, netdev,
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
@@ -218,12 +218,9 @@ impl Tap {
 
     /// Prepares for having other CPUs receive what we send.
     fn relieve(&mut self) {
-        if sys::online_cpus() < 2 {
-            return;
-        }
         match ReceiveSteering::open(&self.name) {
             // Whoever set it knows why.
-            Ok(steering) if steering.was_set() => {}
+            Ok(steering) if steering.was_set() || !steering.has_choice() => {}
             Ok(steering) => self.relief = Some(Relief::new(steering)),
             Err(error) => self.note("what is sent is received inside our calls", &error),
         }

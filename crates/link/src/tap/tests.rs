@@ -371,7 +371,7 @@ fn a_device_polled_by_the_kernel_loses_nothing_and_keeps_order() {
 
 #[test]
 fn polling_is_chosen_where_nothing_is_offloaded() {
-    let cores = sys::online_cpus();
+    let cores = crate::sys::online_cpus();
     assert_eq!(NapiMode::Auto.choose(true), None);
     assert_eq!(NapiMode::Auto.choose(false).is_some(), cores > 1);
     assert_eq!(NapiMode::Off.choose(false), None);

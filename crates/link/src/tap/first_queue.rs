@@ -24,7 +24,7 @@ const FIRST_QUEUE: [u64; 2] = [0xb7, 0x95];
 /// # Errors
 /// When the kernel takes no such program (Linux 4.16), or for want of privilege: then everything is as
 /// it was.
-pub(super) fn skip(fd: RawFd) -> io::Result<()> {
+pub(super) fn always(fd: RawFd) -> io::Result<()> {
     let attributes = Attributes::new(&[PROGRAM_TYPE_SOCKET_FILTER, FIRST_QUEUE.len() as u32])
         .pointer(2, FIRST_QUEUE.as_ptr())
         .pointer(4, c"MIT".as_ptr());
@@ -49,9 +49,9 @@ mod tests {
         let Some(namespace) = permitted(Namespace::create()) else { return };
         let config = TapConfig { netns: Some(namespace.path()), ..TapConfig::default() };
         let Some(tap) = permitted(Tap::open(&config)) else { return };
-        let done = skip(tap.fd.as_raw_fd()).map_err(|e| LinkError::from_io("steer", e));
+        let done = always(tap.fd.as_raw_fd()).map_err(|e| LinkError::from_io("steer", e));
         // Fails but for want of privilege.
         let _ = permitted(done);
-        assert!(skip(-1).is_err());
+        assert!(always(-1).is_err());
     }
 }
