@@ -1,6 +1,7 @@
 //! Calls of a stream that its connection answers in the engine's thread, beside the rings.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millstream_tcp::TcpInfo;
@@ -56,8 +57,15 @@ impl TcpStream {
     /// that it was aborted.
     pub fn abort(self) {
         let id = self.inner.id;
-        // the engine is gone, and with it the connection
-        let _ = self.door().ask(move |worker| worker.abort(id));
+        if let Err(Error::OwnThread) = self.door().ask(move |worker| worker.abort(id)) {
+            // When the engine is done with the call that this is part of; not closed before, as by a drop.
+            let inner = Arc::clone(&self.inner);
+            self.door().post(move |worker| {
+                worker.abort(id);
+                drop(inner);
+            });
+        }
+        // Where the engine is gone, so is the connection.
     }
 
     /// Counters and estimates.

@@ -67,7 +67,7 @@ impl TcpListener {
             local,
             shared,
             accepted: Side::new(accepted),
-            patience: Patience::default(),
+            patience: Patience::new(stack.handle.door.engine),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -23,7 +23,7 @@ mod worker;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 use millstream_link::sys::IdleLatencyState;
@@ -35,6 +35,7 @@ pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
 use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, WakeStats, Waker};
+use patience::may_wait_for;
 use ready::ReadySet;
 use shared::Reply;
 use worker::Worker;
@@ -53,6 +54,8 @@ pub struct Placement {
 
 /// What the application's side reaches the engine by.
 pub(crate) struct Door {
+    /// The thread in which the engine runs.
+    engine: ThreadId,
     calls: Mutex<Vec<Call>>,
     has_calls: AtomicBool,
     /// TCP sockets, by slot, whose rings or wishes the engine must look at.
@@ -70,9 +73,11 @@ pub(crate) struct Door {
 type Call = Box<dyn FnOnce(&mut Worker) + Send>;
 
 impl Door {
+    /// Made by the engine's thread.
     fn new(engine: &Engine) -> Self {
         let limits = engine.limits();
         Self {
+            engine: thread::current().id(),
             calls: Mutex::new(Vec::new()),
             has_calls: AtomicBool::new(false),
             streams: ReadySet::new(limits.connections),
@@ -123,6 +128,7 @@ impl Door {
         if self.ended.load(Ordering::SeqCst) {
             return Err(Error::EngineGone);
         }
+        may_wait_for(self.engine)?;
         let reply = Reply::new();
         let answer = Arc::clone(&reply);
         self.post(move |worker| answer.set(call(worker)));
@@ -133,7 +139,6 @@ impl Door {
 /// Ends the engine's thread when the last handle goes.
 pub(crate) struct Handle {
     pub(crate) door: Arc<Door>,
-    engine: ThreadId,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,7 +146,7 @@ impl Handle {
     fn stop(&self) {
         self.door.stop.store(true, Ordering::SeqCst);
         self.door.waker.wake();
-        if std::thread::current().id() == self.engine {
+        if may_wait_for(self.door.engine).is_err() {
             // Told so by a call that it runs, it ends behind that.
             return;
         }
@@ -183,12 +188,10 @@ impl Stack {
             }
             Err(error) => answer.set(Err(error)),
         };
-        let thread = std::thread::Builder::new().name("millstream".into()).spawn(body)?;
+        let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
         let answer = started.wait(|| thread.is_finished());
         let door = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
-        let engine = thread.thread().id();
-        let thread = Mutex::new(Some(thread));
-        Ok(Self { handle: Arc::new(Handle { door, engine, thread }) })
+        Ok(Self { handle: Arc::new(Handle { door, thread: Mutex::new(Some(thread)) }) })
     }
 
     /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still
@@ -228,7 +231,9 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
     }
 
-    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile.
+    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile: what would wait for this
+    /// engine inside of it fails with [`Deadlock`](io::ErrorKind::Deadlock), which are the calls of this stack and of
+    /// its sockets but those that need not wait. What they are for is done with the `Engine` that `call` is given.
     pub fn with_engine<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Engine) -> T + Send + 'static,

@@ -3,15 +3,18 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant as StdInstant};
 
 use super::waiter::deadline;
+use crate::Error;
 use crate::error::nonzero;
 
 /// Of one socket; at first, calls wait as long as it takes.
-#[derive(Default)]
 pub struct Patience {
     nonblocking: AtomicBool,
+    /// That of the engine, which cannot wait for itself.
+    engine: ThreadId,
     pub read: Timeout,
     pub write: Timeout,
 }
@@ -21,6 +24,12 @@ pub struct Patience {
 pub struct Timeout(Mutex<Option<Duration>>);
 
 impl Patience {
+    /// Of a socket whose engine runs in the thread `engine`.
+    pub fn new(engine: ThreadId) -> Self {
+        let (nonblocking, read, write) = Default::default();
+        Self { nonblocking, engine, read, write }
+    }
+
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
@@ -37,11 +46,17 @@ impl Patience {
     }
 
     fn until(&self, timeout: &Timeout) -> io::Result<Option<StdInstant>> {
-        match self.nonblocking.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::WouldBlock.into()),
-            false => Ok(deadline(timeout.get())),
+        if self.nonblocking.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        may_wait_for(self.engine)?;
+        Ok(deadline(timeout.get()))
     }
+}
+
+/// Refuses a wait for the engine of the thread `engine` in that thread itself.
+pub fn may_wait_for(engine: ThreadId) -> Result<(), Error> {
+    if thread::current().id() == engine { Err(Error::OwnThread) } else { Ok(()) }
 }
 
 impl Timeout {

@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::ThreadId;
 use std::time::Duration;
 
+use super::patience::may_wait_for;
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
 use super::side::{Side, Tried};
@@ -17,6 +19,8 @@ use crate::{Error, Readiness};
 pub struct Poller {
     target: Arc<Target>,
     entries: Side<Entries>,
+    /// Where nothing comes while one waits.
+    engine: ThreadId,
 }
 
 /// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
@@ -85,11 +89,11 @@ impl PollTarget {
 }
 
 impl Poller {
-    /// A poller without sockets.
-    pub fn new(_stack: &Stack) -> Self {
+    /// A poller without sockets, for those of `stack`.
+    pub fn new(stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
         let target = Arc::new(Target { set, waiter: Waiter::default() });
-        Self { target, entries: Side::new(Entries::default()) }
+        Self { target, entries: Side::new(Entries::default()), engine: stack.handle.door.engine }
     }
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
@@ -142,10 +146,17 @@ impl Poller {
             set.drain(|index| events.extend(entries.news(index)));
             Tried::of((events.len() > before).then_some(Ok(())))
         };
-        let waited =
-            self.entries.run(waiter, || Ok(deadline(timeout)), |_| !set.is_empty(), attempt);
-        // Without news when the time is over.
-        waited.or(Ok(()))
+        let until = || {
+            if timeout != Some(Duration::ZERO) {
+                may_wait_for(self.engine)?;
+            }
+            Ok(deadline(timeout))
+        };
+        match self.entries.run(waiter, until, |_| !set.is_empty(), attempt) {
+            // Without news when the time is over.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            waited => waited,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls that wait beside one another on one socket: each no longer than it may, and no news is lost.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -313,4 +314,44 @@ fn several_threads_wait_for_one_poller() {
     for wait in waits {
         assert_eq!(wait.recv_timeout(PATIENCE).expect("woken").expect("wait"), 1);
     }
+}
+
+/// Each would wait for ever.
+#[test]
+fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_that_engine() {
+    let (client, server, [near, far]) = ends();
+    let address = |port| SocketAddr::new("10.9.0.1".parse().expect("an address"), port);
+    let listener = TcpListener::bind(&near, address(7), 16).expect("bind");
+    let socket = UdpSocket::bind(&near, address(7)).expect("bind");
+    let poller = Poller::new(&near);
+    let (stack, other) = (near.clone(), far.clone());
+    let inside = move || {
+        let kind = |tried: io::Result<()>| tried.map_err(|error| error.kind());
+        let refused = [
+            kind(stack.stats().map(drop)),
+            kind(stack.with_engine(|_| ())),
+            kind(TcpListener::bind(&stack, address(8), 16).map(drop)),
+            kind(TcpStream::connect(&stack, far_addr(7)).map(drop)),
+            kind(UdpSocket::bind(&stack, address(8)).map(drop)),
+            kind(client.set_nodelay(true)),
+            kind((&client).read(&mut [0]).map(drop)),
+            kind(listener.accept().map(drop)),
+            kind(socket.recv_from(&mut [0]).map(drop)),
+            kind(poller.wait(None, &mut Vec::new())),
+        ];
+        assert_eq!(refused, [Err(ErrorKind::Deadlock); 10]);
+        // What takes no waiting is done, and so is what another engine answers.
+        assert_eq!(kind((&client).write_all(b"x")), Ok(()));
+        assert_eq!(kind(poller.wait(Some(Duration::ZERO), &mut Vec::new())), Ok(()));
+        client.set_nonblocking(true).expect("a mode");
+        assert_eq!(kind((&client).read(&mut [0]).map(drop)), Err(ErrorKind::WouldBlock));
+        assert_eq!(kind(other.stats().map(drop)), Ok(()));
+        client.abort();
+    };
+    let call = near.clone();
+    let answer = told(move || call.with_engine(move |_| inside()));
+    answer.recv_timeout(PATIENCE).expect("it waits for itself").expect("an engine");
+    server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let end = (&server).read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
 }
