@@ -10,12 +10,17 @@ use millstream_lab::experiment::{FACTORS, Overrides, STACKS, builtins};
 
 /// Measures TCP over the kernel's stack and over Millstream, side by side.
 #[derive(Debug, Parser)]
-#[command(name = "millstream", version, max_term_width = 100)]
+#[command(name = "millstream", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// For `--help`, as docs/experiments.md says it at more length.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 something failed, or a configuration has no run that counts; 2 what was asked for was refused
+before anything was begun; 130 an experiment was interrupted";
 
 /// What can be done.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clap::Args;
 use millstream::link::{DropCause, Faults, LinkStats, Tap};
-use millstream::packet::{Pool, PoolConfig};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::shuffle_seed;
 use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
@@ -164,8 +163,7 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
         impair::describe(&forth),
         impair::describe(&back)
     ))?;
-    let pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::default() })
-        .map_err(|error| Error::Refused(format!("no memory for packets: {error}")))?;
+    let pool = impair::pool()?;
     let mut bridge = Bridge::new(tap_a, tap_b, pool, seed, forth, back);
     let mut last = (Duration::ZERO, bridge.ways());
     let tell = |now: Duration, ways: (Way, Way)| {

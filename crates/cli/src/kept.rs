@@ -10,13 +10,23 @@ use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
 use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, join};
 use millstream_lab::report::{Report, json_lines};
-use millstream_lab::store::Store;
+use millstream_lab::store::{Store, StoreError};
 
 use crate::arguments::{Database, List, Report as ReportArguments, Show};
 
-/// An error of the store as an error of the command.
-pub fn stored(error: millstream_lab::store::StoreError) -> Error {
-    Error::Store(error.to_string())
+/// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
+pub fn stored(error: StoreError) -> Error {
+    use StoreError::{Ambiguous, Missing, Newer, NoExperiment, NotAStore};
+    match &error {
+        Missing { .. }
+        | NotAStore { .. }
+        | Newer { .. }
+        | NoExperiment { .. }
+        | Ambiguous { .. } => Error::Refused(error.to_string()),
+        StoreError::Busy { .. } | StoreError::Io { .. } | StoreError::Record { .. } => {
+            Error::Store(error.to_string())
+        }
+    }
 }
 
 /// The database file: `--db`, else in the user's data folder.

@@ -62,7 +62,7 @@ fn load(name: &str) -> Result<Definition, Error> {
             names.join(", ")
         )));
     }
-    let bytes = fs::read(name).map_err(Error::file(name))?;
+    let bytes = fs::read(name).map_err(|error| Error::Refused(format!("{name}: {error}")))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::Refused(format!("{name}: no TOML file, it is not text (UTF-8)")))?;
     Definition::parse(name, &text)

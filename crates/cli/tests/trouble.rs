@@ -57,7 +57,12 @@ fn who_looks_makes_nothing_and_what_is_no_text_is_refused() {
     };
     let (code, text) = ran(&["list"]);
     assert!(code == Some(0) && text.contains("none yet"), "{text}");
-    assert_eq!(ran(&["show"]).0, Some(1));
+    let missing =
+        [&["show"][..], &["report", "no-such"], &["run", "no-such"], &["run", "no-such.toml"]];
+    for words in missing {
+        let (code, text) = ran(words);
+        assert!(code == Some(2) && text.matches("millstream: ").count() == 1, "{words:?}: {text}");
+    }
     assert!(!place.folder.join("data").exists());
 
     fs::write(place.folder.join("noise.toml"), [0xff, 0xfe, 0]).unwrap();

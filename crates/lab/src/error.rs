@@ -7,8 +7,8 @@ use std::io;
 /// An error of the laboratory; its `Display` form is a single line.
 #[derive(Debug)]
 pub enum Error {
-    /// An experiment, factor, level or option that is not accepted; the text
-    /// names the key, the value and what is allowed.
+    /// What was asked for and is not begun: an experiment, factor, level or option that is not accepted, a file or
+    /// an interface that is not there. The text names the key, the value and what is allowed.
     Refused(String),
     /// A host, link or kernel setting could not be made.
     Host {
@@ -45,8 +45,7 @@ impl Error {
         move |source| Error::File { path, source }
     }
 
-    /// The exit code of the command for this error: 2 for what the user asked
-    /// wrongly, 130 for an interrupt, 1 otherwise.
+    /// The exit code of the command for this error: 2 for what was refused, 130 for an interrupt, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Refused(_) => 2,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use millstream::clock::Clock;
 use millstream::link::{Faults, Link};
-use millstream::packet::{Pool, PoolConfig};
 
 use super::{Bridge, Way};
 use crate::error::Error;
@@ -32,8 +31,7 @@ impl Forwarder {
         A: Link + Send + 'static,
         B: Link + Send + 'static,
     {
-        let pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::default() })
-            .map_err(|error| Error::Refused(format!("no memory for packets: {error}")))?;
+        let pool = super::pool()?;
         let (wake, woken) = UnixStream::pair().map_err(Error::host("make a pair of sockets"))?;
         let stopping = Arc::new(AtomicBool::new(false));
         let seen = stopping.clone();
@@ -89,7 +87,7 @@ fn forward<A: Link, B: Link>(
 mod tests {
     use super::*;
     use millstream::link::{PairConfig, pair};
-    use millstream::packet::{Packet, PacketBatch};
+    use millstream::packet::{Packet, PacketBatch, Pool, PoolConfig};
 
     #[test]
     fn the_thread_forwards_until_it_is_stopped() {

@@ -9,11 +9,13 @@ mod change;
 mod forwarder;
 mod units;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use millstream::link::netdev::run_in;
 use millstream::link::{Tap, TapConfig};
+use millstream::packet::{Pool, PoolConfig};
 
 pub use bridge::{Bridge, Way, until_interrupted};
 pub use change::{Change, KEYS, describe};
@@ -89,6 +91,15 @@ pub fn namespace(name: &str) -> Result<PathBuf, Error> {
          /proc/PID/ns/net",
         path.display()
     )))
+}
+
+/// Memory for the packets of a command, taken as it is needed.
+///
+/// # Errors
+/// When the system has none.
+pub fn pool() -> Result<Pool, Error> {
+    Pool::new(PoolConfig { prefault: false, ..PoolConfig::default() })
+        .map_err(|error| Error::host("get memory for packets")(io::Error::other(error)))
 }
 
 /// What the kernel dropped at a device.
