@@ -1,30 +1,23 @@
 //! `millstream replay`: a capture goes out of an interface, or into the kernel through a device.
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use millstream::clock::Clock;
-use millstream::link::offload::{OffloadError, SegmentChecksum, Segmenter};
-use millstream::link::sys::{PollEntry, poll};
 use millstream::link::{
     Direction, DropCause, Link, LinkError, Medium, NapiMode, Pace, RawConfig, RawLink, Replay,
     ReplayConfig, Tap, TapConfig, TapKind,
 };
-use millstream::packet::{Instant, PacketBatch, Pool, PoolConfig};
 use millstream::wire::ethernet::MacAddr;
 use millstream_lab::error::Error;
 use millstream_lab::impair;
+use millstream_lab::player::Player;
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
 use crate::kept::out;
-
-/// Longest sleep, so that an interrupt between two looks is noticed.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
@@ -206,149 +199,43 @@ pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
     let link = arguments.open(medium)?;
     let to = arguments.destination(&*link)?;
     give_up_root();
-    let pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::default() })
-        .map_err(|error| Error::Refused(format!("no memory for packets: {error}")))?;
+    let pool = impair::pool()?;
     out(&format!("replaying {} on {}\n", arguments.file.display(), link.name()))?;
-    let (read, waiting) = (PacketBatch::new(), PacketBatch::new());
-    let mut player = Player { replay, link, pool, to, read, cutting: None, waiting };
-    let took = player.until(arguments.duration, &interrupt)?;
-    out(&player.summary(&arguments.file, took))?;
+    let mut player = Player::new(replay, link, pool, to);
+    let took = player.play(arguments.duration, &interrupt)?;
+    out(&summary(&player, &arguments.file, took))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A capture on its way out.
-struct Player {
-    replay: Replay<std::fs::File>,
-    link: Box<dyn Link>,
-    pool: Pool,
-    to: Option<MacAddr>,
-    /// What is due, as it was captured.
-    read: PacketBatch,
-    /// A super-segment of it, to be sent as the segments that went over the wire.
-    cutting: Option<Segmenter>,
-    /// What is ready to be sent.
-    waiting: PacketBatch,
-}
-
-impl Player {
-    /// Sends until the end of the capture, the interrupt, or `most` has passed; returns how long it took.
-    fn until(&mut self, most: Option<Duration>, interrupt: &Interrupt) -> Result<Duration, Error> {
-        let wake = interrupt.waker()?;
-        let clock = Clock::new();
-        let begin = clock.now();
-        loop {
-            let now = clock.now();
-            let passed = now.saturating_duration_since(begin);
-            let over = interrupt.is_raised() || most.is_some_and(|most| passed >= most);
-            self.turn(now)?;
-            if over || self.replay.is_finished() && !self.is_pending() {
-                return Ok(clock.now().saturating_duration_since(begin));
-            }
-            let left = most.map_or(LONGEST_SLEEP, |most| most.saturating_sub(passed));
-            self.sleep(clock.now(), left.min(LONGEST_SLEEP), wake.as_raw_fd())?;
+/// What went, what did not, and why.
+fn summary(player: &Player, file: &Path, took: Duration) -> String {
+    let (sent, read) = (player.link.stats(), player.replay.stats());
+    let seconds = took.as_secs_f64();
+    let rate = |count: u64| count as f64 / seconds.max(1e-9);
+    let mut text = format!(
+        "{}: {} packets, {} bytes in {seconds:.3} s ({:.0} packet/s, {:.3} Mbit/s)\n",
+        file.display(),
+        sent.tx_packets,
+        sent.tx_bytes,
+        rate(sent.tx_packets),
+        rate(sent.tx_bytes) * 8.0 / 1e6
+    );
+    let cut = read.rx_super_segments;
+    for (count, what) in [
+        (player.replay.passed_over(), "of the other direction or another kind passed over"),
+        (cut, "super-segments sent as their segments"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("  {count} {what}\n"));
         }
     }
-
-    /// Something is due and not sent.
-    fn is_pending(&self) -> bool {
-        !self.read.is_empty() || self.cutting.is_some() || !self.waiting.is_empty()
-    }
-
-    /// Sleeps until the next packet is due, the device has room, or `most` has passed.
-    fn sleep(&self, now: Instant, most: Duration, wake: RawFd) -> Result<(), Error> {
-        let mut entries = vec![PollEntry::readable(wake)];
-        let sleep = match self.replay.next_deadline() {
-            _ if self.is_pending() => {
-                let room = self.link.wait_fd();
-                entries.extend(room.map(|fd| PollEntry { fd, wants_write: true, ready: false }));
-                most
-            }
-            Some(due) => due.saturating_duration_since(now).min(most),
-            None => most,
-        };
-        if sleep.is_zero() {
-            return Ok(());
-        }
-        poll(&mut entries, Some(sleep)).map(drop).map_err(Error::host("wait for the next packet"))
-    }
-
-    /// Sends what is due, as far as the device takes it.
-    fn turn(&mut self, now: Instant) -> Result<(), Error> {
-        let broken = |error: LinkError| Error::Worker(error.to_string());
-        if !self.is_pending() {
-            self.replay.receive(now, &self.pool, &mut self.read).map_err(broken)?;
-        }
-        loop {
-            self.prepare();
-            let Self { link, pool, waiting, .. } = self;
-            if waiting.is_empty() || link.transmit(now, pool, waiting).map_err(broken)? == 0 {
-                return Ok(());
-            }
+    for (stats, place) in [(&read, "in the capture"), (&sent, "by the device")] {
+        for cause in DropCause::ALL.iter().filter(|cause| stats.dropped(**cause) > 0) {
+            let count = stats.dropped(*cause);
+            text.push_str(&format!("  {count} dropped {place}: {}\n", cause.name()));
         }
     }
-
-    /// Moves what was read to what waits, while there is room: cut, and with its new destination.
-    fn prepare(&mut self) {
-        let Self { replay, pool, to, read, cutting, waiting, .. } = self;
-        while !waiting.is_full() {
-            match cutting.as_mut().map(|cutting| cutting.next(pool)) {
-                Some(Ok(Some(segment))) => {
-                    let _ = waiting.push(segment);
-                    continue;
-                }
-                Some(Err(OffloadError::Exhausted)) => return,
-                Some(Ok(None) | Err(OffloadError::Malformed)) | None => *cutting = None,
-            }
-            let Some(mut packet) = read.pop() else { return };
-            if let Some(MacAddr(to)) = to
-                && let Ok(head) = packet.make_head_mut(pool)
-                && let Some(place) = head.get_mut(..to.len())
-            {
-                place.copy_from_slice(to);
-            }
-            if packet.meta().segmentation.is_none() {
-                let _ = waiting.push(packet);
-                continue;
-            }
-            let medium = replay.capabilities().medium;
-            match Segmenter::new(packet, medium, SegmentChecksum::Complete) {
-                Ok(segments) => *cutting = Some(segments),
-                // Too long for the device, which counts it.
-                Err(whole) => drop(waiting.push(whole)),
-            }
-        }
-    }
-
-    /// What went, what did not, and why.
-    fn summary(&self, file: &Path, took: Duration) -> String {
-        let (sent, read) = (self.link.stats(), self.replay.stats());
-        let seconds = took.as_secs_f64();
-        let rate = |count: u64| count as f64 / seconds.max(1e-9);
-        let mut text = format!(
-            "{}: {} packets, {} bytes in {seconds:.3} s ({:.0} packet/s, {:.3} Mbit/s)\n",
-            file.display(),
-            sent.tx_packets,
-            sent.tx_bytes,
-            rate(sent.tx_packets),
-            rate(sent.tx_bytes) * 8.0 / 1e6
-        );
-        let cut = read.rx_super_segments;
-        for (count, what) in [
-            (self.replay.passed_over(), "of the other direction or another kind passed over"),
-            (cut, "super-segments sent as their segments"),
-        ] {
-            if count > 0 {
-                text.push_str(&format!("  {count} {what}\n"));
-            }
-        }
-        for (stats, place) in [(&read, "in the capture"), (&sent, "by the device")] {
-            for cause in DropCause::ALL.iter().filter(|cause| stats.dropped(**cause) > 0) {
-                let count = stats.dropped(*cause);
-                text.push_str(&format!("  {count} dropped {place}: {}\n", cause.name()));
-            }
-        }
-        text
-    }
+    text
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod leftovers;
 pub mod limits;
 pub mod namespace;
 pub mod netlink;
+pub mod player;
 pub mod privilege;
 pub mod probe;
 pub mod report;
