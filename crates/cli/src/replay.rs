@@ -142,6 +142,7 @@ impl Arguments {
                 let config = RawConfig { interface, netns, send_only, ..RawConfig::default() };
                 let link =
                     RawLink::open(&config).map_err(|error| refused(&config.interface, &error))?;
+                link.notes().iter().for_each(|note| eprintln!("note: {note}"));
                 Ok(Box::new(link))
             }
             (None, name) => {

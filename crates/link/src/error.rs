@@ -35,7 +35,7 @@ impl LinkError {
     /// Interface `name` is there no more.
     pub(crate) fn gone(name: &str) -> Self {
         let what = format!(
-            "{name} was removed or moved to another namespace; one made under its name is another: open a link on it"
+            "{name} was removed or moved to another namespace (one of its name is another, to be opened anew)"
         );
         Self::from_io(what, io::Error::from_raw_os_error(libc::ENODEV))
     }

@@ -20,8 +20,8 @@ pub use napi::NapiControl;
 pub use steering::ReceiveSteering;
 #[cfg(test)]
 pub(crate) use sysfs::setting;
-pub(crate) use veth::is_veth;
 pub use veth::{add_veth, set_transmit_checksum};
+pub(crate) use veth::{is_veth, receive_queues};
 
 use std::ffi::CString;
 use std::io;
@@ -278,11 +278,19 @@ pub fn is_up(name: &str) -> Result<bool, LinkError> {
     Ok(i32::from(flags) & libc::IFF_UP != 0)
 }
 
+/// What is to be said of interface `name` while it is down.
+pub(crate) fn down_note(name: &str) -> Option<String> {
+    let is_down = matches!(is_up(name), Ok(false));
+    is_down.then(|| format!("{name}: it is down, nothing comes or goes (ip link set {name} up)"))
+}
+
 /// An interface request with `name` filled in.
 pub(crate) fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an ifreq is plain data, for which all zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= libc::IFNAMSIZ || name.bytes().any(|b| b == 0) {
+    let is_odd = |b: u8| matches!(b, 0 | b'/' | b':') || b.is_ascii_whitespace();
+    let is_none = name.is_empty() || name == "." || name == "..";
+    if is_none || name.len() >= libc::IFNAMSIZ || name.bytes().any(is_odd) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("{name:?} is no interface name"),

@@ -76,7 +76,13 @@ impl Namespace {
             });
             join(thread)
         });
-        result.map_err(|e| LinkError::from_io("enter a network namespace", e))
+        result.map_err(|e| {
+            let why = match e.raw_os_error() {
+                Some(libc::EINVAL) => " (the path given is something else's)",
+                _ => "",
+            };
+            LinkError::needing("CAP_SYS_ADMIN", format!("enter a network namespace{why}"), e)
+        })
     }
 }
 

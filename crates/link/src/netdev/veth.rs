@@ -16,6 +16,7 @@ const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// Bytes of struct ethtool_drvinfo, and where its driver's name lies.
 const DRIVER_INFO_BYTES: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
@@ -93,6 +94,16 @@ pub(crate) fn is_veth(name: &str) -> bool {
     let asked = unsafe { ethtool(name, info.as_mut_ptr().cast()) };
     let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
     asked.is_ok() && bytes[DRIVER_NAME].starts_with(b"veth\0")
+}
+
+/// Queues that the interface `name` receives by; `None` where its driver does not tell.
+pub(crate) fn receive_queues(name: &str) -> Option<u32> {
+    // struct ethtool_channels: the command, four limits, then the counts of rx, tx, other, combined.
+    let mut channels = [0_u32; 9];
+    channels[0] = ETHTOOL_GCHANNELS;
+    // SAFETY: a live block of this command's size, aligned as its words are.
+    unsafe { ethtool(name, channels.as_mut_ptr().cast()) }.ok()?;
+    Some(channels[5].saturating_add(channels[8]))
 }
 
 /// Has the driver of the interface `name` take a command.

@@ -83,7 +83,7 @@ const VLAN_TAG_BYTES: u16 = 4;
 struct Control([u8; 64]);
 
 impl RawLink {
-    /// Opens a socket on the interface, which must be up and speak Ethernet.
+    /// Opens a socket on the interface, which must speak Ethernet.
     ///
     /// # Errors
     /// When there is no such interface, or for want of privilege ([`LinkError::is_not_permitted`]); when it is not
@@ -139,7 +139,9 @@ impl RawLink {
         netdev::require_ethernet(name)?;
         option("have auxiliary data", socket::set(raw, libc::PACKET_AUXDATA, &1_i32))?;
         let mut notes = Vec::new();
-        if config.receive_buffer_bytes.is_some() || config.receive_ring.is_none() {
+        if config.receive_buffer_bytes.is_some()
+            || config.receive_ring.is_none() && !config.send_only
+        {
             let made = socket::make_room(raw, config.receive_buffer_bytes);
             let less = made
                 .map_err(|e| LinkError::from_io(format!("set the receive buffer on {name}"), e))?;
@@ -154,6 +156,7 @@ impl RawLink {
             Some(ring) => Some(ReceiveRing::new(&fd, ring)?),
             None => None,
         };
+        notes.extend(netdev::down_note(name));
         let takes_udp = sys::kernel_is_at_least(UDP_SEGMENTS_SINCE);
         if !takes_udp {
             let (major, minor) = UDP_SEGMENTS_SINCE;
@@ -413,7 +416,7 @@ impl Link for RawLink {
 
     fn transmit(
         &mut self,
-        _now: Instant,
+        now: Instant,
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
@@ -430,6 +433,9 @@ impl Link for RawLink {
                 self.stats.tx_full += 1;
                 break;
             }
+        }
+        if self.presence.is_down() {
+            self.presence.look(now, &self.fd, &self.name)?;
         }
         Ok(before - batch.len())
     }

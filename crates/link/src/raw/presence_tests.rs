@@ -113,6 +113,30 @@ fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
 }
 
 #[test]
+fn an_interface_that_was_removed_is_an_error_to_who_only_sends() {
+    let Some(namespace) = pair() else { return };
+    let config = RawConfig { send_only: true, ..config(&namespace, None) };
+    let (mut link, pool) = (RawLink::open(&config).unwrap(), pool());
+    let packet = Shape::new(false, false, vec![7; 99]).build(&pool);
+    let send = |link: &mut RawLink, ms| {
+        let mut batch = PacketBatch::new();
+        batch.push(packet.view(&pool, 0, packet.len()).unwrap()).unwrap();
+        link.transmit(Instant::from_millis(ms), &pool, &mut batch)
+    };
+    let state =
+        |of: fn(&str) -> Result<(), LinkError>| namespace.run(|| of("ms0")).unwrap().unwrap();
+    state(netdev::set_down);
+    assert_eq!(send(&mut link, 0).unwrap(), 1);
+    assert!(link.is_down() && link.stats().dropped(DropCause::Refused) == 1);
+    state(netdev::set_up);
+    send(&mut link, 200).unwrap();
+    assert!(!link.is_down());
+    state(netdev::remove);
+    let error = send(&mut link, 400).unwrap_err();
+    assert!(error.to_string().contains("ms0 was removed"), "{error}");
+}
+
+#[test]
 fn an_interface_without_ethernet_is_refused() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
     let netns = Some(namespace.path());

@@ -31,7 +31,13 @@ impl Share {
     /// # Errors
     /// When `index` is not below `count`, or that is beyond [`limits::SHARES`].
     pub fn new(index: usize, count: usize) -> Result<Self, LinkError> {
-        if index >= count || count > limits::SHARES {
+        if count == 0 || count > limits::SHARES {
+            let most = limits::SHARES;
+            return Err(LinkError::Invalid(format!(
+                "{count} engines on a device: 1 to {most} can be"
+            )));
+        }
+        if index >= count {
             return Err(LinkError::Invalid(format!("there is no share {index} of {count}")));
         }
         // Both are below the limit.

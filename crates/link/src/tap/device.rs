@@ -74,6 +74,16 @@ pub(super) struct Device {
     driver: Driver,
 }
 
+/// Looks whether the device of `fd` is there: who only writes is told no more than that it takes nothing.
+///
+/// # Errors
+/// `EBADFD` when it was removed.
+pub(super) fn look(fd: &OwnedFd) -> io::Result<()> {
+    let mut request = interface_request("any")?;
+    // SAFETY: TUNGETIFF fills in one ifreq, which is alive.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) }).map(drop)
+}
+
 impl Device {
     /// Opens the device of `config` in the calling thread's namespace and negotiates.
     pub fn open(
@@ -236,7 +246,9 @@ fn not_opened(error: io::Error) -> LinkError {
 fn not_attached(wanted: &str, error: io::Error) -> LinkError {
     let why = match error.raw_os_error() {
         Some(libc::EBUSY) => " (another program has it)",
-        Some(libc::EINVAL) => " (is there one of that name already, of another kind?)",
+        Some(libc::EINVAL) => {
+            " (there is one of that name: of another kind, or of several queues where one is wanted, or the reverse)"
+        }
         _ => "",
     };
     let wanted = wanted.replace("%d", "N");

@@ -34,8 +34,8 @@ use crate::iov::Expectation;
 use crate::netdev::ReceiveSteering;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
-    Capabilities, Link, LinkError, LinkStats, Medium, Placed, Share, Shared, TransmitChecksum,
-    limits, netdev,
+    Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
+    TransmitChecksum, limits, netdev,
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver};
@@ -386,8 +386,12 @@ impl Link for Tap {
     ) -> Result<usize, LinkError> {
         let before = batch.len();
         let LinkStats { tx_packets, tx_bytes, .. } = self.stats;
+        let refused = self.stats.dropped(DropCause::Refused);
         self.goes(batch);
         self.blocked = self.sender.send(self.fd.as_raw_fd(), pool, batch, &mut self.stats);
+        if self.stats.dropped(DropCause::Refused) != refused {
+            device::look(&self.fd).map_err(|error| self.broken(error))?;
+        }
         self.stats.tx_full += u64::from(self.blocked);
         self.follow(self.stats.tx_bytes - tx_bytes >= BULK_BYTES);
         if let Some(error) = self.sender.take_ring_error() {

@@ -65,7 +65,7 @@ impl Tap {
     pub(super) fn broken(&self, error: io::Error) -> LinkError {
         if error.raw_os_error() == Some(libc::EBADFD) {
             return LinkError::from_io(
-                format!("{} was removed; open a device anew", self.name),
+                format!("{} was removed (a new one is to be opened)", self.name),
                 error,
             );
         }

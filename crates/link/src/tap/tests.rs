@@ -417,13 +417,21 @@ fn a_missing_namespace_or_name_is_an_error() {
     let config = TapConfig { netns: Some("/nowhere/at/all".into()), ..TapConfig::default() };
     let error = Tap::open(&config).unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
-    let config = TapConfig { name: Some("a-name-much-too-long".into()), ..TapConfig::default() };
-    assert!(Tap::open(&config).is_err());
+    for name in ["a-name-much-too-long", "a/b", "", ".."] {
+        let config = TapConfig { name: Some(name.into()), ..TapConfig::default() };
+        let error = Tap::open(&config).unwrap_err();
+        assert!(
+            error.is_not_permitted() || error.to_string().contains("no interface name"),
+            "{error}"
+        );
+    }
+    let error = Tap::open_shared(&TapConfig::default(), limits::SHARES + 1).unwrap_err();
+    assert!(error.to_string().contains("1 to 64 can be"), "{error}");
     assert!(Tap::open(&TapConfig { mtu: 10, ..TapConfig::default() }).is_err());
 }
 
 #[test]
-fn a_device_that_was_removed_is_an_error_to_who_only_receives() {
+fn a_device_that_was_removed_is_an_error_to_who_receives_and_to_who_sends() {
     for offload in [true, false] {
         let Some(namespace) = permitted(Namespace::create()) else { return };
         let netns = Some(namespace.path());
@@ -440,6 +448,10 @@ fn a_device_that_was_removed_is_an_error_to_who_only_receives() {
         namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
         let error = turns(&mut tap, &pool(), clock, Duration::from_secs(10)).unwrap_err();
         assert!(error.to_string().contains("ms0 was removed"), "{error}");
+        let mut batch = PacketBatch::new();
+        batch.push(Packet::from_slice(&pool(), 64, &[0; 64]).unwrap()).unwrap();
+        let error = tap.transmit(Instant::ZERO, &pool(), &mut batch).unwrap_err();
+        assert!(error.to_string().contains("ms0 was removed"), "who only sends: {error}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Opening: sockets on the queues of an interface, each bound the best way that can be had.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +117,7 @@ impl Xdp {
         for queue in config.queue..places {
             let first = links.first().map(|link| link.socket.fd.as_raw_fd());
             let bound = bind(config, index, queue, extent, first, has_fragments)?;
-            let notes = notes(name, &attachment, first.is_none());
+            let notes = notes(name, &attachment, config.queue..places, queue);
             let watch = Watch::open(name, config.mac.is_some(), bound.socket.fd.as_raw_fd())?;
             let mut link = Self {
                 zero_copy: bound.socket.is_zero_copy(),
@@ -149,13 +150,27 @@ impl Xdp {
     }
 }
 
-/// What is to be said about an interface, some of it with its first queue alone.
-fn notes(name: &str, attachment: &Attachment, is_first: bool) -> Vec<String> {
+/// What is to be said about an interface of which the `opened` queues are used, some of it with the first alone.
+fn notes(name: &str, attachment: &Attachment, opened: Range<u32>, queue: u32) -> Vec<String> {
     let mut notes = Vec::new();
     if !attachment.is_native {
         notes.push(format!("{name}: the driver runs no XDP program, the kernel does"));
     }
-    if is_first && netdev::is_veth(name) {
+    if queue != opened.start {
+        return notes;
+    }
+    notes.extend(netdev::down_note(name));
+    let Range { start, end } = opened;
+    if let Some(count) = netdev::receive_queues(name)
+        && (start > 0 || end < count)
+    {
+        notes.push(format!(
+            "{name}: of its {count} receive queues {start} to {} are used: what comes by others is the kernel's \
+             (ethtool -L {name}, or as many engines)",
+            end - 1
+        ));
+    }
+    if netdev::is_veth(name) {
         notes.push(format!(
             "{name}: an end of a virtual pair: what the other end leaves unsummed is dropped as damaged \
              (there: ethtool -K NAME tx off)"

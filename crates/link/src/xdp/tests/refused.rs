@@ -51,6 +51,29 @@ fn polling_that_is_refused_is_said_once_and_not_tried() {
 }
 
 #[test]
+fn queues_that_are_left_to_the_kernel_and_an_interface_that_is_down_are_said() {
+    let Some(bench) = bench(1500, 2) else { return };
+    let has = |link: &Xdp, what| link.notes().iter().any(|note| note.contains(what));
+    let left = "of its 2 receive queues 0 to 0 are used";
+    let Some(link) = bench.open(&bench.config()) else { return };
+    assert!(has(&link, left) && !has(&link, "it is down"), "{:?}", link.notes());
+    drop(link);
+    let links = Xdp::open_queues(&bench.config(), &bench.pool, 2).unwrap();
+    assert!(!links.iter().any(|link| has(link, "receive queues")), "{:?}", links[0].notes());
+    drop(links);
+    bench.near.run(|| netdev::set_down("ms0")).unwrap().unwrap();
+    let link = bench.open(&bench.config()).unwrap();
+    assert!(has(&link, "it is down"), "{:?}", link.notes());
+    let raw = RawConfig {
+        interface: "ms0".into(),
+        netns: Some(bench.near.path()),
+        ..RawConfig::default()
+    };
+    let raw = RawLink::open(&raw).unwrap();
+    assert!(raw.notes().iter().any(|note| note.contains("it is down")), "{:?}", raw.notes());
+}
+
+#[test]
 fn a_pool_that_may_grow_is_refused() {
     let pool = Pool::new(PoolConfig::default()).unwrap();
     let config = XdpConfig { interface: "lo".into(), ..XdpConfig::default() };
