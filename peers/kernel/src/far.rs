@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use peers_common::{busy_seconds, monotonic_seconds};
 
+use crate::queue::unacknowledged;
 use crate::{CALL_BYTES, use_cubic};
 
 /// Longest silence before the run is given up.
@@ -62,14 +63,14 @@ pub fn run() -> Result<()> {
     use_cubic(&listener)?;
     println!("ready");
     std::io::stdout().flush()?;
-    let mut stream = accept(&listener)?;
+    let stream = accept(&listener)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
     let mut data = vec![5_u8; CALL_BYTES];
     match a.role.as_str() {
-        "send" => bulk(&a, || stream.read(&mut data).map(|len| len as u64)),
-        "receive" => bulk(&a, || stream.write(&data).map(|len| len as u64)),
-        "echo" => transactions(&a, &mut stream),
+        "send" => bulk(&a, &stream, |mut stream| stream.read(&mut data)),
+        "receive" => bulk(&a, &stream, |mut stream| stream.write(&data)),
+        "echo" => transactions(&a, stream),
         other => Err(Error::new(ErrorKind::InvalidInput, format!("no role {other}"))),
     }
 }
@@ -141,38 +142,46 @@ impl Counters {
     }
 }
 
-/// Calls `step` through warm-up and window, and counts the bytes of the window.
-fn bulk(a: &Arguments, mut step: impl FnMut() -> Result<u64>) -> Result<()> {
+/// Calls `step` through warm-up and window, and counts the bytes of the window: of what is sent those that the near end
+/// has acknowledged, as the kernel's send buffer may grow by megabytes meanwhile.
+fn bulk(
+    a: &Arguments,
+    stream: &TcpStream,
+    mut step: impl FnMut(&TcpStream) -> Result<usize>,
+) -> Result<()> {
     let mut turn = |end: Duration| {
-        let (mut moved, begin) = (0, Instant::now());
+        let (mut moved, begin) = (0_u64, Instant::now());
         while begin.elapsed() < end {
-            match step()? {
+            match step(stream)? {
                 0 => return Err(Error::new(ErrorKind::UnexpectedEof, "the near end closed")),
-                len => moved += len,
+                len => moved += len as u64,
             }
         }
         Ok(moved)
     };
     turn(a.warm)?;
+    let queued = unacknowledged(stream)?;
     let start = Start::now(&a.device);
     let moved = turn(a.window)?;
-    println!("{{\"bytes\":{moved},{}}}", start.finish(&a.device));
+    let moved = (moved + queued).saturating_sub(unacknowledged(stream)?);
+    let common = start.finish(&a.device);
+    println!("{{\"bytes\":{moved},{common}}}");
     Ok(())
 }
 
 /// One byte to and fro, one at a time.
-fn transactions(a: &Arguments, stream: &mut TcpStream) -> Result<()> {
+fn transactions(a: &Arguments, mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(a.spin)?;
     let warm = Instant::now();
     while warm.elapsed() < a.warm {
-        transaction(stream, a.spin)?;
+        transaction(&mut stream, a.spin)?;
     }
     let mut times: Vec<u32> = Vec::with_capacity(1 << 20);
     let start = Start::now(&a.device);
     let mut begin = start.at;
     while begin - start.at < a.window && times.len() < SAMPLES {
-        transaction(stream, a.spin)?;
+        transaction(&mut stream, a.spin)?;
         let end = Instant::now();
         times.push(u32::try_from((end - begin).as_nanos()).unwrap_or(u32::MAX));
         begin = end;
