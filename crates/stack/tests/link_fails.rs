@@ -33,6 +33,11 @@ impl Link for Breaking {
         }
     }
 
+    /// Long past, as of a link that would look what became of its interface.
+    fn next_deadline(&self) -> Option<Instant> {
+        self.is_broken.load(Ordering::SeqCst).then_some(Instant::ZERO)
+    }
+
     fn is_down(&self) -> bool {
         self.is_broken.load(Ordering::SeqCst)
     }

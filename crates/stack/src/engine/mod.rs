@@ -8,6 +8,7 @@ mod copied;
 mod courtesy;
 mod datagram;
 mod direct;
+mod ended;
 pub(crate) mod fast_open;
 mod few;
 mod icmp;

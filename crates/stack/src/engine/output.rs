@@ -11,6 +11,7 @@ use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
+use super::ended::Ended;
 use super::rate::RateLimit;
 use super::waker::Waker;
 use crate::limits::HEADROOM_BYTES;
@@ -234,10 +235,11 @@ impl LinkSlot {
         Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false, waker }
     }
 
-    /// The link said that it is broken.
+    /// The link said that it is broken: of it stays what it was and counted.
     #[cold]
     pub fn fail(&mut self, error: LinkError) {
         self.failed = Some(Arc::new(error));
+        self.link = Box::new(Ended::of(&*self.link));
         self.waker.wake();
     }
 

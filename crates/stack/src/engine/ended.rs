@@ -1,0 +1,64 @@
+//! What stays of a link that has failed.
+
+use std::os::fd::RawFd;
+
+use millstream_link::{Capabilities, Link, LinkError, LinkStats, Share};
+use millstream_packet::{Instant, PacketBatch, Pool};
+
+/// What a link was and counted. The link itself is gone, with all that it held of the system: descriptors, memory, a
+/// program on an interface.
+pub(super) struct Ended {
+    capabilities: Capabilities,
+    share: Share,
+    is_down: bool,
+    stats: LinkStats,
+    name: String,
+}
+
+impl Ended {
+    /// As `link` is at its end.
+    pub fn of(link: &dyn Link) -> Self {
+        Self {
+            capabilities: link.capabilities().clone(),
+            share: link.share(),
+            is_down: link.is_down(),
+            stats: link.stats(),
+            name: link.name().to_owned(),
+        }
+    }
+}
+
+impl Link for Ended {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(&mut self, _: Instant, _: &Pool, _: &mut PacketBatch) -> Result<usize, LinkError> {
+        Ok(0)
+    }
+
+    /// Takes nothing: the engine drops what is for a link that has failed.
+    fn transmit(&mut self, _: Instant, _: &Pool, _: &mut PacketBatch) -> Result<usize, LinkError> {
+        Ok(0)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn share(&self) -> Share {
+        self.share
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
