@@ -75,7 +75,7 @@ impl Lane {
 }
 
 fn broken(error: millstream::link::LinkError) -> Error {
-    Error::Worker(format!("{error}; has the device or its namespace been taken away?"))
+    Error::Worker(error.to_string())
 }
 
 /// Two links with faults between them in both directions. It moves packets when it is told to and

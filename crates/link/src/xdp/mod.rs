@@ -377,6 +377,9 @@ impl Link for Xdp {
     /// when one is free: the pool is asked again after a while. So is a device without room, and an interface that is
     /// down.
     fn next_deadline(&self) -> Option<Instant> {
+        if self.filled != 0 && !self.blocked && !self.presence.is_down() {
+            return self.watch.next_look();
+        }
         let dry = (self.filled == 0).then(|| self.asked + limits::XDP_DRY_PAUSE);
         let down = self.presence.next_look();
         let rest = self.rest.end().filter(|_| down.is_none());
