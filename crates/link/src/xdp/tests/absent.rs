@@ -93,7 +93,8 @@ fn an_interface_that_was_removed_or_moved_is_an_error_to_who_only_receives() {
         let Some((mut link, _other)) = either(&bench, is_shared) else { return };
         let clock = Wall::now();
         // Once it has been quiet, sleeps are for good.
-        turns(&mut link, &bench.pool, clock, limits::XDP_QUIET * 2).unwrap();
+        let before = if is_moved { Duration::ZERO } else { limits::XDP_QUIET * 2 };
+        turns(&mut link, &bench.pool, clock, before).unwrap();
         let elsewhere = Namespace::create().unwrap();
         let leaves = || match is_moved {
             true => netdev::move_to("ms0", &elsewhere),
