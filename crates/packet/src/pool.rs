@@ -349,7 +349,7 @@ impl Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl Pool {
     pub(crate) fn watch(&self) -> std::sync::Weak<Arena> {
         Arc::downgrade(&self.arena)
