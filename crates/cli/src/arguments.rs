@@ -17,10 +17,13 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// For `--help`, as docs/experiments.md says it at more length.
+/// For `--help`; docs/experiments.md has it at more length.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 something failed, or a configuration has no run that counts; 2 what was asked for was refused
-before anything was begun; 130 an experiment was interrupted";
+Exit codes:
+  0    done
+  1    something failed, or a configuration has no run that counts
+  2    what was asked for was refused before anything was begun
+  130  an experiment was interrupted";
 
 /// What can be done.
 #[derive(Debug, Subcommand)]
