@@ -307,12 +307,6 @@ impl RouteTable {
         self.len == 0
     }
 
-    /// Memory that the structure behind look-ups takes, in bytes.
-    pub fn lookup_bytes(&self) -> usize {
-        let Snapshot { v4, v6, routes_v4, routes_v6, generation: _ } = &*self.snapshot;
-        v4.bytes() + v6.bytes() + (routes_v4.len() + routes_v6.len()) * size_of::<Route>()
-    }
-
     fn touched(&mut self, network: Prefix) {
         match network.addr {
             IpAddr::V4(_) => self.dirty_v4 = true,

@@ -190,11 +190,6 @@ impl<K: Key> Trie<K> {
             offset += STRIDE;
         }
     }
-
-    /// Memory the structure takes, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.nodes.len() * size_of::<Node>() + (self.leaves.len() + self.direct.len()) * 4
-    }
 }
 
 /// What the entries of some slots come to.

@@ -195,9 +195,6 @@ pub const EVENTS_UNTRIMMED: usize = 1024;
 /// TIME-WAIT ends at multiples of this.
 pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);
 
-/// First ephemeral port (RFC 6335 section 6).
-pub const EPHEMERAL_FIRST: u16 = millstream_link::limits::SHARED_PORTS_FIRST;
-
 /// Destinations whose Fast Open cookie, or trouble with it, is remembered; the one not used for longest gives way.
 pub const FAST_OPEN_DESTINATIONS: usize = 1_024;
 

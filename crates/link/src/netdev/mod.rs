@@ -105,16 +105,6 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
 }
 
-/// Sets the link address of interface `name`.
-///
-/// # Errors
-/// When the device takes no such address, or for want of privilege.
-pub fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(libc::IFLA_ADDRESS, &mac.0).send();
-    sent.map_err(|e| LinkError::from_io(format!("set the address of {name}"), e))
-}
-
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is
 /// there already stays.
 ///

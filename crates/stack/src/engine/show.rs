@@ -45,11 +45,6 @@ impl Engine {
         })
     }
 
-    /// The names of all links, in order of their ids.
-    pub fn link_names(&self) -> impl Iterator<Item = &str> {
-        self.out.links.iter().map(|slot| slot.link.name())
-    }
-
     /// The engine's own addresses.
     pub fn addresses(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
         self.out.addresses.iter()

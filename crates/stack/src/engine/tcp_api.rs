@@ -366,18 +366,6 @@ impl Engine {
         self.tcp.by_id(id).map(|(_, socket)| socket.conn.info()).ok_or(Error::NoSuchSocket)
     }
 
-    /// Whether a read, and whether a write, would do something other than block.
-    pub fn tcp_ready(&mut self, id: SocketId) -> Result<Readiness, Error> {
-        let (slot, _) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
-        let socket = self.tcp.sockets.get(slot).ok_or(Error::NoSuchSocket)?;
-        let may_write = socket.conn.may_write().is_err() || !self.must_wait(socket);
-        Ok(Readiness {
-            readable: socket.conn.is_readable(),
-            writable: socket.conn.is_writable() && may_write,
-            closed: socket.conn.is_closed(),
-        })
-    }
-
     /// An own address, or an unspecified one.
     pub(super) fn check_local(&self, ip: IpAddr) -> Result<(), Error> {
         match ip.is_unspecified() || self.out.addresses.owns(ip) {

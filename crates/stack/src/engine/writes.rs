@@ -100,16 +100,6 @@ impl Engine {
         }
     }
 
-    /// Whether a write would be refused for the sake of others.
-    pub(super) fn must_wait(&self, socket: &TcpSocket) -> bool {
-        let none = match (socket.grant_kib, self.admission.line.is_empty()) {
-            (0, true) => self.admission.left == 0,
-            (grant, _) => grant == 0 || grant == IN_LINE,
-        };
-        none && socket.conn.unsent_bytes() != 0
-            || socket.conn.unsent_bytes() >= self.limits.unsent_bytes
-    }
-
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
     /// was.
     pub(super) fn grant_writes(&mut self) -> bool {

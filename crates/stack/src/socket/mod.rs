@@ -48,11 +48,6 @@ impl SocketId {
     pub fn slot(self) -> u32 {
         self.0 as u32
     }
-
-    /// The whole name as a number, for tables.
-    pub fn as_u64(self) -> u64 {
-        self.0
-    }
 }
 
 /// What changed on a socket since its last event: edges, which may be stale when they are looked at.
