@@ -75,8 +75,17 @@ fn engines<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool) -> Vec<Stack>
     queues.into_iter().enumerate().map(spawn).collect()
 }
 
-/// Each engine tells every client its number and echoes what it sends. Returns how many each served.
-fn they_come(stacks: &[Stack], far: &Namespace) -> Vec<usize> {
+/// No engine has had a segment of a connection that it does not know. All are still open at one end: where both have
+/// closed, a peer that had to send again may well send what belongs to none any more.
+fn none_was_anothers(stacks: &[Stack]) {
+    for (index, stack) in stacks.iter().enumerate() {
+        let resets = stack.with_engine(|engine| engine.stats().tcp_resets).expect("the engine");
+        assert_eq!(resets, 0, "engine {index} got what was another's");
+    }
+}
+
+/// Each engine tells every client its number and echoes what it sends. Returns how many each served, and the clients.
+fn they_come(stacks: &[Stack], far: &Namespace) -> (Vec<usize>, Vec<std::net::TcpStream>) {
     for (index, stack) in stacks.iter().enumerate() {
         let listener = TcpListener::bind(stack, at("::", 7), 64).expect("bind");
         std::thread::spawn(move || {
@@ -112,11 +121,11 @@ fn they_come(stacks: &[Stack], far: &Namespace) -> Vec<usize> {
         stream.read_exact(&mut bytes).expect("the echo");
         assert_eq!(bytes, [mark as u8; 5000]);
     }
-    served
+    (served, clients)
 }
 
-/// Each engine opens connections and sends datagrams, and hears the answers.
-fn they_go(stacks: &[Stack], far: &Namespace) {
+/// Each engine opens connections and sends datagrams, and hears the answers. Returns the connections.
+fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
     let (listener, socket) = far
         .run(|| {
             let listener = std::net::TcpListener::bind(at("::", 8)).expect("bind");
@@ -137,6 +146,7 @@ fn they_go(stacks: &[Stack], far: &Namespace) {
             let _ = stream.write_all(&bytes[..n]);
         }
     });
+    let mut streams = Vec::new();
     for stack in stacks {
         for host in HOST {
             for round in 0..6_u8 {
@@ -147,6 +157,7 @@ fn they_go(stacks: &[Stack], far: &Namespace) {
                 assert_eq!(bytes, [round; 9]);
                 let share = stack.with_engine(|engine| engine.share()).expect("the engine");
                 assert!(share.owns_port(stream.local_addr().expect("open").port()));
+                streams.push(stream);
             }
             let socket =
                 UdpSocket::bind(stack, at(if host.contains(':') { "::" } else { "0.0.0.0" }, 0))
@@ -158,27 +169,29 @@ fn they_go(stacks: &[Stack], far: &Namespace) {
             assert_eq!((&bytes[..n], from), (&b"datagram"[..], at(host, 8)));
         }
     }
+    streams
+}
+
+/// How many packets for other engines an engine has had.
+fn handed_over(stack: &Stack) -> u64 {
+    let stats = stack.with_engine(|engine| {
+        let first = engine.addresses().next().expect("an address").0;
+        engine.link_stats(first).expect("a link")
+    });
+    stats.expect("the engine").rx_handed_over
 }
 
 /// Clients come, connections go; returns how many packets were in another engine's queue.
 fn whole<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool, far: &Namespace) -> u64 {
     let stacks = engines(queues, pool);
-    let served = they_come(&stacks, far);
+    let (served, _clients) = they_come(&stacks, far);
     assert_eq!(served.iter().sum::<usize>(), CLIENTS);
     assert!(served.iter().all(|&count| count > 0), "{served:?}");
-    they_go(&stacks, far);
-    let mut handed_over = 0;
-    for (index, stack) in stacks.iter().enumerate() {
-        let (resets, link) = stack
-            .with_engine(|engine| {
-                let first = engine.addresses().next().expect("an address").0;
-                (engine.stats().tcp_resets, engine.link_stats(first).expect("a link"))
-            })
-            .expect("the engine");
-        assert_eq!(resets, 0, "engine {index} got what was another's");
-        handed_over += link.rx_handed_over;
-        stack.shutdown();
-    }
+    let _streams = they_go(&stacks, far);
+    none_was_anothers(&stacks);
+    // Of all before the first one ends: its socket leaves the group then, and the others get what was its own.
+    let handed_over: u64 = stacks.iter().map(handed_over).sum();
+    stacks.iter().for_each(Stack::shutdown);
     println!("served {served:?}, {handed_over} packets handed over");
     handed_over
 }
