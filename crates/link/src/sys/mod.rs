@@ -36,7 +36,8 @@ pub(crate) fn cpuset() -> io::Result<Vec<usize>> {
         const BYTES: usize = size_of::<libc::cpu_set_t>();
         // SAFETY: a cpu_set_t is plain bits; all of them set are all CPUs there may be.
         let mut set: libc::cpu_set_t = unsafe { std::mem::transmute([0xff_u8; BYTES]) };
-        // The kernel takes of them those of the cpuset. Where a sandbox forbids it, those count that were allowed before.
+        // The kernel takes of them those of the cpuset. Where a sandbox forbids it, those count that were allowed
+        // before.
         // SAFETY: `set` is a live set of the given size; 0 is the calling thread.
         let _ = unsafe { libc::sched_setaffinity(0, BYTES, &raw const set) };
         // SAFETY: as before; it is written.

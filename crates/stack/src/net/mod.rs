@@ -231,9 +231,9 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
     }
 
-    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile: what would wait for this
-    /// engine inside of it fails with [`Deadlock`](io::ErrorKind::Deadlock), which are the calls of this stack and of
-    /// its sockets but those that need not wait. What they are for is done with the `Engine` that `call` is given.
+    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile: what would wait for
+    /// this engine inside of it fails with [`Deadlock`](io::ErrorKind::Deadlock), which are the calls of this stack and
+    /// of its sockets but those that need not wait. What they are for is done with the `Engine` that `call` is given.
     pub fn with_engine<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Engine) -> T + Send + 'static,

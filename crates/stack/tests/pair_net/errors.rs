@@ -24,7 +24,8 @@ fn until_over(stack: &Stack, stream: &TcpStream) {
     stack.with_engine(|_| ()).expect("an engine");
 }
 
-/// Writes until nothing more is taken, however often both engines have turns: the windows are closed, and the rings full.
+/// Writes until nothing more is taken, however often both engines have turns: the windows are closed, and the rings
+/// full.
 fn fill(stream: &TcpStream, engines: &[Stack; 2]) {
     stream.set_nonblocking(true).expect("a mode");
     let mut refused = 0;
