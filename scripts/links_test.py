@@ -1,0 +1,56 @@
+"""Links between the Markdown files: every file and every heading that one names is there."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+ELSEWHERE = re.compile(r"[a-z]+:")
+
+
+def pages():
+    """Every page of the project, none of what was built or fetched."""
+    for found in sorted(ROOT.rglob("*.md")):
+        if not {"target", "out", ".git"} & set(found.relative_to(ROOT).parts):
+            yield found
+
+
+def anchors(page):
+    """What the headings of a page are linked by, as GitHub makes it of them."""
+    seen = {}
+    for heading in re.findall(r"^#+ +(.*?) *$", CODE.sub("", page.read_text()), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        before = seen.get(name, 0)
+        seen[name] = before + 1
+        yield f"{name}-{before}" if before else name
+
+
+def broken(page):
+    """Each link of the page that leads nowhere."""
+    for link in LINK.findall(CODE.sub("", page.read_text())):
+        if ELSEWHERE.match(link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists():
+            yield link
+        elif anchor and anchor not in anchors(target):
+            yield link
+
+
+class Links(unittest.TestCase):
+    def test_lead_somewhere(self):
+        found = list(pages())
+        self.assertIn(ROOT / "README.md", found)
+        self.assertEqual([], [f"{page.relative_to(ROOT)}: {link}" for page in found for link in broken(page)])
+
+    def test_anchors_are_as_github_makes_them(self):
+        found = list(anchors(ROOT / "docs/investigations.md"))
+        self.assertIn("one-byte-there-and-back-over-tap-make-peers-workloadrr", found)
+
+
+if __name__ == "__main__":
+    unittest.main()
