@@ -24,8 +24,8 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="under 3 minutes after building")
     parser.add_argument("--only", default="", help="contenders, by parts of their names, with commas between")
     parser.add_argument("--workload", default="", help="workloads, by parts of their names, with commas between")
-    parser.add_argument("--rounds", type=int, help=f"rounds (full: {FULL_ROUNDS}, quick: what fits, 5 at most)")
-    parser.add_argument("--window", type=float, help="measured seconds of a run (full: 2, quick: 0.3)")
+    parser.add_argument("--rounds", type=whole_number, help=f"rounds (full: {FULL_ROUNDS}, quick: what fits, 5 at most)")
+    parser.add_argument("--window", type=window_seconds, help="measured seconds of a run (full: 2, quick: 0.3)")
     parser.add_argument("--seed", type=int, default=1, help="of the order inside rounds")
     parser.add_argument("--json", default="", help="where the JSON file goes")
     parser.add_argument("--no-build", action="store_true", help="use what is built")
@@ -36,13 +36,38 @@ def arguments():
     return parser.parse_args()
 
 
+def whole_number(text):
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError("write a whole number from 1 on, as 5")
+    return int(text)
+
+
+def window_seconds(text):
+    """A length that something can be measured in: from 0.05 s to an hour."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 3600:
+        raise argparse.ArgumentTypeError("write seconds from 0.05 to 3600, as 0.5")
+    return value
+
+
 def chosen(all_cases, options):
     """The cases that both filters let through. The Millstream that they are compared with stays beside them."""
+    def named(option, text):
+        """The words of a filter, each of which is in the name of some case."""
+        words = [word.strip() for word in getattr(options, option).split(",") if word.strip()]
+        for word in words:
+            if not any(word in text(case) for case in all_cases):
+                sys.exit(f"error: --{option}: no name has '{word}' in it: `peers/peers.py --list` names all")
+        return words
+
     def matches(text, words):
         return not words or any(word in text for word in words)
 
-    only = [word.strip() for word in options.only.split(",") if word.strip()]
-    loads = [word.strip() for word in options.workload.split(",") if word.strip()]
+    only, loads = named("only", lambda case: case.contender), named("workload", lambda case: case.workload)
     loaded = [c for c in all_cases if matches(c.workload, loads)]
     wanted = [c for c in loaded if matches(c.contender, only)]
     rivals = {(c.workload, c.rival()) for c in wanted} | {(c.workload, "millstream") for c in loaded}
@@ -83,29 +108,39 @@ def interrupt(*_):
 
 
 def earlier(paths):
-    """The runs of several JSON files."""
+    """The runs of several JSON files, or an end in one line for one that has none."""
     runs = []
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            runs += json.load(file)["runs"]
+        try:
+            with open(path, encoding="utf-8") as file:
+                runs += json.load(file)["runs"]
+        except OSError as error:
+            sys.exit(f"error: {path}: {error.strerror}")
+        except (ValueError, KeyError, TypeError):
+            sys.exit(f"error: {path} is no file of runs: name what an earlier `peers.py` wrote, as out/peers.json")
     return runs
+
+
+def to_reader(write):
+    """Has `write` print to standard output, until whoever reads has seen enough."""
+    try:
+        write(sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter's own flush at its end is not to fail either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def main():
     options = arguments()
     if options.table:
         write = table.print_markdown if options.markdown else table.print_all
-        write(table.rows(earlier(options.table)), sys.stdout)
-        return 0
+        rows = table.rows(earlier(options.table))
+        return to_reader(lambda out: write(rows, out))
     if options.list:
         names = [f"{case.workload:28} {case.contender}\n" for case in cases.all_cases()]
-        try:
-            sys.stdout.writelines(names)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Who reads has seen enough; the interpreter's own flush at its end is not to fail either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return to_reader(lambda out: out.writelines(names))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     candidates = chosen(cases.all_cases(), options)

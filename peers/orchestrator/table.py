@@ -10,6 +10,12 @@ METRICS = {
     "us_cpu": ("CPU µs each", 3), "ns_each": ("ns each", 4),
 }
 
+# The main results that are read the same way, and how.
+GLANCES = (
+    ("rate: above 1 is Millstream's gain", ("gbps",)),
+    ("time: below 1 is Millstream's gain", ("ns_each", "p50_us")),
+)
+
 # What a workload's name does not say.
 REMARKS = {
     "user-mode-send": "(no user-mode network in Millstream yet: its bulk over TAP, and the kernel's over veth)",
@@ -76,7 +82,35 @@ def print_all(all_rows, out):
 
 
 def print_markdown(all_rows, out):
-    """The same as one Markdown table: the first two results, and Millstream's medians divided by the contender's."""
+    """The same as Markdown: the ratios at a glance, then all contenders with their first two results."""
+    for heading, keys in GLANCES:
+        _glance([row for row in all_rows if next(iter(row["metrics"]), None) in keys], heading, out)
+    _in_full(all_rows, out)
+
+
+def _glance(some_rows, heading, out):
+    """A line for each workload: Millstream's median, and what of each contender's it is."""
+    cells, contenders = {}, []
+    for row in some_rows:
+        key, metric = next(iter(row["metrics"].items()))
+        name = row["contender"].split(",")[0]
+        line = cells.setdefault(row["workload"], {})
+        if row["contender"] == "millstream":
+            line[name] = [f"{_short(metric['median'], METRICS[key][1])} {METRICS[key][0]}"]
+        elif name != "millstream" and AWAKE not in row["contender"]:
+            line.setdefault(name, []).append(_ratio(metric))
+            contenders += [name] if name not in contenders else []
+    if not cells:
+        return
+    names = ["millstream", *contenders]
+    print(f"| {heading} | {' | '.join(names)} |\n|{'---|' * (1 + len(names))}", file=out)
+    for workload, line in cells.items():
+        print(f"| `{workload}` | {' | '.join('; '.join(line.get(name, ['–'])) for name in names)} |", file=out)
+    print(file=out)
+
+
+def _in_full(all_rows, out):
+    """A line for each contender: its first two results, and Millstream's medians divided by them."""
     print("| workload | contender | main result | cost or tail | n | Millstream ÷ it (95 %) | and its cost or tail |", file=out)
     print("|---|---|---|---|---|---|---|", file=out)
     last = None

@@ -41,6 +41,9 @@ class Table(unittest.TestCase):
         self.assertIn("0.50 (0.43–0.57)", out.getvalue())
         out = io.StringIO()
         table.print_markdown([ours, theirs], out)
+        self.assertIn("| time: below 1 is Millstream's gain | millstream | smoltcp |\n|---|---|---|\n"
+                      "| `memory-rr` | 350 ns each | 0.50 (0.43–0.57) |\n", out.getvalue())
+        self.assertNotIn("| rate:", out.getvalue())
         self.assertIn("| `memory-rr` | millstream | 350 (300–400) ns each | – | 2 |  | – |", out.getvalue())
         self.assertIn("|  | smoltcp | 700 (700–700) ns each | – | 1 | 0.50 (0.43–0.57) | – |", out.getvalue())
 
