@@ -1,29 +1,29 @@
 //! One run, from the making of its hosts to its record.
 
+mod asked;
 mod idle;
 mod impaired;
 mod steps;
 
 use std::time::Instant;
 
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
-
 use super::again::{Again, until_fit};
-use super::distance::{Around, Cpus, Distances};
+use super::distance::{Around, Distances};
 use super::process::WorkerProcess;
 use super::{Interrupt, Setting, given_back, results};
 use crate::error::Error;
-use crate::experiment::{Configuration, Definition, PlannedRun, Workload};
-use crate::hosts::{Counters, Hosts, HostsConfig, PREFIX_V4, PREFIX_V6, Path, TAP_INTERFACE};
+use crate::experiment::{Definition, PlannedRun};
+use crate::hosts::{Counters, Hosts, HostsConfig, Path, TAP_INTERFACE};
 use crate::integrity;
 use crate::leftovers::Claim;
 use crate::limits;
 use crate::netlink::Interface;
-use crate::probe::{self, Absent, NetSource, Sampler};
+use crate::probe::{self, NetSource, Sampler};
 use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
-use crate::worker::{Engine, Job, MillstreamJob, MillstreamLink, Reply, StackJob};
-use crate::workload::{End, Task, monotonic_ns};
+use crate::worker::{MillstreamLink, Reply, StackJob};
+use crate::workload::{End, monotonic_ns};
+pub(super) use asked::two_cpus;
+use asked::{Link, path_seed, placement};
 use idle::IdleLimit;
 use steps::Measured;
 
@@ -112,43 +112,6 @@ fn begun(order: &Order<'_>) -> RunRecord {
     record
 }
 
-/// CPUs of the near and of the far host: the first two that this process may
-/// use; where there is one, both have that.
-fn placement(level: &str) -> (Option<usize>, Option<usize>) {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    let mut cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
-    let first = cpus.next();
-    match level {
-        "same" => (first, first),
-        "free" => (None, None),
-        _ => (first, cpus.next().or(first)),
-    }
-}
-
-/// The CPUs of hosts that have one each.
-pub(super) fn two_cpus() -> Option<Cpus> {
-    let (near, far) = placement("split");
-    near.zip(far).filter(|(near, far)| near != far)
-}
-
-/// What joins the two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Path(Path),
-    Memory,
-}
-
-impl Link {
-    fn name(self) -> &'static str {
-        match self {
-            Link::Path(Path::Veth) => "veth",
-            Link::Path(Path::Tap) => "tap",
-            Link::Path(Path::Impaired) => "impaired",
-            Link::Memory => "memory",
-        }
-    }
-}
-
 struct Run<'a> {
     planned: &'a PlannedRun,
     definition: &'a Definition,
@@ -161,12 +124,6 @@ struct Run<'a> {
     path_seed: u64,
     /// Why the run is to be done again.
     path_was_late: Option<String>,
-}
-
-/// Seed of the faults: the same for every configuration of a block, so that the same packets meet the
-/// same fate whatever stack sends them.
-fn path_seed(experiment: u64, block: u32) -> u64 {
-    experiment.wrapping_add(u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11
 }
 
 impl<'a> Run<'a> {
@@ -203,141 +160,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn configuration(&self) -> &Configuration {
-        &self.planned.configuration
-    }
-
-    /// The CPUs whose distance decides over a run: not where a bad path is the limit, nor where the hosts have one CPU
-    /// or are not bound to theirs.
-    fn cpus_between(&self) -> Option<Cpus> {
-        let (near, far) = self.cpus.0.zip(self.cpus.1)?;
-        (near != far && self.link() != Link::Path(Path::Impaired)).then_some((near, far))
-    }
-
-    /// The same while the run goes, or why not.
-    fn cpus_watched(&self) -> Result<Cpus, Absent> {
-        let absent = |reason: &str| Err(Absent(reason.to_owned()));
-        match (self.cpus, self.cpus_between()) {
-            _ if self.configuration().named.contains_key("idle_latency_us") => {
-                absent("how CPUs sleep is what is measured (idle_latency_us)")
-            }
-            (_, Some(cpus)) => Ok(cpus),
-            _ if self.link() == Link::Path(Path::Impaired) => absent("not over the impaired path"),
-            ((Some(cpu), Some(_)), _) => absent(&format!("both hosts have CPU {cpu}")),
-            _ => absent("the hosts are not bound to CPUs"),
-        }
-    }
-
     fn interrupt(&self) -> &Interrupt {
         &self.setting.interrupt
-    }
-
-    fn link(&self) -> Link {
-        match self.configuration().stack.as_str() {
-            _ if self.configuration().level("path") == "impaired" => Link::Path(Path::Impaired),
-            "kernel" => Link::Path(Path::Veth),
-            _ if self.configuration().level("link") == "memory" => Link::Memory,
-            _ if self.setting.access.tap.is_err() => Link::Memory,
-            _ => Link::Path(Path::Tap),
-        }
-    }
-
-    fn task(&self) -> Task {
-        let configuration = self.configuration();
-        let number = |name| configuration.number(name) as usize;
-        match configuration.workload {
-            Workload::TcpStream => {
-                let streams = number("streams");
-                let direction = configuration.level("direction");
-                Task::Stream {
-                    near_sends: if direction == "recv" { 0 } else { streams },
-                    far_sends: if direction == "send" { 0 } else { streams },
-                    message_bytes: number("message_bytes"),
-                    zero_copy: configuration.level("api") == "zero-copy",
-                }
-            }
-            Workload::TcpRr => Task::RequestResponse {
-                request_bytes: number("request_bytes"),
-                response_bytes: number("response_bytes"),
-            },
-        }
-    }
-
-    /// What an end does: the calls of `api` are the near host's and a Millstream's, a kernel at the far end copies.
-    fn task_of(&self, end: Option<End>, stack: &StackJob) -> Task {
-        match self.task() {
-            Task::Stream { near_sends, far_sends, message_bytes, .. }
-                if end == Some(End::Far) && matches!(stack, StackJob::Kernel) =>
-            {
-                Task::Stream { near_sends, far_sends, message_bytes, zero_copy: false }
-            }
-            task => task,
-        }
-    }
-
-    fn job(&self, end: Option<End>, stack: StackJob) -> Job {
-        let (near, far) = self.cpus;
-        Job {
-            end,
-            task: self.task_of(end, &stack),
-            stack,
-            cpu: if end == Some(End::Far) { far } else { near },
-            far_cpu: far,
-            engine_cpu: self.engine_cpu(),
-            buffer_bytes: self.buffer_bytes(end),
-            congestion: Some(self.configuration().level("congestion").to_owned())
-                .filter(|name| name != "system"),
-        }
-    }
-
-    /// Buffers of the sockets of an end; `None` leaves them to its stack.
-    fn buffer_bytes(&self, end: Option<End>) -> Option<usize> {
-        let number = |factor| self.configuration().number(factor) as usize;
-        let own = if end == Some(End::Far) { number("peer_buffer_bytes") } else { 0 };
-        Some(if own > 0 { own } else { number("socket_buffer_bytes") }).filter(|&bytes| bytes > 0)
-    }
-
-    /// Whether the engine runs in a thread of its own.
-    fn has_engine_thread(&self) -> bool {
-        let configuration = self.configuration();
-        configuration.stack == "millstream" && configuration.level("engine") == "net"
-    }
-
-    /// CPU of the near engine's thread.
-    fn engine_cpu(&self) -> Option<usize> {
-        match self.configuration().level("engine_cpu") {
-            "far" => self.cpus.1,
-            "free" => None,
-            _ => self.cpus.0,
-        }
-    }
-
-    fn v6(&self) -> bool {
-        self.configuration().level("ip") == "v6"
-    }
-
-    fn mtu(&self) -> u32 {
-        self.configuration().number("mtu") as u32
-    }
-
-    fn offload(&self) -> bool {
-        self.configuration().level("offload") == "on"
-    }
-
-    /// Millstream with the address of host `number` on `path`; the far end is host 2.
-    fn millstream(&self, link: MillstreamLink, path: Path, number: u8) -> StackJob {
-        let local = self.configuration().level("engine") == "local";
-        let both = |host: u8| {
-            vec![(path.address(false, host), PREFIX_V4), (path.address(true, host), PREFIX_V6)]
-        };
-        StackJob::Millstream(MillstreamJob {
-            engine: if local { Engine::Local } else { Engine::Net },
-            link,
-            mtu: self.mtu(),
-            offload: self.offload(),
-            addresses: both(number),
-            far_addresses: both(2),
-        })
     }
 
     fn sampler(&self, hosts: Option<&Hosts>) -> Sampler {
