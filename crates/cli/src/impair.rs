@@ -84,8 +84,8 @@ pub struct Impair {
     pub quiet: bool,
 }
 
-/// `30` or `1.5`, or with a unit as other times.
-fn seconds(text: &str) -> Result<Duration, String> {
+/// For how long a command goes on: `30` or `1.5`, or with a unit as other times.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse::<f64>().ok().filter(|s| s.is_finite() && *s > 0.0 && *s <= 1e9);
     match number {
         Some(seconds) => Ok(Duration::from_secs_f64(seconds)),

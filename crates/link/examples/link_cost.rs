@@ -281,10 +281,16 @@ fn veth_cost(name: &str, link: &mut impl Link, pool: &Pool, socket: &UdpSocket) 
 }
 
 fn main() {
+    let part = std::env::args().nth(1).unwrap_or_default();
+    if !["", "veth", "memory"].contains(&part.as_str()) {
+        eprintln!(
+            "link_cost [veth | memory]: all links, those over a virtual pair, or those without a device"
+        );
+        std::process::exit(2);
+    }
     // One extent: AF_XDP takes no other.
     let pool = Pool::new(PoolConfig::fixed(16 << 10)).expect("memory for a pool");
     println!("{:<58}{:>9}   (range of {ROUNDS})", "", "CPU ns");
-    let part = std::env::args().nth(1).unwrap_or_default();
     if part == "veth" {
         if let Err(error) = veth_costs(&pool) {
             println!("veth: skipped: {error}");

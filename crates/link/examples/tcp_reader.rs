@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::process::ExitCode;
 use std::time::{Duration, Instant as Wall};
 
 use millstream_link::netdev::{self, Namespace};
@@ -193,8 +194,20 @@ fn write_forever(listener: &TcpListener) -> Result<(), Failure> {
     }
 }
 
-fn main() -> Result<(), Failure> {
-    let seconds: f64 = std::env::args().nth(1).map_or(Ok(1.0), |word| word.parse())?;
+fn main() -> ExitCode {
+    let seconds = std::env::args().nth(1).map_or(Ok(1.0), |word| word.parse());
+    let Some(seconds) = seconds.ok().filter(|seconds| (0.01..=3600.0).contains(seconds)) else {
+        eprintln!("tcp_reader [SECONDS]: for how long to read, 0.01 to 3600 [default: 1]");
+        return ExitCode::from(2);
+    };
+    if let Err(error) = read_for(seconds) {
+        eprintln!("error: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn read_for(seconds: f64) -> Result<(), Failure> {
     let namespace = Namespace::create()?;
     let tap = Tap::open(&TapConfig {
         netns: Some(namespace.path()),

@@ -87,7 +87,7 @@ fn engine(pool: &Pool, o: &Options, link: impl Link + 'static, address: &str) ->
 fn connected(o: &Options) -> (Engine, SocketId, Engine, SocketId) {
     let pool = Pool::new(PoolConfig::default()).expect("a pool");
     let link = PairConfig { offload: o.offload, mtu: o.mtu, ..PairConfig::default() };
-    let (a, b) = pair(link).expect("a pair");
+    let (a, b) = pair(link).unwrap_or_else(|error| fail(&error.to_string()));
     let mut a = engine(&pool, o, a, "10.0.0.1/24");
     let mut b = engine(&pool, o, b, "10.0.0.2/24");
     let addr: SocketAddr = "10.0.0.2:9".parse().expect("an address");
@@ -222,7 +222,10 @@ fn pair_bulk(o: &Options) {
         b.stats().tcp_rx_merged,
         b.stats().tcp_rx_copied_bytes as f64 / moved as f64,
     );
-    line!("{:?}", a.tcp_info(client).map(|i| (i.retransmits, i.cwnd_bytes, i.srtt_us)));
+    if let Ok(info) = a.tcp_info(client) {
+        let (again, cwnd, rtt) = (info.retransmits, info.cwnd_bytes, info.srtt_us);
+        line!("segments sent again {again}, congestion window {cwnd} bytes, round trip {rtt} µs");
+    }
     line!("{}", a.memory());
     for engine in [&a, &b].into_iter().filter(|_| o.stages != 0) {
         show_stages(engine.stats());
@@ -242,7 +245,7 @@ fn show_stages(stats: &millstream::EngineStats) {
 fn pair_udp(o: &Options) {
     let pool = Pool::new(PoolConfig::default()).expect("a pool");
     let link = PairConfig { offload: o.offload, mtu: o.mtu, ..PairConfig::default() };
-    let (a, b) = pair(link).expect("a pair");
+    let (a, b) = pair(link).unwrap_or_else(|error| fail(&error.to_string()));
     let mut a = engine(&pool, o, a, "10.0.0.1/24");
     let mut b = engine(&pool, o, b, "10.0.0.2/24");
     let to: SocketAddr = "10.0.0.2:9".parse().expect("an address");

@@ -109,7 +109,8 @@ fn run(stack: &Stack, port: u16, stats: &mut StatsLine) -> io::Result<()> {
 
 fn main() {
     let mut port = 7007;
-    let options = Options::parse("echo [--port N]", |option, value| {
+    let own = "  --port N               of TCP and UDP [default: 7007]";
+    let options = Options::parse(include_str!("echo.rs"), own, |option, value| {
         let known = option == "--port";
         if known {
             port = parsed(option, &value());

@@ -349,7 +349,8 @@ fn run(stack: &Stack, root: &Path, port: u16, stats: &mut StatsLine) -> io::Resu
 
 fn main() {
     let (mut port, mut root) = (8070, PathBuf::from("."));
-    let options = Options::parse("http_file_server [--port N] [--root DIR]", |option, value| {
+    let own = "  --port N               of TCP [default: 8070]\n  --root DIR             what is served [default: .]";
+    let options = Options::parse(include_str!("http_file_server.rs"), own, |option, value| {
         match option {
             "--port" => port = parsed(option, &value()),
             "--root" => root = value().into(),

@@ -58,6 +58,9 @@ fn main() {
             other => fail(&format!("unknown option {other}; try --help")),
         }
     }
+    if options.connections == 0 {
+        fail("--connections can be 1 at least");
+    }
     let mut ends = ends(&options);
     let before = resident_bytes();
     let start = Instant::now();

@@ -76,7 +76,9 @@ fn respond(socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {
 
 fn main() {
     let (mut port, mut cpu) = (7008, None);
-    let options = Options::parse("udp_responder [--port N] [--cpu N]", |option, value| {
+    let own = "  --port N               of UDP [default: 7008]
+  --cpu N                of the first engine's thread; the next one's is the next";
+    let options = Options::parse(include_str!("udp_responder.rs"), own, |option, value| {
         match option {
             "--port" => port = parsed(option, &value()),
             "--cpu" => cpu = Some(parsed(option, &value())),

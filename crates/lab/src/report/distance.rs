@@ -46,11 +46,13 @@ fn line(case: &Case<'_>, row: &Row<'_>, far: f64) -> Option<String> {
     ))
 }
 
-/// `101 to 132 ns apart (22 runs)`.
+/// `101 to 132 ns apart (22 runs)`, or `640 ns apart (1 run)`.
 fn range(runs: &[(f64, &RunRecord)]) -> String {
     let distances = || runs.iter().map(|(distance, _)| *distance);
     let least = distances().fold(f64::INFINITY, f64::min);
     let most = distances().fold(0.0, f64::max);
     let count = if runs.len() == 1 { "1 run".into() } else { format!("{} runs", runs.len()) };
-    format!("{least:.0} to {most:.0} ns apart ({count})")
+    let (least, most) = (format!("{least:.0}"), format!("{most:.0}"));
+    let span = if least == most { most } else { format!("{least} to {most}") };
+    format!("{span} ns apart ({count})")
 }

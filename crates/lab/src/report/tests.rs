@@ -453,4 +453,7 @@ fn what_runs_with_cpus_apart_had_is_told_beside_the_others() {
     let from = line.find("with CPUs 101").unwrap();
     let to = line.find(", 15.5").unwrap();
     assert!(report.html().unwrap().contains(&line[from..to]));
+    let one = [&near[..], &[run(16e9, 480.0)]].concat();
+    let text = Report::new(&experiment, &one).text();
+    assert!(text.contains("0.262 of it, with 480 ns apart (1 run)"), "{text}");
 }

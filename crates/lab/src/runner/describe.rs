@@ -46,17 +46,23 @@ pub(super) fn fill(
     let privilege = setting.access.privilege.name();
     experiment.environment.set("process.privilege", privilege);
     if definition.stacks.len() > 1 && setting.access.hosts.is_ok() {
-        let impaired = |&workload| {
-            let path = Factor::of("path").map(|path| definition.levels(workload, path));
-            path.is_some_and(|levels| levels.iter().all(|level| level == "impaired"))
-        };
-        let same_path = definition.workloads.iter().all(impaired);
-        experiment.differences = differences(setting.access.tap.is_ok(), same_path);
+        let same_path = levels(definition, "path").iter().all(|level| level == "impaired");
+        let links = levels(definition, "link");
+        let memory = links.iter().any(|link| link == "memory") || setting.access.tap.is_err();
+        let tap = links.iter().any(|link| link == "tap") && setting.access.tap.is_ok();
+        experiment.differences = differences(tap, memory, same_path);
     }
 }
 
-/// What is not the same on the two sides.
-fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
+/// The levels that a factor has in any of the workloads.
+fn levels(definition: &Definition, factor: &str) -> Vec<String> {
+    let factor = Factor::of(factor);
+    let of = |&workload| factor.map(|factor| definition.levels(workload, factor));
+    definition.workloads.iter().filter_map(of).flatten().collect()
+}
+
+/// What is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.
+fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
     let entry = |what: &str, kernel: &str, millstream: &str| Difference {
         what: what.to_owned(),
         by_stack: BTreeMap::from([
@@ -64,12 +70,16 @@ fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
             ("millstream".to_owned(), millstream.to_owned()),
         ]),
     };
-    let link = if tap {
-        "a TAP device in the far namespace, with virtio-net headers unless offload=off"
-    } else {
-        "in memory, between two threads"
+    let of = |over_tap: &str, in_memory: &str| match (tap, memory) {
+        (true, false) => over_tap.to_owned(),
+        (true, true) => format!("{over_tap}; {in_memory} with link=memory"),
+        (false, _) => in_memory.to_owned(),
     };
-    let peer = if tap { "the kernel, plain sockets" } else { "Millstream in the same process" };
+    let link = of(
+        "a TAP device in the far namespace, with virtio-net headers unless offload=off",
+        "in memory, between two threads",
+    );
+    let peer = of("the kernel, plain sockets", "Millstream in the same process");
     let paths = match same_path {
         true => vec![entry(
             "access to the path",
@@ -77,8 +87,8 @@ fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
             "a packet socket on that interface",
         )],
         false => vec![
-            entry("link", "a veth pair between two namespaces", link),
-            entry("far host", "the kernel, plain sockets", peer),
+            entry("link", "a veth pair between two namespaces", &link),
+            entry("far host", "the kernel, plain sockets", &peer),
         ],
     };
     let ends = vec![
@@ -99,4 +109,25 @@ fn differences(tap: bool, same_path: bool) -> Vec<Difference> {
         ),
     ];
     paths.into_iter().chain(ends).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_that_was_asked_for_is_what_differs() {
+        let link = |tap, memory| differences(tap, memory, false)[0].by_stack["millstream"].clone();
+        assert!(
+            link(true, false).starts_with("a TAP device") && !link(true, false).contains("memory")
+        );
+        assert!(link(true, true).contains("TAP") && link(true, true).ends_with("with link=memory"));
+        assert!(link(false, true).starts_with("in memory"));
+        let memory = |set: &str| {
+            let text = format!("name = \"x\"\nworkload = [\"tcp_rr\", \"tcp_stream\"]\n{set}");
+            levels(&Definition::parse("x.toml", &text).unwrap(), "link")
+        };
+        assert_eq!(memory(""), ["tap", "tap"]);
+        assert_eq!(memory("[factors.tcp_rr]\nlink = \"memory\""), ["memory", "tap"]);
+    }
 }

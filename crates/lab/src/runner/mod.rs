@@ -122,6 +122,10 @@ pub struct Setting {
     pub command_line: Vec<String>,
 }
 
+/// What a build for debugging says before its numbers.
+const UNOPTIMIZED: &str = "This `millstream` was built without optimization, as cargo does without --release: what it \
+    measures of Millstream is no figure of the stack's.";
+
 /// Runs an experiment to its end, or until an interrupt: then what is finished
 /// has been kept and the error is [`Error::Interrupted`]. A run that fails is
 /// kept as invalid with its reason, and the next one follows.
@@ -134,6 +138,9 @@ pub fn run(
     let mut notes = setting.access.notes();
     for other in setting.state.running() {
         notes.push(format!("Another experiment ({other}) was running; they disturb each other."));
+    }
+    if cfg!(debug_assertions) {
+        notes.push(UNOPTIMIZED.to_owned());
     }
     let runs = possible(plan(definition, seed), &setting.access, &mut notes)?;
     let mut experiment = ExperimentRecord::new(&definition.name, seed, Timestamp::now());

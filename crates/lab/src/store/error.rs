@@ -76,6 +76,9 @@ impl StoreError {
                 Self::NotAStore { path, why: "not a SQLite database, or damaged".into() }
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy { path },
+            Some(ErrorCode::CannotOpen) if path.is_dir() => {
+                Self::NotAStore { path, why: "a folder".into() }
+            }
             _ => {
                 // Some of SQLite's sentences end with the path, which stands before them.
                 let why = one_line(&error.to_string());

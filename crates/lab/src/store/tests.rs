@@ -120,6 +120,8 @@ fn other_files_are_refused_in_one_line_and_left_alone() {
     foreign.execute_batch("CREATE TABLE t (a)").unwrap();
     drop(foreign);
     assert!(matches!(Store::open(&file), Err(StoreError::NotAStore { .. })));
+    assert!(matches!(Store::open(&folder.0), Err(StoreError::NotAStore { .. })));
+    assert!(matches!(Store::open_existing(&folder.0), Err(StoreError::NotAStore { .. })));
 
     let nowhere = folder.0.join("no/such/folder/lab.db");
     let error = Store::open(&nowhere).unwrap_err();

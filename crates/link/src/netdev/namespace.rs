@@ -32,8 +32,9 @@ impl Namespace {
             });
             join(thread)
         });
-        let made =
-            Self { file: made.map_err(|e| LinkError::from_io("make a network namespace", e))? };
+        let refused =
+            |e| LinkError::needing("CAP_SYS_ADMIN, as root has", "make a network namespace", e);
+        let made = Self { file: made.map_err(refused)? };
         made.run(|| super::set_up("lo"))??;
         Ok(made)
     }

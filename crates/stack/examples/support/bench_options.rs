@@ -82,6 +82,9 @@ impl Options {
                 option => o.set(option, &mut words),
             }
         }
+        if !(0.01..=3600.0).contains(&o.seconds) || o.call == 0 {
+            fail("--seconds can be 0.01 to 3600, --call 1 byte at least");
+        }
         (what, o)
     }
 

@@ -21,15 +21,22 @@ use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig, Waker};
 pub use words::{fail, parsed};
 
-/// The options common to all examples.
-pub const OPTIONS: &str = "--address IP/LEN... [--tap NAME | --packet INTERFACE | --xdp INTERFACE] \
-                           [--engines N] [--gateway IP]... [--host-address IP/LEN]... [--netns PATH] [--mtu BYTES] \
-                           [--no-offload] [--busy-poll-us N] [--idle-latency-us N] [--capture FILE]\n\
-                           [--stats]\n\
-                           --tap makes a device of this name, or a fresh one when none is named. --packet and --xdp \
-                           share an interface that exists with the kernel, which must not have the addresses.\n\
-                           --engines N serves the device's flows by N engines, each in a thread of its own.\n\
-                           --capture FILE writes what passes as pcap-ng (FILE, FILE.1 ... of several engines).";
+/// What `--help` says of the options common to all examples, behind each example's own.
+const OPTIONS: &str = "\
+  --address IP/LEN       an address of the stack; several times for several; needed
+  --tap NAME             make a TAP device of this name, which the kernel is behind [default: a fresh name]
+  --packet INTERFACE     instead: share an interface that exists with the kernel, by a packet socket
+  --xdp INTERFACE        the same by AF_XDP; the kernel must not have the addresses in either case
+  --host-address IP/LEN  an address of the kernel's side of the TAP device; several times for several
+  --gateway IP           router for what is not on the link; once for each version of IP
+  --netns PATH           network namespace of the device or interface, as /run/netns/NAME
+  --mtu BYTES            of the TAP device [default: 1500]
+  --no-offload           a TAP device without checksum and segmentation offload
+  --engines N            that many engines share the device's flows, each in a thread of its own [default: 1]
+  --busy-poll-us N       how long an engine looks for packets before it sleeps
+  --idle-latency-us N    have the kernel keep CPUs ready to wake up within so long (as root)
+  --capture FILE         write what passes as pcap-ng (FILE, FILE.1, … of several engines)
+  --stats                show counters every second";
 
 /// Frames of the pool for AF_XDP, whose memory is one piece that does not grow.
 const XDP_FRAMES: usize = 65_536;
@@ -67,9 +74,11 @@ pub struct Options {
 
 impl Options {
     /// Reads the command line. `own` is told every option it may know with a way to its value, and says
-    /// whether it did. Ends the program with one line on standard error when something is wrong.
+    /// whether it did. Ends the program with one line on standard error when something is wrong, and for `--help`
+    /// after the head of the example's `source` and the lines of all options, its own ones first.
     pub fn parse(
-        usage: &str,
+        source: &str,
+        own_options: &str,
         mut own: impl FnMut(&str, &mut dyn FnMut() -> String) -> bool,
     ) -> Self {
         let mut options = Self::default();
@@ -93,7 +102,8 @@ impl Options {
                 "--no-offload" => options.no_offload = true,
                 "--stats" => options.stats = true,
                 "--help" | "-h" => {
-                    println!("{usage} {OPTIONS}");
+                    words::head(source);
+                    println!("\nOptions:\n{own_options}\n{OPTIONS}");
                     exit(0);
                 }
                 other => {

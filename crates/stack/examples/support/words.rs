@@ -16,9 +16,19 @@ pub fn next<T: FromStr>(option: &str, words: &mut impl Iterator<Item = String>) 
 
 /// The text at the head of a source file is the help, and the end of the program.
 pub fn help(source: &str) -> ! {
-    let head = source.lines().map_while(|line| line.strip_prefix("//!"));
-    head.for_each(|line| println!("{}", line.strip_prefix(' ').unwrap_or(line)));
+    head(source);
     exit(0);
+}
+
+/// Shows the text at the head of a source file, without the marks that are for rustdoc.
+pub fn head(source: &str) {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
+    for line in lines.map(|line| line.strip_prefix(' ').unwrap_or(line)) {
+        match line.strip_prefix("```") {
+            Some(_) => println!(),
+            None => println!("{}", line.replace("[`", "`").replace("`]", "`")),
+        }
+    }
 }
 
 /// Ends the program with one line.

@@ -249,7 +249,10 @@ impl Stack {
 
 fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> io::Result<Worker> {
     if let Some(cpu) = placement.cpu {
-        millstream_link::sys::pin_current_thread(cpu)?;
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("put the engine's thread on CPU {cpu}: {error}"))
+        };
+        millstream_link::sys::pin_current_thread(cpu).map_err(named)?;
     }
     let mut engine = build()?;
     let limits = engine.limits();
