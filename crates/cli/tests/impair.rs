@@ -175,7 +175,9 @@ fn delay_and_loss_are_what_the_far_side_sees() {
     assert!((150..=450).contains(&missing), "about 10 % of {SENT}: {missing}");
     assert_eq!((lost.1, duplicated.1), (0, 0), "the way back is another");
     let passed = summary.row("passed on").0;
-    assert_eq!(passed + lost.0, entered + duplicated.0);
+    // Of what was sent last, to find the end, some may not have arrived.
+    let under_way = summary.row("on the way at the end").0;
+    assert_eq!(passed + under_way + lost.0, entered + duplicated.0);
     // The others may have been duplicated, too.
     assert!((total..=total + 2 * others).contains(&passed), "{total} arrived, {passed} passed on");
 }
