@@ -76,11 +76,17 @@ SETTINGS = (("ipv4/tcp_rmem", "4096 131072 67108864"), ("ipv4/tcp_wmem", "4096 6
             ("ipv4/ping_group_range", "0 2147483647"))
 
 
+# For sockets that choose none: a system's default of BBR would pace them, and goes on to where one is chosen for a
+# connection that is there. Which a namespace may have as its default is the system's choice
+# (`tcp_allowed_congestion_control`); on a path that loses nothing NewReno does what cubic does.
+CONGESTION = "for name in cubic reno; do echo $name >/proc/sys/net/ipv4/tcp_congestion_control && break; done"
+
+
 def tune(enter=()):
     """Sets what of SETTINGS is permitted, in this namespace or the one that `enter` enters."""
     lines = [f"echo {value} >/proc/sys/net/{name}" for name, value in SETTINGS]
-    subprocess.run([*enter, "sh", "-c", "\n".join([*lines, "ip link set lo up"])], stdin=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, check=False)
+    subprocess.run([*enter, "sh", "-c", "\n".join([*lines, CONGESTION, "ip link set lo up"])],
+                   stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 class Holder:

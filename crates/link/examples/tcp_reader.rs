@@ -178,16 +178,20 @@ fn bind(cpu: usize) {
     }
 }
 
-/// Takes one connection and writes to it as fast as it goes, with cubic.
+/// Has the listener's connections use cubic. Set on a connection that began with BBR it would go on pacing.
+fn use_cubic(listener: &TcpListener) -> Result<(), Failure> {
+    let cubic = c"cubic";
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
+    // SAFETY: the pointer is to five readable bytes.
+    let done =
+        unsafe { libc::setsockopt(listener.as_raw_fd(), level, name, cubic.as_ptr().cast(), 5) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+}
+
+/// Takes one connection and writes to it as fast as it goes.
 fn write_forever(listener: &TcpListener) -> Result<(), Failure> {
     bind(1);
     let (mut stream, _) = listener.accept()?;
-    let cubic = c"cubic";
-    // SAFETY: the pointer is to five readable bytes.
-    unsafe {
-        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
-        libc::setsockopt(stream.as_raw_fd(), level, name, cubic.as_ptr().cast(), 5);
-    }
     let data = vec![7; 128 << 10];
     loop {
         stream.write_all(&data)?;
@@ -221,6 +225,7 @@ fn read_for(seconds: f64) -> Result<(), Failure> {
     let name = tap.name().to_owned();
     let peer_mac = namespace.run(|| netdev::mac(&name))??;
     let listener = namespace.run(|| TcpListener::bind((IpAddr::from(FAR), PORT)))??;
+    use_cubic(&listener)?;
     std::thread::spawn(move || write_forever(&listener).is_ok());
     bind(0);
     let mut reader = Reader {

@@ -346,13 +346,15 @@ fn tap(o: &Options, what: &str) {
     tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let kernel = std::net::TcpListener::bind("10.0.0.1:0").expect("bind");
     let addr = kernel.local_addr().expect("an address");
+    // Before there is a connection: one that began with BBR, the system's default perhaps, would go on pacing.
+    let control = OsString::from(&o.control);
+    setsockopt(&kernel, sockopt::TcpCongestion, &control).expect("a control of the kernel's");
     let limit = Duration::from_secs_f64(o.seconds);
-    let (call, mode, control) = (o.call, what.to_string(), OsString::from(&o.control));
+    let (call, mode) = (o.call, what.to_string());
     let kernel_cpu = if o.same { 0 } else { 1 };
     let peer = std::thread::spawn(move || {
         pin_current_thread(kernel_cpu).expect("CPU 1");
         let stream = kernel.accept().expect("accept").0;
-        setsockopt(&stream, sockopt::TcpCongestion, &control).expect("a control of the kernel's");
         kernel_side(&stream, &mode, call, limit)
     });
     let engine = engine(&pool, o, tap, "10.0.0.2/24");

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
@@ -31,7 +32,9 @@ use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::Pool;
 use millstream::route::LinkId;
 use millstream::{Engine, EngineConfig, SocketId};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
+};
 use words::{fail, next};
 
 /// Bytes of one call.
@@ -240,6 +243,17 @@ fn exchange(stream: &mut (impl Read + Write), send: bool, data: &mut [u8]) -> (u
     (total, true)
 }
 
+/// A connection of the kernel's to us. Its congestion control is chosen before there is one: what began with BBR, the
+/// system's default perhaps, would go on pacing.
+fn kernel_stream(control: Option<&OsString>) -> io::Result<std::net::TcpStream> {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    if let Some(control) = control {
+        setsockopt(&socket, sockopt::TcpCongestion, control)?;
+    }
+    connect(socket.as_raw_fd(), &SockaddrIn::new(10, 0, 0, 2, 7))?;
+    Ok(socket.into())
+}
+
 /// The kernel's side of every `engines`th stream from `at` on, in this thread, on a CPU that no engine has if there is
 /// one.
 fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
@@ -248,10 +262,7 @@ fn kernel_side(run: &Run, at: usize) -> io::Result<()> {
         pin_current_thread(engines + at % (cpus - engines))?;
     }
     let connect = |_| {
-        let stream = std::net::TcpStream::connect(SocketAddr::from(([10, 0, 0, 2], 7)))?;
-        if let Some(control) = &run.options.control {
-            setsockopt(&stream, sockopt::TcpCongestion, control)?;
-        }
+        let stream = kernel_stream(run.options.control.as_ref())?;
         stream.set_nonblocking(true).map(|()| stream)
     };
     let streams = (at..run.options.streams).step_by(engines).map(connect);
