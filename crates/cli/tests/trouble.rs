@@ -36,13 +36,15 @@ fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
         assert!(error.contains(&format!("{option} {value}: ")), "{error}");
         assert!(!place.database().exists(), "{option} {value}: nothing was begun");
     }
-    for database in [below, "/proc/nothing.sqlite3".to_owned(), folder.to_owned()] {
+    // A place that cannot be written fails; what is there and is no database is refused.
+    let databases = [(below, 1), ("/proc/nothing.sqlite3".to_owned(), 1), (folder.to_owned(), 2)];
+    for (database, code) in databases {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         command.args(["run", "first-look", "--db", &database, "--out"]);
         command.arg(place.folder.join("out")).env("XDG_RUNTIME_DIR", &place.folder);
         let output = command.output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert_eq!((output.status.code(), error.lines().count()), (Some(code), 1), "{error}");
     }
 }
 
