@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
-use millstream::packet::{Instant, PacketBatch, Pool};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::{Engine, local, net};
 
 /// Fails once it is told to; its interface is down before.
@@ -47,6 +47,23 @@ impl Link for Breaking {
     }
 }
 
+/// Never without a packet, which is nobody's.
+struct Babbling(PairEnd);
+
+impl Link for Babbling {
+    forward_link!(self => self.0; capabilities, transmit, wait_fd, wants_write, prepare_sleep, stats, name);
+
+    fn receive(
+        &mut self,
+        _: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let packet = Packet::from_slice(pool, 0, &[0; 64]).expect("a frame");
+        Ok(usize::from(batch.push(packet).is_ok()))
+    }
+}
+
 /// An engine on such a link, the other end of that, and what breaks it.
 fn engine() -> (Engine, PairEnd, Arc<AtomicBool>) {
     let (end, far) = pair(PairConfig::default()).expect("a pair");
@@ -59,7 +76,7 @@ fn engine() -> (Engine, PairEnd, Arc<AtomicBool>) {
 /// Sends something, for who sleeps.
 fn knock(far: &mut PairEnd, pool: &Pool) {
     let mut batch = PacketBatch::new();
-    let packet = millstream::packet::Packet::from_slice(pool, 0, &[0; 64]).expect("a frame");
+    let packet = Packet::from_slice(pool, 0, &[0; 64]).expect("a frame");
     batch.push(packet).expect("room");
     far.transmit(Instant::ZERO, pool, &mut batch).expect("sent");
 }
@@ -101,6 +118,35 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
     assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
     let refused = local::TcpStream::connect(&stack, far_addr()).map(drop).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
+}
+
+/// An engine that always finds something to do never sleeps, so no sleep ends.
+#[test]
+fn who_waits_is_told_beside_a_link_that_is_never_quiet() {
+    let (mut engine, _far, is_broken) = engine();
+    let (end, _other) = pair(PairConfig::default()).expect("a pair");
+    engine.add_link(Box::new(Babbling(end))).expect("a link");
+    let waker = engine.waker();
+    let stack = local::Stack::new(engine);
+    let wait = || {
+        let mut events = Vec::new();
+        // For ever, if it were not told.
+        stack.wait(None, &mut events).expect("turns");
+        assert!(events.is_empty() && !stack.engine().take_woken(), "told once");
+    };
+    let later = |tell: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                tell();
+            });
+            wait();
+        });
+    };
+    later(&|| waker.wake());
+    later(&|| is_broken.store(true, Ordering::SeqCst));
+    assert!(stack.engine().links().next().expect("a link").error.is_some());
+    assert_eq!(stack.engine().stats().sleeps, 0);
 }
 
 #[test]

@@ -170,9 +170,9 @@ impl Engine {
         self.sleeper.idle_latency.as_ref().map(IdleLatency::state)
     }
 
-    /// Whether [`Waker::wake`] has ended a sleep, or kept the engine from one, since this was last asked.
+    /// Whether [`Waker::wake`] was used since this was last asked, also where the engine has not slept since.
     pub fn take_woken(&mut self) -> bool {
-        std::mem::take(&mut self.sleeper.woken)
+        std::mem::take(&mut self.sleeper.woken) | self.sleeper.bell.is_rung()
     }
 
     /// Whoever waits for the engine's core has it before the engine polls on.

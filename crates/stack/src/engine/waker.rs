@@ -107,6 +107,16 @@ impl<E: Event> Bell<E> {
         woken
     }
 
+    /// The engine, awake, asks whether somebody has rung; then that is heard. It looks for announcements after this.
+    pub fn is_rung(&self) -> bool {
+        let rung = self.rung.load(Ordering::SeqCst);
+        if rung {
+            self.rung.store(false, Ordering::SeqCst);
+            in_one_order();
+        }
+        rung
+    }
+
     fn stats(&self) -> WakeStats {
         WakeStats {
             edges: self.edges.load(Ordering::Relaxed),
@@ -143,9 +153,20 @@ mod loom_tests {
     use loom::sync::atomic::AtomicUsize;
     use millstream_link::event::EventModel;
 
-    /// `ringers` threads with one piece of work each, and an engine that takes it all. `looks` says whether it
-    /// looks for announcements between announcing and sleeping, as the `net` placement does.
-    fn all_work_is_taken(ringers: usize, looks: bool) {
+    /// When the engine looks besides after its sleeps.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Looks {
+        Not,
+        /// For announcements, between announcing and sleeping, as the `net` placement does.
+        BeforeSleep,
+        /// For a ring, and for announcements only then, as who waits in the engine's thread.
+        WhenRung,
+    }
+
+    const ALL: [Looks; 3] = [Looks::Not, Looks::BeforeSleep, Looks::WhenRung];
+
+    /// `ringers` threads with one piece of work each, and an engine that takes it all.
+    fn all_work_is_taken(ringers: usize, looks: Looks) {
         let bell = loom::sync::Arc::new(Bell::new(EventModel::default()));
         let work = loom::sync::Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..ringers)
@@ -157,18 +178,21 @@ mod loom_tests {
                 })
             })
             .collect();
-        let mut taken = 0;
+        let (mut taken, mut woken) = (0, true);
         while taken < ringers {
-            taken += work.swap(0, Ordering::SeqCst);
+            if woken || looks != Looks::WhenRung {
+                taken += work.swap(0, Ordering::SeqCst);
+            }
             if taken == ringers {
                 break;
             }
             let mut rung = !bell.announce();
-            if !rung && !(looks && work.load(Ordering::SeqCst) > 0) {
+            let sees = looks == Looks::BeforeSleep && work.load(Ordering::SeqCst) > 0;
+            if !rung && !sees {
                 bell.event().sleep();
                 rung = true;
             }
-            bell.end(rung);
+            woken = bell.end(rung) | (looks == Looks::WhenRung && bell.is_rung());
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let stats = bell.stats();
@@ -178,14 +202,14 @@ mod loom_tests {
 
     #[test]
     fn no_wake_up_of_one_is_lost() {
-        for looks in [false, true] {
+        for looks in ALL {
             loom::model(move || all_work_is_taken(1, looks));
         }
     }
 
     #[test]
     fn no_wake_up_of_two_is_lost() {
-        for looks in [false, true] {
+        for looks in ALL {
             let mut model = loom::model::Builder::new();
             model.preemption_bound = Some(5);
             model.check(move || all_work_is_taken(2, looks));
