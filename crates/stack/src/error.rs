@@ -42,9 +42,9 @@ pub enum Error {
     Exhausted,
     /// The engine has ended.
     EngineGone,
-    /// A call that the engine's own thread runs ([`with_engine`](crate::net::Stack::with_engine)) would wait for that
-    /// engine, for ever.
-    OwnThread,
+    /// A call that an engine's thread runs ([`with_engine`](crate::net::Stack::with_engine)) would wait for an engine:
+    /// for its own for ever, and for another as long as that may wait for this one.
+    EngineThread,
 }
 
 impl Error {
@@ -66,7 +66,7 @@ impl Error {
             Self::MessageTooLong => io::ErrorKind::InvalidInput,
             Self::Limit(_) => io::ErrorKind::QuotaExceeded,
             Self::Exhausted => io::ErrorKind::OutOfMemory,
-            Self::OwnThread => io::ErrorKind::Deadlock,
+            Self::EngineThread => io::ErrorKind::Deadlock,
         }
     }
 }
@@ -91,8 +91,8 @@ impl fmt::Display for Error {
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),
             Self::Exhausted => "no free frame in the pool",
             Self::EngineGone => "the engine has ended",
-            Self::OwnThread => {
-                "a call inside with_engine would wait for that engine: use the Engine it is given, or another thread"
+            Self::EngineThread => {
+                "a call inside with_engine would wait for an engine: use the Engine it is given, or another thread"
             }
         };
         f.write_str(text)

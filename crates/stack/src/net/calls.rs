@@ -57,7 +57,7 @@ impl TcpStream {
     /// that it was aborted.
     pub fn abort(self) {
         let id = self.inner.id;
-        if let Err(Error::OwnThread) = self.door().ask(move |worker| worker.abort(id)) {
+        if let Err(Error::EngineThread) = self.door().ask(move |worker| worker.abort(id)) {
             // When the engine is done with the call that this is part of; not closed before, as by a drop.
             let inner = Arc::clone(&self.inner);
             self.door().post(move |worker| {

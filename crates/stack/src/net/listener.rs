@@ -67,7 +67,7 @@ impl TcpListener {
             local,
             shared,
             accepted: Side::new(accepted),
-            patience: Patience::new(stack.handle.door.engine),
+            patience: Patience::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -23,7 +23,7 @@ mod worker;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use millstream_link::sys::IdleLatencyState;
@@ -35,7 +35,7 @@ pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
 use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, WakeStats, Waker};
-use patience::may_wait_for;
+use patience::{enter_engine, may_wait};
 use ready::ReadySet;
 use shared::Reply;
 use worker::Worker;
@@ -54,8 +54,6 @@ pub struct Placement {
 
 /// What the application's side reaches the engine by.
 pub(crate) struct Door {
-    /// The thread in which the engine runs.
-    engine: ThreadId,
     calls: Mutex<Vec<Call>>,
     has_calls: AtomicBool,
     /// TCP sockets, by slot, whose rings or wishes the engine must look at.
@@ -73,11 +71,9 @@ pub(crate) struct Door {
 type Call = Box<dyn FnOnce(&mut Worker) + Send>;
 
 impl Door {
-    /// Made by the engine's thread.
     fn new(engine: &Engine) -> Self {
         let limits = engine.limits();
         Self {
-            engine: thread::current().id(),
             calls: Mutex::new(Vec::new()),
             has_calls: AtomicBool::new(false),
             streams: ReadySet::new(limits.connections),
@@ -128,7 +124,7 @@ impl Door {
         if self.ended.load(Ordering::SeqCst) {
             return Err(Error::EngineGone);
         }
-        may_wait_for(self.engine)?;
+        may_wait()?;
         let reply = Reply::new();
         let answer = Arc::clone(&reply);
         self.post(move |worker| answer.set(call(worker)));
@@ -146,8 +142,8 @@ impl Handle {
     fn stop(&self) {
         self.door.stop.store(true, Ordering::SeqCst);
         self.door.waker.wake();
-        if may_wait_for(self.door.engine).is_err() {
-            // Told so by a call that it runs, it ends behind that.
+        if may_wait().is_err() {
+            // It ends by itself: behind the call that this is part of, where that is its own.
             return;
         }
         // The lock is kept: whoever else stops it finds it gone.
@@ -173,15 +169,18 @@ pub struct Stack {
 
 impl Stack {
     /// Starts a thread, bound as `placement` says, that makes an engine by `build` and runs it. Fails as
-    /// `build` does, and where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind.
+    /// `build` does, where the engine's [`Limits`](crate::Limits) allow more than 262,144 sockets of a kind, and inside
+    /// of [`with_engine`](Self::with_engine), as it waits for the engine.
     pub fn spawn(
         placement: Placement,
         build: impl FnOnce() -> io::Result<Engine> + Send + 'static,
     ) -> io::Result<Self> {
+        may_wait()?;
         let started = Reply::new();
         let answer = Arc::clone(&started);
         let body = move || match start(&placement, build) {
             Ok(worker) => {
+                enter_engine();
                 answer.set(Ok(Arc::clone(&worker.door)));
                 drop(answer);
                 worker.run();
@@ -195,8 +194,8 @@ impl Stack {
     }
 
     /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still
-    /// have to send gets a moment to leave, and the thread is joined (but by a call of
-    /// [`with_engine`](Self::with_engine)).
+    /// have to send gets a moment to leave, and the thread is joined (but inside of
+    /// [`with_engine`](Self::with_engine), where it ends by itself).
     ///
     /// Afterwards what had come can still be read. A stream that was open tells `BrokenPipe` once, by the first call
     /// that meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes
@@ -231,9 +230,11 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
     }
 
-    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile: what would wait for
-    /// this engine inside of it fails with [`Deadlock`](io::ErrorKind::Deadlock), which are the calls of this stack and
-    /// of its sockets but those that need not wait. What they are for is done with the `Engine` that `call` is given.
+    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile, and inside of it nothing
+    /// waits for an engine, this one or another: the calls of a stack, of its sockets and of pollers that would have to
+    /// wait fail with [`Deadlock`](io::ErrorKind::Deadlock). Two engines that ask each other would wait for ever. What
+    /// they are for is done with the `Engine` that `call` is given, or by another thread. Those that need not wait do
+    /// what they always do: reads of what has come, writes that have room, whatever is non-blocking.
     pub fn with_engine<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Engine) -> T + Send + 'static,

@@ -1,9 +1,13 @@
 //! How long the calls of a socket wait. What is set holds from the next call that must wait on, also while one waits.
+//!
+//! An engine's thread waits for no engine. For its own that would be for ever; for another, that one may be about to
+//! wait for this one, or for what only this one's packets bring. So no engines can come to wait for each other in a
+//! circle, and which calls are refused depends on no timing.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant as StdInstant};
 
 use super::waiter::deadline;
@@ -11,10 +15,9 @@ use crate::Error;
 use crate::error::nonzero;
 
 /// Of one socket; at first, calls wait as long as it takes.
+#[derive(Default)]
 pub struct Patience {
     nonblocking: AtomicBool,
-    /// That of the engine, which cannot wait for itself.
-    engine: ThreadId,
     pub read: Timeout,
     pub write: Timeout,
 }
@@ -24,12 +27,6 @@ pub struct Patience {
 pub struct Timeout(Mutex<Option<Duration>>);
 
 impl Patience {
-    /// Of a socket whose engine runs in the thread `engine`.
-    pub fn new(engine: ThreadId) -> Self {
-        let (nonblocking, read, write) = Default::default();
-        Self { nonblocking, engine, read, write }
-    }
-
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
@@ -49,14 +46,23 @@ impl Patience {
         if self.nonblocking.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        may_wait_for(self.engine)?;
+        may_wait()?;
         Ok(deadline(timeout.get()))
     }
 }
 
-/// Refuses a wait for the engine of the thread `engine` in that thread itself.
-pub fn may_wait_for(engine: ThreadId) -> Result<(), Error> {
-    if thread::current().id() == engine { Err(Error::OwnThread) } else { Ok(()) }
+thread_local! {
+    static RUNS_AN_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the calling thread runs an engine.
+pub fn enter_engine() {
+    RUNS_AN_ENGINE.set(true);
+}
+
+/// Refuses a wait in a thread that runs an engine.
+pub fn may_wait() -> Result<(), Error> {
+    if RUNS_AN_ENGINE.get() { Err(Error::EngineThread) } else { Ok(()) }
 }
 
 impl Timeout {

@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::ThreadId;
 use std::time::Duration;
 
-use super::patience::may_wait_for;
+use super::patience::may_wait;
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
 use super::side::{Side, Tried};
@@ -19,8 +18,6 @@ use crate::{Error, Readiness};
 pub struct Poller {
     target: Arc<Target>,
     entries: Side<Entries>,
-    /// Where nothing comes while one waits.
-    engine: ThreadId,
 }
 
 /// Sockets by index, each with its token. Those that are gone are looked for when there are twice as many entries as
@@ -90,10 +87,10 @@ impl PollTarget {
 
 impl Poller {
     /// A poller without sockets, for those of `stack`.
-    pub fn new(stack: &Stack) -> Self {
+    pub fn new(_stack: &Stack) -> Self {
         let set = ReadySet::new(ReadySet::LIMIT);
         let target = Arc::new(Target { set, waiter: Waiter::default() });
-        Self { target, entries: Side::new(Entries::default()), engine: stack.handle.door.engine }
+        Self { target, entries: Side::new(Entries::default()) }
     }
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
@@ -148,7 +145,7 @@ impl Poller {
         };
         let until = || {
             if timeout != Some(Duration::ZERO) {
-                may_wait_for(self.engine)?;
+                may_wait()?;
             }
             Ok(deadline(timeout))
         };

@@ -128,7 +128,7 @@ impl TcpStream {
             tx: Side::new(tx),
             rx: Side::new(Reading { ring: rx, current: None }),
             read: AtomicU64::new(0),
-            patience: Patience::new(handle.door.engine),
+            patience: Patience::default(),
         };
         Self { inner: Arc::new(inner) }
     }

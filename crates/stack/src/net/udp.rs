@@ -74,7 +74,7 @@ impl UdpSocket {
             shared,
             tx: Side::new(tx),
             rx: Side::new(Reading { ring: rx, left: None }),
-            patience: Patience::new(stack.handle.door.engine),
+            patience: Patience::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

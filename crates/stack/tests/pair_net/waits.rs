@@ -3,12 +3,12 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use millstream::Error;
 use millstream::link::PairConfig;
-use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 
 use super::ends::until_it_sleeps;
@@ -318,13 +318,14 @@ fn several_threads_wait_for_one_poller() {
 
 /// Each would wait for ever.
 #[test]
-fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_that_engine() {
+fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_an_engine() {
     let (client, server, [near, far]) = ends();
     let address = |port| SocketAddr::new("10.9.0.1".parse().expect("an address"), port);
     let listener = TcpListener::bind(&near, address(7), 16).expect("bind");
     let socket = UdpSocket::bind(&near, address(7)).expect("bind");
     let poller = Poller::new(&near);
     let (stack, other) = (near.clone(), far.clone());
+    let accepted = server.try_clone().expect("a handle");
     let inside = move || {
         let kind = |tried: io::Result<()>| tried.map_err(|error| error.kind());
         let refused = [
@@ -340,12 +341,20 @@ fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_that_engine() 
             kind(poller.wait(None, &mut Vec::new())),
         ];
         assert_eq!(refused, [Err(ErrorKind::Deadlock); 10]);
-        // What takes no waiting is done, and so is what another engine answers.
+        // Whether that one waits for this one, too, does not matter.
+        let refused = [
+            kind(other.stats().map(drop)),
+            kind(accepted.set_nodelay(true)),
+            kind((&accepted).read(&mut [0]).map(drop)),
+            kind(Poller::new(&other).wait(None, &mut Vec::new())),
+            kind(Stack::spawn(Placement::default(), || unreachable!()).map(drop)),
+        ];
+        assert_eq!(refused, [Err(ErrorKind::Deadlock); 5]);
+        // What takes no waiting is done.
         assert_eq!(kind((&client).write_all(b"x")), Ok(()));
         assert_eq!(kind(poller.wait(Some(Duration::ZERO), &mut Vec::new())), Ok(()));
         client.set_nonblocking(true).expect("a mode");
         assert_eq!(kind((&client).read(&mut [0]).map(drop)), Err(ErrorKind::WouldBlock));
-        assert_eq!(kind(other.stats().map(drop)), Ok(()));
         client.abort();
     };
     let call = near.clone();
@@ -354,4 +363,47 @@ fn a_call_that_the_engine_runs_is_refused_where_it_would_wait_for_that_engine() 
     server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let end = (&server).read_to_end(&mut Vec::new()).map_err(|error| error.kind());
     assert_eq!(end, Err(ErrorKind::ConnectionReset));
+}
+
+/// Each runs a call that has something to ask the other.
+#[test]
+fn two_engines_that_ask_each_other_do_not_wait_for_ever() {
+    let (near, far) = stacks(PairConfig::default());
+    let meet = Arc::new(Barrier::new(2));
+    let asked = [(&near, &far), (&far, &near)].map(|(own, other)| {
+        let (own, other, meet) = (own.clone(), other.clone(), Arc::clone(&meet));
+        told(move || {
+            own.with_engine(move |_| {
+                meet.wait();
+                other.stats().map(drop).map_err(|error| (error.kind(), error.to_string()))
+            })
+        })
+    });
+    for answer in asked {
+        let (kind, text) =
+            answer.recv_timeout(PATIENCE).expect("they wait").expect("an engine").unwrap_err();
+        assert_eq!(kind, ErrorKind::Deadlock);
+        assert!(text.contains("another thread"), "{text}");
+    }
+}
+
+/// The last handle of another engine: that ends by itself, also where it runs a call that does the same.
+#[test]
+fn an_engine_that_lets_go_of_another_does_not_wait_for_its_end() {
+    let (near, far) = stacks(PairConfig::default());
+    let meet = Arc::new(Barrier::new(2));
+    let (own, other) = (near.clone(), far.clone());
+    let calls = [(near, other), (far, own)].map(|(own, other)| {
+        let meet = Arc::clone(&meet);
+        told(move || {
+            own.with_engine(move |_| {
+                meet.wait();
+                other.shutdown();
+                drop(other);
+            })
+        })
+    });
+    for call in calls {
+        call.recv_timeout(PATIENCE).expect("they wait").expect("the call was run");
+    }
 }
