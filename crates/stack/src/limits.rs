@@ -40,9 +40,10 @@ pub struct Limits {
     pub icmp_error_burst: u32,
     /// Resets sent per second for segments without a connection. Further ones are not sent and counted.
     pub resets_per_s: u32,
-    /// Links of one engine, 64 at most. A further one is refused.
+    /// Links of one engine, 64 at most, without those that have failed. A further one is refused.
     pub links: usize,
-    /// Addresses of one engine, over all links.
+    /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed, or is
+    /// refused.
     pub addresses: usize,
     /// Bytes of TCP payload that one connection may send before the others get their turn.
     pub transmit_budget_bytes: usize,

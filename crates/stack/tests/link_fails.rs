@@ -8,44 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::breaking::Breaking;
 use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::{Engine, local, net};
-
-/// Fails once it is told to; its interface is down before.
-struct Breaking {
-    end: PairEnd,
-    is_broken: Arc<AtomicBool>,
-}
-
-impl Link for Breaking {
-    forward_link!(self => self.end; capabilities, transmit, wait_fd, wants_write, prepare_sleep, stats);
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        match self.is_broken.load(Ordering::SeqCst) {
-            true => Err(LinkError::Invalid("ms0 was removed".into())),
-            false => self.end.receive(now, pool, batch),
-        }
-    }
-
-    /// Long past, as of a link that would look what became of its interface.
-    fn next_deadline(&self) -> Option<Instant> {
-        self.is_broken.load(Ordering::SeqCst).then_some(Instant::ZERO)
-    }
-
-    fn is_down(&self) -> bool {
-        self.is_broken.load(Ordering::SeqCst)
-    }
-
-    fn name(&self) -> &str {
-        "ms0"
-    }
-}
 
 /// Never without a packet, which is nobody's.
 struct Babbling(PairEnd);
@@ -64,11 +30,10 @@ impl Link for Babbling {
     }
 }
 
-/// An engine on such a link, the other end of that, and what breaks it.
+/// An engine on a link that breaks, the other end of that, and what breaks it.
 fn engine() -> (Engine, PairEnd, Arc<AtomicBool>) {
     let (end, far) = pair(PairConfig::default()).expect("a pair");
-    let is_broken = Arc::new(AtomicBool::new(false));
-    let link = Breaking { end, is_broken: Arc::clone(&is_broken) };
+    let (link, is_broken) = Breaking::new(end);
     let engine = common::engine(common::config(&common::pool(), 1), link, &["10.0.0.1/24"]);
     (engine, far, is_broken)
 }

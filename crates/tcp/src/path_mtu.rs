@@ -13,6 +13,7 @@ use crate::limits::{
     BLACK_HOLE_MSS_BYTES, BLACK_HOLE_TIMEOUTS, DEFAULT_MSS_V4_BYTES, MIN_PATH_MTU_V4_BYTES,
     MIN_PATH_MTU_V6_BYTES, MTU_RAISE_S,
 };
+use crate::path_search::ProbeLoss;
 use crate::recovery::Phase;
 
 /// What segments are to become again.
@@ -68,6 +69,39 @@ impl Connection {
         }
         let known = self.counters.take_path_claim().filter(|claim| self.is_missing(claim));
         self.counters.rare().path_claim = known.or(Some(claim));
+    }
+
+    /// The way to the peer is another one, whose link takes IP packets of at most `mtu_bytes`: no segment is larger from
+    /// now on, and what is outstanding in larger ones is sent again.
+    pub fn fit_way(&mut self, now: Instant, mtu_bytes: usize) {
+        let headers = if self.tuple.remote.is_ipv6() { 60 } else { 40 };
+        let mss = u16::try_from(mtu_bytes.saturating_sub(headers)).unwrap_or(u16::MAX);
+        // What they are now, are to become again, and may be found to be possible.
+        let limit = self.counters.path_limit().map_or(0, |limit| limit.mss);
+        if mss >= self.config.mss.max(limit).max(self.counters.searched_mss()) {
+            return;
+        }
+        self.forget_calm();
+        self.set_clock(now);
+        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let rare = self.counters.rare();
+        rare.path_search = None;
+        if let Some(limit) = &mut rare.path_limit {
+            limit.mss = limit.mss.min(mss);
+        }
+        if mss >= self.config.mss {
+            return;
+        }
+        rare.mss_since = una;
+        Arc::make_mut(&mut self.config).mss = mss;
+        if self.state.is_synchronized() {
+            self.set_mss();
+            if una < nxt {
+                self.board.mark_lost(una, nxt);
+                self.recovery.force_resend = true;
+            }
+        }
     }
 
     /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.

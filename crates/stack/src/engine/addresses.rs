@@ -23,22 +23,59 @@ pub(crate) enum Destination {
 #[derive(Default)]
 pub(crate) struct Addresses {
     list: Vec<(LinkId, Prefix)>,
+    /// As many at its end are of links that are over.
+    over: usize,
     /// Sorted, for look-ups, each family by itself.
     own_v4: Vec<u32>,
     own_v6: Vec<u128>,
 }
 
 impl Addresses {
-    /// Adds an address; false when it was there.
+    /// Adds an address; false when another link has it. One that is over gives it up.
     pub fn add(&mut self, link: LinkId, prefix: Prefix) -> bool {
         let is_new = match prefix.addr {
             IpAddr::V4(ip) => insert(&mut self.own_v4, ip.to_bits()),
             IpAddr::V6(ip) => insert(&mut self.own_v6, ip.to_bits()),
         };
-        if is_new {
-            self.list.push((link, prefix));
+        let end = self.list.len() - self.over;
+        if !is_new {
+            let same = |(_, own): &(LinkId, Prefix)| own.addr == prefix.addr;
+            let Some(at) = self.list[end..].iter().position(same) else { return false };
+            self.list.remove(end + at);
+            self.over -= 1;
         }
-        is_new
+        self.list.insert(end, (link, prefix));
+        true
+    }
+
+    /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
+    pub fn end_link(&mut self, link: LinkId) {
+        let is_bound = |(of, own): &(LinkId, Prefix)| *of == link && is_link_local(own.addr);
+        while let Some(at) = self.list.iter().position(is_bound) {
+            let (_, own) = self.list.remove(at);
+            self.disown(own);
+        }
+        let end = self.list.len() - self.over;
+        self.list[..end].sort_by_key(|(of, _)| *of == link);
+        self.over += self.list[..end].iter().filter(|(of, _)| *of == link).count();
+    }
+
+    /// Makes room by an address of the link that is over for longest, if one is.
+    pub fn forget_one(&mut self) {
+        if self.over != 0
+            && let Some((_, own)) = self.list.pop()
+        {
+            self.over -= 1;
+            self.disown(own);
+        }
+    }
+
+    /// It is in the list no more.
+    fn disown(&mut self, prefix: Prefix) {
+        match prefix.addr {
+            IpAddr::V4(ip) => self.own_v4.retain(|&own| own != ip.to_bits()),
+            IpAddr::V6(ip) => self.own_v6.retain(|&own| own != ip.to_bits()),
+        }
     }
 
     /// How many there are.
@@ -46,7 +83,7 @@ impl Addresses {
         self.list.len()
     }
 
-    /// All, in the order they were added.
+    /// All, in the order they were added; those of links that are over come last.
     pub fn iter(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
         self.list.iter().copied()
     }
@@ -154,6 +191,34 @@ mod tests {
         assert_eq!(class(0, "ff02::1:ff00:2"), Destination::Group);
         assert_eq!(class(0, "ff02::1:ff00:3"), Destination::Other);
         assert_eq!(class(0, "10.0.0.3"), Destination::Other);
+    }
+
+    #[test]
+    fn a_link_that_is_over_sends_last_and_gives_its_addresses_up() {
+        let mut addresses = addresses();
+        let list = |addresses: &Addresses| -> Vec<String> {
+            addresses.iter().map(|(link, own)| format!("{}: {own}", link.0)).collect()
+        };
+        let prefix = |text: &str| text.parse().expect("a prefix");
+        assert!(!addresses.add(LinkId(2), prefix("10.0.0.2/24")));
+        addresses.end_link(LinkId(0));
+        assert_eq!(list(&addresses), ["1: 10.1.0.2/16", "0: 10.0.0.2/24", "0: fd00::2/64"]);
+        assert!(!addresses.owns("fe80::1".parse().expect("an address")));
+        assert!(addresses.add(LinkId(2), prefix("10.2.0.2/16")));
+        let to = "8.8.8.8".parse().expect("an address");
+        let source = addresses.source(LinkId(3), to, to).expect("a source");
+        assert_eq!(source.to_string(), "10.1.0.2");
+        assert!(addresses.add(LinkId(2), prefix("10.0.0.2/25")));
+        addresses.end_link(LinkId(1));
+        assert_eq!(
+            list(&addresses),
+            ["2: 10.2.0.2/16", "2: 10.0.0.2/25", "1: 10.1.0.2/16", "0: fd00::2/64"]
+        );
+        for left in [3, 2, 2] {
+            addresses.forget_one();
+            assert_eq!(addresses.len(), left);
+        }
+        assert!(!addresses.owns("10.1.0.2".parse().expect("an address")));
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Engine {
                 Ok(Some(placed)) => placed,
                 Ok(None) => break,
                 Err(error) => {
-                    target.fail(error);
+                    self.out.fail(link, error);
                     break;
                 }
             };

@@ -1,6 +1,6 @@
 //! The way in: links and IP.
 
-use millstream_link::Medium;
+use millstream_link::{LinkError, Medium};
 use millstream_packet::{Checksum, Instant, Packet};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
@@ -144,13 +144,21 @@ impl Engine {
         let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
             Ok(count) => count,
             Err(error) => {
-                slot.fail(error);
-                self.received.len()
+                self.receive_failed(link, error);
+                return 0;
             }
         };
         slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more, slot.link.places());
         count
+    }
+
+    /// Asked for a batch, a link said that it is broken. What it had all the same is carried up in the next turn.
+    #[cold]
+    fn receive_failed(&mut self, link: LinkId, error: LinkError) {
+        self.out.fail(link, error);
+        self.held.begin_batch(false, false);
+        self.left_by = link;
     }
 
     /// Carries the batch that a link gave up to the sockets.

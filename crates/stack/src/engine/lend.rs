@@ -203,7 +203,7 @@ impl Output {
         let given_back = match slot.link.transmit_from(now, &self.pool, head, payload) {
             Ok(given_back) => given_back,
             Err(error) => {
-                slot.fail(error);
+                self.fail(terms.link, error);
                 return self.stats.drop(DropReason::LinkFailed);
             }
         };

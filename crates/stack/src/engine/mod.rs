@@ -216,16 +216,19 @@ impl Engine {
         })
     }
 
-    /// Takes a link in. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address
+    /// Takes a link in, at any time. On an Ethernet link with an MTU that IPv6 can use it gets its link-local address
     /// (RFC 4291, 2.5.6).
     ///
     /// A link may be a queue of a device that several engines share
     /// ([`millstream_link::Shared`]). Then the engine opens connections from its own part of the ephemeral
     /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
     /// same part.
+    ///
+    /// One that has failed ([`Engine::link_error`]) does not come back: the interface that takes its place is another
+    /// link, which may get its addresses.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
-        if self.out.links.len() >= self.limits.links.min(POLL_LIMIT - 1) {
+        if self.out.usable_links().count() >= self.limits.links.min(POLL_LIMIT - 1) {
             return Err(Error::Limit("links"));
         }
         match (self.share, link.share()) {
@@ -234,7 +237,8 @@ impl Engine {
             (own, share) if own == share => {}
             _ => return Err(Error::Invalid("links of different shares")),
         }
-        let id = LinkId(self.out.links.len() as u16);
+        let id = u16::try_from(self.out.links.len()).map_err(|_| Error::Limit("links"))?;
+        let id = LinkId(id);
         let slot = LinkSlot::new(link, self.waker());
         let (medium, mac, mtu) =
             (slot.capabilities.medium, slot.capabilities.mac, slot.capabilities.mtu);
@@ -248,19 +252,37 @@ impl Engine {
         Ok(id)
     }
 
-    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits.
+    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
+    /// that has failed goes over to this one, with the connections that have it.
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
-        if link.index() >= self.out.links.len() || !prefix.is_valid() {
-            return Err(Error::Invalid("no such link, or a prefix longer than an address"));
+        if !prefix.is_valid() {
+            return Err(Error::Invalid("a prefix longer than an address"));
         }
-        if self.out.addresses.len() >= self.limits.addresses {
-            return Err(Error::Limit("addresses"));
+        self.check_link(link)?;
+        let addresses = &mut self.out.addresses;
+        if addresses.len() >= self.limits.addresses && !addresses.owns(prefix.addr) {
+            addresses.forget_one();
+            if addresses.len() >= self.limits.addresses {
+                return Err(Error::Limit("addresses"));
+            }
         }
+        // What is known of flows goes by the addresses.
+        self.forget_flows();
         if !self.out.addresses.add(link, prefix) {
             return Err(Error::AddrInUse);
         }
-        self.forget_flows();
         self.add_route(prefix.network(), Route::on_link(link))
+    }
+
+    /// Refuses a link that there is not, or not any more.
+    fn check_link(&self, link: LinkId) -> Result<(), Error> {
+        match self.out.links.get(link.index()) {
+            None => Err(Error::Invalid("no such link")),
+            Some(slot) if slot.failed.is_some() => {
+                Err(Error::Invalid("the link has failed and is not used any more"))
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// What is known about the headers of flows may not hold any more: an address was added.
@@ -279,11 +301,10 @@ impl Engine {
         if self.share.owns_port(port) { Ok(()) } else { Err(FOREIGN) }
     }
 
-    /// Adds a route.
+    /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
+    /// goes, and the next one takes its place ([`Engine::link_error`]).
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
-        if route.link.index() >= self.out.links.len() {
-            return Err(Error::Invalid("no such link"));
-        }
+        self.check_link(route.link)?;
         let added = self.out.table.insert(prefix, route);
         self.out.routes.refresh();
         added.map(drop).map_err(|_| Error::Invalid("the route cannot be used"))

@@ -23,7 +23,7 @@ pub(crate) struct LinkSlot {
     pub link: Box<dyn Link>,
     pub capabilities: Capabilities,
     pub queue: PacketBatch,
-    /// Set once the link said that it is broken ([`fail`](Self::fail)); it is not used again.
+    /// Set once the link said that it is broken ([`Output::fail`]); it is not used again.
     pub failed: Option<Arc<LinkError>>,
     /// Its last batch was full, and there was more.
     pub more: bool,
@@ -59,7 +59,7 @@ impl Output {
     /// first one. There is none over a link that has failed.
     pub fn way(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<Way> {
         if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
-            let link = scope.unwrap_or(LinkId(0));
+            let link = self.link_to(destination, scope)?;
             let mtu = self.usable(link)?.capabilities.mtu;
             return Some(Way { link, next_hop: destination, mtu });
         }
@@ -71,6 +71,40 @@ impl Output {
 
     fn usable(&self, link: LinkId) -> Option<&LinkSlot> {
         self.links.get(link.index()).filter(|slot| slot.failed.is_none())
+    }
+
+    /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,
+    /// too, where that has failed; one station has not.
+    fn link_to(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<LinkId> {
+        let is_sole = is_link_local(destination) && !destination.is_multicast();
+        match scope {
+            Some(link) if is_sole || self.usable(link).is_some() => Some(link),
+            _ => self.usable_links().next(),
+        }
+    }
+
+    /// The links that have not failed.
+    pub fn usable_links(&self) -> impl Iterator<Item = LinkId> {
+        let links = self.links.iter().enumerate().filter(|(_, slot)| slot.failed.is_none());
+        links.map(|(index, _)| LinkId(index as u16))
+    }
+
+    /// The link said that it is broken: of it stays what it was and counted. Its routes go with it, so that those by
+    /// other links take their place, and what was known of its neighbours; connections find their ways anew when they
+    /// send. Its addresses stay, for the connections that have them and that other links may reach, until another link
+    /// gets them, or room is needed for others; but those that only mean something on the link go.
+    #[cold]
+    pub fn fail(&mut self, link: LinkId, error: LinkError) {
+        let slot = self.links.get_mut(link.index()).filter(|slot| slot.failed.is_none());
+        let Some(slot) = slot else { return };
+        slot.fail(error);
+        self.table.remove_link(link);
+        self.routes.refresh();
+        self.addresses.end_link(link);
+        let waited = self.neighbors.stats().pending_packets;
+        self.neighbors.remove_link(link);
+        let dropped = waited - self.neighbors.stats().pending_packets;
+        self.stats.drop_many(DropReason::LinkFailed, dropped as u64);
     }
 
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
@@ -200,7 +234,10 @@ impl Output {
 
     #[inline(never)]
     fn make_room(&mut self, now: Instant, link: LinkId) {
-        self.links[link.index()].flush(now, &self.pool, &mut self.stats);
+        let flushed = self.links[link.index()].flush(now, &self.pool, &mut self.stats);
+        if let Err(error) = flushed {
+            self.fail(link, error);
+        }
     }
 
     /// Hands every link what waits for it; true when a link took something.
@@ -213,19 +250,37 @@ impl Output {
     fn flush_links(&mut self, now: Instant) -> bool {
         let Self { links, stats, pool, .. } = self;
         if let [only] = &mut links[..] {
-            let progress = !only.queue.is_empty() && only.flush(now, pool, stats);
+            let mut progress = false;
+            if !only.queue.is_empty() {
+                progress = match only.flush(now, pool, stats) {
+                    Ok(took) => took,
+                    Err(error) => return self.flush_failed(LinkId(0), error),
+                };
+            }
             self.waiting = !only.queue.is_empty();
             return progress;
         }
         let (mut progress, mut waiting) = (false, false);
-        for slot in links {
+        for (index, slot) in links.iter_mut().enumerate() {
             if !slot.queue.is_empty() {
-                progress |= slot.flush(now, pool, stats);
+                progress |= match slot.flush(now, pool, stats) {
+                    Ok(took) => took,
+                    Err(error) => return self.flush_failed(LinkId(index as u16), error),
+                };
                 waiting |= !slot.queue.is_empty();
             }
         }
         self.waiting = waiting;
         progress
+    }
+
+    /// A link failed when it was to take what waits. What waits for it is dropped the next time, when the links behind
+    /// it have their turn, too.
+    #[cold]
+    fn flush_failed(&mut self, link: LinkId, error: LinkError) -> bool {
+        self.fail(link, error);
+        self.waiting = true;
+        true
     }
 }
 
@@ -235,34 +290,31 @@ impl LinkSlot {
         Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false, waker }
     }
 
-    /// The link said that it is broken: of it stays what it was and counted.
-    #[cold]
-    pub fn fail(&mut self, error: LinkError) {
+    /// See [`Output::fail`].
+    fn fail(&mut self, error: LinkError) {
         self.failed = Some(Arc::new(error));
         self.link = Box::new(Ended::of(&*self.link));
         self.waker.wake();
     }
 
-    /// Hands the link what waits, as far as it takes it.
+    /// Hands the link what waits, as far as it takes it; whether it took something. An error is for [`Output::fail`].
     #[inline(always)]
-    fn flush(&mut self, now: Instant, pool: &Pool, stats: &mut EngineStats) -> bool {
+    fn flush(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        stats: &mut EngineStats,
+    ) -> Result<bool, LinkError> {
         if self.failed.is_some() {
             stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;
             self.queue.drain().for_each(drop);
-            return false;
+            return Ok(false);
         }
         stats.stages.mark(Stage::Egress, self.queue.len());
-        match self.link.transmit(now, pool, &mut self.queue) {
-            Ok(taken) => {
-                stats.batches.transmit_packets.add(taken);
-                stats.stages.mark(Stage::Transmit, taken);
-                taken != 0
-            }
-            Err(error) => {
-                self.fail(error);
-                false
-            }
-        }
+        let taken = self.link.transmit(now, pool, &mut self.queue)?;
+        stats.batches.transmit_packets.add(taken);
+        stats.stages.mark(Stage::Transmit, taken);
+        Ok(taken != 0)
     }
 }
 

@@ -30,6 +30,11 @@ impl Engine {
 
     /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so. When
     /// it comes to that the engine's [`Waker`](crate::Waker) is used, so whoever waits is told.
+    ///
+    /// Its routes go with it, as they do in an operating system: what went by them goes by those that are left, and
+    /// without any is refused, but for connections, which may wait until another link is added. Its addresses stay
+    /// the engine's, until another link gets them: connections go on with theirs by whatever link their peer can reach
+    /// them.
     pub fn link_error(&self, link: LinkId) -> Option<&LinkError> {
         self.out.links.get(link.index())?.failed.as_deref()
     }

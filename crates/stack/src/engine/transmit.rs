@@ -298,7 +298,11 @@ fn way_of(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Way>
         Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
         _ => {
             let marks = Marks::of(&socket.conn);
-            out.find_path(now, socket.conn.ends(), socket.scope, marks, &mut socket.path)
+            let TcpSocket { conn, path, scope, .. } = socket;
+            let way = out.find_path(now, conn.ends(), *scope, marks, path)?;
+            // Another link than the one before may take less.
+            conn.fit_way(now, way.mtu);
+            Some(way)
         }
     }
 }

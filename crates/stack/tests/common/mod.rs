@@ -1,6 +1,8 @@
 //! Two engines joined by an in-memory pair.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod breaking;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
