@@ -11,13 +11,9 @@ mod support;
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use millstream::net::{Placement, Stack, UdpSocket};
 use support::{Interrupted, Options, announce, fail, parsed};
-
-/// Between two looks whether the links are well.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     let mut responders = Vec::new();
@@ -29,35 +25,29 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         responders.push((stack, socket));
     }
     announce(&format!("on port {port}, UDP"));
-    let stacks: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
-    std::thread::spawn(move || watch_links(&stacks));
     let ends: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
     let interrupted = Interrupted::watch(move || ends.iter().for_each(Stack::shutdown));
     let threads: Vec<_> = responders
         .into_iter()
-        .map(|(_stack, socket)| {
+        .map(|(stack, socket)| {
             let interrupted = interrupted.clone();
-            std::thread::spawn(move || respond(&socket, &interrupted))
+            std::thread::spawn(move || match respond(&socket, &interrupted) {
+                Ok(()) => {}
+                // Of one engine is of all: they share the device.
+                Err(error) => fail(&link_error(&stack).unwrap_or_else(|| error.to_string())),
+            })
         })
         .collect();
     for thread in threads {
-        thread.join().map_err(|_| io::Error::other("a responder has panicked"))??;
+        thread.join().map_err(|_| io::Error::other("a responder has panicked"))?;
     }
     Ok(())
 }
 
-/// Ends the program when a link has failed, of which who waits for datagrams is not told.
-fn watch_links(stacks: &[Stack]) {
-    while stacks.iter().all(|stack| match stack.links() {
-        Ok(links) => links.iter().all(|link| match &link.error {
-            Some(error) => fail(&error.to_string()),
-            None => true,
-        }),
-        // The engine has ended.
-        Err(_) => false,
-    }) {
-        std::thread::sleep(LOOK_PAUSE);
-    }
+/// Why the link is not used any more, if that is so.
+fn link_error(stack: &Stack) -> Option<String> {
+    let links = stack.links().unwrap_or_default();
+    links.iter().find_map(|link| Some(link.error.as_ref()?.to_string()))
 }
 
 fn respond(socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {

@@ -32,6 +32,9 @@ pub enum Error {
     AddrNotAvailable,
     /// No route to the destination.
     NetworkUnreachable,
+    /// No link leads there any more, as links have failed. A call of [`net`](crate::net) that has to wait then is told,
+    /// once; the socket stays as it is.
+    NetworkDown,
     /// A router or the neighbour look-up says that the host is not there.
     HostUnreachable,
     /// Longer than the protocol or the path can carry.
@@ -62,6 +65,7 @@ impl Error {
             Self::AddrInUse => io::ErrorKind::AddrInUse,
             Self::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
             Self::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+            Self::NetworkDown => io::ErrorKind::NetworkDown,
             Self::HostUnreachable => io::ErrorKind::HostUnreachable,
             Self::MessageTooLong => io::ErrorKind::InvalidInput,
             Self::Limit(_) => io::ErrorKind::QuotaExceeded,
@@ -86,6 +90,7 @@ impl fmt::Display for Error {
             Self::AddrInUse => "address in use",
             Self::AddrNotAvailable => "address not available",
             Self::NetworkUnreachable => "no route to the network",
+            Self::NetworkDown => "the network is down: no link leads there any more",
             Self::HostUnreachable => "host unreachable",
             Self::MessageTooLong => "message too long",
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),

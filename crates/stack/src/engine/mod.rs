@@ -32,6 +32,7 @@ mod trains;
 mod transmit;
 mod turn;
 mod waker;
+mod ways;
 mod writes;
 
 use std::io;
@@ -187,6 +188,7 @@ impl Engine {
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
                 links: Vec::new(),
+                failed_links: 0,
                 waiting: false,
                 pool,
             },

@@ -43,6 +43,8 @@ pub(crate) struct Way {
 pub(crate) struct Output {
     pub pool: Pool,
     pub links: Vec<LinkSlot>,
+    /// How many of them have failed.
+    pub failed_links: usize,
     /// Packets may wait for a link.
     pub waiting: bool,
     pub table: RouteTable,
@@ -98,6 +100,7 @@ impl Output {
         let slot = self.links.get_mut(link.index()).filter(|slot| slot.failed.is_none());
         let Some(slot) = slot else { return };
         slot.fail(error);
+        self.failed_links += 1;
         self.table.remove_link(link);
         self.routes.refresh();
         self.addresses.end_link(link);

@@ -24,6 +24,8 @@ pub type Letter = (Packet, Option<SocketAddr>);
 pub struct Datagrams {
     pub id: SocketId,
     pub shared: Arc<Shared>,
+    /// No link leads to its peer any more.
+    pub is_cut: bool,
     tx: Taker<Letter>,
     rx: Giver<Letter>,
 }
@@ -34,7 +36,7 @@ impl Datagrams {
         let (tx, tx_taken) = metered(RING_DATAGRAMS, RING_BYTES);
         let (rx_put, rx) = metered(RING_DATAGRAMS, RING_BYTES);
         let shared = Arc::new(Shared::default());
-        (Self { id, shared, tx: tx_taken, rx: rx_put }, tx, rx)
+        (Self { id, shared, is_cut: false, tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
     /// Sends a turn's share of what was written; whether something is left for after the turn: who writes without end

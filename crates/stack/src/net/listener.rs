@@ -10,7 +10,7 @@ use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
 
 use super::patience::Patience;
-use super::shared::{READ_END, Shared};
+use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::tcp::TcpStream;
 use super::worker::StreamParts;
@@ -93,13 +93,16 @@ impl TcpListener {
         Ok(self.inner.shared.error().map(io::Error::from))
     }
 
-    /// The next connection, and its peer.
+    /// The next connection, and its peer. Where all links of the engine have failed it fails with
+    /// [`NetworkDown`](io::ErrorKind::NetworkDown), once, also where it waits already.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Inner { shared, patience, accepted, handle, .. } = &*self.inner;
-        let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END);
+        let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END | CUT_READ);
         let attempt = |ring: &mut Consumer<StreamParts>| match ring.pop() {
             Some(parts) => Tried::Done(Ok(parts)),
-            None if !shared.has(READ_END) => Tried::Blocked,
+            None if !shared.has(READ_END) => {
+                Tried::of(shared.take_cut(CUT_READ).map(|error| Err(error.into())))
+            }
             // What was put before the end was announced.
             None => Tried::Done(
                 ring.pop().ok_or_else(|| shared.error().unwrap_or(Error::EngineGone).into()),

@@ -18,6 +18,7 @@ mod side;
 mod tcp;
 mod udp;
 mod waiter;
+mod ways;
 mod worker;
 
 use std::io;

@@ -36,6 +36,11 @@ pub const READ_SHUT: u32 = 16;
 /// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a matter of reading.
 pub const ORDERLY_END: u32 = 32;
 
+/// No link leads to the peer any more: a call that reads and has to wait is told, once.
+pub const CUT_READ: u32 = 64;
+/// The same for one that writes.
+pub const CUT_WRITE: u32 = 128;
+
 /// Wish: end the writing side, and wake who waits to write.
 pub const SHUTDOWN_WRITE: u8 = 1;
 /// Wish: let go of the socket.
@@ -106,6 +111,22 @@ impl Shared {
     /// The error that a call has to tell: one that is told once, or that of an engine that is gone.
     pub fn take_error(&self) -> Option<Error> {
         self.take_passing_error().or_else(|| self.error())
+    }
+
+    /// The engine's side: no link leads to the peer any more, which those are told who wait, or come to wait.
+    pub fn cut(&self) {
+        self.set_state(CUT_READ | CUT_WRITE);
+    }
+
+    /// The engine's side: one does again.
+    pub fn mend(&self) {
+        self.state.fetch_and(!(CUT_READ | CUT_WRITE), Ordering::AcqRel);
+    }
+
+    /// What a call is told that reads or writes (`side`), and would have to wait.
+    pub fn take_cut(&self, side: u32) -> Option<Error> {
+        let was_cut = self.has(side) && self.state.fetch_and(!side, Ordering::AcqRel) & side != 0;
+        was_cut.then_some(Error::NetworkDown)
     }
 
     /// Whether there is an error to tell.

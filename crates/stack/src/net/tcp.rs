@@ -12,8 +12,8 @@ use millstream_tcp::Config;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{
-    CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT, SHUTDOWN_WRITE, Shared, UNREAD,
-    WRITE_END,
+    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
+    SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::waiter::deadline;
@@ -28,6 +28,10 @@ use crate::{Error, SocketId, WakeStats};
 /// Dropping it, and all that [`TcpStream::try_clone`] made of it, closes it in order. What ended it, if not in order,
 /// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`; so does the end
 /// of the engine ([`Stack::shutdown`]).
+///
+/// Where links have failed and none leads to the peer any more, a read that has to wait, and a write, fails with
+/// [`NetworkDown`](io::ErrorKind::NetworkDown), once each, also one that waits already. That ends nothing: the
+/// connection goes on when a link leads there again, or times out.
 pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }
@@ -204,7 +208,7 @@ impl TcpStream {
         mut take: impl FnMut(&mut Reading) -> io::Result<R>,
     ) -> io::Result<R> {
         let Inner { shared, patience, rx, .. } = &*self.inner;
-        let is_ready = |rx: &Reading| rx.is_ready() || shared.has(READ_END | READ_SHUT);
+        let is_ready = |rx: &Reading| rx.is_ready() || shared.has(READ_END | READ_SHUT | CUT_READ);
         rx.run(
             &shared.reader,
             || patience.to_read(),
@@ -212,7 +216,7 @@ impl TcpStream {
             |rx| {
                 if !rx.has_some() {
                     if !shared.has(READ_END | READ_SHUT) {
-                        return Tried::Blocked;
+                        return self.blocked(CUT_READ);
                     }
                     // What was put before the end was announced.
                     if !rx.has_some() {
@@ -222,6 +226,12 @@ impl TcpStream {
                 Tried::Done(take(rx))
             },
         )
+    }
+
+    /// It has to wait, unless it is to be told that no link leads to the peer.
+    #[cold]
+    fn blocked<R>(&self, side: u32) -> Tried<io::Result<R>> {
+        Tried::of(self.inner.shared.take_cut(side).map(|error| Err(error.into())))
     }
 
     /// What a read is told where nothing comes any more.
@@ -272,7 +282,7 @@ impl TcpStream {
         put: impl FnMut(&mut Giver<Packet>) -> Tried<io::Result<R>>,
     ) -> io::Result<R> {
         let Inner { shared, patience, tx, .. } = &*self.inner;
-        let is_ready = |tx: &Giver<Packet>| tx.has_room() || shared.has(WRITE_END);
+        let is_ready = |tx: &Giver<Packet>| tx.has_room() || shared.has(WRITE_END | CUT_WRITE);
         tx.run(&shared.writer, || patience.to_write(), is_ready, put)
     }
 
@@ -322,7 +332,11 @@ impl TcpStream {
                 return Tried::Done(Err(self.refusal().into()));
             }
             if !tx.has_room() {
-                return Tried::Blocked;
+                if *written != 0 && self.inner.shared.has(CUT_WRITE) {
+                    // The next call is told.
+                    break;
+                }
+                return self.blocked(CUT_WRITE);
             }
             let Ok(packet) = Packet::bulk_from_slice(&self.door().pool, chunk, bulk) else {
                 return Tried::Done(Err(Error::Exhausted.into()));
@@ -341,7 +355,7 @@ impl TcpStream {
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut packet = Some(packet);
         self.send(|tx| match (self.has_room(tx), &mut packet) {
-            (Ok(false), _) => Tried::Blocked,
+            (Ok(false), _) => self.blocked(CUT_WRITE),
             (Err(error), _) => Tried::Done(Err(error.into())),
             (Ok(true), packet) => {
                 let put = packet.take().map_or(Ok(()), |packet| self.put(tx, packet));
@@ -354,7 +368,10 @@ impl TcpStream {
     pub fn try_write_packet(&self, packet: Packet) -> Result<(), (Packet, Error)> {
         self.inner.tx.with(|tx| match self.has_room(tx) {
             Ok(true) => self.put(tx, packet),
-            Ok(false) => Err((packet, Error::WouldBlock)),
+            Ok(false) => {
+                let cut = self.inner.shared.take_cut(CUT_WRITE);
+                Err((packet, cut.unwrap_or(Error::WouldBlock)))
+            }
             Err(error) => Err((packet, error)),
         })
     }

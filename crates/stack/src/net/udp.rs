@@ -11,7 +11,7 @@ use millstream_packet::Packet;
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
-use super::shared::{CLOSE, READ_END, Shared};
+use super::shared::{CLOSE, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
@@ -23,7 +23,9 @@ use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
 const DATAGRAM_LIMIT_BYTES: usize = 65_527;
 
 /// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost, and counted. An
-/// error of one that was sent, or that its peer's host told of, is told by the next call, once.
+/// error of one that was sent, or that its peer's host told of, is told by the next call, once. So is a receive that
+/// has to wait, by [`NetworkDown`](io::ErrorKind::NetworkDown), when links have failed and none leads to the connected
+/// peer any more, or none is left.
 pub struct UdpSocket {
     inner: Arc<Inner>,
 }
@@ -217,12 +219,13 @@ impl UdpSocket {
     /// Takes of the datagrams once there is one, or an error to be told.
     fn receive<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
         let Inner { shared, patience, rx, .. } = &*self.inner;
-        let is_ready = |rx: &Reading| rx.has_some() || shared.has_error();
+        let is_ready = |rx: &Reading| rx.has_some() || shared.has_error() || shared.has(CUT_READ);
         let attempt = |rx: &mut Reading| {
             if rx.has_some() {
                 return Tried::Done(Ok(take(rx)));
             }
-            Tried::of(shared.take_error().map(|error| Err(error.into())))
+            let error = shared.take_error().or_else(|| shared.take_cut(CUT_READ));
+            Tried::of(error.map(|error| Err(error.into())))
         };
         let taken = rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
         self.taken();

@@ -19,6 +19,7 @@ use super::shared::{
     CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
 };
 use super::waiter::take_woke;
+use super::ways::Ways;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -50,8 +51,8 @@ pub struct StreamParts {
 
 /// The engine's ends of a stream.
 pub(super) struct Stream {
-    id: SocketId,
-    shared: Arc<Shared>,
+    pub(super) id: SocketId,
+    pub(super) shared: Arc<Shared>,
     tx: Taker<Packet>,
     rx: Giver<Packet>,
     /// Taken from the ring, not yet by the connection.
@@ -61,13 +62,17 @@ pub(super) struct Stream {
     closing: bool,
     /// Why it ended has been said.
     has_failed: bool,
+    /// No link leads to its peer any more.
+    pub(super) is_cut: bool,
 }
 
 /// The engine's end of a listener.
-struct Listening {
+pub(super) struct Listening {
     id: SocketId,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     accepted: Producer<StreamParts>,
+    /// No link is left.
+    pub(super) is_cut: bool,
 }
 
 /// The body of the engine's thread.
@@ -75,8 +80,9 @@ pub struct Worker {
     pub engine: Engine,
     pub door: Arc<Door>,
     pub(super) streams: Vec<Option<Stream>>,
-    listeners: Vec<Option<Listening>>,
-    datagrams: Vec<Option<Datagrams>>,
+    pub(super) listeners: Vec<Option<Listening>>,
+    pub(super) datagrams: Vec<Option<Datagrams>>,
+    pub(super) ways: Ways,
     /// Slots taken out of the ready sets; empty between uses.
     slots: Vec<u32>,
 }
@@ -84,8 +90,8 @@ pub struct Worker {
 impl Worker {
     pub fn new(engine: Engine) -> Self {
         let door = Arc::new(Door::new(&engine));
-        let (streams, listeners, datagrams, slots) = Default::default();
-        Self { engine, door, streams, listeners, datagrams, slots }
+        let (streams, listeners, datagrams, ways, slots) = Default::default();
+        Self { engine, door, streams, listeners, datagrams, ways, slots }
     }
 
     /// Runs until told to stop.
@@ -102,7 +108,7 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
-        let mut busy = self.application();
+        let mut busy = self.application() | self.look_at_ways();
         let door = Arc::clone(&self.door);
         let mut rested = false;
         if !busy && let Some(quiet) = self.engine.sleeps_before_turn() {
@@ -188,6 +194,7 @@ impl Worker {
             ending: false,
             closing: false,
             has_failed: false,
+            is_cut: false,
         };
         place(&mut self.streams, id.slot(), stream);
         let (local, remote) = (tuple.local, tuple.remote);
@@ -198,7 +205,7 @@ impl Worker {
     pub fn attach_listener(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<StreamParts>) {
         let (accepted, consumer) = spsc(RING_PACKETS);
         let shared = Arc::new(Shared::default());
-        let listening = Listening { id, shared: Arc::clone(&shared), accepted };
+        let listening = Listening { id, shared: Arc::clone(&shared), accepted, is_cut: false };
         place(&mut self.listeners, id.slot(), listening);
         (shared, consumer)
     }

@@ -3,6 +3,7 @@
 mod clones;
 #[path = "../common/mod.rs"]
 mod common;
+mod cut_off;
 mod datagrams;
 mod ends;
 mod errors;
