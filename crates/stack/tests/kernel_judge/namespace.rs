@@ -130,7 +130,10 @@ pub fn watch(
     std::thread::spawn(move || {
         let mut last = progress();
         loop {
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            // A stop of the process is a long sleep: one of many short ones counts for little.
+            for _ in 0..60 {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
             let now = progress();
             if now == last {
                 say(&format!("no progress for a minute at {now}: {}", tell()));
