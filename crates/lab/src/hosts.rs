@@ -1,11 +1,12 @@
-//! Two hosts on one machine: private network namespaces `near` (the system
-//! under test) and `far` (its peer, always the kernel), joined by a veth pair,
-//! and on request by a TAP device that a Millstream worker holds.
+//! Two hosts on one machine: private network namespaces `near` (the system under test) and `far` (its peer), joined by
+//! a veth pair, by a TAP device that a Millstream worker holds, or by two of them with the impaired path between, on
+//! which either host may be either stack.
 //!
 //! ```text
-//!   near                          far
-//!   kernel  ms-near 10.70.0.1 ─── ms-far 10.70.0.2   kernel
-//!   Millstream      10.71.0.1 ─── ms-tap 10.71.0.2   kernel
+//!   near                                far
+//!   kernel     ms-near 10.70.0.1 ─────── ms-far   10.70.0.2  kernel
+//!   Millstream         10.71.0.1 ─────── ms-tap   10.71.0.2  kernel
+//!   either     ms-left 10.72.0.1 ─ ··· ─ ms-right 10.72.0.2  either
 //! ```
 //!
 //! Everything is gone when [`Hosts`] is dropped or the process ends.
