@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use millstream::link::{DropCause, Faults, LinkStats, Tap};
+use millstream::link::{DropCause, Faults, Link, LinkStats, Tap};
 use millstream_lab::error::Error;
 use millstream_lab::experiment::shuffle_seed;
 use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};

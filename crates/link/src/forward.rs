@@ -135,6 +135,16 @@ macro_rules! forward_link {
             $inner.is_down()
         }
     };
+    (@ refresh, $self:ident, $inner:expr) => {
+        fn refresh(&mut $self) -> bool {
+            $inner.refresh()
+        }
+    };
+    (@ notes, $self:ident, $inner:expr) => {
+        fn notes(&$self) -> &[String] {
+            $inner.notes()
+        }
+    };
     (@ stats, $self:ident, $inner:expr) => {
         fn stats(&$self) -> $crate::LinkStats {
             $inner.stats()

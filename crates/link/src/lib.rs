@@ -18,6 +18,9 @@ mod doorbell;
 mod error;
 pub mod event;
 mod fault;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
 mod forward;
 mod incoming;
 mod iov;

@@ -35,7 +35,8 @@ pub struct TransmitChecksum {
     pub v6: bool,
 }
 
-/// What a link is and what it can take off the stack's hands. Fixed while the link is open.
+/// What a link is and what it can take off the stack's hands. Fixed while the link is open, but for the MTU and the
+/// address, which [`Link::refresh`] has follow the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// What its packets start with.
@@ -291,6 +292,17 @@ pub trait Link: Send {
         false
     }
 
+    /// Looks whether the interface's MTU or link address has been changed, and goes by it from now on; true when
+    /// [`capabilities`](Self::capabilities) are others then. Some system calls: for now and then.
+    fn refresh(&mut self) -> bool {
+        false
+    }
+
+    /// What was asked for and not had, and what the interface has become since, one sentence each.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
+
     /// Counters so far.
     fn stats(&self) -> LinkStats;
 
@@ -303,6 +315,6 @@ impl<L: Link + ?Sized> Link for Box<L> {
         self => (**self);
         capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one,
         borrows, transmit_from, wait_fd, wants_write, next_deadline,
-        prepare_sleep, share, is_down, stats, name
+        prepare_sleep, share, is_down, refresh, notes, stats, name
     );
 }

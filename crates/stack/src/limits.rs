@@ -173,6 +173,10 @@ pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 
+/// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been changed.
+/// It costs three system calls for each link, some 2 µs.
+pub const LINK_LOOK_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
 /// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
 /// woken is still awaited; polling that proves vain ends by itself.

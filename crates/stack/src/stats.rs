@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_link::{DropCause, LinkError, LinkStats};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
+use millstream_wire::ethernet::MacAddr;
 
 use crate::clock::Clock;
 use crate::stages::{Batches, StageTimes};
@@ -128,6 +129,12 @@ pub struct LinkInfo {
     pub id: LinkId,
     /// Its name for people: the interface's, mostly.
     pub name: String,
+    /// The largest IP packet that it carries, in bytes.
+    pub mtu: usize,
+    /// Its link address; zero where it has none.
+    pub mac: MacAddr,
+    /// What was asked for and not had, and what its interface has become since, one sentence each.
+    pub notes: Vec<String>,
     /// Its interface is down, as far as the link knows: it may come up again.
     pub is_down: bool,
     /// Why the engine uses it no more, if so ([`Engine::link_error`](crate::Engine::link_error)).
@@ -146,8 +153,8 @@ impl fmt::Display for LinkInfo {
         };
         write!(
             f,
-            "{} {state} rx {rx_packets} ({rx_bytes} B) tx {tx_packets} ({tx_bytes} B)",
-            self.name
+            "{} {state} mtu {} rx {rx_packets} ({rx_bytes} B) tx {tx_packets} ({tx_bytes} B)",
+            self.name, self.mtu
         )?;
         for cause in DropCause::ALL {
             if let count @ 1.. = self.stats.dropped(cause) {

@@ -71,39 +71,6 @@ impl Connection {
         self.counters.rare().path_claim = known.or(Some(claim));
     }
 
-    /// The way to the peer is another one, whose link takes IP packets of at most `mtu_bytes`: no segment is larger from
-    /// now on, and what is outstanding in larger ones is sent again.
-    pub fn fit_way(&mut self, now: Instant, mtu_bytes: usize) {
-        let headers = if self.tuple.remote.is_ipv6() { 60 } else { 40 };
-        let mss = u16::try_from(mtu_bytes.saturating_sub(headers)).unwrap_or(u16::MAX);
-        // What they are now, are to become again, and may be found to be possible.
-        let limit = self.counters.path_limit().map_or(0, |limit| limit.mss);
-        if mss >= self.config.mss.max(limit).max(self.counters.searched_mss()) {
-            return;
-        }
-        self.forget_calm();
-        self.set_clock(now);
-        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
-        let rare = self.counters.rare();
-        rare.path_search = None;
-        if let Some(limit) = &mut rare.path_limit {
-            limit.mss = limit.mss.min(mss);
-        }
-        if mss >= self.config.mss {
-            return;
-        }
-        rare.mss_since = una;
-        Arc::make_mut(&mut self.config).mss = mss;
-        if self.state.is_synchronized() {
-            self.set_mss();
-            if una < nxt {
-                self.board.mark_lost(una, nxt);
-                self.recovery.force_resend = true;
-            }
-        }
-    }
-
     /// IPv4 packets may be fragmented: a router asked for smaller ones than are made.
     #[inline]
     pub fn may_be_fragmented(&self) -> bool {
@@ -167,6 +134,52 @@ impl Connection {
         Arc::make_mut(&mut self.config).mss = mss;
         if self.state.is_synchronized() {
             self.set_mss();
+        }
+    }
+
+    /// The link of the way to the peer takes IP packets of at most `mtu_bytes`, as it is another one or as its MTU was set.
+    /// No segment is larger from now on, and what is outstanding in larger ones is sent again. Where it takes more again
+    /// segments grow, up to what they were to be when the connection was opened.
+    #[inline]
+    pub fn fit_way(&mut self, now: Instant, mtu_bytes: usize) {
+        let fits = mtu_bytes.saturating_sub(usize::from(self.ip_headers()));
+        let fits = u16::try_from(fits).unwrap_or(u16::MAX);
+        // What they are now, are to become again, or may be found to be possible.
+        let most = self.offered_mss();
+        let opened = self.counters.opened_mss().unwrap_or(most);
+        if fits.min(opened) != most {
+            self.follow_link(now, fits.min(opened), opened);
+        }
+    }
+
+    /// The link makes segments of `most` bytes at most, where they were to have `opened`. What is known of the path
+    /// beyond it stays, as far as it says less.
+    #[cold]
+    fn follow_link(&mut self, now: Instant, most: u16, opened: u16) {
+        self.forget_calm();
+        self.set_clock(now);
+        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        let (before, peer) = (self.config.mss, self.snd.peer_mss);
+        let rare = self.counters.rare();
+        (rare.opened_mss, rare.mss_since) = ((most < opened).then_some(opened), una);
+        let is_limited = rare.path_limit.is_some() || rare.path_search.is_some();
+        let mss = if is_limited { before.min(most) } else { most };
+        rare.path_limit = rare.path_limit.filter(|_| mss < most);
+        rare.path_search = rare.path_search.filter(|_| mss < most.min(peer));
+        if let Some(limit) = &mut rare.path_limit {
+            limit.mss = most;
+        }
+        if let Some(search) = &mut rare.path_search {
+            search.carry(most.min(peer));
+        }
+        Arc::make_mut(&mut self.config).mss = mss;
+        if self.state.is_synchronized() {
+            self.set_mss();
+            if mss < before.min(peer) && una < nxt {
+                self.board.mark_lost(una, nxt);
+                self.recovery.force_resend = true;
+            }
         }
     }
 

@@ -74,6 +74,12 @@ impl PathSearch {
         self.most
     }
 
+    /// The link takes other sizes than before, the peer what it took: what was found out above that is no more.
+    pub(crate) fn carry(&mut self, most: u16) {
+        (self.high, self.most, self.size) = (most, most, most);
+        (self.lost, self.start, self.end) = (0, 0, 0);
+    }
+
     /// The size to try next above `low`; none when the search is over.
     fn next_size(&self, low: u16, headers: u16) -> Option<u16> {
         if self.high < low.saturating_add(MTU_SEARCH_STEP_BYTES) && self.high != self.most
@@ -93,7 +99,7 @@ impl PathSearch {
 }
 
 impl Connection {
-    fn ip_headers(&self) -> u16 {
+    pub(crate) fn ip_headers(&self) -> u16 {
         if self.tuple.remote.is_ipv6() { 60 } else { 40 }
     }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::{Read, Write};
 
-use millstream::link::{Tap, TapConfig};
+use millstream::link::{Link, Tap, TapConfig};
 use millstream::local::{Stack, TcpStream};
 use peers_common::{Deadline, Options, Role};
 

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod held;
+pub(crate) mod live;
 mod namespace;
 mod napi;
 mod netlink;
@@ -66,6 +67,14 @@ pub(crate) fn set_down(name: &str) -> Result<(), LinkError> {
     request.send().map_err(|e| LinkError::from_io(format!("take {name} down"), e))
 }
 
+/// Gives interface `name`, which should be down, another name.
+#[cfg(test)]
+pub(crate) fn rename(name: &str, to: &str) -> Result<(), LinkError> {
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(libc::IFLA_IFNAME, to.as_bytes()).send();
+    sent.map_err(|e| LinkError::from_io(format!("rename {name}"), e))
+}
+
 /// Removes interface `name`, and of a virtual pair its other end, too.
 #[cfg(test)]
 pub(crate) fn remove(name: &str) -> Result<(), LinkError> {
@@ -91,6 +100,14 @@ pub fn set_mtu(name: &str, mtu: usize) -> Result<(), LinkError> {
     let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
     let sent = request.attribute(libc::IFLA_MTU, &value).send();
     sent.map_err(|e| LinkError::from_io(format!("set the MTU of {name} to {mtu}"), e))
+}
+
+/// Sets the link address of interface `name`.
+#[cfg(test)]
+pub(crate) fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(libc::IFLA_ADDRESS, &mac.0).send();
+    sent.map_err(|e| LinkError::from_io(format!("set the address of {name} to {mac}"), e))
 }
 
 /// Sets the number of packets the kernel queues towards the user on interface `name`. A TAP takes
@@ -234,13 +251,18 @@ pub fn mtu(name: &str) -> Result<usize, LinkError> {
 pub fn mac(name: &str) -> Result<MacAddr, LinkError> {
     let request = query(name, libc::SIOCGIFHWADDR as libc::Ioctl)
         .map_err(|e| LinkError::from_io(format!("read the address of {name}"), e))?;
+    Ok(mac_in(&request))
+}
+
+/// The address that SIOCGIFHWADDR has answered.
+fn mac_in(request: &libc::ifreq) -> MacAddr {
     // SAFETY: SIOCGIFHWADDR filled in this member of the union.
     let data = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
     let mut mac = [0; 6];
     for (to, from) in mac.iter_mut().zip(data) {
         *to = from.cast_unsigned();
     }
-    Ok(MacAddr(mac))
+    MacAddr(mac)
 }
 
 /// Refuses interface `name` unless its packets begin with an Ethernet header.
@@ -295,14 +317,19 @@ pub(crate) fn interface_request(name: &str) -> io::Result<libc::ifreq> {
 /// One `SIOCGIF*` question about interface `name`.
 fn query(name: &str, question: libc::Ioctl) -> io::Result<libc::ifreq> {
     let mut request = interface_request(name)?;
-    // SAFETY: socket takes no pointers.
-    let fd =
-        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: `fd` was just opened and is owned by nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let fd = socket()?;
     // SAFETY: `request` is a live ifreq, which is what these questions read and write.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) })?;
     Ok(request)
+}
+
+/// A socket that answers questions about the interfaces of this namespace.
+pub(crate) fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes no pointers.
+    let fd = check(unsafe { libc::socket(libc::AF_INET, kind, 0) })?;
+    // SAFETY: `fd` was just opened and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// struct ifinfomsg: family, pad, type, index, flags, change.

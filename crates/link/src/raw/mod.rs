@@ -33,6 +33,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentation};
 
+use crate::follow::Follow;
 use crate::incoming::{self, Next, Source};
 use crate::iov::Expectation;
 use crate::share::Spread;
@@ -59,6 +60,7 @@ pub struct RawLink {
     sends: SendBatch,
     expected: Expectation,
     presence: Presence,
+    follow: Follow,
     blocked: bool,
     /// The last batch was full, and there was more.
     more: bool,
@@ -148,7 +150,8 @@ impl RawLink {
             notes.extend(less.map(|less| format!("{name}: {less}")));
         }
         socket::join(raw, name, config.mac.is_some())?;
-        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let (mtu, its_mac) = (netdev::mtu(name)?, netdev::mac(name)?);
+        let followed = config.mac.is_none().then_some(its_mac);
         let ring = match config.receive_ring {
             Some(ring) if ring.block_bytes < 1 << 17 || !ring.block_bytes.is_power_of_two() => {
                 return Err(LinkError::Invalid("a receive ring's blocks are too small".into()));
@@ -169,7 +172,7 @@ impl RawLink {
             tso_bytes: Some(limits::SUPER_SEGMENT_BYTES),
             uso_bytes: takes_udp.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: true,
-            ..Capabilities::plain(Medium::Ethernet, netdev::mtu(name)?, mac)
+            ..Capabilities::plain(Medium::Ethernet, mtu, config.mac.unwrap_or(its_mac))
         };
         Ok(Self {
             fd,
@@ -183,16 +186,12 @@ impl RawLink {
             sends: SendBatch::new(),
             expected: Expectation::new(),
             presence: Presence::default(),
+            follow: Follow::new(netdev::index(name)?, mtu, usize::MAX, followed),
             blocked: false,
             more: false,
             overruns: Cell::new(0),
             stats: LinkStats::default(),
         })
-    }
-
-    /// What this kernel does not do, one sentence each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 
     /// Reads one packet.
@@ -472,6 +471,15 @@ impl Link for RawLink {
 
     fn is_down(&self) -> bool {
         self.presence.is_down()
+    }
+
+    fn refresh(&mut self) -> bool {
+        let Self { fd, name, capabilities, notes, .. } = self;
+        self.follow.look(fd.as_raw_fd(), name, capabilities, notes)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn stats(&self) -> LinkStats {

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use millstream_packet::Instant;
 
+use crate::netdev::live::Interface;
 use crate::sys::check;
 use crate::{LinkError, limits};
 
@@ -59,19 +60,8 @@ fn is_up(fd: RawFd) -> io::Result<bool> {
     let mut size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the pointers are to a live address and its size.
     check(unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut size) })?;
-    if address.sll_ifindex <= 0 {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    match u32::try_from(address.sll_ifindex) {
+        Ok(index @ 1..) => Interface::find(fd, index)?.is_up(),
+        _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
     }
-    // SAFETY: an ifreq is plain data, for which all zero is valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_ifru.ifru_ifindex = address.sll_ifindex;
-    for question in [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS] {
-        let question = question as libc::Ioctl;
-        // SAFETY: `request` is a live ifreq, which is what these questions read and write; the socket answers them for
-        // its own namespace.
-        check(unsafe { libc::ioctl(fd, question, &raw mut request) })?;
-    }
-    // SAFETY: SIOCGIFFLAGS filled in this member of the union.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(i32::from(flags) & libc::IFF_UP != 0)
 }

@@ -92,17 +92,17 @@ pub struct TapConfig {
     /// Packets the kernel queues towards us; `None`: the kernel's default, 500 or 1,000, which many
     /// connections overrun at once.
     pub queue_packets: Option<usize>,
-    /// How the kernel receives. Where polling is not to be had [`Tap::notes`](super::Tap::notes) says so, and packets
+    /// How the kernel receives. Where polling is not to be had [`Link::notes`](crate::Link::notes) says so, and packets
     /// are received inside our calls.
     pub napi: NapiMode,
     /// While bulk is received and the core that receives it is behind, have the kernel receive what we send on other
     /// CPUs (receive packet steering, docs/links.md): for a device with one queue and offloads on a machine of several
-    /// CPUs, of which nobody has set that before. Where it is not to be had [`Tap::notes`](super::Tap::notes) says so.
+    /// CPUs, of which nobody has set that before. Where it is not to be had [`Link::notes`](crate::Link::notes) says so.
     /// [`LinkStats::tx_steered`](crate::LinkStats::tx_steered) and `tx_steerings` tell what came of it.
     pub rps: bool,
     /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
     /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the
-    /// device takes no super-segments from us. Where the kernel refuses [`Tap::notes`](super::Tap::notes)
+    /// device takes no super-segments from us. Where the kernel refuses [`Link::notes`](crate::Link::notes)
     /// says why, and each is a call. docs/investigations.md has what either costs. When such a link is dropped,
     /// a blocking call of the thread that used it may end early, as by a signal (`EINTR`).
     pub io_uring: Option<bool>,

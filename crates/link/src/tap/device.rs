@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use super::first_queue;
 use super::polling::Polling;
@@ -59,6 +60,9 @@ impl Driver {
 /// An opened device, apart from its descriptors (one for each queue).
 pub(super) struct Device {
     pub name: String,
+    /// Its index in the namespace of a socket that answers questions about it.
+    pub index: u32,
+    pub socket: Arc<OwnedFd>,
     /// Packets carry virtio-net headers.
     pub vnet: bool,
     /// The kernel agreed to send checksums unsummed and super-segments whole.
@@ -109,7 +113,11 @@ impl Device {
         }
         let mode = Mode { kind: config.kind, vnet, napi: napi.is_some(), multi_queue };
         let name = attach(fd.as_raw_fd(), config.name.as_deref(), mode)?;
+        let socket = netdev::socket()
+            .map_err(|e| LinkError::from_io(format!("open a socket to ask about {name}"), e))?;
         let mut device = Self {
+            index: netdev::index(&name)?,
+            socket: Arc::new(socket),
             name,
             vnet,
             offload: false,

@@ -26,10 +26,12 @@ mod ring_tests;
 mod tests;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::follow::Follow;
 use crate::iov::Expectation;
 use crate::netdev::ReceiveSteering;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
@@ -58,6 +60,9 @@ pub struct Tap {
     relief: Option<Relief>,
     fd: OwnedFd,
     name: String,
+    /// What somebody has set of the device, and whom to ask.
+    follow: Follow,
+    socket: Arc<OwnedFd>,
     capabilities: Capabilities,
     vnet: bool,
     spares: SpareFrames,
@@ -90,7 +95,7 @@ impl Tap {
     /// # Errors
     /// When the system has no TUN driver, or for want of privilege
     /// ([`LinkError::is_not_permitted`]). Offloads that are not to be had are no error: see
-    /// [`notes`](Self::notes).
+    /// [`notes`](Link::notes).
     pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
         Self::open_on(config, Driver::default())
     }
@@ -202,6 +207,8 @@ impl Tap {
             self.note("no io_uring, each frame is a call", &error);
             return;
         }
+        // Its memory is registered.
+        self.follow.limit(self.capabilities.mtu);
         // A read goes into one frame, without a header before it.
         if !self.vnet && self.spares.room() <= FRAME_ROOM_BYTES {
             match ReadRing::new(fd) {
@@ -277,19 +284,20 @@ impl Tap {
 
     fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
         let medium = capabilities.medium;
-        let link_header = match medium {
-            Medium::Ethernet => limits::LINK_HEADER_BYTES,
-            Medium::Ip => 0,
-        };
-        let longest = capabilities.mtu + link_header;
+        let longest = capabilities.mtu + link_header(medium);
         let room = if capabilities.rx_merge {
-            limits::SUPER_SEGMENT_BYTES as usize + link_header
+            limits::SUPER_SEGMENT_BYTES as usize + link_header(medium)
         } else {
             longest
         };
+        // Without offloads reads and writes have room for so much and no more.
+        let grows = capabilities.rx_merge && device.takes.tcp;
+        let most = if grows { limits::MTU_MAX_BYTES } else { capabilities.mtu };
         Self {
             fd,
             name: device.name.clone(),
+            follow: Follow::new(device.index, capabilities.mtu, most, None),
+            socket: Arc::clone(&device.socket),
             capabilities,
             vnet: device.vnet,
             // One byte more than the longest tells a packet that was cut short.
@@ -306,11 +314,6 @@ impl Tap {
         }
     }
 
-    /// What was asked for and not had, one sentence each. Empty when everything was had.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// A batch went by: the kernel's polling follows, if it is to. Where that is refused it stays as it is.
     fn follow(&mut self, is_bulk: bool) {
         if let Some(polling) = &mut self.polling
@@ -318,6 +321,14 @@ impl Tap {
         {
             self.polling = None;
         }
+    }
+}
+
+/// Bytes of the longest link header.
+fn link_header(medium: Medium) -> usize {
+    match medium {
+        Medium::Ethernet => limits::LINK_HEADER_BYTES,
+        Medium::Ip => 0,
     }
 }
 
@@ -436,6 +447,23 @@ impl Link for Tap {
     fn prepare_sleep(&mut self) -> bool {
         self.expected.sleep();
         true
+    }
+
+    fn is_down(&self) -> bool {
+        self.follow.is_down()
+    }
+
+    fn refresh(&mut self) -> bool {
+        let Self { socket, name, capabilities, notes, .. } = self;
+        let has_changed = self.follow.look(socket.as_raw_fd(), name, capabilities, notes);
+        if has_changed {
+            self.sender.carry(capabilities.mtu + link_header(capabilities.medium));
+        }
+        has_changed
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn stats(&self) -> LinkStats {

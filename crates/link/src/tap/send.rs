@@ -86,6 +86,17 @@ impl Sender {
         self.takes.tcp
     }
 
+    /// From now on packets of `longest` bytes pass, too.
+    pub fn carry(&mut self, longest: usize) {
+        if longest > self.longest {
+            self.longest = longest;
+            let mut room = vec![0; self.header_len + longest].into_boxed_slice();
+            // A segment may wait there.
+            room[..self.room.len()].copy_from_slice(&self.room);
+            self.room = room;
+        }
+    }
+
     /// From now on frames are written in batches, through io_uring.
     ///
     /// # Errors

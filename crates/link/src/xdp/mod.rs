@@ -3,7 +3,7 @@
 //! Received frames become packets where the kernel (or, zero-copy, the device) has put them. Sent
 //! packets of one frame are read where they are; chains, and frames that the kernel has already,
 //! are copied into fresh frames first. Zero-copy is tried, and copying by the kernel is what
-//! remains where the driver cannot ([`Xdp::notes`] says so).
+//! remains where the driver cannot ([`Link::notes`] says so).
 //!
 //! ```text
 //!   pool ──alloc──▶ fill ring ──▶ kernel ──▶ rx ring ──▶ packet
@@ -45,6 +45,7 @@ use std::sync::Arc;
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
+use crate::follow::Follow;
 use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
 use crate::raw::presence::Presence;
@@ -107,11 +108,14 @@ pub struct Xdp {
     attachment: Option<Arc<Attachment>>,
     watch: Watch,
     presence: Presence,
+    follow: Follow,
     pool: Pool,
     name: String,
     capabilities: Capabilities,
     notes: Vec<String>,
     zero_copy: bool,
+    /// Packets may come in several frames.
+    has_fragments: bool,
     /// A receive that finds nothing has the kernel look.
     polls: bool,
     /// Frames in the fill ring, and how many there should be.
@@ -138,11 +142,6 @@ impl std::fmt::Debug for Xdp {
 }
 
 impl Xdp {
-    /// What was asked for and could not be had, for people.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// True when frames go to and from the device without a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
@@ -390,11 +389,20 @@ impl Link for Xdp {
         self.presence.is_down()
     }
 
+    fn refresh(&mut self) -> bool {
+        let Self { watch, name, capabilities, notes, .. } = self;
+        self.follow.look(watch.socket().as_raw_fd(), name, capabilities, notes)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     fn stats(&self) -> LinkStats {
         let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, .. } =
             self.kernel_statistics();
         let mut stats = self.stats;
-        let unfilled = match open::has_fragments(self.capabilities.mtu) {
+        let unfilled = match self.has_fragments {
             // None is too long; what found some frames, and not all that it takes, does not count as finding none.
             true => rx_dropped,
             false => rx_dropped.min(fill_ring_empty),

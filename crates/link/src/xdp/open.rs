@@ -14,6 +14,7 @@ use super::rest::Rest;
 use super::socket::{Memory, Socket};
 use super::watch::Watch;
 use super::{Xdp, XdpConfig};
+use crate::follow::Follow;
 use crate::raw::presence::Presence;
 use crate::{Capabilities, LinkError, LinkStats, Medium, Share, Shared, limits, netdev};
 
@@ -101,7 +102,8 @@ impl Xdp {
         netdev::require_ethernet(name)?;
         let mtu = netdev::mtu(name)?;
         check_ring(config, mtu)?;
-        let mac = config.mac.map_or_else(|| netdev::mac(name), Ok)?;
+        let its_mac = netdev::mac(name)?;
+        let followed = config.mac.is_none().then_some(its_mac);
         let has_fragments = has_fragments(mtu);
         let places = config.queue + queues;
         let attachment =
@@ -110,7 +112,7 @@ impl Xdp {
         let capabilities = Capabilities {
             rx_ring: ring,
             tx_ring: ring,
-            ..Capabilities::plain(Medium::Ethernet, mtu, mac)
+            ..Capabilities::plain(Medium::Ethernet, mtu, config.mac.unwrap_or(its_mac))
         };
         let share = pool.stats().frames / 4 / queues.max(1) as usize;
         let mut links: Vec<Self> = Vec::new();
@@ -126,10 +128,12 @@ impl Xdp {
                 attachment: Some(Arc::clone(&attachment)),
                 watch,
                 presence: Presence::default(),
+                follow: Follow::new(index, mtu, largest_mtu(config, has_fragments), followed),
                 pool: pool.clone(),
                 name: name.clone(),
                 capabilities: capabilities.clone(),
                 notes: notes.into_iter().chain(bound.notes).collect(),
+                has_fragments,
                 polls: bound.polls,
                 filled: 0,
                 fill_target: share.clamp(1, ring),
@@ -240,8 +244,17 @@ fn ring_entries(config: &XdpConfig) -> u32 {
 }
 
 /// Whether the longest packet at this MTU is received in several frames.
-pub(super) fn has_fragments(mtu: usize) -> bool {
+fn has_fragments(mtu: usize) -> bool {
     mtu + limits::LINK_HEADER_BYTES > FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES
+}
+
+/// The largest MTU that a socket made with fragments, or without, can go by, and its rings hold.
+fn largest_mtu(config: &XdpConfig, has_fragments: bool) -> usize {
+    let bytes = match has_fragments {
+        true => ring_entries(config) as usize / 2 * FRAME_SIZE_BYTES,
+        false => FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES,
+    };
+    bytes - limits::LINK_HEADER_BYTES
 }
 
 /// Ring entries that the longest packet at this MTU takes.

@@ -157,7 +157,7 @@ impl Options {
                     }
                     _ => {
                         let queues = RawLink::open_shared(&config, engines)?;
-                        note(queues[0].get_ref().notes());
+                        note(queues[0].notes());
                         queues.into_iter().map(boxed).collect()
                     }
                 }
@@ -169,7 +169,7 @@ impl Options {
                 let interface = interface.clone();
                 let config = XdpConfig { interface, netns, steer, ..XdpConfig::default() };
                 let queues = Xdp::open_shared(&config, &pool, engines)?;
-                note(queues.iter().flat_map(|queue| queue.get_ref().notes()));
+                note(queues.iter().flat_map(|queue| queue.notes()));
                 queues.into_iter().map(boxed).collect()
             }
             Device::Tap => {

@@ -11,6 +11,7 @@ pub(super) struct Ended {
     capabilities: Capabilities,
     share: Share,
     is_down: bool,
+    notes: Vec<String>,
     stats: LinkStats,
     name: String,
 }
@@ -22,6 +23,7 @@ impl Ended {
             capabilities: link.capabilities().clone(),
             share: link.share(),
             is_down: link.is_down(),
+            notes: link.notes().to_vec(),
             stats: link.stats(),
             name: link.name().to_owned(),
         }
@@ -52,6 +54,10 @@ impl Link for Ended {
 
     fn is_down(&self) -> bool {
         self.is_down
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn stats(&self) -> LinkStats {

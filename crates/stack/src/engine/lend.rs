@@ -159,6 +159,7 @@ impl Loan<'_> {
             }
         }
         engine.release_acks(now, received);
+        engine.follow_links(now);
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         if others || is_due || !engine.renew_writes() {

@@ -11,6 +11,7 @@ mod direct;
 mod ended;
 pub(crate) mod fast_open;
 mod few;
+mod follow;
 mod icmp;
 mod ingress;
 mod lend;
@@ -154,6 +155,8 @@ pub struct Engine {
     push_left: usize,
     /// Who may write how much before the next turn.
     admission: writes::Admission,
+    /// When links are asked next what their interfaces are now.
+    links_due: Instant,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
     /// Its part of the flows, when it shares its links' devices.
@@ -189,6 +192,7 @@ impl Engine {
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
                 links: Vec::new(),
                 failed_links: 0,
+                link_changes: 0,
                 waiting: false,
                 pool,
             },
@@ -211,6 +215,7 @@ impl Engine {
             blocked: false,
             starved: false,
             push_left: 0,
+            links_due: now + limits::LINK_LOOK_PAUSE,
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             share: Share::ALL,
@@ -287,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// What is known about the headers of flows may not hold any more: an address was added.
+    /// What is known about the headers of flows may not hold any more: an address was added, or a link's has changed.
     fn forget_flows(&mut self) {
         self.trains.forget();
         self.udp.flows.forget();

@@ -54,7 +54,7 @@ impl Output {
         }
     }
 
-    fn send_arp(&mut self, now: Instant, link: LinkId, to: MacAddr, message: &ArpPacket) {
+    pub fn send_arp(&mut self, now: Instant, link: LinkId, to: MacAddr, message: &ArpPacket) {
         let header = EthernetHeader::new(to, message.sender_mac, EtherType::ARP);
         let len = header.header_len() + arp::PACKET_LEN;
         let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {

@@ -45,6 +45,8 @@ pub(crate) struct Output {
     pub links: Vec<LinkSlot>,
     /// How many of them have failed.
     pub failed_links: usize,
+    /// Times that one of them changed what it can do.
+    pub link_changes: u32,
     /// Packets may wait for a link.
     pub waiting: bool,
     pub table: RouteTable,

@@ -99,10 +99,11 @@ impl Path {
 }
 
 impl Output {
-    /// The generations that paths are compared with.
+    /// The generations that paths are compared with. What changes a link counts as a change of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
-        Generations::new(self.routes.generation(), self.neighbors.generation())
+        let routes = self.routes.generation().wrapping_add(self.link_changes);
+        Generations::new(routes, self.neighbors.generation())
     }
 
     /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is

@@ -44,6 +44,9 @@ impl Engine {
         self.out.links.iter().enumerate().map(|(index, slot)| LinkInfo {
             id: LinkId(index as u16),
             name: slot.link.name().to_owned(),
+            mtu: slot.capabilities.mtu,
+            mac: slot.capabilities.mac,
+            notes: slot.link.notes().to_vec(),
             is_down: slot.link.is_down(),
             error: slot.failed.clone(),
             stats: slot.link.stats(),

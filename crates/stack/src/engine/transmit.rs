@@ -297,10 +297,9 @@ fn way_of(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Way>
     match socket.path.way(out.generations()) {
         Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
         _ => {
-            let marks = Marks::of(&socket.conn);
             let TcpSocket { conn, path, scope, .. } = socket;
-            let way = out.find_path(now, conn.ends(), *scope, marks, path)?;
-            // Another link than the one before may take less.
+            let way = out.find_path(now, conn.ends(), *scope, Marks::of(conn), path)?;
+            // Another link than the one before may take less, and so may the same one by now.
             conn.fit_way(now, way.mtu);
             Some(way)
         }

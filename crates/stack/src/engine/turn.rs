@@ -88,6 +88,8 @@ impl Engine {
         progress |= self.timers(now);
         self.out.stats.stages.mark(Stage::Timers, 0);
         self.release_acks(now, received);
+        // What a time-out has sent again goes by the MTU as it is.
+        self.follow_links(now);
         progress |= self.transmit(now);
         progress |= self.grant_writes();
         progress |= self.out.flush(now);

@@ -57,6 +57,8 @@ pub(crate) struct Rare {
     pub(crate) black_holes: u32,
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
+    /// What segments were to be when the connection was opened, where the link carries less now.
+    pub(crate) opened_mss: Option<u16>,
     /// Offset from which on segments have had their present size.
     pub(crate) mss_since: u64,
     pub(crate) path_claim: Option<crate::path_mtu::PathClaim>,
@@ -83,6 +85,11 @@ impl Counters {
     #[inline]
     pub(crate) fn path_limit(&self) -> Option<crate::path_mtu::PathLimit> {
         self.rare.as_ref()?.path_limit
+    }
+
+    #[inline]
+    pub(crate) fn opened_mss(&self) -> Option<u16> {
+        self.rare.as_ref()?.opened_mss
     }
 
     /// Of challenge ACKs, the second in which the last were sent, and how many.

@@ -393,6 +393,68 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
     }
 }
 
+#[test]
+fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened() {
+    let pool = pool();
+    let (mut connection, mut now) = established(&pool, Config::default());
+    for (link, carried) in
+        [(1500, 1500), (1400, 1400), (9000, 1500), (800, 800), (1300, 1300), (1500, 1500)]
+    {
+        connection.fit_way(now, link);
+        assert_eq!(connection.info().path_mtu_bytes, carried);
+    }
+    connection.write(&pool, &[1; 6000]).expect("room");
+    assert_eq!(drain(&mut connection, now, &pool)[0].payload_len, 1448);
+    connection.fit_way(now, 1000);
+    // What the link has refused meanwhile is sent again in segments that it takes.
+    let mut again = Vec::new();
+    while again.iter().sum::<u32>() < 1448 {
+        now = connection.next_deadline().expect("a time-out");
+        connection.on_timer(now);
+        again.extend(drain(&mut connection, now, &pool).iter().map(|sent| sent.payload_len));
+    }
+    assert!(again.iter().all(|len| *len <= 948), "{again:?}");
+    assert_eq!(connection.info().black_holes, 0);
+}
+
+#[test]
+fn what_is_known_of_the_path_behind_the_link_stays_while_that_changes() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let mtu = |connection: &Connection| connection.info().path_mtu_bytes;
+    connection.write(&pool, &[1; 1448]).expect("room");
+    drain(&mut connection, now, &pool);
+    connection.set_path_mtu(now, SeqNumber(1), 1200);
+    assert_eq!(mtu(&connection), 1200);
+    for link in [1400, 1500, 1300] {
+        connection.fit_way(now, link);
+        assert_eq!(mtu(&connection), 1200, "{link}");
+    }
+    drain(&mut connection, now, &pool);
+    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), None, 0, &pool);
+    // The larger size that is tried again is that of the link.
+    let later = now + Duration::from_secs(601);
+    connection.write(&pool, &[1]).expect("room");
+    drain(&mut connection, later, &pool);
+    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), None, 0, &pool);
+    assert_eq!(mtu(&connection), 1300);
+    connection.fit_way(later, 1500);
+    assert_eq!(mtu(&connection), 1500);
+}
+
+#[test]
+fn a_search_above_what_is_known_to_arrive_ends_at_the_link() {
+    let pool = pool();
+    let config = Config { mtu_probing: MtuProbing::Always, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    let known = connection.info().path_mtu_bytes;
+    assert!(known < 1400);
+    for (link, carried) in [(1400, known), (1000, 1000), (1500, 1500), (1200, 1200)] {
+        connection.fit_way(now, link);
+        assert_eq!(connection.info().path_mtu_bytes, carried, "{link}");
+    }
+}
+
 /// Reads all that came after each `burst` bytes; the window offered after so many bursts.
 fn window_after(bursts: u32, burst: usize) -> u64 {
     let pool = pool();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::link::{Burst, Faults, Reorder};
+use millstream::link::{Burst, Faults, Link, Reorder};
 
 use super::Run;
 use super::steps::Measured;

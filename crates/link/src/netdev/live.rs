@@ -1,0 +1,56 @@
+//! What an interface is at the moment, found by its index: its name may be another one by now.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use millstream_wire::ethernet::MacAddr;
+
+use super::mac_in;
+use crate::sys::check;
+
+/// An interface under its present name, and a socket in its namespace that answers questions about it.
+pub(crate) struct Interface {
+    fd: RawFd,
+    request: libc::ifreq,
+}
+
+impl Interface {
+    /// The one with `index` in the namespace of the socket `fd`, which must live as long; `ENODEV` when it is not there.
+    pub fn find(fd: RawFd, index: u32) -> io::Result<Self> {
+        // SAFETY: an ifreq is plain data, for which all zero is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = index.cast_signed();
+        let mut interface = Self { fd, request };
+        interface.ask(libc::SIOCGIFNAME as libc::Ioctl)?;
+        Ok(interface)
+    }
+
+    /// Whether it is up.
+    pub fn is_up(&mut self) -> io::Result<bool> {
+        self.ask(libc::SIOCGIFFLAGS as libc::Ioctl)?;
+        // SAFETY: SIOCGIFFLAGS filled in this member of the union.
+        let flags = unsafe { self.request.ifr_ifru.ifru_flags };
+        Ok(i32::from(flags) & libc::IFF_UP != 0)
+    }
+
+    /// Its MTU.
+    pub fn mtu(&mut self) -> io::Result<usize> {
+        self.ask(libc::SIOCGIFMTU as libc::Ioctl)?;
+        // SAFETY: SIOCGIFMTU filled in this member of the union.
+        let mtu = unsafe { self.request.ifr_ifru.ifru_mtu };
+        Ok(usize::try_from(mtu).unwrap_or(0))
+    }
+
+    /// Its link address.
+    pub fn mac(&mut self) -> io::Result<MacAddr> {
+        self.ask(libc::SIOCGIFHWADDR as libc::Ioctl)?;
+        Ok(mac_in(&self.request))
+    }
+
+    /// One `SIOCGIF*` question, which leaves the name as it is.
+    fn ask(&mut self, question: libc::Ioctl) -> io::Result<()> {
+        // SAFETY: `request` is a live ifreq, which is what these questions read and write; a socket answers them for
+        // its own namespace.
+        check(unsafe { libc::ioctl(self.fd, question, &raw mut self.request) }).map(drop)
+    }
+}
