@@ -33,10 +33,13 @@ impl Outgoing<'_> {
         self.batch.is_empty() && self.cutting.is_none()
     }
 
-    /// The next segment of a super-segment in cutting.
+    /// The next segment of a super-segment in cutting. One beyond the MTU is dropped, as are those behind it: the ring
+    /// may have no room for it.
     fn next_segment(&mut self) -> Option<Packet> {
+        let longest = self.capabilities.mtu + limits::LINK_HEADER_BYTES;
         match self.cutting.as_mut()?.next(self.pool) {
-            Ok(Some(segment)) => return Some(segment),
+            Ok(Some(segment)) if segment.len() <= longest => return Some(segment),
+            Ok(Some(_)) => self.stats.count_drop(DropCause::TooLong),
             Ok(None) => {}
             Err(error) => self.stats.count_drop(error.cause()),
         }

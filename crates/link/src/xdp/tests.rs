@@ -282,6 +282,24 @@ fn a_super_segment_is_cut_and_summed() {
 }
 
 #[test]
+fn segments_longer_than_the_mtu_are_dropped_and_hold_nothing_up() {
+    for (mtu, ring, size) in [(1500, 16, 40_000), (1500, 64, 4000), (9000, 64, 40_000)] {
+        let Some(bench) = bench(mtu, 1) else { return };
+        let Some(mut link) = bench.open(&XdpConfig { ring: Some(ring), ..bench.config() }) else {
+            return;
+        };
+        let host = socket(&bench.far, (IpAddr::from(HOST), OUR_PORT).into());
+        let long = Shape { segment: Some(size), ..Shape::new(false, true, vec![7; 60_000]) };
+        let shape = datagram(&bench, 300);
+        send(&mut link, &bench.pool, vec![long.build(&bench.pool), shape.build(&bench.pool)]);
+        assert_eq!(host.recv(&mut [0; 2000]).unwrap(), 300);
+        let stats = link.stats();
+        assert_eq!((stats.dropped(DropCause::TooLong), stats.tx_packets), (1, 1), "{stats:?}");
+        assert_eq!(link.kernel_statistics().tx_invalid, 0);
+    }
+}
+
+#[test]
 fn one_frame_sent_twice_at_once_is_copied() {
     let Some(bench) = bench(1500, 1) else { return };
     let Some(mut link) = bench.open(&bench.config()) else { return };
