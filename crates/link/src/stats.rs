@@ -167,6 +167,34 @@ impl LinkStats {
         self.drops[cause.index()]
     }
 
+    /// Each counter with its name, the drops without.
+    pub fn counters(&self) -> [(&'static str, u64); 16] {
+        [
+            ("rx_packets", self.rx_packets),
+            ("rx_bytes", self.rx_bytes),
+            ("tx_packets", self.tx_packets),
+            ("tx_bytes", self.tx_bytes),
+            ("rx_super_segments", self.rx_super_segments),
+            ("tx_super_segments", self.tx_super_segments),
+            ("tx_software_segmented", self.tx_software_segmented),
+            ("tx_software_checksums", self.tx_software_checksums),
+            ("rx_syscalls", self.rx_syscalls),
+            ("tx_syscalls", self.tx_syscalls),
+            ("rx_starved", self.rx_starved),
+            ("rx_handed_over", self.rx_handed_over),
+            ("wakeups", self.wakeups),
+            ("tx_full", self.tx_full),
+            ("tx_steered", self.tx_steered),
+            ("tx_steerings", self.tx_steerings),
+        ]
+    }
+
+    /// Causes that something was dropped for, by name, and how much.
+    pub fn drops_by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let drops = DropCause::ALL.map(|cause| (cause.name(), self.dropped(cause)));
+        drops.into_iter().filter(|(_, count)| *count != 0)
+    }
+
     /// All drops together.
     pub fn dropped_total(&self) -> u64 {
         self.drops.iter().sum()

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use millstream_link::{DropCause, LinkError, LinkStats};
+use millstream_link::{LinkError, LinkStats};
 use millstream_route::LinkId;
 use millstream_wire::Malformed;
 use millstream_wire::ethernet::MacAddr;
@@ -143,23 +143,28 @@ pub struct LinkInfo {
     pub stats: LinkStats,
 }
 
-impl fmt::Display for LinkInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LinkStats { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = self.stats;
-        let state = match (&self.error, self.is_down) {
+impl LinkInfo {
+    /// `up`, `down` or `failed`.
+    pub fn state(&self) -> &'static str {
+        match (&self.error, self.is_down) {
             (Some(_), _) => "failed",
             (None, true) => "down",
             (None, false) => "up",
-        };
+        }
+    }
+}
+
+impl fmt::Display for LinkInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LinkStats { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = self.stats;
+        let state = self.state();
         write!(
             f,
             "{} {state} mtu {} rx {rx_packets} ({rx_bytes} B) tx {tx_packets} ({tx_bytes} B)",
             self.name, self.mtu
         )?;
-        for cause in DropCause::ALL {
-            if let count @ 1.. = self.stats.dropped(cause) {
-                write!(f, " {} {count}", cause.name())?;
-            }
+        for (cause, count) in self.stats.drops_by_name() {
+            write!(f, " {cause} {count}")?;
         }
         self.error.iter().try_for_each(|error| write!(f, ": {error}"))
     }

@@ -17,7 +17,8 @@ pub use experiment::{Difference, ExperimentRecord};
 pub use join::{Kept, join};
 pub use probes::{
     CpuActivity, CpuSeries, EngineRecord, HostCounters, IdleCpu, IdleState, InterfaceCounters,
-    InterruptRow, Interrupts, Pressure, Probes, SoftnetCpu, StageRecord, WorkerActivity,
+    InterruptRow, Interrupts, LinkRecord, Pressure, Probes, SoftnetCpu, StageRecord,
+    WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,

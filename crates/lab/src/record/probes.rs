@@ -102,6 +102,26 @@ pub struct EngineRecord {
     pub stages: BTreeMap<String, StageRecord>,
     /// Histograms by powers of two: least value of a bucket, and how many values lay in it.
     pub batches: BTreeMap<String, Vec<(u64, u64)>>,
+    /// What its links say of themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkRecord>,
+}
+
+/// A link of an engine at the end of the traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRecord {
+    /// The interface, or what stands for one.
+    pub name: String,
+    /// `up`, `down`, `failed`.
+    pub state: String,
+    /// The largest IP packet that it carried then.
+    pub mtu_bytes: u64,
+    /// Its counters from its start on, those that are not zero.
+    pub counters: BTreeMap<String, u64>,
+    /// What it dropped, by cause.
+    pub drops: BTreeMap<String, u64>,
+    /// What was asked for and not had, and what its interface has become since.
+    pub notes: Vec<String>,
 }
 
 /// One stage in all timed turns.
@@ -123,6 +143,19 @@ impl EngineRecord {
         let total: u64 = self.stages.values().map(|stage| stage.ns).sum();
         let share = move |stage: &StageRecord| stage.ns as f64 / total.max(1) as f64;
         self.stages.iter().map(move |(name, stage)| (name.as_str(), share(stage)))
+    }
+
+    /// What is to be kept in mind of its links: why they dropped packets, that they are not up, and what they note. Without
+    /// numbers, which are others in every run.
+    pub fn remarks(&self) -> Vec<String> {
+        let of = |link: &LinkRecord| {
+            let LinkRecord { name, state, drops, notes, .. } = link;
+            let said = |what: String| format!("{}: Millstream's link {name} {what}", self.role);
+            let down = (state != "up").then(|| said(format!("was {state} at the end")));
+            let dropped = drops.keys().map(|cause| said(format!("dropped packets ({cause})")));
+            down.into_iter().chain(dropped).chain(notes.clone()).collect::<Vec<_>>()
+        };
+        self.links.iter().flat_map(of).collect()
     }
 }
 

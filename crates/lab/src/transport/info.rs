@@ -2,12 +2,12 @@
 
 use std::io;
 
-use millstream::EngineStats;
 use millstream::link::LinkStats;
 use millstream::tcp::{Config, CongestionKind, TcpInfo};
+use millstream::{EngineStats, LinkInfo};
 
 use super::ConnInfo;
-use crate::record::{EngineRecord, StageRecord};
+use crate::record::{EngineRecord, LinkRecord, StageRecord};
 use crate::worker::LinkBytes;
 
 /// Names as for the kernel's sockets, where both have the same quantity.
@@ -119,8 +119,11 @@ fn loss(info: &TcpInfo) -> [(&'static str, f64); 12] {
     ]
 }
 
-/// What an engine counted, how large its batches were and where its time went.
-pub(super) fn engine_record(stats: &EngineStats) -> EngineRecord {
+/// What an engine counted, how large its batches were, where its time went, and what its links say.
+pub(super) fn engine_record(
+    stats: &EngineStats,
+    links: impl IntoIterator<Item = LinkInfo>,
+) -> EngineRecord {
     let counters = [
         ("turns", stats.turns),
         ("idle_turns", stats.idle_turns),
@@ -150,12 +153,26 @@ pub(super) fn engine_record(stats: &EngineStats) -> EngineRecord {
         (stage.name().to_owned(), record)
     });
     let batches = stats.batches.named();
+    let drops = stats.drops_by_name().map(|(reason, n)| (format!("dropped_{reason}"), n));
     EngineRecord {
         role: String::new(),
-        counters: counters.into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+        counters: counters.map(|(name, n)| (name.to_owned(), n)).into_iter().chain(drops).collect(),
         timed_turns: stats.stages.timed_turns(),
         stages: stages.collect(),
         batches: batches.map(|(name, sizes)| (name.to_owned(), sizes.counts().collect())).into(),
+        links: links.into_iter().map(link_record).collect(),
+    }
+}
+
+fn link_record(link: LinkInfo) -> LinkRecord {
+    let counted = |(name, n): (&str, u64)| (n != 0).then(|| (name.to_owned(), n));
+    LinkRecord {
+        state: link.state().to_owned(),
+        mtu_bytes: link.mtu as u64,
+        counters: link.stats.counters().into_iter().filter_map(counted).collect(),
+        drops: link.stats.drops_by_name().filter_map(counted).collect(),
+        name: link.name,
+        notes: link.notes,
     }
 }
 
@@ -193,6 +210,40 @@ mod tests {
     use millstream::tcp::{Connection, FourTuple};
     use millstream::wire::tcp::SeqNumber;
     use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    #[test]
+    fn a_record_tells_what_a_link_dropped_and_noted_and_of_one_without_fault_nothing() {
+        let mut engine = millstream::Engine::new(millstream::EngineConfig::default()).unwrap();
+        let (near, far) = millstream::link::pair(Default::default()).unwrap();
+        let id = engine.add_link(Box::new(near)).unwrap();
+        engine.add_address(id, "10.9.0.1/24".parse().unwrap()).unwrap();
+        let record = |engine: &millstream::Engine| EngineRecord {
+            role: "near".into(),
+            ..engine_record(engine.stats(), engine.links())
+        };
+        assert!(record(&engine).remarks().is_empty());
+        // Nobody hears it.
+        drop(far);
+        let _ = engine.tcp_connect("10.9.0.2:9".parse().unwrap());
+        engine.refresh_time();
+        let now = engine.now();
+        engine.turn(now);
+        let mut record = record(&engine);
+        let link = &mut record.links[0];
+        assert_eq!(
+            (link.name.as_str(), link.state.as_str(), link.mtu_bytes),
+            ("pair0", "up", 1500)
+        );
+        assert!(link.drops["closed"] > 0 && !link.counters.contains_key("rx_packets"), "{link:?}");
+        (link.state, link.notes) = ("down".into(), vec!["pair0: a note".into()]);
+        let says = |what| format!("near: Millstream's link pair0 {what}");
+        let expected =
+            [says("was down at the end"), says("dropped packets (closed)"), "pair0: a note".into()];
+        assert_eq!(record.remarks(), expected);
+        let read: EngineRecord =
+            serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert_eq!(read, record);
+    }
 
     #[test]
     fn what_the_kernel_says_of_a_connection_we_say_under_the_same_name() {

@@ -167,7 +167,8 @@ impl Network for LocalNetwork {
     }
 
     fn engine(&mut self) -> Option<EngineRecord> {
-        Some(engine_record(self.stack.engine().stats()))
+        let engine = self.stack.engine();
+        Some(engine_record(engine.stats(), engine.links()))
     }
 
     fn link_bytes(&self) -> Option<LinkBytes> {

@@ -152,7 +152,7 @@ impl Network for ThreadedNetwork {
     }
 
     fn engine(&mut self) -> Option<EngineRecord> {
-        Some(engine_record(&self.stack.stats().ok()?))
+        Some(engine_record(&self.stack.stats().ok()?, self.stack.links().ok()?))
     }
 
     fn link_bytes(&self) -> Option<LinkBytes> {

@@ -196,7 +196,7 @@ fn live(
     let network = opened.network.as_mut();
     let tell = |told| teller.send(told).map_err(|_| "the main thread has gone".to_owned());
     let failed = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
-    tell(Told::Prepared(std::mem::take(&mut opened.notes)))?;
+    tell(Told::Prepared(opened.notes.clone()))?;
     let session = match steps.recv().map_err(|_| out_of_turn())? {
         Step::Listen(address) => {
             let listening = task
@@ -220,7 +220,11 @@ fn live(
         engine
     });
     network.finish(Duration::from_millis(limits::LINGER_MS));
-    Ok(Finished { outcome, link: network.link_bytes(), engine, notes: network.notes() })
+    let mut notes = network.notes();
+    // Most of what links note they said when they were opened.
+    let remarks = engine.iter().flat_map(EngineRecord::remarks);
+    notes.extend(remarks.filter(|remark| !opened.notes.contains(remark)));
+    Ok(Finished { outcome, link: network.link_bytes(), engine, notes })
 }
 
 /// Starts the ends that the job asks for.
