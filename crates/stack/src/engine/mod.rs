@@ -328,11 +328,6 @@ impl Engine {
         &mut self.out.table
     }
 
-    /// Has the stages of one turn in `every` timed from now on; 0 stops it. What was seen is kept.
-    pub fn set_stage_sample(&mut self, every: u32) {
-        self.out.stats.stages.set_every(every);
-    }
-
     /// The pool its packets come from.
     pub fn pool(&self) -> &Pool {
         &self.out.pool
@@ -366,30 +361,26 @@ impl Engine {
     #[inline]
     pub fn next_event(&mut self) -> Option<(SocketId, Readiness)> {
         while let Some(id) = self.events.pop() {
-            let slot = id.slot();
-            let pending = match id.kind() {
-                SocketKind::Tcp => {
-                    self.tcp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
-                }
-                SocketKind::Listener => self
-                    .tcp
-                    .listeners
-                    .slots
-                    .get_mut(slot)
-                    .filter(|s| s.id == id)
-                    .map(|s| &mut s.pending),
-                SocketKind::Udp => {
-                    self.udp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
-                }
-                SocketKind::Icmp => {
-                    self.icmp.sockets.get_mut(slot).filter(|s| s.id == id).map(|s| &mut s.pending)
-                }
-            };
-            if let Some(pending) = pending {
+            if let Some(pending) = self.pending(id) {
                 return Some((id, std::mem::take(pending)));
             }
         }
         None
+    }
+
+    /// The news of a socket that nobody has taken yet; `None` when it is gone.
+    #[inline]
+    fn pending(&mut self, id: SocketId) -> Option<&mut Readiness> {
+        let slot = id.slot();
+        let (of, pending) = match id.kind() {
+            SocketKind::Tcp => self.tcp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
+            SocketKind::Listener => {
+                self.tcp.listeners.slots.get_mut(slot).map(|s| (s.id, &mut s.pending))
+            }
+            SocketKind::Udp => self.udp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
+            SocketKind::Icmp => self.icmp.sockets.get_mut(slot).map(|s| (s.id, &mut s.pending)),
+        }?;
+        (of == id).then_some(pending)
     }
 
     /// Whether [`Engine::next_event`] may have something.
@@ -404,17 +395,14 @@ impl Engine {
         if self.events.len() <= limits::EVENTS_UNTRIMMED {
             return;
         }
-        let Self { events, tcp, udp, icmp, .. } = self;
+        let Self { events, tcp, udp, .. } = self;
         let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
         if events.len() <= 2 * living + limits::EVENTS_UNTRIMMED {
             return;
         }
-        events.retain(|id| match id.kind() {
-            SocketKind::Tcp => tcp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
-            SocketKind::Listener => tcp.listeners.slots.get(id.slot()).is_some_and(|s| s.id == *id),
-            SocketKind::Udp => udp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
-            SocketKind::Icmp => icmp.sockets.get(id.slot()).is_some_and(|s| s.id == *id),
-        });
+        let mut events = std::mem::take(events);
+        events.retain(|id| self.pending(*id).is_some());
+        self.events = events;
     }
 
     /// Closes a socket of any kind.
