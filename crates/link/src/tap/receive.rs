@@ -47,28 +47,35 @@ impl Tap {
             _ => None,
         };
         match by_ring {
-            Some(count) => Ok((count, count == limit)),
+            Some(read) => Ok(read),
             None => incoming::receive(self, now, pool, batch, limit),
         }
     }
 
-    /// As `incoming::receive`, many packets by one call; `None` when the ring is of no use any more, and
-    /// what is still to be read must be read otherwise.
+    /// As `incoming::receive`, many packets by one call, those refused among the `limit`; `None` when the ring is of no
+    /// use any more, and what is still to be read must be read otherwise.
     fn read_by_ring(
         &mut self,
         now: Instant,
         pool: &Pool,
         batch: &mut PacketBatch,
         limit: usize,
-    ) -> Option<usize> {
+    ) -> Option<(usize, bool)> {
         let shortest = self.capabilities.medium.header_len().max(1);
         let (ring, stats) = (self.reads.as_mut()?, &mut self.stats);
-        let mut count = 0;
-        while count < limit {
+        let (mut count, mut refused) = (0, 0);
+        while count + refused < limit {
             stats.rx_syscalls += 1;
-            let reads = ring.read(pool, limit - count, |mut packet| match packet.len() {
-                FRAME_ROOM_BYTES.. => stats.count_drop(DropCause::Truncated),
-                len if len < shortest => stats.count_drop(DropCause::TooShort),
+            let left = limit - count - refused;
+            let reads = ring.read(pool, left, |mut packet| match packet.len() {
+                FRAME_ROOM_BYTES.. => {
+                    refused += 1;
+                    stats.count_drop(DropCause::Truncated);
+                }
+                len if len < shortest => {
+                    refused += 1;
+                    stats.count_drop(DropCause::TooShort);
+                }
                 len => {
                     packet.meta_mut().arrival = now;
                     stats.count_received(len, false);
@@ -79,19 +86,19 @@ impl Tap {
             });
             match reads {
                 Ok(Reads::All) => {}
-                Ok(Reads::Ended) => break,
+                Ok(Reads::Ended) => return Some((count, false)),
                 Ok(Reads::Starved) => {
                     stats.rx_starved += 1;
-                    break;
+                    return Some((count, false));
                 }
                 Err(error) => {
                     self.reads = None;
                     self.note("io_uring failed, each read is a call from now on", &error);
-                    return (count != 0).then_some(count);
+                    return (count != 0).then_some((count, false));
                 }
             }
         }
-        Some(count)
+        Some((count, true))
     }
 }
 

@@ -185,3 +185,32 @@ fn flood(config: TapConfig) {
     let calls = bench.tap.stats().rx_syscalls - before.rx_syscalls;
     assert!(calls <= 24, "{calls} calls for {} frames", sent.len());
 }
+
+#[test]
+fn what_reads_through_io_uring_refuse_counts_as_work() {
+    std::thread::spawn(too_long).join().unwrap();
+}
+
+/// Datagrams that became longer than a read has room for, as the device's MTU was set meanwhile.
+fn too_long() {
+    let config = TapConfig { io_uring: Some(true), vnet_hdr: false, ..TapConfig::default() };
+    let Some(mut bench) = Bench::open(config) else { return };
+    if bench.tap.notes().iter().any(|note| note.contains("io_uring")) {
+        return println!("skipped: {:?}", bench.tap.notes());
+    }
+    exchange(&mut bench, false);
+    let name = bench.tap.name().to_owned();
+    bench.namespace.run(|| crate::netdev::set_mtu(&name, 4000)).unwrap().unwrap();
+    let (socket, to) = (bench.socket(false), SocketAddr::new(addresses(false).1, OUR_PORT));
+    for _ in 0..200 {
+        socket.send_to(&[7; 3000], to).unwrap();
+    }
+    let Bench { tap, pool, .. } = &mut bench;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let before = tap.stats().dropped(DropCause::Truncated);
+        let (count, more) = tap.read(Instant::ZERO, pool, &mut PacketBatch::new(), 20).unwrap();
+        seen.push((count as u64 + tap.stats().dropped(DropCause::Truncated) - before, more));
+    }
+    assert_eq!(seen, [(20, true), (20, true)]);
+}

@@ -28,7 +28,7 @@ const PORT: u16 = OUR_PORT;
 pub(super) struct Bench {
     pub tap: Tap,
     pub pool: Pool,
-    namespace: Namespace,
+    pub namespace: Namespace,
     pub medium: Medium,
     host_mac: MacAddr,
     /// What is neither ARP nor a neighbour solicitation, in order.
