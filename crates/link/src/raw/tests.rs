@@ -263,6 +263,38 @@ fn what_is_sent_does_not_come_back_to_the_group() {
 }
 
 #[test]
+fn an_engine_that_ends_takes_its_own_flows_along_and_no_others() {
+    const FLOWS: u16 = 60;
+    let Some((mut tap, mut queues, _namespace)) = shared(&RawConfig::default()) else { return };
+    let pool = pool();
+    // The kernel spreads over two sockets from now on, where the flows are of three engines.
+    drop(queues.remove(0));
+    for number in 0..FLOWS {
+        let shape = Shape::new(false, false, vec![7; 100]);
+        let (from, to) = (20_000 + number, 50_000 + number);
+        send(&mut tap, &pool, vec![with_ports(shape.build(&pool), false, from, to)]);
+    }
+    let expected = |queue: &Shared<RawLink>| {
+        (0..FLOWS).filter(|number| queue.share().owns_port(50_000 + number)).count()
+    };
+    let mut heard = [0, 0];
+    for _ in 0..2000 {
+        for (queue, heard) in queues.iter_mut().zip(&mut heard) {
+            let mut batch = PacketBatch::new();
+            queue.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+            *heard += batch.iter().filter(|packet| packet.len() == 142).count();
+        }
+        if heard.iter().sum::<usize>() == queues.iter().map(expected).sum::<usize>() {
+            break;
+        }
+        poll(&mut [], Some(Duration::from_millis(5))).unwrap();
+    }
+    assert_eq!(heard, [expected(&queues[0]), expected(&queues[1])]);
+    let closed = queues.iter().map(|queue| queue.stats().dropped(DropCause::Closed)).sum::<u64>();
+    assert!(closed >= 20, "{closed}");
+}
+
+#[test]
 fn overruns_are_counted() {
     let small = RawConfig { receive_buffer_bytes: Some(1), ..RawConfig::default() };
     let Some(mut bench) = open(TapConfig::default(), small) else { return };
