@@ -1,4 +1,4 @@
-"""Links between the Markdown files: every file and every heading that one names is there."""
+"""Links between the Markdown files, and the tests that docs/rfc.md names: all of them are there."""
 
 import pathlib
 import re
@@ -41,11 +41,24 @@ def broken(page):
             yield link
 
 
+def missing_tests(page):
+    """Each test that the page names, as `tests::path_mtu::it_shrinks` or `scoreboard::tests`, and nobody has."""
+    sources = {path: path.read_text() for path in ROOT.glob("crates/*/src/**/*.rs")}
+    for name in re.findall(r"`((?:\w+::)*tests(?:::\w+)*)`", page.read_text()):
+        *modules, last = [word for word in name.split("::") if word != "tests"]
+        files = [text for path, text in sources.items() if not modules or modules[-1] in (path.stem, path.parent.name)]
+        if not any(f"fn {last}(" in text for text in files) and not any(path.stem == last for path in sources):
+            yield name
+
+
 class Links(unittest.TestCase):
     def test_lead_somewhere(self):
         found = list(pages())
         self.assertIn(ROOT / "README.md", found)
         self.assertEqual([], [f"{page.relative_to(ROOT)}: {link}" for page in found for link in broken(page)])
+
+    def test_the_tests_that_are_named_are_there(self):
+        self.assertEqual([], list(missing_tests(ROOT / "docs/rfc.md")))
 
     def test_anchors_are_as_github_makes_them(self):
         found = list(anchors(ROOT / "docs/investigations.md"))

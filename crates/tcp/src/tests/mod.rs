@@ -1,5 +1,7 @@
 //! Conversations and transfers on a virtual clock.
 
+mod acks;
+mod alone;
 mod calls;
 mod channel;
 mod corners;
@@ -14,3 +16,4 @@ mod script;
 mod short_ways;
 mod tables;
 mod transfer;
+mod windows;

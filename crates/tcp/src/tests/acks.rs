@@ -1,0 +1,124 @@
+//! When an ACK goes, and what it reports.
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags};
+
+use super::alone::{data, drain, established, header};
+use super::harness::pool;
+use crate::*;
+
+#[test]
+fn a_held_ack_may_outlast_more_than_half_of_the_window() {
+    let pool = pool();
+    let bytes = 16_000;
+    for outlasts in [false, true] {
+        let config =
+            Config { recv_auto_tune: false, recv_buffer_bytes: 256 << 10, ..Config::default() };
+        let (mut connection, now) = established(&pool, config);
+        let mut owed = 0;
+        for at in 0..32 {
+            let segment = header(1 + at * bytes, 1, TcpFlags::ACK);
+            let data =
+                PlacedData { bytes: bytes as usize, rest: None, segment_size: Some(1400), ecn: 0 };
+            if connection.has_output() || !connection.takes_placed(&segment, bytes as usize) {
+                drain(&mut connection, now, &pool);
+            }
+            connection.on_placed(now, &segment, data, &pool);
+            connection.let_ack_outlast_window(outlasts);
+            owed = owed.max(connection.owed_ack_bytes());
+        }
+        let half = 130_000;
+        assert_eq!(owed > half, outlasts, "an ACK goes for {owed} bytes");
+        assert!(owed < 256 << 10, "no more than the window");
+    }
+}
+
+/// RFC 5681 4.2 has an ACK answer each segment beyond a gap; where several arrive before one can be sent, those ACKs
+/// together name every range, in the order of arrival (RFC 2018 section 4).
+#[test]
+fn ranges_that_arrive_together_are_all_reported() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let arrive = |connection: &mut Connection, starts: &[u32]| {
+        for &start in starts {
+            let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
+            connection.on_segment(now, &header(start, 1, TcpFlags::ACK), Some(packet), 0, &pool);
+        }
+        let told = |segment: &Segment| -> Vec<(u32, u32)> {
+            segment.header.options.sack.iter().map(|(left, right)| (left.0, right.0)).collect()
+        };
+        drain(connection, now, &pool).iter().map(told).collect::<Vec<_>>()
+    };
+    let range = |at: u32| (at, at + 100);
+    let told = arrive(&mut connection, &[201, 401, 601, 801, 1001, 1201, 1401]);
+    assert_eq!(
+        told,
+        [
+            vec![range(601), range(401), range(201)],
+            vec![range(1201), range(1001), range(801)],
+            vec![range(1401), range(1201), range(1001)],
+        ]
+    );
+    // what grew together into one range is named once, and needs no second ACK
+    let told = arrive(&mut connection, &[301, 501, 701, 901]);
+    assert_eq!(told, [vec![(201, 1101), range(1401), range(1201)]]);
+}
+
+/// An established connection that has had the segments which are acknowledged at once, and the number of the next byte.
+fn past_quick_acks(pool: &Pool) -> (Connection, Instant, u32) {
+    let (mut connection, now) = established(pool, Config::default());
+    let mut seq = 1;
+    for _ in 0..crate::limits::QUICK_ACK_SEGMENTS {
+        data(&mut connection, now, pool, seq, 1400);
+        seq += 1400;
+        assert!(connection.has_output(), "at first each is acknowledged at once");
+        assert_eq!(drain(&mut connection, now, pool).len(), 1);
+    }
+    (connection, now, seq)
+}
+
+#[test]
+fn only_an_ack_of_data_in_order_may_wait() {
+    let pool = pool();
+    let (mut connection, now, seq) = past_quick_acks(&pool);
+    data(&mut connection, now, &pool, seq, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0), "half of two");
+    data(&mut connection, now, &pool, seq + 1400, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 2800));
+    data(&mut connection, now, &pool, seq + 2800, 1400);
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 4200));
+    // a gap ends the waiting, and one ACK tells of all
+    data(&mut connection, now, &pool, seq + 9000, 1400);
+    assert!(connection.has_output());
+    let sent = drain(&mut connection, now, &pool);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].header.ack, SeqNumber(seq + 4200));
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0));
+    // what came twice is answered at once, too
+    data(&mut connection, now, &pool, seq, 1400);
+    assert!(connection.has_output());
+}
+
+/// Data of `len` bytes from `seq` on with PSH, which the application reads at once. Whether it is acknowledged then.
+fn pushed(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) -> bool {
+    let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
+    let header = header(seq, 1, TcpFlags::ACK | TcpFlags::PSH);
+    connection.on_segment(now, &header, Some(payload), 0, pool);
+    assert!(!connection.has_output(), "it was not read yet");
+    connection.read(&mut vec![0; 1 << 16]).expect("data");
+    let hastened = connection.has_output_after_read();
+    assert_eq!(drain(connection, now, pool).len(), usize::from(hastened));
+    hastened
+}
+
+#[test]
+fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
+    let pool = pool();
+    let (mut connection, now, seq) = past_quick_acks(&pool);
+    assert!(pushed(&mut connection, now, &pool, seq, 1400));
+    assert!(!pushed(&mut connection, now, &pool, seq + 1400, 300), "an answer may follow");
+    // without PSH the next is waited for
+    data(&mut connection, now, &pool, seq + 1700, 800);
+    connection.read(&mut [0; 1 << 16]).expect("data");
+    assert_eq!((connection.has_output(), connection.owed_ack_bytes()), (false, 0));
+}

@@ -1,0 +1,69 @@
+//! A connection without a peer: opened, and fed by hand, in an order of its own.
+
+use core::time::Duration;
+
+use millstream_packet::{Instant, Packet, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
+
+use super::harness::{LIMITS, tuple};
+use crate::*;
+
+/// A connection opened by us, the peer's window wide open, and its clock.
+pub(super) fn established(pool: &Pool, config: Config) -> (Connection, Instant) {
+    established_with(pool, config, 1460)
+}
+
+/// With a peer that takes segments of `mss` bytes.
+pub(super) fn established_with(pool: &Pool, config: Config, mss: u16) -> (Connection, Instant) {
+    let mut now = Instant::ZERO + Duration::from_secs(1);
+    let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
+    connection.poll_transmit(now, pool, &LIMITS).expect("SYN");
+    now += Duration::from_millis(10);
+    let mut answer = header(0, 1, TcpFlags::SYN_ACK);
+    answer.options.window_scale = Some(8);
+    answer.options.sack_permitted = true;
+    answer.options.mss = Some(mss);
+    connection.on_segment(now, &answer, None, 0, pool);
+    connection.poll_transmit(now, pool, &LIMITS).expect("ACK");
+    connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, pool);
+    assert_eq!(connection.state(), State::Established);
+    (connection, now)
+}
+
+pub(super) fn header(seq: u32, ack: u32, flags: TcpFlags) -> TcpHeader {
+    let mut header = TcpHeader {
+        src_port: 1002,
+        dst_port: 1001,
+        seq: SeqNumber(seq),
+        ack: SeqNumber(ack),
+        flags,
+        window: 65_535,
+        ..TcpHeader::default()
+    };
+    header.options.timestamps = Some(Timestamps { value: 1, echo: 1000 });
+    header
+}
+
+pub(super) fn drain(connection: &mut Connection, now: Instant, pool: &Pool) -> Vec<Segment> {
+    std::iter::from_fn(|| connection.poll_transmit(now, pool, &LIMITS)).collect()
+}
+
+/// In-order data of `len` bytes from offset `seq` of the peer's numbers, and the ACK that answers it.
+pub(super) fn receive(
+    connection: &mut Connection,
+    now: Instant,
+    pool: &Pool,
+    seq: &mut u32,
+    len: usize,
+) {
+    let packet = Packet::from_slice(pool, 0, &vec![7; len]).expect("frames");
+    connection.on_segment(now, &header(*seq, 1, TcpFlags::ACK), Some(packet), 0, pool);
+    *seq += len as u32;
+    drain(connection, now, pool);
+}
+
+/// Data from `seq` on, `len` bytes.
+pub(super) fn data(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) {
+    let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
+    connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(payload), 0, pool);
+}
