@@ -1,4 +1,4 @@
-"""Links between the Markdown files, and the tests that docs/rfc.md names: all of them are there."""
+"""The Markdown files: their links, and the tests that docs/rfc.md names, are there; CHANGELOG.md says nothing twice."""
 
 import pathlib
 import re
@@ -51,14 +51,19 @@ def missing_tests(page):
             yield name
 
 
-class Links(unittest.TestCase):
-    def test_lead_somewhere(self):
+class Pages(unittest.TestCase):
+    def test_links_lead_somewhere(self):
         found = list(pages())
         self.assertIn(ROOT / "README.md", found)
         self.assertEqual([], [f"{page.relative_to(ROOT)}: {link}" for page in found for link in broken(page)])
 
     def test_the_tests_that_are_named_are_there(self):
         self.assertEqual([], list(missing_tests(ROOT / "docs/rfc.md")))
+
+    def test_nothing_is_changed_twice(self):
+        # As happens when two changes are merged.
+        entries = [" ".join(one.split()) for one in re.split(r"\n(?=- |#)", (ROOT / "CHANGELOG.md").read_text())]
+        self.assertEqual([], sorted({one for one in entries if one.startswith("- ") and entries.count(one) > 1}))
 
     def test_anchors_are_as_github_makes_them(self):
         found = list(anchors(ROOT / "docs/investigations.md"))
