@@ -17,6 +17,7 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
 const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
 const OPTION_TSRESOL: u16 = 9;
+const OPTION_TSOFFSET: u16 = 14;
 const OPTION_FLAGS: u16 = 2;
 
 /// Why a capture cannot be read on.
@@ -126,7 +127,21 @@ impl Resolution {
 struct Interface {
     link_type: LinkType,
     resolution: Resolution,
+    /// Seconds from 1970 to where its stamps begin.
+    offset_s: i64,
     snap_len: usize,
+}
+
+impl Interface {
+    /// When that is, since 1970.
+    fn nanos(&self, stamp: u64) -> u64 {
+        let nanos = self.resolution.nanos(stamp);
+        let offset = self.offset_s.unsigned_abs().saturating_mul(1_000_000_000);
+        match self.offset_s {
+            ..0 => nanos.saturating_sub(offset),
+            _ => nanos.saturating_add(offset),
+        }
+    }
 }
 
 /// A capture being read.
@@ -192,6 +207,7 @@ impl<R: Read> Reader<R> {
         let interface = Interface {
             link_type: LinkType::of(self.word(16)),
             resolution: Resolution::Decimal(digits),
+            offset_s: 0,
             snap_len: self.word(12) as usize,
         };
         self.interfaces.push(interface);
@@ -334,9 +350,11 @@ impl<R: Read> Reader<R> {
             Some(digits) => Resolution::Decimal(digits.into()),
             None => Resolution::Decimal(6),
         };
+        let offset = self.option(8, OPTION_TSOFFSET).filter(|value| value.len() >= 8);
+        let offset_s = offset.map_or(0, |value| self.long(value.start).cast_signed());
         let link_type = LinkType::of(self.half(0).into());
         let snap_len = self.word(4) as usize;
-        self.interfaces.push(Interface { link_type, resolution, snap_len });
+        self.interfaces.push(Interface { link_type, resolution, offset_s, snap_len });
         Ok(())
     }
 
@@ -358,7 +376,7 @@ impl<R: Read> Reader<R> {
             Some(2) => Some(Direction::Out),
             _ => None,
         };
-        let nanos = interface.resolution.nanos(u64::from(high) << 32 | u64::from(low));
+        let nanos = interface.nanos(u64::from(high) << 32 | u64::from(low));
         Ok(record(nanos, direction, original as usize, interface.link_type))
     }
 
@@ -407,6 +425,12 @@ impl<R: Read> Reader<R> {
     fn word(&self, at: usize) -> u32 {
         let bytes = &self.block[at..at + 4];
         self.number([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    fn long(&self, at: usize) -> u64 {
+        let (first, second) = (self.word(at).into(), self.word(at + 4).into());
+        let (high, low): (u64, u64) = if self.is_big { (first, second) } else { (second, first) };
+        high << 32 | low
     }
 
     fn half(&self, at: usize) -> u16 {

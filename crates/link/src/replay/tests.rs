@@ -101,6 +101,32 @@ fn everything_at_once_and_either_direction() {
     }
 }
 
+/// The second interface's clock begins a thousand seconds later, by either sign.
+#[test]
+fn interfaces_whose_stamps_begin_at_other_times_are_replayed_by_one_clock() {
+    for (first_s, offset, stamp) in [(1000, 1000_i64, 500), (1, -4, 5500)] {
+        let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+        let interface = |options: &[u8]| block(1, &[&[1, 0, 0, 0, 0, 0, 0, 0], options].concat());
+        // In milliseconds, from there on.
+        let options = [&[9, 0, 1, 0, 3, 0, 0, 0, 14, 0, 8, 0][..], &offset.to_le_bytes()].concat();
+        let packet = |interface: u32, stamp: u32| {
+            let words = [interface, 0, stamp, 60, 60].map(u32::to_le_bytes).concat();
+            block(6, &[&words[..], &[7; 60]].concat())
+        };
+        let blocks = [
+            block(0x0a0d_0d0a, &section),
+            interface(&[]),
+            interface(&options),
+            packet(0, first_s * 1_000_000),
+            packet(1, stamp),
+        ];
+        let mut link = replay(blocks.concat(), ReplayConfig::default()).unwrap();
+        let start = Instant::from_millis(7);
+        assert_eq!(receive(&mut link, start).len(), 1);
+        assert_eq!(link.next_deadline(), Some(start + Duration::from_millis(500)), "{offset}");
+    }
+}
+
 /// A block of pcap-ng.
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let len = (body.len() as u32 + 12).to_le_bytes();
