@@ -193,9 +193,9 @@ impl PairEnd {
 
     /// Drops everything there is to send.
     fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
-        self.cutting = None;
+        let is_begun = self.cutting.take().is_some_and(|cutting| cutting.remaining() > 0);
         let count = batch.len();
-        self.stats.drops[DropCause::Closed.index()] += count as u64;
+        self.stats.drops[DropCause::Closed.index()] += count as u64 + u64::from(is_begun);
         batch.clear();
         count
     }

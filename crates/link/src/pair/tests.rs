@@ -55,6 +55,20 @@ fn with_offload_super_segments_pass_whole() {
 }
 
 #[test]
+fn a_super_segment_in_cutting_whose_peer_goes_is_counted() {
+    let pool = pool();
+    let config = PairConfig { offload: false, capacity: 8, ..PairConfig::default() };
+    let (mut a, b) = pair(config).unwrap();
+    let shape = Shape { segment: Some(1400), ..Shape::new(false, true, vec![9; 60_000]) };
+    assert_eq!(a.transmit(NOW, &pool, &mut batch_of([shape.build(&pool)])).unwrap(), 1);
+    drop(b);
+    for _ in 0..2 {
+        a.transmit(NOW, &pool, &mut PacketBatch::new()).unwrap();
+        assert_eq!(a.stats().dropped(DropCause::Closed), 1);
+    }
+}
+
+#[test]
 fn without_offload_everything_is_as_on_a_wire() {
     let pool = pool();
     let (mut a, mut b) = pair(PairConfig { offload: false, ..PairConfig::default() }).unwrap();
