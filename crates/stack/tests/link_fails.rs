@@ -85,6 +85,32 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
     assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable);
 }
 
+/// Each call, as in that placement nobody can add a link while one waits.
+#[test]
+fn calls_of_the_engines_thread_do_not_wait_for_what_no_link_brings() {
+    let (engine, mut far, is_broken) = engine();
+    let pool = engine.pool().clone();
+    let stack = local::Stack::new(engine);
+    let own = |port| SocketAddr::new("10.0.0.1".parse().expect("an address"), port);
+    let socket = local::UdpSocket::bind(&stack, own(7)).expect("bind");
+    let listener = local::TcpListener::bind(&stack, own(7), 1).expect("bind");
+    let receive = || socket.recv_from(&mut [0; 9]).map(drop).unwrap_err().kind();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            is_broken.store(true, Ordering::SeqCst);
+            knock(&mut far, &pool);
+        });
+        // For ever, if it were not told.
+        assert_eq!(receive(), ErrorKind::NetworkDown);
+    });
+    assert_eq!(receive(), ErrorKind::NetworkDown);
+    let accepted = listener.accept().map(drop).unwrap_err();
+    assert_eq!(accepted.kind(), ErrorKind::NetworkDown);
+    socket.set_nonblocking(true).expect("a mode");
+    assert_eq!(receive(), ErrorKind::WouldBlock);
+}
+
 /// An engine that always finds something to do never sleeps, so no sleep ends.
 #[test]
 fn who_waits_is_told_beside_a_link_that_is_never_quiet() {

@@ -1,7 +1,7 @@
 //! Whether a link leads to where a socket's packets go, for who tells those that wait.
 
 use super::Engine;
-use crate::socket::SocketId;
+use crate::socket::{SocketId, SocketKind};
 
 impl Engine {
     /// Changes when ways may have: with the routes, and when a link fails.
@@ -11,26 +11,29 @@ impl Engine {
     }
 
     /// Whether links have failed.
+    #[inline]
     pub(crate) fn has_failed_links(&self) -> bool {
         self.out.failed_links != 0
     }
 
-    /// Whether there is a link.
-    pub(crate) fn has_links(&self) -> bool {
-        self.out.usable_links().next().is_some()
-    }
-
-    /// Whether a connection has a way to its peer, or is over.
-    pub(crate) fn tcp_has_way(&mut self, id: SocketId) -> bool {
-        let Some((_, socket)) = self.tcp.by_id(id) else { return true };
-        let way = self.out.way(socket.conn.ends().remote.ip(), socket.scope);
-        socket.conn.is_closed() || way.is_some()
-    }
-
-    /// Whether a datagram socket has a way to its peer, or to anybody where it has none.
-    pub(crate) fn udp_has_way(&mut self, id: SocketId) -> bool {
-        let Ok(socket) = self.udp.by_id(id) else { return true };
-        let (remote, scope) = (socket.remote, socket.scope);
-        remote.map_or_else(|| self.has_links(), |peer| self.out.way(peer.ip(), scope).is_some())
+    /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
+    pub(crate) fn has_way(&mut self, id: SocketId) -> bool {
+        let (remote, scope) = match id.kind() {
+            SocketKind::Tcp => match self.tcp.by_id(id) {
+                Some((_, socket)) if !socket.conn.is_closed() => {
+                    (Some(socket.conn.ends().remote), socket.scope)
+                }
+                _ => return true,
+            },
+            SocketKind::Udp => match self.udp.by_id(id) {
+                Ok(socket) => (socket.remote, socket.scope),
+                Err(_) => return true,
+            },
+            SocketKind::Listener | SocketKind::Icmp => (None, None),
+        };
+        match remote {
+            Some(peer) => self.out.way(peer.ip(), scope).is_some(),
+            None => self.out.usable_links().next().is_some(),
+        }
     }
 }

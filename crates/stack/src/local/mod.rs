@@ -3,7 +3,9 @@
 //! A blocking call takes turns of the engine until it can be answered, and sleeps with it when there is
 //! nothing to do; no other thread is involved, and nothing happens between calls. Several sockets are
 //! served from one thread by [`Stack::wait`], bulk of many with one copy by [`Stack::wait_read`]. Names and error kinds
-//! are those of `std::net`.
+//! are those of `std::net`. A call that would wait where links have failed and none leads to the socket's peer any more
+//! (for a listener: none is left) fails with [`NetworkDown`](io::ErrorKind::NetworkDown), as nobody can add one
+//! meanwhile; what it is of stays as it is.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
@@ -192,7 +194,7 @@ impl Stack {
 
     /// Reads, with turns between until there is something, which the link may put into `buffer` at once.
     fn read(&self, mode: Mode, id: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait_by(mode, |engine, step| match step {
+        self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(engine.tcp_read(id, buffer)),
             Step::Turn(left) => {
                 let mut direct = DirectRead::new(id, buffer);
@@ -210,7 +212,7 @@ impl Stack {
         buffer: &mut [u8],
         list: &mut Vec<ReceivedDatagram>,
     ) -> io::Result<usize> {
-        self.wait_by(mode, |engine, step| match step {
+        self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(engine.udp_recv_many(id, buffer, list)),
             Step::Turn(left) => {
                 let mut direct = DirectRead::of_datagrams(id, buffer, list);
@@ -224,9 +226,10 @@ impl Stack {
     fn block<T>(
         &self,
         mode: Mode,
+        id: SocketId,
         mut call: impl FnMut(&mut Engine) -> Result<T, Error>,
     ) -> io::Result<T> {
-        self.wait_by(mode, |engine, step| match step {
+        self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(call(engine)),
             Step::Turn(left) => {
                 engine.run_once(left)?;
@@ -235,10 +238,12 @@ impl Stack {
         })
     }
 
-    /// Looks, and then takes turns and looks after each, until either has come to something or the time is up.
+    /// Looks, and then takes turns and looks after each, until either has come to something, or the time is up, or no
+    /// link leads to the socket's peer any more: nobody can add one meanwhile.
     fn wait_by<T>(
         &self,
         mode: Mode,
+        id: SocketId,
         mut step: impl FnMut(&mut Engine, Step) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut engine = self.engine();
@@ -252,6 +257,9 @@ impl Stack {
             let left = deadline.map(|at| at.saturating_duration_since(engine.now()));
             if left == Some(Duration::ZERO) {
                 return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if engine.has_failed_links() && !engine.has_way(id) {
+                return Err(Error::NetworkDown.into());
             }
             for step_now in [Step::Turn(left), Step::Look] {
                 if let Some(value) = step(&mut engine, step_now)? {

@@ -41,7 +41,8 @@ impl TcpListener {
 
     /// The next connection, and its peer.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (id, peer) = self.stack.block(self.mode.get(), |engine| engine.tcp_accept(self.id))?;
+        let (id, peer) =
+            self.stack.block(self.mode.get(), self.id, |engine| engine.tcp_accept(self.id))?;
         Ok((TcpStream::new(&self.stack, id), peer))
     }
 
@@ -151,7 +152,7 @@ impl TcpStream {
 
     fn wait_connected(&self, timeout: Option<Duration>) -> io::Result<()> {
         let mode = Mode { nonblocking: false, timeout };
-        self.stack.block(mode, |engine| match engine.tcp_connected(self.id)? {
+        self.stack.block(mode, self.id, |engine| match engine.tcp_connected(self.id)? {
             true => Ok(()),
             false => Err(Error::WouldBlock),
         })
@@ -171,7 +172,9 @@ impl TcpStream {
 
     /// Up to `max` received bytes as they lie in their frames; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        self.reading(|mode| self.stack.block(mode, |engine| engine.tcp_read_packet(self.id, max)))
+        self.reading(|mode| {
+            self.stack.block(mode, self.id, |engine| engine.tcp_read_packet(self.id, max))
+        })
     }
 
     /// Copies what comes next into `buffer` and leaves it to be read: as much as has come and fits. It waits as a read
@@ -180,14 +183,16 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.reading(|mode| self.stack.block(mode, |engine| engine.tcp_peek(self.id, buffer)))
+        self.reading(|mode| {
+            self.stack.block(mode, self.id, |engine| engine.tcp_peek(self.id, buffer))
+        })
     }
 
     /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
     /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut waiting = Some(packet);
-        self.stack.block(self.write_mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
             let Some(packet) = waiting.take() else { return Ok(()) };
             engine.refresh_time();
             match engine.tcp_write_packet(self.id, packet) {
@@ -353,7 +358,7 @@ impl Write for &TcpStream {
         if data.is_empty() {
             return Ok(0);
         }
-        self.stack.block(self.write_mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
             engine.tcp_send(self.id, data)
         })

@@ -32,7 +32,7 @@ impl UdpSocket {
     }
 
     fn transmit(&self, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
-        self.stack.block(self.write_mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
             engine.udp_send(self.id, data, to)?;
             engine.flush();
@@ -52,7 +52,7 @@ impl UdpSocket {
 
     /// Sends `data` to `addr` as datagrams of `size` bytes each, see [`crate::Engine::udp_send_segmented`].
     pub fn send_segmented_to(&self, data: &[u8], size: u16, addr: SocketAddr) -> io::Result<usize> {
-        self.stack.block(self.write_mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
             engine.udp_send_segmented(self.id, data, size, Some(addr))?;
             engine.flush();
@@ -63,7 +63,7 @@ impl UdpSocket {
     /// Sends the datagrams of `list` in order, see [`crate::Engine::udp_send_many`]. How many were sent: one at least,
     /// unless there is none.
     pub fn send_many(&self, list: &[DatagramToSend<'_>]) -> io::Result<usize> {
-        self.stack.block(self.write_mode.get(), |engine| {
+        self.stack.block(self.write_mode.get(), self.id, |engine| {
             engine.refresh_time();
             let sent = engine.udp_send_many(self.id, list);
             engine.flush();
@@ -73,12 +73,12 @@ impl UdpSocket {
 
     /// The next datagram as it came, and who sent it.
     pub fn recv_packet(&self) -> io::Result<(Packet, SocketAddr)> {
-        self.stack.block(self.read_mode.get(), |engine| engine.udp_recv_packet(self.id))
+        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp_recv_packet(self.id))
     }
 
     /// The next datagram, cut to `buffer`, and who sent it.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.stack.block(self.read_mode.get(), |engine| engine.udp_recv(self.id, buffer))
+        self.stack.block(self.read_mode.get(), self.id, |engine| engine.udp_recv(self.id, buffer))
     }
 
     /// As many datagrams as wait and have room in `buffer`, one behind the other, listed in `list`; see

@@ -41,7 +41,7 @@ impl Worker {
         if let Some(place) = streams.get_mut(slot)
             && let Some(stream) = place
         {
-            let (id, is_cut) = (stream.id, !engine.tcp_has_way(stream.id));
+            let (id, is_cut) = (stream.id, !engine.has_way(stream.id));
             if is_cut && !stream.shared.has(CONNECTED) {
                 // As a connect does that is begun now.
                 stream.fail(Error::NetworkDown);
@@ -52,10 +52,11 @@ impl Worker {
             }
         }
         if let Some(Some(listening)) = listeners.get_mut(slot) {
-            note(&listening.shared, &mut listening.is_cut, !engine.has_links());
+            let is_cut = !engine.has_way(listening.id);
+            note(&listening.shared, &mut listening.is_cut, is_cut);
         }
         if let Some(Some(socket)) = datagrams.get_mut(slot) {
-            let is_cut = !engine.udp_has_way(socket.id);
+            let is_cut = !engine.has_way(socket.id);
             note(&socket.shared, &mut socket.is_cut, is_cut);
         }
     }

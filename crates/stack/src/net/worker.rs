@@ -68,7 +68,7 @@ pub(super) struct Stream {
 
 /// The engine's end of a listener.
 pub(super) struct Listening {
-    id: SocketId,
+    pub(super) id: SocketId,
     pub(super) shared: Arc<Shared>,
     accepted: Producer<StreamParts>,
     /// No link is left.
