@@ -7,6 +7,7 @@ use millstream_packet::Packet;
 
 use super::metered::{Giver, Taker, metered};
 use super::shared::Shared;
+use super::ways::Way;
 use crate::limits::DATAGRAM_TURN;
 use crate::stats::DropReason;
 use crate::{Engine, Error, SocketId};
@@ -24,8 +25,7 @@ pub type Letter = (Packet, Option<SocketAddr>);
 pub struct Datagrams {
     pub id: SocketId,
     pub shared: Arc<Shared>,
-    /// No link leads to its peer any more.
-    pub is_cut: bool,
+    pub way: Way,
     tx: Taker<Letter>,
     rx: Giver<Letter>,
 }
@@ -36,7 +36,7 @@ impl Datagrams {
         let (tx, tx_taken) = metered(RING_DATAGRAMS, RING_BYTES);
         let (rx_put, rx) = metered(RING_DATAGRAMS, RING_BYTES);
         let shared = Arc::new(Shared::default());
-        (Self { id, shared, is_cut: false, tx: tx_taken, rx: rx_put }, tx, rx)
+        (Self { id, shared, way: Way::default(), tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
     /// Sends a turn's share of what was written; whether something is left for after the turn: who writes without end
@@ -70,7 +70,10 @@ impl Datagrams {
             }
             match engine.udp_recv_packet(self.id) {
                 Ok((packet, from)) => any |= self.rx.push((packet, Some(from))).is_ok(),
-                Err(Error::WouldBlock) => break,
+                Err(Error::WouldBlock) => {
+                    self.way.end(&self.shared);
+                    break;
+                }
                 Err(error @ Error::NoSuchSocket) => {
                     self.shared.set_error(error);
                     any = true;

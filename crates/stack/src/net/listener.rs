@@ -98,15 +98,20 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Inner { shared, patience, accepted, handle, .. } = &*self.inner;
         let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END | CUT_READ);
-        let attempt = |ring: &mut Consumer<StreamParts>| match ring.pop() {
-            Some(parts) => Tried::Done(Ok(parts)),
-            None if !shared.has(READ_END) => {
-                Tried::of(shared.take_cut(CUT_READ).map(|error| Err(error.into())))
+        let attempt = |ring: &mut Consumer<StreamParts>| {
+            // What was put before this was announced comes first.
+            let is_cut = shared.has(CUT_READ);
+            match ring.pop() {
+                Some(parts) => Tried::Done(Ok(parts)),
+                None if !shared.has(READ_END) => {
+                    let cut = if is_cut { shared.take_cut(CUT_READ) } else { None };
+                    Tried::of(cut.map(|error| Err(error.into())))
+                }
+                // What was put before the end was announced.
+                None => Tried::Done(
+                    ring.pop().ok_or_else(|| shared.error().unwrap_or(Error::EngineGone).into()),
+                ),
             }
-            // What was put before the end was announced.
-            None => Tried::Done(
-                ring.pop().ok_or_else(|| shared.error().unwrap_or(Error::EngineGone).into()),
-            ),
         };
         let parts = accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
         if shared.rx_stalled.swap(false, Ordering::SeqCst) {

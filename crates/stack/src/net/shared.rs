@@ -36,7 +36,8 @@ pub const READ_SHUT: u32 = 16;
 /// Beside [`READ_END`]: the peer has ended its side in order, and no error that came later is a matter of reading.
 pub const ORDERLY_END: u32 = 32;
 
-/// No link leads to the peer any more: a call that reads and has to wait is told, once.
+/// No link leads to the peer any more: a call that reads and has to wait is told, once. Set behind all that came by
+/// one.
 pub const CUT_READ: u32 = 64;
 /// The same for one that writes.
 pub const CUT_WRITE: u32 = 128;
@@ -113,12 +114,7 @@ impl Shared {
         self.take_passing_error().or_else(|| self.error())
     }
 
-    /// The engine's side: no link leads to the peer any more, which those are told who wait, or come to wait.
-    pub fn cut(&self) {
-        self.set_state(CUT_READ | CUT_WRITE);
-    }
-
-    /// The engine's side: one does again.
+    /// The engine's side: a link leads to the peer again.
     pub fn mend(&self) {
         self.state.fetch_and(!(CUT_READ | CUT_WRITE), Ordering::AcqRel);
     }

@@ -215,12 +215,16 @@ impl TcpStream {
             is_ready,
             |rx| {
                 if !rx.has_some() {
-                    if !shared.has(READ_END | READ_SHUT) {
-                        return self.blocked(CUT_READ);
+                    let state = shared.state.load(Ordering::Acquire);
+                    if state & (READ_END | READ_SHUT | CUT_READ) == 0 {
+                        return Tried::Blocked;
                     }
-                    // What was put before the end was announced.
+                    // What was put before that was announced.
                     if !rx.has_some() {
-                        return Tried::Done(self.end());
+                        return match state & (READ_END | READ_SHUT) {
+                            0 => self.blocked(CUT_READ),
+                            _ => Tried::Done(self.end()),
+                        };
                     }
                 }
                 Tried::Done(take(rx))
@@ -332,11 +336,14 @@ impl TcpStream {
                 return Tried::Done(Err(self.refusal().into()));
             }
             if !tx.has_room() {
-                if *written != 0 && self.inner.shared.has(CUT_WRITE) {
-                    // The next call is told.
-                    break;
+                if *written == 0 {
+                    return self.blocked(CUT_WRITE);
                 }
-                return self.blocked(CUT_WRITE);
+                if !self.inner.shared.has(CUT_WRITE) {
+                    return Tried::Blocked;
+                }
+                // The next call is told.
+                break;
             }
             let Ok(packet) = Packet::bulk_from_slice(&self.door().pool, chunk, bulk) else {
                 return Tried::Done(Err(Error::Exhausted.into()));

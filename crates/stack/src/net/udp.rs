@@ -13,6 +13,7 @@ use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{CLOSE, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
+use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::limits::HEADROOM_BYTES;
@@ -100,7 +101,12 @@ impl UdpSocket {
     /// Fixes the peer for [`UdpSocket::send`]; datagrams of others are not received any more.
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.inner.id;
-        Ok(self.door().ask(move |worker| worker.engine.udp_connect(id, addr))??)
+        let connect = move |worker: &mut Worker| {
+            worker.engine.udp_connect(id, addr)?;
+            worker.look_at_new(id);
+            Ok::<_, Error>(())
+        };
+        Ok(self.door().ask(connect)??)
     }
 
     fn transmit(
@@ -224,8 +230,13 @@ impl UdpSocket {
             if rx.has_some() {
                 return Tried::Done(Ok(take(rx)));
             }
-            let error = shared.take_error().or_else(|| shared.take_cut(CUT_READ));
-            Tried::of(error.map(|error| Err(error.into())))
+            let is_cut = shared.has(CUT_READ);
+            // What was put before that was announced.
+            if is_cut && rx.has_some() {
+                return Tried::Done(Ok(take(rx)));
+            }
+            let cut = || if is_cut { shared.take_cut(CUT_READ) } else { None };
+            Tried::of(shared.take_error().or_else(cut).map(|error| Err(error.into())))
         };
         let taken = rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
         self.taken();

@@ -5,12 +5,44 @@
 //! once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection), as a link may be
 //! added that leads there.
 
-use super::shared::{CONNECTED, Shared};
+use super::shared::{CONNECTED, CUT_READ, CUT_WRITE, Shared};
 use super::worker::Worker;
-use crate::Error;
+use crate::{Error, SocketId, SocketKind};
 
 /// Slots whose sockets are looked at between two turns.
 const LOOKS: usize = 64;
+
+/// Whether a link leads to a socket's peer.
+#[derive(Default)]
+pub struct Way {
+    is_cut: bool,
+    /// Who reads is to be told that none does, behind all that has come.
+    is_due: bool,
+}
+
+impl Way {
+    /// None does any more, or one does again; true when what has come is to be handed over, and then
+    /// [`end`](Self::end) follows.
+    fn note(&mut self, is_cut: bool, shared: &Shared) -> bool {
+        let has_changed = std::mem::replace(&mut self.is_cut, is_cut) != is_cut;
+        match is_cut {
+            _ if !has_changed => {}
+            true => shared.set_state(CUT_WRITE),
+            false => shared.mend(),
+        }
+        self.is_due = is_cut && (has_changed || self.is_due);
+        is_cut && has_changed
+    }
+
+    /// All that has come is handed over.
+    #[inline]
+    pub fn end(&mut self, shared: &Shared) {
+        if self.is_due {
+            self.is_due = false;
+            shared.set_state(CUT_READ);
+        }
+    }
+}
 
 /// How far sockets have been looked at since ways changed last.
 #[derive(Default)]
@@ -35,38 +67,55 @@ impl Worker {
         true
     }
 
-    /// Tells the sockets in this slot if they have lost their way, or that they have one again.
-    fn look_at_slot(&mut self, slot: usize) {
-        let Self { engine, streams, listeners, datagrams, .. } = self;
-        if let Some(place) = streams.get_mut(slot)
-            && let Some(stream) = place
-        {
-            let (id, is_cut) = (stream.id, !engine.has_way(stream.id));
-            if is_cut && !stream.shared.has(CONNECTED) {
-                // As a connect does that is begun now.
-                stream.fail(Error::NetworkDown);
-                *place = None;
-                engine.tcp_abort(id);
-            } else {
-                note(&stream.shared, &mut stream.is_cut, is_cut);
-            }
+    /// A socket that is new, or has another peer, may be without a way while all others have been looked at.
+    pub(super) fn look_at_new(&mut self, id: SocketId) {
+        if !self.engine.has_failed_links() {
+            return;
         }
-        if let Some(Some(listening)) = listeners.get_mut(slot) {
-            let is_cut = !engine.has_way(listening.id);
-            note(&listening.shared, &mut listening.is_cut, is_cut);
-        }
-        if let Some(Some(socket)) = datagrams.get_mut(slot) {
-            let is_cut = !engine.has_way(socket.id);
-            note(&socket.shared, &mut socket.is_cut, is_cut);
+        match id.kind() {
+            SocketKind::Tcp => self.look_at_stream(id.slot() as usize),
+            SocketKind::Udp => self.look_at_datagrams(id.slot() as usize),
+            SocketKind::Listener => self.look_at_listener(id.slot() as usize),
+            SocketKind::Icmp => {}
         }
     }
-}
 
-/// A socket that was cut off, or not, is so now.
-fn note(shared: &Shared, was_cut: &mut bool, is_cut: bool) {
-    match (std::mem::replace(was_cut, is_cut), is_cut) {
-        (false, true) => shared.cut(),
-        (true, false) => shared.mend(),
-        _ => {}
+    /// Tells the sockets in this slot if they have lost their way, or that they have one again.
+    fn look_at_slot(&mut self, slot: usize) {
+        self.look_at_stream(slot);
+        self.look_at_listener(slot);
+        self.look_at_datagrams(slot);
+    }
+
+    fn look_at_stream(&mut self, slot: usize) {
+        let Self { engine, streams, .. } = self;
+        let Some(place) = streams.get_mut(slot) else { return };
+        let Some(stream) = place else { return };
+        let (id, is_cut) = (stream.id, !engine.has_way(stream.id));
+        if is_cut && !stream.shared.has(CONNECTED) {
+            // As a connect does that is begun now.
+            stream.fail(Error::NetworkDown);
+            *place = None;
+            engine.tcp_abort(id);
+        } else if stream.way.note(is_cut, &stream.shared) {
+            stream.hand_over(engine);
+        }
+    }
+
+    fn look_at_listener(&mut self, slot: usize) {
+        let Some(Some(listening)) = self.listeners.get_mut(slot) else { return };
+        let is_cut = !self.engine.has_way(listening.id);
+        if listening.way.note(is_cut, &listening.shared) {
+            self.serve_listener(slot as u32);
+        }
+    }
+
+    fn look_at_datagrams(&mut self, slot: usize) {
+        let Self { engine, datagrams, .. } = self;
+        let Some(Some(socket)) = datagrams.get_mut(slot) else { return };
+        let is_cut = !engine.has_way(socket.id);
+        if socket.way.note(is_cut, &socket.shared) {
+            socket.carry_in(engine);
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::shared::{
     CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
 };
 use super::waiter::take_woke;
-use super::ways::Ways;
+use super::ways::{Way, Ways};
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -62,8 +62,7 @@ pub(super) struct Stream {
     closing: bool,
     /// Why it ended has been said.
     has_failed: bool,
-    /// No link leads to its peer any more.
-    pub(super) is_cut: bool,
+    pub(super) way: Way,
 }
 
 /// The engine's end of a listener.
@@ -71,8 +70,7 @@ pub(super) struct Listening {
     pub(super) id: SocketId,
     pub(super) shared: Arc<Shared>,
     accepted: Producer<StreamParts>,
-    /// No link is left.
-    pub(super) is_cut: bool,
+    pub(super) way: Way,
 }
 
 /// The body of the engine's thread.
@@ -194,7 +192,7 @@ impl Worker {
             ending: false,
             closing: false,
             has_failed: false,
-            is_cut: false,
+            way: Way::default(),
         };
         place(&mut self.streams, id.slot(), stream);
         let (local, remote) = (tuple.local, tuple.remote);
@@ -205,8 +203,10 @@ impl Worker {
     pub fn attach_listener(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<StreamParts>) {
         let (accepted, consumer) = spsc(RING_PACKETS);
         let shared = Arc::new(Shared::default());
-        let listening = Listening { id, shared: Arc::clone(&shared), accepted, is_cut: false };
+        let listening =
+            Listening { id, shared: Arc::clone(&shared), accepted, way: Way::default() };
         place(&mut self.listeners, id.slot(), listening);
+        self.look_at_new(id);
         (shared, consumer)
     }
 
@@ -218,6 +218,7 @@ impl Worker {
         let (sides, tx, rx) = Datagrams::new(id);
         let shared = Arc::clone(&sides.shared);
         place(&mut self.datagrams, id.slot(), sides);
+        self.look_at_new(id);
         (shared, tx, rx)
     }
 
@@ -272,7 +273,7 @@ impl Worker {
     }
 
     /// Hands finished connections over.
-    fn serve_listener(&mut self, slot: u32) {
+    pub(super) fn serve_listener(&mut self, slot: u32) {
         loop {
             let Some(Some(listening)) = self.listeners.get_mut(slot as usize) else { return };
             if listening.accepted.len() >= listening.accepted.capacity() {
@@ -282,10 +283,13 @@ impl Worker {
                     return;
                 }
             }
-            let Ok((id, _)) = self.engine.tcp_accept(listening.id) else { return };
+            let Ok((id, _)) = self.engine.tcp_accept(listening.id) else {
+                return listening.way.end(&listening.shared);
+            };
             let shared = Arc::clone(&listening.shared);
             let Ok(parts) = self.attach(id) else { continue };
             parts.shared.set_state(CONNECTED);
+            self.look_at_new(id);
             if let Some(Some(listening)) = self.listeners.get_mut(slot as usize) {
                 let _ = listening.accepted.push(parts);
             }
@@ -437,6 +441,13 @@ impl Stream {
         self.pending.is_some() || !self.tx.is_empty()
     }
 
+    /// What has come goes to who reads, unless nobody will.
+    pub(super) fn hand_over(&mut self, engine: &mut Engine) {
+        if !self.closing {
+            self.carry_in(engine);
+        }
+    }
+
     /// From the connection into the ring, as far as it has room.
     fn carry_in(&mut self, engine: &mut Engine) {
         if self.shared.has(READ_END) {
@@ -454,7 +465,10 @@ impl Stream {
                         break;
                     }
                 }
-                Err(Error::WouldBlock) => break,
+                Err(Error::WouldBlock) => {
+                    self.way.end(&self.shared);
+                    break;
+                }
                 Ok(None) => {
                     let is_orderly = engine.tcp_has_peer_ended(self.id);
                     self.shared.set_state(READ_END | if is_orderly { ORDERLY_END } else { 0 });

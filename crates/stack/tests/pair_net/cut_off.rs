@@ -10,7 +10,7 @@ use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocke
 use millstream::route::LinkId;
 
 use super::common::breaking::Breaking;
-use super::waits::{PATIENCE, told};
+use super::waits::{PATIENCE, hold, told};
 use super::{common, far_addr};
 
 /// Two stacks over a link that breaks for both.
@@ -82,7 +82,12 @@ fn who_waits_is_told_that_no_link_is_left_and_goes_on_when_there_is_one() {
     let writing = writer.try_clone().expect("a handle");
     let waits = [
         told(move || kind((&reading).read(&mut [0; 9]))),
-        told(move || kind((&writing).write_all(&vec![7; 64 << 20]).map(|()| 0))),
+        // More than all that lies between them takes.
+        told(move || {
+            let data = vec![7; 1 << 20];
+            let write = || (&writing).write_all(&data).map(|()| 0);
+            kind((0..1000).map(|_| write()).find(Result::is_err).unwrap_or(Ok(0)))
+        }),
         told(move || kind(accepting.accept().map(|_| 0))),
         told(move || kind(receiving.recv(&mut [0; 9]))),
     ];
@@ -186,4 +191,86 @@ fn who_has_another_way_is_not_told() {
     (&server).write_all(b"hello").expect("write");
     assert_eq!(read.recv_timeout(PATIENCE).expect("it waits"), Ok(*b"hello"));
     drop(client);
+}
+
+/// More than a ring holds, which the engine cannot fill again meanwhile.
+#[test]
+fn what_has_come_is_read_before_anybody_is_told() {
+    let ends = Ends::new();
+    let listener = TcpListener::bind(&ends.far, far_addr(7), 16).expect("bind");
+    let (client, server) = ends.connect(&listener);
+    // All, or as much as the receive buffer takes; there is no end behind it.
+    let writing = told(move || {
+        let _ = (&server).write_all(&vec![7; 16 << 20]);
+        server
+    });
+    let came = || client.info().expect("a connection").bytes_received;
+    loop {
+        let before = came();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        if before != 0 && came() == before {
+            break;
+        }
+    }
+    ends.break_links();
+    // Behind the look at all sockets.
+    ends.near.links().expect("asked");
+    let came = came();
+    let (mut buffer, mut read) = (vec![0; 65_536], 0);
+    let mut until_told = |is_nonblocking| {
+        client.set_nonblocking(is_nonblocking).expect("a mode");
+        loop {
+            match kind((&client).read(&mut buffer)) {
+                Ok(0) => panic!("the end"),
+                Ok(len) => read += len as u64,
+                Err(kind) => return (kind, read),
+            }
+        }
+    };
+    let held = hold(&ends.near);
+    let (mut kind, _) = until_told(true);
+    drop(held);
+    if kind == ErrorKind::WouldBlock {
+        (kind, _) = until_told(false);
+    }
+    assert_eq!((kind, read), (ErrorKind::NetworkDown, came));
+    drop(writing.recv_timeout(PATIENCE).expect("it waits"));
+}
+
+/// All others were looked at before; and of the connections some were accepted by the engine alone.
+#[test]
+fn who_comes_when_no_link_is_left_is_told_too() {
+    const STREAMS: usize = 100;
+    let ends = Ends::new();
+    let listener = TcpListener::bind(&ends.far, far_addr(7), STREAMS).expect("bind");
+    let clients: Vec<_> = (0..STREAMS)
+        .map(|_| TcpStream::connect(&ends.near, far_addr(7)).expect("connect"))
+        .collect();
+    // The last step of the last handshake has come with this.
+    (&clients[STREAMS - 1]).write_all(b"there").expect("write");
+    let info = |client: &TcpStream| client.info().expect("a connection");
+    while info(&clients[STREAMS - 1]).bytes_acked < 5 {
+        std::thread::yield_now();
+    }
+    ends.break_links();
+    for stack in [&ends.near, &ends.far] {
+        // Behind the look at all sockets.
+        stack.links().expect("asked");
+    }
+    for number in 0..STREAMS {
+        let (stream, _) = listener.accept().unwrap_or_else(|error| panic!("{number}: {error}"));
+        stream.set_nonblocking(true).expect("a mode");
+        let mut answers = [(); 3].map(|()| kind((&stream).read(&mut [0; 9]))).to_vec();
+        answers.retain(|answer| *answer != Ok(5));
+        assert_eq!(answers[0], Err(ErrorKind::NetworkDown), "{number}");
+        assert_eq!(answers[1], Err(ErrorKind::WouldBlock), "{number}");
+    }
+    let late = TcpListener::bind(&ends.near, "0.0.0.0:9".parse().expect("any"), 4).expect("bind");
+    let socket = UdpSocket::bind(&ends.near, "0.0.0.0:9".parse().expect("any")).expect("bind");
+    late.set_nonblocking(true).expect("a mode");
+    socket.set_nonblocking(true).expect("a mode");
+    for told in [ErrorKind::NetworkDown, ErrorKind::WouldBlock] {
+        assert_eq!(kind(late.accept().map(drop)), Err(told));
+        assert_eq!(kind(socket.recv(&mut [0; 9])), Err(told));
+    }
 }
