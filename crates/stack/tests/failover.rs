@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -149,6 +149,17 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
 }
 
 /// Segments that were made for the first do not fit, nor what was sent by it.
+#[test]
+fn a_scope_of_no_link_is_no_way() {
+    let mut hosts = Hosts::new([1500; 2]);
+    let peer = "fe80::1".parse().expect("an address");
+    for scope in [3, 65_536, 65_537, u32::MAX] {
+        let peer = SocketAddrV6::new(peer, 7, 0, scope).into();
+        let refused = hosts.near.tcp_connect(peer);
+        assert!(matches!(refused, Err(Error::NetworkUnreachable)), "{scope}: {refused:?}");
+    }
+}
+
 #[test]
 fn the_one_that_is_left_may_take_smaller_packets() {
     let mut hosts = Hosts::new([9000, 1500]);

@@ -137,9 +137,10 @@ impl Engine {
         config: &Config,
     ) -> Result<SocketId, Error> {
         let scope = match remote {
-            SocketAddr::V6(remote) if remote.scope_id() != 0 => {
-                Some(millstream_route::LinkId(remote.scope_id() as u16 - 1))
-            }
+            // Of no link there is: refused as unreachable.
+            SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(millstream_route::LinkId(
+                u16::try_from(remote.scope_id() - 1).map_err(|_| Error::NetworkUnreachable)?,
+            )),
             _ => None,
         };
         let remote = plain(remote);
