@@ -23,6 +23,13 @@ pub(crate) struct PathLimit {
     raise_at: Instant,
 }
 
+/// Segments on a link that carries less than they were `opened` with: at most of `most` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkLimit {
+    opened: u16,
+    most: u16,
+}
+
 /// What a router says of a path that has carried full segments: believed when the segment it names is found missing
 /// (RFC 5927 7.2).
 #[derive(Clone, Copy, Debug)]
@@ -137,35 +144,39 @@ impl Connection {
         }
     }
 
-    /// The link of the way to the peer takes IP packets of at most `mtu_bytes`, as it is another one or as its MTU was set.
-    /// No segment is larger from now on, and what is outstanding in larger ones is sent again. Where it takes more again
-    /// segments grow, up to what they were to be when the connection was opened.
+    /// The link of the way to the peer takes IP packets of at most `mtu_bytes`, as it is another one or as its MTU was
+    /// set. No segment is larger from now on, and what is outstanding in larger ones is sent again. Where it takes more
+    /// again segments grow, up to what they were to be when the connection was opened.
     #[inline]
     pub fn fit_way(&mut self, now: Instant, mtu_bytes: usize) {
         let fits = mtu_bytes.saturating_sub(usize::from(self.ip_headers()));
         let fits = u16::try_from(fits).unwrap_or(u16::MAX);
-        // What they are now, are to become again, or may be found to be possible.
-        let most = self.offered_mss();
-        let opened = self.counters.opened_mss().unwrap_or(most);
+        // Without a link's limit they were opened with what they are, are to become again, or may be found to be
+        // possible.
+        let LinkLimit { opened, most } = self.counters.link_limit().unwrap_or_else(|| {
+            let opened = self.offered_mss();
+            LinkLimit { opened, most: opened }
+        });
         if fits.min(opened) != most {
-            self.follow_link(now, fits.min(opened), opened);
+            self.follow_link(now, LinkLimit { opened, most: fits.min(opened) });
         }
     }
 
-    /// The link makes segments of `most` bytes at most, where they were to have `opened`. What is known of the path
-    /// beyond it stays, as far as it says less.
+    /// The link has another limit. What is known of the path beyond it stays, as far as it says less.
     #[cold]
-    fn follow_link(&mut self, now: Instant, most: u16, opened: u16) {
+    fn follow_link(&mut self, now: Instant, limit: LinkLimit) {
+        let LinkLimit { opened, most } = limit;
         self.forget_calm();
         self.set_clock(now);
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         let (una, nxt) = (self.snd.una, self.snd.nxt);
         let (before, peer) = (self.config.mss, self.snd.peer_mss);
         let rare = self.counters.rare();
-        (rare.opened_mss, rare.mss_since) = ((most < opened).then_some(opened), una);
+        (rare.link_limit, rare.mss_since) = ((most < opened).then_some(limit), una);
         let is_limited = rare.path_limit.is_some() || rare.path_search.is_some();
         let mss = if is_limited { before.min(most) } else { most };
-        rare.path_limit = rare.path_limit.filter(|_| mss < most);
+        // With the path's limit ends what a router has asked for beside it.
+        rare.path_limit = rare.path_limit.filter(|_| mss < most || rare.fragmentable);
         rare.path_search = rare.path_search.filter(|_| mss < most.min(peer));
         if let Some(limit) = &mut rare.path_limit {
             limit.mss = most;

@@ -57,8 +57,8 @@ pub(crate) struct Rare {
     pub(crate) black_holes: u32,
     /// No counter, but as rare: the path carries less than both ends would.
     pub(crate) path_limit: Option<crate::path_mtu::PathLimit>,
-    /// What segments were to be when the connection was opened, where the link carries less now.
-    pub(crate) opened_mss: Option<u16>,
+    /// What the link makes of segments, where that is less than they were to be when the connection was opened.
+    pub(crate) link_limit: Option<crate::path_mtu::LinkLimit>,
     /// Offset from which on segments have had their present size.
     pub(crate) mss_since: u64,
     pub(crate) path_claim: Option<crate::path_mtu::PathClaim>,
@@ -88,8 +88,8 @@ impl Counters {
     }
 
     #[inline]
-    pub(crate) fn opened_mss(&self) -> Option<u16> {
-        self.rare.as_ref()?.opened_mss
+    pub(crate) fn link_limit(&self) -> Option<crate::path_mtu::LinkLimit> {
+        self.rare.as_ref()?.link_limit
     }
 
     /// Of challenge ACKs, the second in which the last were sent, and how many.

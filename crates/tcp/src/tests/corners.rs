@@ -245,6 +245,28 @@ fn what_is_known_of_the_path_behind_the_link_stays_while_that_changes() {
 }
 
 #[test]
+fn fragments_end_ten_minutes_after_a_router_asked_for_them_whatever_the_link_does() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    connection.write(&pool, &[1; 1448]).expect("room");
+    drain(&mut connection, now, &pool);
+    connection.set_path_mtu(now, SeqNumber(1), 300);
+    // The link makes segments no larger than those that were to be fragmented: they still are.
+    for link in [552, 400, 1500, 500, 552] {
+        connection.fit_way(now, link);
+        assert!(connection.may_be_fragmented(), "{link}");
+    }
+    drain(&mut connection, now, &pool);
+    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), None, 0, &pool);
+    let later = now + Duration::from_secs(601);
+    connection.write(&pool, &[1]).expect("room");
+    drain(&mut connection, later, &pool);
+    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), None, 0, &pool);
+    assert!(!connection.may_be_fragmented());
+    assert_eq!(connection.info().path_mtu_bytes, 552);
+}
+
+#[test]
 fn a_search_above_what_is_known_to_arrive_ends_at_the_link() {
     let pool = pool();
     let config = Config { mtu_probing: MtuProbing::Always, ..Config::default() };

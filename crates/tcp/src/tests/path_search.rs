@@ -45,3 +45,29 @@ fn after_a_black_hole_the_search_finds_the_size_too() {
     let (found, probes, holes) = search(1360, MtuProbing::Off, 1460, kind);
     assert_eq!((found, probes, holes), (1148, 0, 1));
 }
+
+#[test]
+fn the_search_goes_on_while_the_link_is_looked_at_again() {
+    let path = Path {
+        largest: 4000,
+        delay: Duration::from_millis(10),
+        rate_bits_per_s: 5_000_000,
+        queue_bytes: 20_000,
+        ..Path::default()
+    };
+    let mut net = Net::new(path, 7);
+    // the peer takes less than the link even once that is set to less
+    (net.configs[0].mss, net.configs[1].mss) = (8960, 7000);
+    net.connect(0);
+    net.sides[0].to_write = 25_000_000;
+    let mut rounds = 0;
+    while !net.run_until(Duration::from_millis(50), Net::all_read) {
+        let now = net.now;
+        net.side(0).fit_way(now, 8000);
+        rounds += 1;
+        assert!(rounds < 10_000, "{:?}", net.side(0).info());
+    }
+    let info = net.side(0).info();
+    assert!((3972..=4000).contains(&info.snd_mss_bytes), "{}", info.snd_mss_bytes);
+    assert!((1..=40).contains(&info.mtu_probes), "{} probes", info.mtu_probes);
+}
