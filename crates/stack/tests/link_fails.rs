@@ -30,6 +30,25 @@ impl Link for Babbling {
     }
 }
 
+/// Says that it is broken in the very call that brings its last packets, as no link should.
+struct Hasty(PairEnd, Arc<AtomicBool>);
+
+impl Link for Hasty {
+    forward_link!(self => self.0; capabilities, transmit, wait_fd, wants_write, prepare_sleep, stats, name);
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        match (self.0.receive(now, pool, batch)?, self.1.load(Ordering::SeqCst)) {
+            (1.., true) => Err(LinkError::Invalid("ms0 was removed".into())),
+            (count, _) => Ok(count),
+        }
+    }
+}
+
 /// An engine on a link that breaks, the other end of that, and what breaks it.
 fn engine() -> (Engine, PairEnd, Arc<AtomicBool>) {
     let (end, far) = pair(PairConfig::default()).expect("a pair");
@@ -109,6 +128,33 @@ fn calls_of_the_engines_thread_do_not_wait_for_what_no_link_brings() {
     assert_eq!(accepted.kind(), ErrorKind::NetworkDown);
     socket.set_nonblocking(true).expect("a mode");
     assert_eq!(receive(), ErrorKind::WouldBlock);
+}
+
+/// What came before the link broke is read before anybody hears of that.
+#[test]
+fn what_a_link_brings_together_with_its_error_is_read() {
+    let (pool, is_broken) = (common::pool(), Arc::new(AtomicBool::new(false)));
+    let (end, far) = pair(PairConfig::default()).expect("a pair");
+    let link = Hasty(end, Arc::clone(&is_broken));
+    let mut engine = common::engine(common::config(&pool, 1), link, &["10.0.0.1/24"]);
+    let mut far = common::engine(common::config(&pool, 2), far, &["10.0.0.2/24"]);
+    let to = "10.0.0.1:9".parse().expect("an address");
+    let from = far.udp_bind(far_addr()).expect("bind");
+    far.udp_send(from, b"before", Some(to)).expect("sent");
+    common::settle(&mut far, &mut engine);
+    let stack = local::Stack::new(engine);
+    let socket = local::UdpSocket::bind(&stack, to).expect("bind");
+    for word in [b"one", b"two"] {
+        far.udp_send(from, word, Some(to)).expect("sent");
+    }
+    far.flush();
+    is_broken.store(true, Ordering::SeqCst);
+    let mut buffer = [0; 9];
+    for word in [b"one", b"two"] {
+        assert_eq!(socket.recv_from(&mut buffer).expect("received"), (3, far_addr()));
+        assert_eq!(&buffer[..3], word);
+    }
+    assert_eq!(socket.recv_from(&mut buffer).unwrap_err().kind(), ErrorKind::NetworkDown);
 }
 
 /// An engine that always finds something to do never sleeps, so no sleep ends.

@@ -143,22 +143,20 @@ impl Engine {
         }
         let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
             Ok(count) => count,
-            Err(error) => {
-                self.receive_failed(link, error);
-                return 0;
-            }
+            Err(error) => return self.receive_failed(link, error),
         };
         slot.more = slot.link.has_more();
         self.held.begin_batch(slot.more, slot.link.places());
         count
     }
 
-    /// Asked for a batch, a link said that it is broken. What it had all the same is carried up in the next turn.
+    /// Asked for a batch, a link said that it is broken. Links are not to move any packet then; how many this one has
+    /// moved all the same, which came before it broke, and which nobody would ask it for again.
     #[cold]
-    fn receive_failed(&mut self, link: LinkId, error: LinkError) {
+    fn receive_failed(&mut self, link: LinkId, error: LinkError) -> usize {
         self.out.fail(link, error);
         self.held.begin_batch(false, false);
-        self.left_by = link;
+        self.received.len()
     }
 
     /// Carries the batch that a link gave up to the sockets.
