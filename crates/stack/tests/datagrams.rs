@@ -5,7 +5,8 @@ mod common;
 use std::net::SocketAddr;
 
 use common::{settle, two};
-use millstream::link::PairConfig;
+use millstream::link::{PairConfig, pair};
+use millstream::packet::{Pool, PoolConfig};
 use millstream::{DatagramToSend, DropReason, Engine, Error, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
@@ -231,4 +232,60 @@ fn what_a_super_segment_has_beyond_the_memory_of_the_socket_is_dropped_and_count
     let fit = heard(&mut far, sink);
     assert!((2..10).contains(&fit.len()) && fit.iter().all(|(data, _)| data == &[7; 1000]));
     assert_eq!(far.stats().dropped(DropReason::UdpQueueFull), 10 - fit.len() as u64);
+}
+
+/// What a sender has left to be summed on the link that it came by says nothing about the one it leaves by.
+#[test]
+fn a_datagram_that_came_unsummed_is_sent_on_with_its_sum() {
+    let pool = common::pool();
+    let mut middle = Engine::new(common::config(&pool, 1)).expect("an engine");
+    let mut others: Vec<Engine> = [true, false]
+        .into_iter()
+        .zip(0..)
+        .map(|(offload, at)| {
+            let config = PairConfig { offload, ..PairConfig::default() };
+            let (ours, theirs) = pair(config).expect("a pair");
+            let link = middle.add_link(Box::new(ours)).expect("a link");
+            let own = format!("10.{at}.0.1/24").parse().expect("a prefix");
+            middle.add_address(link, own).expect("an address");
+            let theirs_addr = format!("10.{at}.0.2/24");
+            common::engine(common::config(&pool, 2 + at), theirs, &[&theirs_addr])
+        })
+        .collect();
+    let [first, last] = &mut others[..] else { unreachable!("two") };
+    let from = first.udp_bind(addr("0.0.0.0:7")).expect("bind");
+    let by = middle.udp_bind(addr("0.0.0.0:8")).expect("bind");
+    let to = last.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    // By headers built for each, and by those kept ready.
+    for round in 0..5 {
+        let data: Vec<u8> = (0..700_u32).map(|i| (i * 3 + round) as u8).collect();
+        first.udp_send(from, &data, Some(addr("10.0.0.1:8"))).expect("sent");
+        settle(&mut middle, first);
+        let (packet, _) = middle.udp_recv_packet(by).expect("received");
+        middle.udp_send_packet(by, packet, Some(addr("10.1.0.2:9"))).expect("sent on");
+        settle(&mut middle, last);
+        assert_eq!(heard(last, to), [(data, addr("10.1.0.1:8"))], "{round}");
+    }
+}
+
+/// A super-segment may be as many datagrams as it has bytes. What finds no room costs nothing more for each.
+#[test]
+fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for() {
+    const COUNT: usize = 30_000;
+    for is_dry in [false, true] {
+        let few = Pool::new(PoolConfig::fixed(256)).expect("a pool");
+        let (near, far) = pair(PairConfig::default()).expect("a pair");
+        let mut near = common::engine(common::config(&few, 1), near, &["10.9.0.1/24"]);
+        let mut far = common::engine(common::config(&common::pool(), 2), far, &["10.9.0.2/24"]);
+        let sink = near.udp_bind(addr("10.9.0.1:9")).expect("bind");
+        near.udp_set_limit(sink, if is_dry { usize::MAX } else { 100_000 }).expect("a limit");
+        let from = far.udp_bind(addr("10.9.0.2:8")).expect("bind");
+        far.udp_send_segmented(from, &[7; COUNT], 1, Some(addr("10.9.0.1:9"))).expect("sent");
+        settle(&mut near, &mut far);
+        let full = if is_dry { DropReason::PoolExhausted } else { DropReason::UdpQueueFull };
+        let (taken, dropped) = (near.stats().udp_rx, near.stats().drops[full as usize]);
+        assert!(taken > 10 && taken + dropped == COUNT as u64, "{taken} {dropped}");
+        let tried = few.stats().frames_exhausted;
+        assert!(tried < 10, "{tried} times without a frame");
+    }
 }

@@ -103,6 +103,7 @@ impl Engine {
     }
 
     /// Queues the datagrams of a super-segment, each in frames of its own: who keeps one keeps none of the others.
+    /// There may be as many as bytes. Once there is no room for one, or no frame, there is none for those behind it.
     pub(super) fn udp_deliver_parts(
         &mut self,
         slot: u32,
@@ -111,14 +112,19 @@ impl Engine {
         link: LinkId,
     ) {
         for at in (0..packet.len()).step_by(size) {
-            let Ok(part) = self.copy_of(&packet, at, size) else {
-                self.out.stats.drop(DropReason::PoolExhausted);
-                continue;
+            let refused = match self.copy_of(&packet, at, size) {
+                Ok(part) => {
+                    let datagram = Datagram { from, packet: part };
+                    let queued = self.udp.deliver(slot, datagram, link, &mut self.events);
+                    queued.err().map(|_| DropReason::UdpQueueFull)
+                }
+                Err(Exhausted) => Some(DropReason::PoolExhausted),
             };
-            match self.udp.deliver(slot, Datagram { from, packet: part }, link, &mut self.events) {
-                Ok(()) => self.out.stats.udp_rx += 1,
-                Err(_) => self.out.stats.drop(DropReason::UdpQueueFull),
+            if let Some(reason) = refused {
+                let left = (packet.len() - at).div_ceil(size);
+                return self.out.stats.drop_many(reason, left as u64);
             }
+            self.out.stats.udp_rx += 1;
         }
     }
 

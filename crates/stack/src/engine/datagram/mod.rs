@@ -7,7 +7,7 @@ mod shown;
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::{Instant, Packet};
+use millstream_packet::{Checksum, Instant, Packet};
 use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
@@ -212,10 +212,12 @@ impl Engine {
     pub fn udp_send_packet(
         &mut self,
         id: SocketId,
-        packet: Packet,
+        mut packet: Packet,
         to: Option<SocketAddr>,
     ) -> Result<(), Error> {
         let now = self.now();
+        // One that was received says what its sender left to be summed, and where in its own headers.
+        packet.meta_mut().checksum = Checksum::Unverified;
         let socket = self.udp.by_id(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
