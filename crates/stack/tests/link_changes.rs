@@ -54,7 +54,8 @@ impl Link for Changing {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         let mut set = self.set.lock().unwrap();
-        let (mut passed, limit) = (PacketBatch::new(), set.mtu.unwrap_or(usize::MAX - 14) + 14);
+        let (mut passed, limit) =
+            (PacketBatch::new(), set.mtu.unwrap_or(usize::MAX).saturating_add(14));
         let count = batch.len();
         for packet in batch.drain() {
             let len = packet.meta().segmentation.map_or(packet.len(), |segmentation| {
@@ -73,12 +74,16 @@ impl Link for Changing {
 
 /// Two engines, and what is to be set of the near one's link.
 fn two(link: PairConfig) -> (Engine, Engine, Arc<Mutex<Set>>) {
-    let (pool, set) = (common::pool(), Arc::new(Mutex::new(Set::default())));
-    let (end, far) = pair(link).expect("a pair");
-    let capabilities = end.capabilities().clone();
-    let near = Changing { end, capabilities, set: Arc::clone(&set) };
+    let (near, far) = pair(link).expect("a pair");
+    let (near, set) = changing(near);
+    let pool = common::pool();
     let near = common::engine(common::config(&pool, 1), near, &common::NEAR);
     (near, common::engine(common::config(&pool, 2), far, &common::FAR), set)
+}
+
+fn changing(end: PairEnd) -> (Changing, Arc<Mutex<Set>>) {
+    let (capabilities, set) = (end.capabilities().clone(), Arc::default());
+    (Changing { end, capabilities, set: Arc::clone(&set) }, set)
 }
 
 /// Both take turns for so long, by a clock of their own; what came of the stream meanwhile.
@@ -105,6 +110,43 @@ fn pass(
 }
 
 const SOON: Duration = Duration::from_millis(500);
+
+/// Whatever both ends' devices report, before or after they are used: what IP can say is carried, and nothing breaks.
+#[test]
+fn any_mtu_will_do() {
+    let sizes = [0, 1, 20, 28, 40, 41, 68, 100, 128, 576, 65_535, 65_536, 100_000, usize::MAX];
+    let peers = ["10.9.0.2:9", "[fd09::2]:9"];
+    for (mtu, far_addr) in sizes.iter().flat_map(|mtu| peers.map(|peer| (*mtu, peer))) {
+        let far_addr: SocketAddr = far_addr.parse().unwrap();
+        for is_first in [true, false] {
+            let link = PairConfig { offload: false, mtu: 65_535, ..PairConfig::default() };
+            let (ends, pool) = (pair(link).unwrap(), common::pool());
+            let [(near, one), (far, other)] = [ends.0, ends.1].map(changing);
+            let set = || [&one, &other].map(|set| set.lock().unwrap().mtu = Some(mtu));
+            let mut near = common::engine(common::config(&pool, 1), near, &common::NEAR);
+            let mut far = common::engine(common::config(&pool, 2), far, &common::FAR);
+            let listener = far.tcp_listen(far_addr, 8).unwrap();
+            if is_first {
+                set();
+                pass(&mut near, &mut far, SOON, None);
+            }
+            let from = near.tcp_connect(far_addr).unwrap();
+            pass(&mut near, &mut far, SOON, None);
+            set();
+            let data: Vec<u8> = (0..300_000_u32).map(|at| (at / 3) as u8).collect();
+            let written = near.tcp_write(from, &data).unwrap_or(0);
+            let any = if far_addr.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let udp = near.udp_bind(any.parse().unwrap()).unwrap();
+            for len in [0, 1, mtu.saturating_sub(48).min(65_507), 65_507] {
+                let _ = near.udp_send(udp, &data[..len], Some(far_addr));
+            }
+            let to = far.tcp_accept(listener).ok().map(|(id, _)| id);
+            let got = pass(&mut near, &mut far, Duration::from_secs(2), to);
+            let sent = got == data[..written] && written > 200_000;
+            assert!(sent || mtu < 576, "{} bytes at {mtu} by {far_addr}", got.len());
+        }
+    }
+}
 
 #[test]
 fn streams_and_datagrams_go_by_the_mtu_as_it_is() {

@@ -10,7 +10,7 @@ use millstream_wire::ethernet::MacAddr;
 use millstream_wire::ndp::{NdpMessage, NeighborAdvert};
 
 use super::Engine;
-use super::output::Output;
+use super::output::{Output, capabilities_of};
 use crate::limits::LINK_LOOK_PAUSE;
 
 impl Engine {
@@ -30,8 +30,7 @@ impl Engine {
             if !slot.link.refresh() {
                 continue;
             }
-            let before =
-                std::mem::replace(&mut slot.capabilities, slot.link.capabilities().clone());
+            let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
             let has_moved = slot.capabilities.mac != before.mac;
             // Ways and headers are made anew, and what is known of flows' headers is learnt again.
             self.out.link_changes = self.out.link_changes.wrapping_add(1);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use millstream_link::limits::MTU_MAX_BYTES;
 use millstream_link::{Capabilities, Link, LinkError, Medium};
 use millstream_packet::{Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
 use millstream_route::{LinkId, NeighborTable, Resolved, RouteTable, Routes};
@@ -291,7 +292,7 @@ impl Output {
 
 impl LinkSlot {
     pub fn new(link: Box<dyn Link>, waker: Waker) -> Self {
-        let capabilities = link.capabilities().clone();
+        let capabilities = capabilities_of(&*link);
         Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false, waker }
     }
 
@@ -321,6 +322,12 @@ impl LinkSlot {
         stats.stages.mark(Stage::Transmit, taken);
         Ok(taken != 0)
     }
+}
+
+/// What a link is and can do. An interface may carry more than a packet of IP can be: that of `lo` is 65,536.
+pub(super) fn capabilities_of(link: &dyn Link) -> Capabilities {
+    let capabilities = link.capabilities();
+    Capabilities { mtu: capabilities.mtu.min(MTU_MAX_BYTES), ..capabilities.clone() }
 }
 
 /// `packet` with `len` bytes before it, all of which `fill` writes. Takes a fresh frame when the first one has
