@@ -215,7 +215,8 @@ pub trait Link: Send {
     }
 
     /// Sends from the front of `batch` in order and returns how many packets left it. What the link
-    /// cannot take now stays in `batch`; dropped packets count as taken.
+    /// cannot take now stays in `batch`; dropped packets count as taken. Of a packet that left it some may wait in the
+    /// link for room (of one that is cut): the next [`receive`](Self::receive) goes on with that, too.
     ///
     /// # Errors
     /// When the link is broken for good.

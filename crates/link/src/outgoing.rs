@@ -34,14 +34,16 @@ impl Outgoing<'_> {
     }
 
     /// The next segment of a super-segment in cutting. One beyond the MTU is dropped, as are those behind it: the ring
-    /// may have no room for it.
+    /// may have no room for it. So are all that are left when there is no frame for one: nobody who minds their loss
+    /// has them cut here, as he fills the frames himself ([`Capabilities::tso_bytes`]).
     fn next_segment(&mut self) -> Option<Packet> {
         let longest = self.capabilities.mtu + limits::LINK_HEADER_BYTES;
-        match self.cutting.as_mut()?.next(self.pool) {
+        let cutting = self.cutting.as_mut()?;
+        match cutting.next(self.pool) {
             Ok(Some(segment)) if segment.len() <= longest => return Some(segment),
-            Ok(Some(_)) => self.stats.count_drop(DropCause::TooLong),
+            Ok(Some(_)) => self.stats.count_drops(DropCause::TooLong, 1 + cutting.remaining()),
             Ok(None) => {}
-            Err(error) => self.stats.count_drop(error.cause()),
+            Err(error) => self.stats.count_drops(error.cause(), cutting.remaining()),
         }
         *self.cutting = None;
         None

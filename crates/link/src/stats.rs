@@ -99,8 +99,8 @@ impl DropCause {
 /// Counters of one link since it was opened. They only grow.
 ///
 /// Packets and bytes are those handed over to (`rx`) and taken from (`tx`) the caller, link header
-/// included; a super-segment counts as one packet. Wrappers report their inner link's counters with
-/// their own drops added.
+/// included; a super-segment counts as one packet, one that is cut as its segments, sent or dropped. Wrappers
+/// report their inner link's counters with their own drops added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Packets received.
@@ -146,6 +146,11 @@ impl LinkStats {
     /// Adds one to the counter of `cause`.
     pub fn count_drop(&mut self, cause: DropCause) {
         self.drops[cause.index()] += 1;
+    }
+
+    /// Adds `count` to the counter of `cause`.
+    pub(crate) fn count_drops(&mut self, cause: DropCause, count: usize) {
+        self.drops[cause.index()] += count as u64;
     }
 
     /// Counts a packet of `len` bytes as sent, whole if it `is_super`.

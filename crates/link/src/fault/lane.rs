@@ -107,7 +107,7 @@ impl Lane {
             match cutting.next(pool) {
                 Ok(Some(segment)) => self.enter_one(now, segment, pool),
                 Ok(None) => return,
-                Err(error) => return self.drops.count_drop(error.cause()),
+                Err(error) => return self.drops.count_drops(error.cause(), cutting.remaining()),
             }
         }
     }

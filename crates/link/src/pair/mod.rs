@@ -191,11 +191,17 @@ impl PairEnd {
         edge
     }
 
+    /// Goes on with a super-segment for which there was no room, and that nobody has any more to send again.
+    #[cold]
+    fn go_on(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
+        self.transmit(now, pool, &mut PacketBatch::new()).map(drop)
+    }
+
     /// Drops everything there is to send.
     fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
-        let is_begun = self.cutting.take().is_some_and(|cutting| cutting.remaining() > 0);
+        let begun = self.cutting.take().map_or(0, |cutting| cutting.remaining());
         let count = batch.len();
-        self.stats.drops[DropCause::Closed.index()] += count as u64 + u64::from(is_begun);
+        self.stats.count_drops(DropCause::Closed, count + begun);
         batch.clear();
         count
     }
@@ -244,10 +250,13 @@ impl Link for PairEnd {
     fn receive(
         &mut self,
         now: Instant,
-        _pool: &Pool,
+        pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
         self.sleeper.wake(&self.own);
+        if self.cutting.is_some() {
+            self.go_on(now, pool)?;
+        }
         let Self { rx, stats, .. } = self;
         let (mut bytes, mut supers) = (0, 0);
         let (room, mut filling) = (batch.room(), batch.filling());

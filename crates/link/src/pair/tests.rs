@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use millstream_packet::Checksum;
+use millstream_packet::{Checksum, PoolConfig};
 use proptest::prelude::*;
 
 use super::*;
@@ -64,7 +64,7 @@ fn a_super_segment_in_cutting_whose_peer_goes_is_counted() {
     drop(b);
     for _ in 0..2 {
         a.transmit(NOW, &pool, &mut PacketBatch::new()).unwrap();
-        assert_eq!(a.stats().dropped(DropCause::Closed), 1);
+        assert_eq!((a.stats().tx_packets, a.stats().dropped(DropCause::Closed)), (8, 35));
     }
 }
 
@@ -158,6 +158,52 @@ fn a_super_segment_longer_than_the_ring_goes_through_it() {
     }
     assert_eq!(got, payload);
     assert!(a.prepare_sleep());
+}
+
+/// Who has nothing more to send has nothing to send again with: what is left of a super-segment goes on all the same.
+#[test]
+fn a_super_segment_begun_goes_on_when_there_is_room() {
+    let pool = pool();
+    let (mut a, mut b) =
+        pair(PairConfig { offload: false, capacity: 8, ..PairConfig::default() }).unwrap();
+    let payload: Vec<u8> = (0..40_000_u32).map(|i| (i / 7) as u8).collect();
+    let shape = Shape { segment: Some(1000), ..Shape::new(true, true, payload.clone()) };
+    let mut batch = batch_of([shape.build(&pool)]);
+    a.transmit(NOW, &pool, &mut batch).unwrap();
+    assert!(batch.is_empty());
+    let mut got = Vec::new();
+    for _ in 0..10 {
+        for packet in receive_all(&mut b, &pool) {
+            got.extend_from_slice(&parse(&packet, Medium::Ethernet).payload);
+        }
+        receive_all(&mut a, &pool);
+    }
+    assert_eq!(got, payload);
+    assert!(a.prepare_sleep());
+}
+
+#[test]
+fn the_segments_of_one_that_is_given_up_are_counted() {
+    let pool = pool();
+    let config = PairConfig { offload: false, capacity: 8, mtu: 1000, ..PairConfig::default() };
+    let shape = Shape { segment: Some(1000), ..Shape::new(false, true, vec![1; 40_000]) };
+    let (mut a, b) = pair(config.clone()).unwrap();
+    a.transmit(NOW, &pool, &mut batch_of([shape.build(&pool)])).unwrap();
+    assert_eq!(a.stats().dropped(DropCause::TooLong), 40, "each is longer than the MTU");
+
+    let shape = Shape { segment: Some(800), ..shape };
+    a.transmit(NOW, &pool, &mut batch_of([shape.build(&pool)])).unwrap();
+    drop(b);
+    a.transmit(NOW, &pool, &mut PacketBatch::new()).unwrap();
+    assert_eq!((a.stats().tx_packets, a.stats().dropped(DropCause::Closed)), (8, 42));
+
+    let (mut a, _b) = pair(config).unwrap();
+    let dry = Pool::new(PoolConfig::fixed(16)).unwrap();
+    let all: Vec<Packet> = std::iter::from_fn(|| dry.alloc(0)).skip(3).collect();
+    a.transmit(NOW, &dry, &mut batch_of([shape.build(&pool)])).unwrap();
+    let stats = a.stats();
+    assert_eq!(stats.dropped(DropCause::PoolExhausted), 50 - stats.tx_packets, "{stats:?}");
+    drop(all);
 }
 
 #[test]

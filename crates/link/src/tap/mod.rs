@@ -276,6 +276,18 @@ impl Tap {
         }
     }
 
+    /// Goes on with what the device had no room for and that nobody has any more to send again.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    #[cold]
+    fn go_on(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
+        match self.sender.has_begun() {
+            true => self.transmit(now, pool, &mut PacketBatch::new()).map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Says what is not had, and why.
     #[cold]
     fn note(&mut self, what: &str, error: &dyn std::fmt::Display) {
@@ -358,6 +370,9 @@ impl Link for Tap {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
+        if self.blocked {
+            self.go_on(now, pool)?;
+        }
         let limit = batch.room().min(self.expected.limit());
         let (count, more) = self.read(now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
@@ -384,6 +399,9 @@ impl Link for Tap {
         head_len: usize,
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
+        if self.blocked {
+            self.go_on(now, pool)?;
+        }
         let placed = self.read_placed(now, pool, head_len, memory)?;
         self.looked(if placed.is_some() { Look::Placed } else { Look::Vain });
         Ok(placed)

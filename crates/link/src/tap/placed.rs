@@ -38,6 +38,12 @@ impl Tap {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(None),
                     Some(libc::EINTR) => continue,
+                    // As in a read without a place.
+                    Some(libc::EINVAL) => {
+                        self.stats.count_drop(DropCause::VirtioUnknownSegmentation);
+                        refused += 1;
+                        continue;
+                    }
                     _ => return Err(self.broken(error)),
                 },
             };

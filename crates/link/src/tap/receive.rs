@@ -120,6 +120,11 @@ impl Source for Tap {
                 Ok(n) => n,
                 Err((Some(libc::EAGAIN), _)) => return Ok(Next::Nothing),
                 Err((Some(libc::EINTR), _)) => continue,
+                // Merged in a way that a virtio-net header cannot tell; it is gone.
+                Err((Some(libc::EINVAL), _)) => {
+                    self.stats.count_drop(DropCause::VirtioUnknownSegmentation);
+                    return Ok(Next::Refused);
+                }
                 Err((_, error)) => return Err(self.broken(error)),
             };
             return Ok(match self.accept(&header, n, header_len) {

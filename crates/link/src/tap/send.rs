@@ -214,6 +214,11 @@ impl Sender {
         Ok(())
     }
 
+    /// Whether it has something of a packet that has left its batch.
+    pub fn has_begun(&self) -> bool {
+        self.cutting.is_some() || self.is_staged()
+    }
+
     fn is_staged(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
     }
@@ -259,7 +264,7 @@ impl Sender {
                 }
                 Ok(None) => {}
                 // A segment beyond the MTU: so are the others.
-                Err(_) => stats.count_drop(DropCause::TooLong),
+                Err(_) => stats.count_drops(DropCause::TooLong, cutting.remaining()),
             }
         }
     }
@@ -285,7 +290,7 @@ impl Sender {
                     ended => {
                         // A segment beyond the MTU: so are the others.
                         if ended.is_err() {
-                            stats.count_drop(DropCause::TooLong);
+                            stats.count_drops(DropCause::TooLong, cutting.remaining());
                         }
                         self.cutting = None;
                         return true;

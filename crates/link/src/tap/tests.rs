@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant as Wall};
 
 use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
@@ -21,6 +22,7 @@ use crate::sys::{PollEntry, poll};
 use crate::testing::{
     HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool, turns,
 };
+use crate::vnet;
 
 const PORT: u16 = OUR_PORT;
 
@@ -410,6 +412,84 @@ fn what_is_too_long_or_refused_is_counted() {
     let short = Packet::from_slice(&bench.pool, 0, &[0; 5]).unwrap();
     bench.send(short);
     assert_eq!(bench.tap.stats().dropped(DropCause::Refused), 1);
+}
+
+/// The kernel gives up a packet for which its header has no word, and says so of the read. Here it has no room for the
+/// header.
+#[test]
+fn a_packet_that_the_kernel_cannot_describe_is_counted_and_the_next_is_read() {
+    let Some(mut bench) = Bench::open(TapConfig::default()) else { return };
+    let socket = bench.socket(false);
+    let to = (addresses(false).1, PORT);
+    let size = |tap: &Tap, bytes: libc::c_int| {
+        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        let set =
+            unsafe { libc::ioctl(tap.fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };
+        assert_eq!(set, 0);
+    };
+    socket.send_to(b"one", to).unwrap();
+    bench.hear(|packet| is_datagram(packet, Medium::Ethernet));
+    let unknown = DropCause::VirtioUnknownSegmentation;
+    for is_placed in [false, true] {
+        let before = bench.tap.stats().dropped(unknown);
+        size(&bench.tap, 1 << 20);
+        socket.send_to(b"two", to).unwrap();
+        let (mut batch, mut memory) = (PacketBatch::new(), [0; 4096]);
+        let counted = (0..100).any(|_| {
+            match is_placed {
+                false => drop(bench.tap.receive(Instant::ZERO, &bench.pool, &mut batch).unwrap()),
+                true => drop(
+                    bench.tap.receive_into(Instant::ZERO, &bench.pool, 42, &mut memory).unwrap(),
+                ),
+            }
+            poll(&mut [], Some(Duration::from_millis(1))).unwrap();
+            bench.tap.stats().dropped(unknown) > before
+        });
+        assert!(counted && batch.is_empty(), "{:?}", bench.tap.stats());
+        size(&bench.tap, vnet::HEADER_BYTES as libc::c_int);
+        socket.send_to(b"three", to).unwrap();
+        let heard = bench.hear(|packet| is_datagram(packet, Medium::Ethernet));
+        assert_eq!(parse(&heard, Medium::Ethernet).payload, b"three");
+    }
+}
+
+/// In the place of the device something that has room for little. Who has nothing more to send has nothing to send
+/// again with: what is left of a super-segment goes on all the same.
+#[test]
+fn a_super_segment_begun_goes_on_when_there_is_room() {
+    for by_ring in [false, true] {
+        let config =
+            TapConfig { mtu: 9000, offload: false, vnet_hdr: false, ..TapConfig::default() };
+        let Some(mut bench) = Bench::open(config) else { return };
+        let (ours, far) = UnixDatagram::pair().unwrap();
+        for end in [&ours, &far] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let few: libc::c_int = 4096;
+        let size = size_of_val(&few) as libc::socklen_t;
+        // SAFETY: the pointer is to a live int.
+        let set = unsafe {
+            let few = (&raw const few).cast();
+            libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, few, size)
+        };
+        assert_eq!(set, 0);
+        bench.tap.fd = ours.into();
+        if by_ring && let Err(error) = bench.tap.sender.write_by_ring(bench.tap.fd.as_raw_fd()) {
+            return println!("skipped: no io_uring: {error}");
+        }
+        let payload: Vec<u8> = (0..60_000_u32).map(|i| (i / 7) as u8).collect();
+        bench.send(bench.datagram(false, payload.clone(), Some(1000)));
+        assert!(bench.tap.wants_write(), "{:?}", bench.tap.stats());
+        let (mut got, mut buffer) = (Vec::new(), [0; 2000]);
+        for _ in 0..60 {
+            while let Ok(len) = far.recv(&mut buffer) {
+                got.extend_from_slice(&buffer[42..len]);
+            }
+            let mut batch = PacketBatch::new();
+            assert_eq!(bench.tap.receive(Instant::ZERO, &bench.pool, &mut batch).unwrap(), 0);
+        }
+        assert!(got == payload && !bench.tap.wants_write(), "{:?}", bench.tap.stats());
+    }
 }
 
 #[test]
