@@ -87,6 +87,13 @@ pub const XDP_REST_LIMIT: Duration = Duration::from_millis(10);
 /// How long an AF_XDP link receives nothing before its sleeps are also ended by what happens to the interface.
 pub const XDP_QUIET: Duration = Duration::from_secs(1);
 
+/// How often an AF_XDP link that is dropped looks whether what it has sent has left the device. What has not by then
+/// stays the kernel's for good.
+pub const XDP_LAST_LOOKS: usize = 10;
+
+/// How long it waits after each look in vain.
+pub const XDP_LAST_PAUSE: Duration = Duration::from_millis(1);
+
 /// How often [`set_address`](crate::netdev::set_address) looks whether an IPv6 address is in use.
 pub const ADDRESS_ATTEMPTS: usize = 500;
 

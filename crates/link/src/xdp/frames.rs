@@ -111,10 +111,28 @@ impl KernelFrames {
         self.count
     }
 
+    /// Whether any of them is one to send: those to receive into are empty.
+    pub fn has_sent(&self) -> bool {
+        self.slots.iter().flatten().any(|packet| !packet.is_empty())
+    }
+
     /// Never gives the frames back: for when the device may still write into them.
     pub fn leak(&mut self) {
-        self.slots.iter_mut().filter_map(Option::take).for_each(std::mem::forget);
-        self.count = 0;
+        self.leak_those(|_| true);
+    }
+
+    /// The same of those to send: for when it may still read them.
+    pub fn leak_sent(&mut self) {
+        self.leak_those(|packet| !packet.is_empty());
+    }
+
+    fn leak_those(&mut self, is_one: impl Fn(&Packet) -> bool) {
+        for slot in &mut self.slots {
+            if let Some(packet) = slot.take_if(|packet| is_one(packet)) {
+                std::mem::forget(packet);
+                self.count -= 1;
+            }
+        }
     }
 }
 

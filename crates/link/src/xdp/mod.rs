@@ -49,7 +49,7 @@ use crate::follow::Follow;
 use crate::incoming::{self, Next, Source};
 use crate::offload::Segmenter;
 use crate::raw::presence::Presence;
-use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Shown, limits};
+use crate::{Capabilities, DropCause, Link, LinkError, LinkStats, Shown, limits, sys};
 use bpf::Attachment;
 use frames::KernelFrames;
 pub use open::BusyPoll;
@@ -419,10 +419,25 @@ impl Link for Xdp {
 }
 
 impl Drop for Xdp {
+    /// No frame goes back to the pool that the kernel may still look at. Where it copies, it has done with those to
+    /// receive into when the socket is closed. Of those to send it makes packets of its own that, for some drivers
+    /// (`IFF_TX_SKB_NO_LINEAR`, as of virtio-net), refer to the frames until the device has sent them. Only the
+    /// completion ring tells, which goes with the socket.
     fn drop(&mut self) {
         if self.zero_copy {
             // The kernel ends the device's queue some time after the socket is closed.
-            self.frames.leak();
+            return self.frames.leak();
         }
+        for entry in self.socket.tx.untaken() {
+            drop(self.frames.take(entry.addr));
+        }
+        for _ in 0..limits::XDP_LAST_LOOKS {
+            self.harvest();
+            if !self.frames.has_sent() {
+                return;
+            }
+            let _ = sys::poll(&mut [], Some(limits::XDP_LAST_PAUSE));
+        }
+        self.frames.leak_sent();
     }
 }

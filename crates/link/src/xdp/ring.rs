@@ -149,6 +149,13 @@ impl<T: Copy> Ring<T> {
         self.own.wrapping_sub(self.theirs)
     }
 
+    /// The entries of ours that the kernel has yet to take. It takes none meanwhile: nobody calls it.
+    pub fn untaken(&mut self) -> impl Iterator<Item = T> {
+        let (count, first) = (self.pending(), self.theirs);
+        // SAFETY: both sides only read an entry between the two indices of a producer, which was written there.
+        (0..count).map(move |ahead| unsafe { self.entry(first.wrapping_add(ahead)).read() })
+    }
+
     /// True when more than half of it waits for the kernel: until then it takes the ring for writable.
     pub fn is_over_half(&mut self) -> bool {
         self.pending() > self.size / 2

@@ -218,3 +218,28 @@ fn a_device_without_room_is_asked_now_and_then_and_goes_on_when_it_has_some() {
         assert_eq!(link.stats().tx_packets, count);
     }
 }
+
+/// For some drivers the packets that it keeps refer to the frames, and nobody can tell which those are.
+#[test]
+fn frames_that_the_device_still_has_packets_of_do_not_come_home() {
+    let Some((bench, mut link)) = held() else { return };
+    let shape = datagram(&bench, 900);
+    send(&mut link, &bench.pool, (0..20).map(|_| shape.build(&bench.pool)).collect());
+    let sent = link.kernel_frames() - link.filled;
+    let untaken = link.socket.tx.untaken().count();
+    assert!(sent > untaken, "{sent} {untaken}: {:?}", link.stats());
+    drop(link);
+    assert_eq!(bench.pool.stats().used_frames, sent - untaken);
+}
+
+#[test]
+fn what_was_not_sent_comes_home() {
+    let Some(bench) = bench(1500, 1) else { return };
+    let Some(mut link) = bench.open(&bench.config()) else { return };
+    bench.near.run(|| netdev::set_down("ms0")).unwrap().unwrap();
+    let shape = datagram(&bench, 900);
+    send(&mut link, &bench.pool, (0..20).map(|_| shape.build(&bench.pool)).collect());
+    assert!(link.blocked && link.kernel_frames() > link.filled);
+    drop(link);
+    assert_eq!(bench.pool.stats().used_frames, 0);
+}
