@@ -1,16 +1,21 @@
 //! An engine under any frames on its link, any calls of its application and the
 //! passing of time. Frames are any bytes, or headers that fit the engine's
 //! addresses and connections with any bytes behind, or what the engine sent itself,
-//! turned round and damaged. Beyond not panicking: whatever the engine sends is well
-//! formed and its checksums verify, it comes to rest, and no frame is lost.
+//! turned round and damaged. They come one by one, or (`WIDE`) in batches, in several pieces, over links of
+//! any MTU and with whatever a device may say of checksums and super-segments. Beyond not panicking: whatever
+//! the engine sends is well formed and its checksums verify, it comes to rest, no frame is lost, and what is
+//! read of a stream is what was sent, in its order.
 #![no_main]
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
-use millstream::packet::{Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig};
+use millstream::packet::{
+    Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
+};
 use millstream::route::Prefix;
 use millstream::wire::arp::{ArpOperation, ArpPacket};
 use millstream::wire::checksum::{self, Accumulator};
@@ -21,7 +26,7 @@ use millstream::wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::wire::udp::UdpHeader;
 use millstream::{Engine, EngineConfig, Limits, SocketId, SocketKind};
-use millstream_fuzz::{Input, pattern_bytes};
+use millstream_fuzz::Input;
 
 const ENGINE_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
@@ -29,6 +34,13 @@ const ENGINE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PEER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const ENGINE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const PEER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+
+/// Of the first byte: see above. Inputs without it mean what they always meant.
+const WIDE: u8 = 128;
+/// Frames that are put on the link before the engine is asked.
+const BATCH: usize = 40;
+/// What links carry.
+const MTUS: [usize; 8] = [1500, 1500, 1500, 9000, 65_535, 1280, 576, 68];
 
 /// Turns after one event: more would be an engine that does not come to rest.
 const TURN_LIMIT: usize = 10_000;
@@ -44,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut input = Input(bytes);
         let choice = input.byte();
         let pool = &pools[usize::from(choice & 15 == 15)];
-        let mut lab = Lab::new(choice, pool);
+        let mut lab = Lab::new(choice, &mut input, pool);
         for _ in 0..200 {
             if input.is_empty() {
                 break;
@@ -61,20 +73,32 @@ struct Lab {
     end: PairEnd,
     pool: Pool,
     medium: Medium,
+    mtu: usize,
     now: Instant,
+    is_wide: bool,
+    /// Frames on the link that the engine was not asked to take.
+    gathered: usize,
     sockets: Vec<SocketId>,
     /// Turns are taken for a read of this one.
     reading: Option<SocketId>,
     /// What the engine sent last, and the last TCP segment in it.
     sent: Vec<u8>,
     segment: Option<(IpHeader, TcpHeader, usize)>,
+    /// Sequence numbers used in its flow since.
+    ahead: usize,
+    /// What was read last of each stream. A byte is the end of its sequence number, unless something was forged.
+    read: HashMap<SocketId, u8>,
+    is_forged: bool,
 }
 
 impl Lab {
-    fn new(choice: u8, pool: &Pool) -> Self {
+    fn new(choice: u8, input: &mut Input<'_>, pool: &Pool) -> Self {
         let medium = if choice & 16 == 0 { Medium::Ethernet } else { Medium::Ip };
+        let is_wide = choice & WIDE != 0;
+        let mtu = if is_wide { MTUS[usize::from(input.byte() & 7)] } else { 1500 };
         let config = PairConfig {
             medium,
+            mtu,
             offload: choice & 32 == 0,
             macs: [ENGINE_MAC, PEER_MAC],
             ..PairConfig::default()
@@ -113,8 +137,23 @@ impl Lab {
         sockets.extend(engine.tcp_listen(any6, 3));
         let now = engine.now();
         let pool = pool.clone();
-        let (reading, sent, segment) = (None, Vec::new(), None);
-        let mut lab = Self { engine, end, pool, medium, now, sockets, reading, sent, segment };
+        let mut lab = Self {
+            engine,
+            end,
+            pool,
+            medium,
+            mtu,
+            now,
+            is_wide,
+            gathered: 0,
+            sockets,
+            reading: None,
+            sent: Vec::new(),
+            segment: None,
+            ahead: 0,
+            read: HashMap::new(),
+            is_forged: false,
+        };
         if choice & 64 == 0 {
             lab.neighbors();
         }
@@ -124,6 +163,7 @@ impl Lab {
     fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 16 {
             0 => {
+                self.is_forged = true;
                 let len = usize::from(input.byte());
                 let frame = input.bytes(len).to_vec();
                 self.deliver(&frame, input);
@@ -137,6 +177,9 @@ impl Lab {
             11 => self.datagram(input),
             _ => self.application(input),
         }
+        if self.is_wide && self.gathered < BATCH && input.byte() & 3 != 0 {
+            return;
+        }
         self.settle();
         while let Some((id, _)) = self.engine.next_event() {
             if id.kind() == SocketKind::Listener
@@ -149,13 +192,39 @@ impl Lab {
 
     /// Puts a frame on the link.
     fn deliver(&mut self, frame: &[u8], input: &mut Input<'_>) {
-        let Ok(mut packet) = Packet::from_slice(&self.pool, 0, frame) else { return };
-        if input.byte() & 1 == 0 {
-            packet.meta_mut().checksum = Checksum::Verified;
+        let choice = input.byte();
+        let cut = match self.is_wide && choice & 0xc0 == 0xc0 {
+            true => usize::from(input.byte()).min(frame.len()),
+            false => 0,
+        };
+        let Ok(mut packet) = Packet::from_slice(&self.pool, 0, &frame[..cut]) else { return };
+        let Ok(rest) = Packet::from_slice(&self.pool, 0, &frame[cut..]) else { return };
+        if cut == 0 {
+            packet = rest
+        } else {
+            packet.concat(rest)
+        }
+        let meta = packet.meta_mut();
+        if choice & 1 == 0 {
+            meta.checksum = Checksum::Verified;
+        }
+        if self.is_wide {
+            if choice & 7 == 7 {
+                meta.checksum =
+                    Checksum::Partial { start: input.short(), offset: input.short() % 64 };
+            }
+            meta.segmentation = match choice >> 3 & 7 {
+                0 => Some(any_segmentation(input)),
+                _ => None,
+            };
+            // Where nothing may be left to the other side, our end does it, on whatever bytes.
+            let is_left = meta.segmentation.is_some() || choice & 7 == 7;
+            self.is_forged |= is_left && !self.end.capabilities().rx_merge;
         }
         let mut batch = PacketBatch::new();
         let _ = batch.push(packet);
         self.end.transmit(self.now, &self.pool, &mut batch).expect("the pair is whole");
+        self.gathered += 1;
     }
 
     /// Puts an IP packet on the link, its checksum made right.
@@ -218,6 +287,8 @@ impl Lab {
         };
         let len = input.length(600);
         let payload = input.bytes(len).to_vec();
+        // There may be TCP behind other headers.
+        self.is_forged |= !matches!(protocol, 1 | 17 | 58);
         let ip = self.header(Protocol(protocol), payload.len(), input);
         self.deliver_ip(&ip, &payload, input);
     }
@@ -259,7 +330,15 @@ impl Lab {
             if let Some(stamps) = &mut header.options.timestamps {
                 (stamps.value, stamps.echo) = (u32::from(window), stamps.value);
             }
-            payload = pattern_bytes(0, len);
+            if self.is_wide {
+                self.follow(&mut header, choice, input);
+            }
+            let first = header.seq.0.wrapping_add(header.flags.syn().into());
+            payload = (0..len as u32).map(|at| first.wrapping_add(at) as u8).collect();
+            self.is_forged |= header.flags.urg();
+            if self.is_wide && choice < 192 {
+                self.ahead += header.sequence_len(len);
+            }
         }
         let mut bytes = vec![0; header.header_len()];
         header.emit(&mut bytes);
@@ -268,8 +347,33 @@ impl Lab {
         self.deliver_ip(&ip, &bytes, input);
     }
 
+    /// Mostly a segment behind those before it that says what they said.
+    fn follow(&self, header: &mut TcpHeader, choice: u8, input: &mut Input<'_>) {
+        header.seq = header.seq - usize::from(choice >> 6) + self.ahead;
+        if choice >= 192 {
+            header.seq = header.seq - 128 + usize::from(input.byte());
+        }
+        header.window = [0xffff, 0xffff, 0, header.window][usize::from(header.window >> 14)];
+        if let Some(stamps) = &mut header.options.timestamps {
+            stamps.value = 5000 + (stamps.value >> 15);
+        }
+        if !header.flags.intersects(TcpFlags::SYN | TcpFlags::CWR) {
+            header.flags = TcpFlags(header.flags.0 & TcpFlags::PSH.0) | TcpFlags::ACK;
+        }
+    }
+
+    /// These bytes of a stream were read.
+    fn note_read(&mut self, id: SocketId, bytes: &[u8]) {
+        for &byte in bytes {
+            let last = self.read.insert(id, byte);
+            let is_next = last.is_none_or(|last| last.wrapping_add(1) == byte);
+            assert!(is_next || self.is_forged, "{byte} behind {last:?}");
+        }
+    }
+
     /// What the engine sent comes back, some of its bytes changed.
     fn reflect(&mut self, input: &mut Input<'_>) {
+        self.is_forged = true;
         let mut frame = self.sent.clone();
         if frame.is_empty() {
             return;
@@ -328,9 +432,13 @@ impl Lab {
         let mut buffer = [0; 4096];
         match (id.kind(), choice & 15) {
             (SocketKind::Tcp, 0..=4) => {
-                let _ = self.engine.tcp_write(id, &pattern_bytes(0, input.length(60_000)));
+                let _ = self.engine.tcp_write(id, &vec![7; input.length(60_000)]);
             }
-            (SocketKind::Tcp, 5..=8) => drop(self.engine.tcp_read(id, &mut buffer)),
+            (SocketKind::Tcp, 5..=8) => {
+                if let Ok(len) = self.engine.tcp_read(id, &mut buffer) {
+                    self.note_read(id, &buffer[..len]);
+                }
+            }
             (SocketKind::Tcp, 9) => drop(self.engine.tcp_shutdown_write(id)),
             (SocketKind::Tcp, 10) => self.engine.tcp_abort(id),
             (SocketKind::Tcp, 11) => self.engine.tcp_close(id),
@@ -355,12 +463,14 @@ impl Lab {
     /// Turns until the engine rests, looking at all that it sends.
     fn settle(&mut self) {
         let mut buffer = [0; 3000];
+        self.gathered = 0;
         for _ in 0..TURN_LIMIT {
             let turn = match self.reading {
                 None => self.engine.turn(self.now),
                 Some(id) => {
                     let (turn, filled) = self.engine.turn_reading(self.now, id, &mut buffer);
                     assert!(filled <= buffer.len(), "{filled} bytes read");
+                    self.note_read(id, &buffer[..filled]);
                     turn
                 }
             };
@@ -400,7 +510,9 @@ impl Lab {
         let bytes = &frame[start..];
         let ip = ip::parse(bytes, bytes.len()).expect("an IP header");
         assert_eq!(ip.packet_len(), bytes.len());
-        assert!(bytes.len() <= 1500 || meta.segmentation.is_some(), "over the MTU");
+        // What every link of its version must carry (RFC 791 section 3.1, RFC 8200 section 5).
+        let most = self.mtu.max(if ip.src.is_ipv4() { 576 } else { 1280 });
+        assert!(bytes.len() <= most || meta.segmentation.is_some(), "over the MTU");
         let payload = &bytes[ip.header_len..];
         match meta.checksum {
             Checksum::Partial { start: from, offset } => {
@@ -414,6 +526,7 @@ impl Lab {
             Protocol::TCP => {
                 let (tcp, len) = TcpHeader::parse(payload).expect("a TCP header");
                 self.segment = Some((ip, tcp, payload.len() - len));
+                self.ahead = 0;
             }
             Protocol::UDP => drop(UdpHeader::parse(payload, payload.len()).expect("a UDP header")),
             _ => {
@@ -427,6 +540,19 @@ impl Lab {
             }
         }
         self.sent = frame;
+    }
+}
+
+/// What a device may say of how a packet was merged.
+fn any_segmentation(input: &mut Input<'_>) -> Segmentation {
+    const KINDS: [SegmentationKind; 3] =
+        [SegmentationKind::TcpV4, SegmentationKind::TcpV6, SegmentationKind::Udp];
+    let choice = input.byte();
+    Segmentation {
+        kind: KINDS[usize::from(choice & 15) % 3],
+        ecn: choice & 16 != 0,
+        size: if choice & 32 == 0 { input.short() } else { input.byte().into() },
+        header_len: input.byte().into(),
     }
 }
 
