@@ -4,7 +4,7 @@ use super::metric::Better;
 use super::model::{Case, Model, Table};
 use super::units::ratio;
 use crate::record::Probes;
-use crate::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
+use crate::stats::{Comparison, Interval, RUNS_FOR_A_CLAIM, median};
 
 /// Share of the CPUs from which other programs are worth a word.
 const OTHERS_SHARE: f64 = 0.05;
@@ -28,15 +28,17 @@ pub(super) fn judgement(comparison: &Comparison, better: Better) -> &'static str
 /// `0.62 (0.58 to 0.66)`.
 pub(super) fn ratio_with_interval(comparison: &Comparison) -> String {
     match comparison.interval {
-        Some(interval) => {
-            format!(
-                "{} ({} to {})",
-                ratio(comparison.ratio),
-                ratio(interval.low),
-                ratio(interval.high)
-            )
-        }
+        Some(interval) => format!("{} {}", ratio(comparison.ratio), bracketed(interval)),
         None => ratio(comparison.ratio),
+    }
+}
+
+/// `(0.58 to 0.66)`; `(0.58 or more)` where the base may as well have been zero.
+pub(super) fn bracketed(interval: Interval) -> String {
+    let Interval { low, high } = interval;
+    match high.is_finite() {
+        true => format!("({} to {})", ratio(low), ratio(high)),
+        false => format!("({} or more)", ratio(low)),
     }
 }
 
@@ -233,6 +235,30 @@ mod tests {
         }
         let text = sentence(&Model::new(&experiment, &runs));
         assert!(text.contains("Other programs used 2"), "{text}");
+    }
+
+    /// Ten runs a side are not too few because one of the kernel's had nothing to send again.
+    #[test]
+    fn a_base_that_was_zero_once_is_compared_all_the_same() {
+        let (experiment, mut runs) = fixture::experiment();
+        for run in &mut runs {
+            let percent = if run.stack == "kernel" { 2.0 } else { 0.5 };
+            let percent = if run.stack == "kernel" && run.block == 0 { 0.0 } else { percent };
+            run.results.insert(crate::record::keys::RETRANSMITTED.into(), percent);
+        }
+        let model = Model::new(&experiment, &runs);
+        let tables = model.cases.iter().flat_map(|case| &case.tables);
+        let table = tables.into_iter().find(|table| table.metric.label == "retransmitted").unwrap();
+        let comparison = table.cells[1].comparison.unwrap();
+        assert!(comparison.interval.is_some(), "{comparison:?}");
+        assert_ne!(judgement(&comparison, table.metric.better), "too few runs");
+        assert!(!sentence(&model).contains("claim nothing"), "{}", sentence(&model));
+        let open = Comparison {
+            interval: Some(Interval { low: 0.25, high: f64::INFINITY }),
+            ..comparison
+        };
+        assert_eq!(ratio_with_interval(&open), "0.25 (0.25 or more)");
+        assert_eq!(judgement(&open, table.metric.better), "no difference shown");
     }
 
     #[test]

@@ -56,9 +56,14 @@ impl Bootstrap {
     }
 
     /// Interval of the ratio median(`above`) / median(`below`), both sides resampled on their own.
-    /// `None` when a side has fewer than two values or a median that is not positive.
+    /// `None` when a side has fewer than two values, or when `below` has a negative one or a median of zero.
+    ///
+    /// Where some values of `below` are zero, a resample of them may have that median: then the ratio has no upper
+    /// limit, and with zero above, too, it may be anything.
     pub fn ratio_of_medians(&self, above: &[f64], below: &[f64]) -> Option<Interval> {
-        if above.len() < 2 || below.len() < 2 || below.iter().any(|&value| value <= 0.0) {
+        let is_base =
+            below.iter().all(|&value| value >= 0.0) && median_of(&mut below.to_vec()) > 0.0;
+        if above.len() < 2 || below.len() < 2 || !is_base {
             return None;
         }
         let mut rng = Rng::new(self.seed);
@@ -68,7 +73,17 @@ impl Bootstrap {
             draw(&mut rng, below, &mut lower);
             median_of(&mut upper) / median_of(&mut lower)
         });
-        self.ends(drawn.collect())
+        let drawn: Vec<f64> = drawn.collect();
+        let with = |anything: f64| {
+            let one = |&ratio: &f64| if ratio.is_nan() { anything } else { ratio };
+            drawn.iter().map(one).collect::<Vec<f64>>()
+        };
+        let least = self.ends(with(0.0))?;
+        if drawn.iter().all(|ratio| !ratio.is_nan()) {
+            return Some(least);
+        }
+        let most = self.ends(with(f64::INFINITY))?;
+        Some(Interval { high: most.high, ..least })
     }
 
     /// Interval of a statistic of rounds, each drawn with all it has. `None` for fewer than two rounds.
@@ -92,7 +107,7 @@ impl Bootstrap {
     }
 
     fn ends(&self, mut drawn: Vec<f64>) -> Option<Interval> {
-        drawn.retain(|value| value.is_finite());
+        drawn.retain(|value| !value.is_nan());
         drawn.sort_by(f64::total_cmp);
         let tail = (1.0 - self.confidence.clamp(0.0, 1.0)) / 2.0;
         Some(Interval {
@@ -177,6 +192,22 @@ mod tests {
         assert_eq!(bootstrap.median(&[1.0]), None);
         assert_eq!(bootstrap.median(&[]), None);
         assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[1.0]), None);
-        assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[0.0, 1.0]), None);
+        assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[0.0, 0.0]), None);
+        assert_eq!(bootstrap.ratio_of_medians(&[1.0, 2.0], &[-1.0, 9.0]), None);
+    }
+
+    #[test]
+    fn a_base_that_is_zero_at_times_leaves_the_ratio_open_above() {
+        let bootstrap = Bootstrap::default();
+        // The median of five draws is one of the three zeros of seven in a third of all resamples.
+        let below = [0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0];
+        let ratio = bootstrap.ratio_of_medians(&[3.0; 7], &below);
+        assert_eq!(ratio, Some(Interval { low: 1.5, high: f64::INFINITY }));
+        let nothing = bootstrap.ratio_of_medians(&[0.0; 7], &below);
+        assert_eq!(nothing, Some(Interval { low: 0.0, high: f64::INFINITY }));
+        // One zero of nine hardly ever is the median.
+        let below = [0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0];
+        let ratio = bootstrap.ratio_of_medians(&[3.0; 9], &below);
+        assert_eq!(ratio, Some(Interval { low: 1.5, high: 1.5 }));
     }
 }

@@ -8,15 +8,15 @@ pub fn quantile(values: &[f64], p: f64) -> Option<f64> {
     quantile_sorted(&sorted, p)
 }
 
-/// The same of values that are finite and in ascending order.
+/// The same of values in ascending order, which may end in infinite ones.
 pub(super) fn quantile_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = p.clamp(0.0, 1.0) * last as f64;
     let below = (at.floor() as usize).min(last);
     let above = (below + 1).min(last);
     // Exact at the ends, so that equal neighbours give their own value.
-    let (low, high) = (sorted[below], sorted[above]);
-    Some(if low == high { low } else { low + (high - low) * (at - below as f64) })
+    let (low, high, share) = (sorted[below], sorted[above], at - below as f64);
+    Some(if low == high || share == 0.0 { low } else { low + (high - low) * share })
 }
 
 /// The median of the finite values.

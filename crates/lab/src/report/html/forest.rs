@@ -3,7 +3,7 @@
 use super::super::metric::Better;
 use super::super::model::Model;
 use super::super::units::ratio;
-use super::super::verdict::{judgement, ratio_with_interval};
+use super::super::verdict::{bracketed, judgement, ratio_with_interval};
 use super::svg::{escape, n};
 use crate::stats::Comparison;
 
@@ -123,9 +123,7 @@ fn drawn(line: &Line, y: f64, x: &impl Fn(f64) -> f64) -> String {
         n(y),
         escape(&title)
     ));
-    let interval = comparison.interval.map_or_else(String::new, |interval| {
-        format!("({} to {})", ratio(interval.low), ratio(interval.high))
-    });
+    let interval = comparison.interval.map_or_else(String::new, bracketed);
     let wish = match better {
         Better::Higher => "higher is better",
         Better::Lower => "lower is better",
@@ -140,14 +138,13 @@ fn drawn(line: &Line, y: f64, x: &impl Fn(f64) -> f64) -> String {
     out
 }
 
-/// A range that holds 1 and all intervals, at least from a half to the double.
+/// A range that holds 1 and all intervals as far as they end, at least from a half to the double.
 fn range(lines: &[Line]) -> (f64, f64) {
     let (mut low, mut high) = (0.5f64, 2.0f64);
     for Line { comparison, .. } in lines {
         let ends = comparison.interval.map(|interval| [interval.low, interval.high]);
-        for value in
-            ends.into_iter().flatten().chain([comparison.ratio]).filter(|value| *value > 0.0)
-        {
+        let values = ends.into_iter().flatten().chain([comparison.ratio]);
+        for value in values.filter(|value| *value > 0.0 && value.is_finite()) {
             low = low.min(value);
             high = high.max(value);
         }
