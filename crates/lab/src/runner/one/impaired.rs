@@ -50,10 +50,11 @@ pub(super) fn faults(configuration: &Configuration) -> Faults {
     }
 }
 
-/// Losses in runs of a mean length, at the same share of all packets as single ones.
+/// Losses in runs of a mean length, at the same share of all packets as single ones. Where that many are lost that
+/// there is a packet between two runs at the most, the share is kept, and runs are longer.
 fn runs_of_losses(loss: f64, mean_packets: f64) -> Burst {
-    let leave = 1.0 / mean_packets;
-    let enter = if loss < 1.0 { (leave * loss / (1.0 - loss)).min(1.0) } else { 1.0 };
+    let leave = (1.0 / mean_packets).min((1.0 - loss) / loss);
+    let enter = if leave > 0.0 { (leave * loss / (1.0 - loss)).min(1.0) } else { 1.0 };
     Burst { enter, leave, loss_inside: 1.0, loss_outside: 0.0 }
 }
 
@@ -290,10 +291,13 @@ mod tests {
 
     #[test]
     fn runs_of_losses_lose_the_same_share() {
-        let faults = of("loss_percent = 2\nloss_run_packets = 4\n");
-        let burst = faults.burst.unwrap();
-        assert_eq!((faults.loss, burst.leave), (0.0, 0.25));
-        let share = burst.enter / (burst.enter + burst.leave);
-        assert!((share - 0.02).abs() < 1e-9, "{share}");
+        for (percent, leave) in [(2.0, 0.25), (80.0, 0.25), (90.0, 1.0 / 9.0), (100.0, 0.0)] {
+            let faults = of(&format!("loss_percent = {percent}\nloss_run_packets = 4\n"));
+            let burst = faults.burst.unwrap();
+            assert!(faults.loss == 0.0 && (burst.leave - leave).abs() < 1e-9, "{burst:?}");
+            assert!((0.0..=1.0).contains(&burst.enter), "{burst:?}");
+            let share = burst.enter / (burst.enter + burst.leave);
+            assert!((share - percent / 100.0).abs() < 1e-9, "{share}");
+        }
     }
 }
