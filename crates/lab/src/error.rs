@@ -57,13 +57,34 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Refused(text) | Error::Worker(text) | Error::Store(text) => f.write_str(text),
-            Error::Host { doing, source } => write!(f, "cannot {doing}: {source}"),
-            Error::File { path, source } => write!(f, "{path}: {source}"),
-            Error::Interrupted => f.write_str("interrupted; finished runs are kept"),
-        }
+        let text = match self {
+            Error::Refused(text) | Error::Worker(text) | Error::Store(text) => text.clone(),
+            Error::Host { doing, source } => format!("cannot {doing}: {source}"),
+            Error::File { path, source } => format!("{path}: {source}"),
+            Error::Interrupted => "interrupted; finished runs are kept".to_owned(),
+        };
+        // Names and values in it are whatever somebody wrote.
+        f.write_str(&text.replace(char::is_control, " "))
     }
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_whatever_it_names() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let errors = [
+            Error::Refused("unknown key 'a\nb'; allowed: name".to_owned()),
+            Error::file("x\r\ny\u{1b}[2J.toml")(missing()),
+            Error::host("move\nit")(missing()),
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
+    }
+}

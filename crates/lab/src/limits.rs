@@ -2,6 +2,8 @@
 
 /// Most blocks of an experiment.
 pub const REPEATS_LIMIT: u32 = 10_000;
+/// Most runs of an experiment.
+pub const RUNS_LIMIT: u64 = 100_000;
 /// Blocks when nothing is said.
 pub const DEFAULT_REPEATS: u32 = 5;
 /// Measured stretch of a run when nothing is said.

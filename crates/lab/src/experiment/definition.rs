@@ -84,9 +84,9 @@ impl Definition {
     pub fn parse(source: &str, text: &str) -> Result<Self, Error> {
         let refuse = |why: String| Error::Refused(format!("{source}: {why}"));
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count());
-            let message = error.message().replace('\n', " ");
-            refuse(format!("not TOML: {message} (line {})", line.unwrap_or(1).max(1)))
+            let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
+            let line = before.matches('\n').count() + 1;
+            refuse(format!("not TOML: {} (line {line})", error.message()))
         })?;
         Self::read(&table).map_err(refuse)
     }
@@ -217,7 +217,16 @@ impl Definition {
         if let Some(value) = overrides.warmup_s {
             self.warmup_s = warmup("'--warmup'", value)?;
         }
-        self.seed = overrides.seed.or(self.seed);
+        if let Some(seed) = overrides.seed {
+            // A definition is kept as TOML, whose whole numbers end there.
+            let limit = i64::MAX as u64;
+            if seed > limit {
+                return Err(format!(
+                    "'--seed' is {seed}; allowed: a whole number from 0 to {limit}"
+                ));
+            }
+            self.seed = Some(seed);
+        }
         self.steady_cpus = overrides.steady_cpus.unwrap_or(self.steady_cpus);
         if let Some(texts) = &overrides.stacks {
             self.stacks = stacks("--stack", texts)?;
@@ -232,7 +241,32 @@ impl Definition {
             self.own_factors.values_mut().for_each(|own| drop(own.remove(name)));
             self.factors.insert(name.clone(), levels);
         }
-        self.check_path()
+        self.check_path()?;
+        self.check_size()
+    }
+
+    /// Runs of a block: one of each configuration.
+    fn block_runs(&self) -> u64 {
+        let of = |workload: Workload, stack: &String| {
+            let factors = FACTORS.iter().filter(|factor| factor.applies(workload, stack));
+            let levels = factors.map(|factor| self.levels(workload, factor).len() as u64);
+            levels.fold(1, u64::saturating_mul)
+        };
+        let by_stack = |&workload| self.stacks.iter().map(move |stack| of(workload, stack));
+        self.workloads.iter().flat_map(by_stack).fold(0, u64::saturating_add)
+    }
+
+    /// More runs than anybody waits for are a slip, and their plan is held in memory.
+    fn check_size(&self) -> Result<(), String> {
+        let (block, repeats, limit) = (self.block_runs(), self.repeats, limits::RUNS_LIMIT);
+        let runs = block.saturating_mul(repeats.into());
+        if runs <= limit {
+            return Ok(());
+        }
+        Err(format!(
+            "{block} configurations, 'repeats' {repeats}: {runs} runs; allowed: up to {limit}; \
+             take levels out of 'factors', or repeat less often"
+        ))
     }
 
     /// The levels of a factor for one workload: what is asked, else its default.

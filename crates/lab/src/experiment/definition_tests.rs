@@ -67,6 +67,8 @@ fn errors_name_the_key_the_value_and_what_is_allowed() {
         ),
         (replaced("[factors.tcp_stream]", "[factors.tcp_crr]"), vec!["factors.tcp_crr"]),
         (replaced("seed = 9", "seed = = 9"), vec!["not TOML", "line 6"]),
+        (replaced("seed = 9", "= 9"), vec!["not TOML", "line 6"]),
+        (replaced("seed = 9", "\"se\\ned\" = 9"), vec!["unknown key 'se ed'"]),
         (replaced("seed = 9", "steady_cpus = 1"), vec!["steady_cpus", "true, false"]),
     ];
     for (error, parts) in cases {
@@ -93,6 +95,7 @@ fn what_the_command_line_got_wrong_is_named_as_it_was_written() {
         (Overrides { duration_s: Some(f64::NAN), ..none() }, "'--duration' is NaN; allowed: 0.1"),
         (Overrides { warmup_s: Some(-0.5), ..none() }, "'--warmup' is -0.5; allowed: 0 to"),
         (Overrides { repeats: Some(0), ..none() }, "'--repeats' is 0; allowed: a whole number"),
+        (Overrides { seed: Some(1 << 63), ..none() }, "'--seed' is 9223372036854775808; allowed:"),
         (Overrides { set: set("streams", "-1"), ..none() }, "'--set streams' has '-1'; allowed:"),
         (Overrides { set: set("stack", "lwip"), ..none() }, "'--set stack' has 'lwip'; allowed:"),
         (Overrides { set: set("nope", "1"), ..none() }, "'--set nope': no factor 'nope' for"),
@@ -131,4 +134,29 @@ fn the_command_line_goes_before_the_file() {
     let wrong = Overrides { set: vec![("mtu".into(), vec!["9".into()])], ..Overrides::default() };
     let error = definition.apply(&wrong).unwrap_err().to_string();
     assert!(error.contains("--set mtu") && error.contains("'9'") && error.contains("1280"));
+}
+
+#[test]
+fn an_experiment_that_never_ends_is_refused_before_it_is_planned() {
+    // Two of offload and two of buffers; tcp_stream has four times as many.
+    let mut definition = Definition::parse("x", GOOD).unwrap();
+    assert_eq!(definition.block_runs(), 20);
+    assert_eq!(crate::experiment::plan(&definition, 1).len(), 3 * 20);
+    let repeats = |repeats| Overrides { repeats: Some(repeats), ..Overrides::default() };
+    definition.apply(&repeats(5_000)).unwrap();
+    let error = definition.apply(&repeats(5_001)).unwrap_err().to_string();
+    assert!(error.contains("20 configurations, 'repeats' 5001: 100020 runs"), "{error}");
+    assert!(error.contains("allowed: up to 100000"), "{error}");
+
+    let all = |low: u32, high: u32| (low..=high).map(|level| level.to_string()).collect();
+    let mut huge = repeats(limits::REPEATS_LIMIT);
+    for (factor, low, high) in [("streams", 1, 1024), ("mtu", 1280, 3000)] {
+        huge.set.push((factor.to_owned(), all(low, high)));
+    }
+    for factor in ["message_bytes", "socket_buffer_bytes", "peer_buffer_bytes", "request_bytes"] {
+        huge.set.push((factor.to_owned(), all(5_000, 6_000)));
+    }
+    let mut definition = Definition::parse("x", GOOD).unwrap();
+    let error = definition.apply(&huge).unwrap_err().to_string();
+    assert!(error.contains(&format!("{} runs", u64::MAX)), "{error}");
 }

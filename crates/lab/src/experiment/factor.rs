@@ -256,6 +256,11 @@ impl Factor {
         FACTORS.iter().find(|factor| factor.name == name)
     }
 
+    /// Whether it means something for this workload on this stack.
+    pub fn applies(&self, workload: Workload, stack: &str) -> bool {
+        self.workloads.contains(&workload) && (!self.millstream_only || stack == "millstream")
+    }
+
     /// The level in its one way of writing, or `None` when it is not allowed.
     pub fn level(&self, text: &str) -> Option<String> {
         self.levels.level(text)
@@ -275,7 +280,8 @@ impl Levels {
             Levels::WordOrNumber(word, _, _) if word == text => Some(text.to_owned()),
             Levels::WordOrNumber(_, low, high) => number(low, high),
             Levels::Decimal(low, high) => {
-                let value: f64 = text.parse().ok()?;
+                // "-0" is 0.
+                let value = text.parse::<f64>().ok()? + 0.0;
                 let level = ((value * 1e3).round() / 1e3).to_string();
                 let is_exact = level.parse::<f64>().is_ok_and(|level| level == value);
                 (is_exact && (low..=high).contains(&value)).then_some(level)
@@ -313,6 +319,7 @@ mod tests {
         let loss = Factor::of("loss_percent").unwrap();
         assert_eq!(loss.level("0.10").as_deref(), Some("0.1"));
         assert_eq!(loss.level("3.0").as_deref(), Some("3"));
+        assert_eq!(loss.level("-0").as_deref(), Some("0"));
         for refused in ["100.5", "-1", "0.0001", "NaN", "1%"] {
             assert_eq!(loss.level(refused), None, "{refused}");
         }

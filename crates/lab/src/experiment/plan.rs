@@ -56,7 +56,7 @@ fn configurations(definition: &Definition) -> Vec<Configuration> {
                 named: BTreeMap::new(),
                 settings: BTreeMap::new(),
             }];
-            for factor in FACTORS.iter().filter(|f| applies(f, workload, stack)) {
+            for factor in FACTORS.iter().filter(|f| f.applies(workload, stack)) {
                 let named = definition.names(workload, factor.name);
                 grown = definition
                     .levels(workload, factor)
@@ -68,10 +68,6 @@ fn configurations(definition: &Definition) -> Vec<Configuration> {
         }
     }
     all
-}
-
-fn applies(factor: &Factor, workload: Workload, stack: &str) -> bool {
-    factor.workloads.contains(&workload) && (!factor.millstream_only || stack == "millstream")
 }
 
 fn with(base: &Configuration, factor: &Factor, level: &str, named: bool) -> Configuration {
