@@ -13,7 +13,7 @@ use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
-use crate::kept::out;
+use crate::kept::{out, say};
 
 /// Arguments of `impair`.
 #[derive(Debug, Args)]
@@ -152,7 +152,7 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     let (tap_a, drops_a) = end_a.open(mtu, true)?;
     let (tap_b, drops_b) = end_b.open(mtu, true)?;
     for note in tap_a.notes().iter().chain(tap_b.notes()) {
-        eprintln!("note: {note}");
+        say(format_args!("note: {note}"));
     }
     give_up_root();
     let (forth, back) = arguments.faults();

@@ -1,5 +1,6 @@
 //! `millstream list`, `show` and `report`: what was kept.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -120,6 +121,12 @@ pub fn out(text: &str) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a line to the standard error. Where nobody reads it any more (`2>&1 | head`) it is lost, and nothing else:
+/// `eprintln` would end the program, and a run with it.
+pub fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The experiment that is meant, or several as one; the same one twice counts once. The newest where none is named.

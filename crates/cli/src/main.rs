@@ -51,6 +51,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// One line on the standard error, and the exit code that fits.
 fn fail(error: &Error) -> ExitCode {
-    eprintln!("millstream: {error}");
+    kept::say(format_args!("millstream: {error}"));
     ExitCode::from(error.exit_code())
 }

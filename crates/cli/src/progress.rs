@@ -8,6 +8,8 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use millstream_lab::experiment::PlannedRun;
 use millstream_lab::record::{RunRecord, keys};
 
+use crate::kept::say;
+
 /// What set-up and taking down add to a run, until runs have been timed.
 const SET_UP_S: f64 = 0.5;
 
@@ -62,7 +64,8 @@ impl Progress {
         self.total = total;
         if let Ok(mut pace) = self.pace.lock() {
             pace.left = total;
-            eprintln!("{id}: {total} runs, about {}", minutes(pace.run_s() * total as f64));
+            let time = minutes(pace.run_s() * total as f64);
+            say(format_args!("{id}: {total} runs, about {time}"));
         }
         let pace = self.pace.clone();
         let left = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
@@ -98,10 +101,11 @@ impl Progress {
         if !run.validity.valid {
             let why = run.validity.reasons.join("; ");
             let line = format!("invalid: {} {}: {why}", run.stack, run.configuration());
-            self.bar.suspend(|| eprintln!("{line}"));
+            self.bar.suspend(|| say(line));
         } else if self.bar.is_hidden() {
             let (done, total) = (self.done, self.total);
-            eprintln!("{done}/{total} {} {}: {}", run.stack, run.configuration(), headline(run));
+            let (what, result) = (run.configuration(), headline(run));
+            say(format_args!("{done}/{total} {} {what}: {result}", run.stack));
         }
         self.bar.inc(1);
     }

@@ -17,7 +17,7 @@ use millstream_lab::player::Player;
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
-use crate::kept::out;
+use crate::kept::{out, say};
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
@@ -142,7 +142,7 @@ impl Arguments {
                 let config = RawConfig { interface, netns, send_only, ..RawConfig::default() };
                 let link =
                     RawLink::open(&config).map_err(|error| refused(&config.interface, &error))?;
-                link.notes().iter().for_each(|note| eprintln!("note: {note}"));
+                link.notes().iter().for_each(|note| say(format_args!("note: {note}")));
                 Ok(Box::new(link))
             }
             (None, name) => {
@@ -159,7 +159,7 @@ impl Arguments {
                 };
                 let name = name.as_deref().unwrap_or_default();
                 let link = Tap::open(&config).map_err(|error| refused(name, &error))?;
-                link.notes().iter().for_each(|note| eprintln!("note: {note}"));
+                link.notes().iter().for_each(|note| say(format_args!("note: {note}")));
                 Ok(Box::new(link))
             }
         }

@@ -26,7 +26,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     arguments.json.as_deref().map_or(Ok(()), kept::prepare_json)?;
     let state = StateDir::locate()?;
     for line in state.sweep()? {
-        eprintln!("{line}");
+        kept::say(line);
     }
     let file = kept::new_database(&arguments.database)?;
     // Before any thread is started: a user namespace can be entered only then.
@@ -37,7 +37,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
         state,
         access,
         interrupt: Interrupt::from_signals()?,
-        command_line: std::env::args().collect(),
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let seconds = definition.duration_s + definition.warmup_s;
     let mut keeper =
@@ -87,7 +87,7 @@ impl Observer for Keeper {
         self.store.save_experiment(experiment).map_err(kept::stored)?;
         self.experiment = Some(experiment.clone());
         for note in &experiment.notes {
-            eprintln!("note: {note}");
+            kept::say(format_args!("note: {note}"));
         }
         self.progress.begin(&experiment.id, plan.len());
         Ok(())
@@ -119,7 +119,8 @@ fn finish(
     file: &Path,
 ) -> Result<(), Error> {
     if runs.is_empty() {
-        eprintln!("No run was finished; the experiment is kept as {}.", experiment.id);
+        let id = &experiment.id;
+        kept::say(format_args!("No run was finished; the experiment is kept as {id}."));
         return Ok(());
     }
     let report = Report::new(experiment, runs);
@@ -132,7 +133,7 @@ fn finish(
     let printed = match &arguments.json {
         // JSON alone on the standard output: what people read goes beside it.
         Some(path) if path == Path::new("-") => {
-            eprint!("{summary}");
+            kept::say(summary.trim_end());
             Ok(())
         }
         _ => kept::out(&summary),
@@ -155,7 +156,8 @@ fn verdict(runs: &[RunRecord]) -> ExitCode {
     }
     let mut code = ExitCode::SUCCESS;
     for ((configuration, stack), _) in valid.iter().filter(|(_, count)| **count == 0) {
-        eprintln!("millstream: no valid run of {configuration} on {stack}; see the reasons above");
+        let what = format_args!("{configuration} on {stack}");
+        kept::say(format_args!("millstream: no valid run of {what}; see the reasons above"));
         code = ExitCode::FAILURE;
     }
     code

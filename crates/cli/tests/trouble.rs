@@ -124,6 +124,25 @@ fn a_full_disk_ends_it_with_what_was_measured_shown() {
     assert_eq!(fs::read_dir(place.folder.join("out")).unwrap().count(), 1);
 }
 
+/// `2>&1 | head`: nobody reads the standard error any more.
+#[test]
+fn who_reads_no_more_of_the_standard_error_ends_nothing() {
+    let place = Place::new("unread");
+    let unread = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = place.command(arguments);
+        command.stdout(Stdio::null()).stderr(writer).status().unwrap().code()
+    };
+    let tiny = ["run", "first-look", "--stack", "millstream", "--set", "link=memory"];
+    let rest = ["--repeats", "1", "--duration", "1", "--warmup", "0"];
+    let code = unread(&[&tiny[..], &rest].concat());
+    // 1: a run that does not count, on a machine too busy for it.
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    assert_eq!(place.runs().len(), 3);
+    assert_eq!(unread(&["show", "no-such"]), Some(2));
+}
+
 #[test]
 fn a_worker_that_dies_inside_the_window_ends_its_run_at_once() {
     if !hosts_possible() {

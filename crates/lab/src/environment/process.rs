@@ -16,7 +16,9 @@ pub(super) fn capture(env: &mut Environment) {
         "millstream.target",
         option_env!("MILLSTREAM_TARGET").unwrap_or(std::env::consts::ARCH),
     );
-    env.set("process.command_line", std::env::args().collect::<Vec<_>>().join(" "));
+    // A word that is no text counts as far as it is one.
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    env.set("process.command_line", words.collect::<Vec<_>>().join(" "));
     env.set("process.environment_bytes", environment_bytes().to_string());
     match text("/proc/self/status") {
         Ok(status) => {
