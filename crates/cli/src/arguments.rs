@@ -37,6 +37,9 @@ pub enum Command {
     Show(Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(Report),
+    /// Take kept experiments out of the store, with all their runs
+    #[command(after_long_help = FORGET_HELP)]
+    Forget(Forget),
     /// Join two TAP devices by a path with delay, loss, a rate limit and other faults
     #[command(after_long_help = crate::impair::HELP)]
     Impair(Box<crate::impair::Impair>),
@@ -124,6 +127,22 @@ pub struct Report {
     #[command(flatten)]
     pub database: Database,
 }
+
+/// Arguments of `forget`.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// Id of an experiment, or the beginning of exactly one
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// For `forget --help`.
+const FORGET_HELP: &str = "\
+All are taken out, or none. There is no way back: `millstream show ID --json FILE` keeps the runs elsewhere.
+Pages and JSON files that were written stay. An experiment that is running is refused, and one
+that runs beside it is not disturbed.";
 
 /// Which kept experiments.
 #[derive(Debug, Args)]
@@ -227,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 14] = [
+        let cases: [(&[&str], &str); 15] = [
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (
@@ -250,6 +269,7 @@ mod tests {
             (&["run", "x", "--duration="], "'--duration <SECONDS>': write a number of seconds"),
             (&["run", "x", "--warmup", "no"], "'--warmup <SECONDS>': write a number of seconds"),
             (&["run", "x", "--set", "streams"], "write it as factor=a,b"),
+            (&["forget"], "were not provided: <ID>...; see `millstream forget --help`"),
             (&["show", "--jsn"], "see `millstream show --help`"),
             (
                 &["replay", "in.pcap"],

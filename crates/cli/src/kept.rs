@@ -24,14 +24,15 @@ pub fn stored(error: StoreError) -> Error {
         | Newer { .. }
         | NoExperiment { .. }
         | Ambiguous { .. } => Error::Refused(error.to_string()),
-        StoreError::Busy { .. } | StoreError::Io { .. } | StoreError::Record { .. } => {
-            Error::Store(error.to_string())
-        }
+        StoreError::Busy { .. }
+        | StoreError::Io { .. }
+        | StoreError::Record { .. }
+        | StoreError::Forgotten { .. } => Error::Store(error.to_string()),
     }
 }
 
 /// The database file: `--db`, else in the user's data folder.
-fn database(database: &Database) -> Result<PathBuf, Error> {
+pub fn database(database: &Database) -> Result<PathBuf, Error> {
     if let Some(file) = &database.file {
         return Ok(file.clone());
     }

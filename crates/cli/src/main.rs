@@ -1,9 +1,10 @@
-//! The `millstream` command: runs experiments of the laboratory, lists and
-//! shows what was kept, writes reports, makes paths bad on purpose, and replays captures.
+//! The `millstream` command: runs experiments of the laboratory, lists, shows and
+//! forgets what was kept, writes reports, makes paths bad on purpose, and replays captures.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod forget;
 mod impair;
 mod kept;
 mod progress;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),
+        Command::Forget(forget) => forget::forget(&forget),
         Command::Impair(impair) => impair::impair(&impair),
         Command::Replay(replay) => replay::replay(&replay),
     };

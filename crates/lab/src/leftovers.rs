@@ -64,6 +64,9 @@ fn is_zombie(pid: u32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     label: String,
+    /// Its id in the store.
+    #[serde(default)]
+    experiment: String,
     owner: ProcessIdentity,
     workers: Vec<ProcessIdentity>,
 }
@@ -136,20 +139,30 @@ impl StateDir {
 
     /// Labels of experiments that run now.
     pub fn running(&self) -> Vec<String> {
+        self.alive().map(|marker| marker.label).collect()
+    }
+
+    /// Ids of experiments that run now.
+    pub fn running_ids(&self) -> Vec<String> {
+        self.alive().map(|marker| marker.experiment).collect()
+    }
+
+    fn alive(&self) -> impl Iterator<Item = Marker> {
         let listed = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let markers = listed.filter_map(|entry| {
             let text = fs::read_to_string(entry.path()).ok()?;
             serde_json::from_str::<Marker>(&text).ok()
         });
-        markers.filter(|marker| marker.owner.is_alive()).map(|marker| marker.label).collect()
+        markers.filter(|marker| marker.owner.is_alive())
     }
 
     /// Opens the marker of a running experiment, owned by this process.
-    pub fn claim(&self, label: &str) -> Result<Claim, Error> {
+    pub fn claim(&self, label: &str, experiment_id: &str) -> Result<Claim, Error> {
         let path = self.path.join(format!("{label}.json"));
         let owner =
             ProcessIdentity::of(std::process::id()).map_err(Error::file("/proc/self/stat"))?;
-        let claim = Claim { path, marker: Marker { label: label.into(), owner, workers: vec![] } };
+        let (label, experiment) = (label.to_owned(), experiment_id.to_owned());
+        let claim = Claim { path, marker: Marker { label, experiment, owner, workers: vec![] } };
         claim.write()?;
         Ok(claim)
     }
@@ -228,8 +241,9 @@ mod tests {
 
     fn marker(state: &StateDir, owner: ProcessIdentity, workers: Vec<ProcessIdentity>) -> PathBuf {
         let path = state.path.join("ms-x.json");
+        let (label, experiment) = ("ms-x".to_owned(), "x".to_owned());
         let claim =
-            Claim { path: path.clone(), marker: Marker { label: "ms-x".into(), owner, workers } };
+            Claim { path: path.clone(), marker: Marker { label, experiment, owner, workers } };
         claim.write().unwrap();
         std::mem::forget(claim);
         path
@@ -239,10 +253,13 @@ mod tests {
     fn a_living_owner_is_left_alone() {
         let state = state("living");
         let mut child = sleeper();
-        let mut claim = state.claim("ms-a").unwrap();
+        let mut claim = state.claim("ms-a", "a-1").unwrap();
         claim.note_worker(child.id()).unwrap();
         assert_eq!(state.sweep().unwrap(), Vec::<String>::new());
-        assert_eq!(state.running(), ["ms-a"]);
+        assert_eq!(
+            (state.running(), state.running_ids()),
+            (vec!["ms-a".into()], vec!["a-1".into()])
+        );
         assert!(ProcessIdentity::of(child.id()).unwrap().is_alive());
         drop(claim);
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);

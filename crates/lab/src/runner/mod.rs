@@ -78,9 +78,10 @@ pub fn run(
     describe::fill(&mut experiment, definition, setting, runs.len(), notes);
     note_other_work(&mut experiment);
     given_back::at_start(&mut experiment.environment, one::two_cpus());
-    observer.begin(&experiment, &runs)?;
     let label = format!("ms-{:04x}{:02x}", std::process::id() & 0xffff, seed & 0xff);
-    let mut claim = setting.state.claim(&label)?;
+    // Before it is kept, so that one that is kept and has no marker does not run.
+    let mut claim = setting.state.claim(&label, &experiment.id)?;
+    observer.begin(&experiment, &runs)?;
     let mut records = Vec::with_capacity(runs.len());
     let mut distances = Distances::new(runs.len());
     let mut ending = Ok(());

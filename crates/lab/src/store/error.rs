@@ -59,6 +59,13 @@ pub enum StoreError {
         /// How many experiments the file holds.
         kept: usize,
     },
+    /// The experiment of a run was removed while it went on.
+    Forgotten {
+        /// The file.
+        path: PathBuf,
+        /// Id of the run that cannot be kept.
+        run: String,
+    },
     /// Several ids begin like that.
     Ambiguous {
         /// What was asked for.
@@ -125,6 +132,11 @@ impl fmt::Display for StoreError {
             Self::NoExperiment { path, wanted, kept } => write!(
                 f,
                 "{}: no experiment {wanted:?} among {kept}; `millstream list` shows them",
+                path.display()
+            ),
+            Self::Forgotten { path, run } => write!(
+                f,
+                "{}: the experiment of {run} was removed from it meanwhile; the run is not kept",
                 path.display()
             ),
             Self::Ambiguous { wanted, ids } => {

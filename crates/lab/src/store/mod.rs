@@ -5,12 +5,14 @@
 //! kept as the JSON of `docs/run-format.md`, with the columns that are searched beside it.
 
 mod error;
+mod forget;
 mod schema;
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 pub use error::StoreError;
@@ -83,7 +85,10 @@ impl Store {
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS)).map_err(failed)?;
         // The version is looked at before anything is written, so that a newer store stays as it is.
-        schema::check_version(path, &connection)?;
+        if schema::check_version(path, &connection)? == 0 {
+            // Before the first page is written.
+            connection.pragma_update(None, "auto_vacuum", forget::INCREMENTAL).map_err(failed)?;
+        }
         connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
         connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
@@ -127,7 +132,12 @@ impl Store {
                 record
             ],
         );
-        saved.map_err(failed)?;
+        saved.map_err(|error| match error.sqlite_error() {
+            Some(cause) if cause.extended_code == SQLITE_CONSTRAINT_FOREIGNKEY => {
+                StoreError::Forgotten { path: path.clone(), run: run.id.clone() }
+            }
+            _ => failed(error),
+        })?;
         transaction.commit().map_err(failed)
     }
 
@@ -169,21 +179,32 @@ impl Store {
         if let Some(named) = self.latest(Some(text))? {
             return Ok(named);
         }
-        let all = self.experiments()?;
-        let matching: Vec<&Summary> =
-            all.iter().filter(|one| !text.is_empty() && one.id.starts_with(text)).collect();
-        match matching[..] {
-            [one] => self.find(&one.id),
-            [] => Err(StoreError::NoExperiment {
-                path: self.path.clone(),
-                wanted: text.to_owned(),
-                kept: all.len(),
-            }),
+        let found = self.experiment(&self.find_one(text)?.id)?;
+        // Forgotten between the two looks.
+        found.ok_or_else(|| self.none(text, 0))
+    }
+
+    /// The experiment that `text` means without doubt: an id, or the beginning of exactly one. A name that several
+    /// have had means none of them.
+    pub fn find_one(&self, text: &str) -> Result<Summary, StoreError> {
+        let mut all = self.experiments()?;
+        let kept = all.len();
+        if let Some(at) = all.iter().position(|one| one.id == text) {
+            return Ok(all.swap_remove(at));
+        }
+        all.retain(|one| !text.is_empty() && one.id.starts_with(text));
+        match all.len() {
+            0 => Err(self.none(text, kept)),
+            1 => Ok(all.swap_remove(0)),
             _ => Err(StoreError::Ambiguous {
                 wanted: text.to_owned(),
-                ids: matching.iter().map(|one| one.id.clone()).collect(),
+                ids: all.into_iter().map(|one| one.id).collect(),
             }),
         }
+    }
+
+    fn none(&self, wanted: &str, kept: usize) -> StoreError {
+        StoreError::NoExperiment { path: self.path.clone(), wanted: wanted.to_owned(), kept }
     }
 
     /// The runs of an experiment in the order of execution.

@@ -94,11 +94,64 @@ fn a_run_is_kept_once_and_only_with_its_experiment() {
     let folder = Folder::new();
     let mut store = Store::open(&folder.file()).unwrap();
     let one = experiment("look", 0);
-    assert!(store.save_run(&run(&one, 0)).is_err());
+    assert!(matches!(store.save_run(&run(&one, 0)), Err(StoreError::Forgotten { .. })));
     store.save_experiment(&one).unwrap();
     store.save_run(&run(&one, 0)).unwrap();
     assert!(store.save_run(&run(&one, 0)).is_err());
     assert_eq!(store.runs(&one.id).unwrap().len(), 1);
+}
+
+/// An experiment of a megabyte.
+fn large(name: &str, second: u64, store: &mut Store) -> ExperimentRecord {
+    let one = experiment(name, second);
+    store.save_experiment(&one).unwrap();
+    for order in 0..10 {
+        let mut run = run(&one, order);
+        run.notes = vec!["x".repeat(100_000)];
+        store.save_run(&run).unwrap();
+    }
+    one
+}
+
+#[test]
+fn what_is_forgotten_is_gone_with_its_room_and_nothing_else_is() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let (kept, gone) = (large("look", 0, &mut store), large("look", 5, &mut store));
+    let runs = store.runs(&kept.id).unwrap();
+    assert!(matches!(store.find_one("look"), Err(StoreError::Ambiguous { .. })));
+    assert_eq!(store.find_one(&gone.id[..20]).unwrap().id, gone.id);
+    // Somebody else has it open, as a run would.
+    let other = Store::open(&folder.file()).unwrap();
+    store.forget(&[&gone.id, "no-such"]).unwrap();
+    assert!(store.give_back_room(false).unwrap());
+    assert!(fs::metadata(folder.file()).unwrap().len() < 1_200_000, "one is left of two");
+    for store in [store, other] {
+        assert!(store.experiment(&gone.id).unwrap().is_none());
+        assert!(store.runs(&gone.id).unwrap().is_empty());
+        assert_eq!(store.runs(&kept.id).unwrap(), runs);
+        assert!(matches!(store.find_one(&gone.id), Err(StoreError::NoExperiment { kept: 1, .. })));
+    }
+}
+
+#[test]
+fn a_file_of_an_earlier_version_gives_room_back_where_nobody_else_needs_it() {
+    let folder = Folder::new();
+    let raw = Connection::open(folder.file()).unwrap();
+    raw.pragma_update(None, "journal_mode", "wal").unwrap();
+    drop(raw);
+    let mut store = Store::open(&folder.file()).unwrap();
+    let (kept, gone) = (large("look", 0, &mut store), large("look", 5, &mut store));
+    let runs = store.runs(&kept.id).unwrap();
+    store.forget(&[&gone.id]).unwrap();
+    assert!(!store.give_back_room(false).unwrap());
+    assert!(store.give_back_room(true).unwrap());
+    assert!(fs::metadata(folder.file()).unwrap().len() < 1_200_000);
+    assert_eq!(store.runs(&kept.id).unwrap(), runs);
+    // From then on it is as a new one.
+    store.forget(&[&kept.id]).unwrap();
+    assert!(store.give_back_room(false).unwrap());
+    assert!(fs::metadata(folder.file()).unwrap().len() < 100_000);
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! `millstream forget`: kept experiments are taken out of the store.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use millstream_lab::error::Error;
+use millstream_lab::leftovers::StateDir;
+use millstream_lab::store::{Store, Summary};
+
+use crate::arguments::Forget;
+use crate::kept::{database, out, say, stored};
+
+/// Removes all that were named, or none, and gives their room back.
+pub fn forget(arguments: &Forget) -> Result<ExitCode, Error> {
+    let file = database(&arguments.database)?;
+    let mut store = Store::open_existing(&file).map_err(stored)?;
+    let running = StateDir::locate()?.running_ids();
+    let mut gone: Vec<Summary> = Vec::new();
+    for text in &arguments.ids {
+        let one = store.find_one(text).map_err(stored)?;
+        if running.contains(&one.id) {
+            return Err(Error::Refused(format!("{} is running; interrupt it first", one.id)));
+        }
+        if gone.iter().all(|known| known.id != one.id) {
+            gone.push(one);
+        }
+    }
+    let ids: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
+    let before = size_bytes(&file);
+    store.forget(&ids).map_err(stored)?;
+    let given_back = store.give_back_room(running.is_empty());
+    for Summary { id, runs, .. } in &gone {
+        let runs = if *runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+        out(&format!("Forgotten: {id} ({runs})\n"))?;
+    }
+    match given_back {
+        Ok(true) => out(&room(&file, before, size_bytes(&file)))?,
+        Ok(false) => say(format_args!(
+            "note: {} was made by an earlier version and stays as large as it is while an experiment runs; what comes \
+             next takes the room",
+            file.display()
+        )),
+        // They are gone all the same.
+        Err(error) => say(format_args!("note: the room is not given back yet: {error}")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn size_bytes(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |meta| meta.len())
+}
+
+fn room(file: &Path, before: u64, after: u64) -> String {
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let (before, after) = (megabytes(before), megabytes(after));
+    format!("{}: {after:.1} MB, {before:.1} MB before\n", file.display())
+}
