@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use common::{Place, begun, hosts_possible, nothing_is_left, wait_for, words, workers_of};
-use millstream_lab::record::RunRecord;
+use millstream_lab::record::{ExperimentRecord, RunRecord, Timestamp};
 use millstream_lab::store::Store;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -46,6 +46,25 @@ fn a_place_that_cannot_be_written_is_noticed_before_measuring() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), error.lines().count()), (Some(code), 1), "{error}");
     }
+}
+
+/// A folder may have a name that is no text, of which the record has as much as is, and a store one that means
+/// something to SQLite.
+#[test]
+fn odd_names_are_as_good_as_others() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new("no-text");
+    let folder = place.folder.join(std::ffi::OsStr::from_bytes(b"out-\xff"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+    command.args(["run", "first-look", "--stack", "millstream", "--set", "link=memory"]);
+    command.args(["--steady-cpus", "false", "--repeats", "1", "--duration", "1", "--warmup", "0"]);
+    command.args(["--db", ":memory:", "--out"]).arg(&folder).current_dir(&place.folder);
+    let output = command.env("XDG_RUNTIME_DIR", &place.folder).output().unwrap();
+    // 1: a run that does not count, on a machine too busy for it.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", words(&output));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    let store = Store::open_existing(&place.folder.join(":memory:")).unwrap();
+    assert_eq!(store.experiments().unwrap()[0].runs, 3);
 }
 
 #[test]
@@ -141,6 +160,38 @@ fn who_reads_no_more_of_the_standard_error_ends_nothing() {
     assert!(matches!(code, Some(0 | 1)), "{code:?}");
     assert_eq!(place.runs().len(), 3);
     assert_eq!(unread(&["show", "no-such"]), Some(2));
+}
+
+/// An archive, or another user's: it is shown, and nothing is taken out of it.
+#[test]
+fn a_store_that_may_only_be_read_is_shown() {
+    let place = Place::new("read-only");
+    let experiment = ExperimentRecord::new("old", 1, Timestamp::from_unix_ms(1_700_000_000_000));
+    let folder = place.folder.join("a%20b?c");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("kept.sqlite3");
+    Store::open(&file).unwrap().save_experiment(&experiment).unwrap();
+    let ran = |command: &str| {
+        let script =
+            "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" || exit 99; exec \"$@\"";
+        let mut all = Command::new("unshare");
+        all.args(["-m", "sh", "-c", script]).arg(&folder).arg(env!("CARGO_BIN_EXE_millstream"));
+        all.args([command, experiment.id.as_str(), "--db"]).arg(&file);
+        all.args((command == "report").then_some("--out")).env("XDG_RUNTIME_DIR", &place.folder);
+        all.args((command == "report").then(|| place.folder.join("out")));
+        all.output().ok()
+    };
+    for (command, code) in [("show", 0), ("report", 0), ("forget", 1)] {
+        let Some(output) = ran(command).filter(|output| output.status.code() != Some(99)) else {
+            eprintln!("skipped: no mount namespace of one's own here");
+            return;
+        };
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(code), "{command}: {text}");
+        let expected = if code == 0 { &experiment.id } else { "readonly database" };
+        assert!(text.contains(expected), "{command}: {text}");
+    }
+    assert_eq!(Store::open(&file).unwrap().experiments().unwrap().len(), 1);
 }
 
 #[test]

@@ -90,6 +90,7 @@ impl StoreError {
                 // Some of SQLite's sentences end with the path, which stands before them.
                 let why = one_line(&error.to_string());
                 let why = why.strip_suffix(&format!(": {}", path.display())).unwrap_or(&why);
+                let why = why.strip_suffix(&format!(": ./{}", path.display())).unwrap_or(why);
                 Self::Io { why: why.to_owned(), path }
             }
         }

@@ -6,6 +6,7 @@
 
 mod error;
 mod forget;
+mod look;
 mod schema;
 
 use std::path::{Path, PathBuf};
@@ -61,12 +62,19 @@ impl Store {
         Self::open_with(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
     }
 
-    /// Opens a file that must exist already: for commands that only show.
+    /// Opens a file that must exist already: for commands that only show. One that may not be written is read.
     pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
-        Self::open_with(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        match Self::open_with(path, flags) {
+            Err(error @ StoreError::Io { .. }) => match look::open(path) {
+                Ok(connection) => Ok(Self { path: path.to_owned(), connection }),
+                Err(_) => Err(error),
+            },
+            opened => opened,
+        }
     }
 
     /// Where another process creates the file, or closes it as the last, SQLite answers at once that it is busy.
@@ -82,7 +90,9 @@ impl Store {
 
     fn try_open(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
         let failed = |error| StoreError::from_sqlite(path, error);
-        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        // Below a folder no name is one of SQLite's own: of ":memory:" nothing would be kept.
+        let named = Path::new(".").join(path);
+        let mut connection = Connection::open_with_flags(named, flags).map_err(failed)?;
         connection.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS)).map_err(failed)?;
         // The version is looked at before anything is written, so that a newer store stays as it is.
         if schema::check_version(path, &connection)? == 0 {
