@@ -251,6 +251,48 @@ fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
     assert!(report.model.cases[0].tables[0].cells[2].comparison.is_some());
 }
 
+/// Texts of a class in a plot: where the line is, and its letters.
+fn texts<'a>(plot: &'a str, class: &str) -> Vec<(&'a str, String)> {
+    let begun = plot.split("<text ").filter(|text| text.starts_with(&format!("class=\"{class}")));
+    let read = |text: &'a str| {
+        let y = text.split_once(" y=\"")?.1.split_once('"')?.0;
+        let inside = text.split_once('>')?.1.split_once("</text>")?.0;
+        let bare =
+            inside.split('<').map(|part| part.split_once('>').map_or(part, |(_, rest)| rest));
+        Some((y, bare.collect()))
+    };
+    begun.filter_map(read).collect()
+}
+
+#[test]
+fn the_name_and_the_numbers_of_a_row_do_not_lie_on_each_other() {
+    let (experiment, mut runs) = fixture::experiment();
+    runs.iter_mut().for_each(|run| run.validity.valid = true);
+    for run in runs.iter_mut().filter(|run| run.stack == "millstream") {
+        let long = [("engine", "net"), ("engine_cpu", "near"), ("link", "memory"), ("x", "<&>")];
+        for (name, level) in long.into_iter().take(run.block as usize) {
+            run.factors.insert(name.into(), level.into());
+        }
+    }
+    let page = page_of(&experiment, &runs);
+    let mut side_by_side = 0;
+    for plot in page.split("<svg class=\"dots\"").skip(1) {
+        let plot = plot.split_once("</svg>").unwrap().0;
+        let (names, numbers) = (texts(plot, "name"), texts(plot, "num"));
+        assert!(names.len() > 1 && names.len() == numbers.len(), "{names:?} {numbers:?}");
+        for ((line, name), (other, number)) in names.iter().zip(&numbers) {
+            let letters = name.chars().count() + number.chars().count();
+            assert!(line != other || letters < 66, "{name} {number}");
+            side_by_side += usize::from(line == other);
+        }
+    }
+    assert!(side_by_side == 0, "in every plot one name is too long");
+    let (experiment, runs) = fixture::experiment();
+    let page = page_of(&experiment, &runs);
+    let plot = page.split("<svg class=\"dots\"").nth(1).unwrap();
+    assert_eq!(texts(plot, "name")[0].0, texts(plot, "num")[0].0, "short names stay beside them");
+}
+
 #[test]
 fn more_stacks_than_colours_are_all_there() {
     let (mut experiment, runs) = fixture::experiment();

@@ -65,8 +65,9 @@ pub(super) fn plot(run: &RunRecord, largest: f64) -> String {
         } else {
             ""
         };
+        let decimals = if end < 2.0 { 2 } else { 1 };
         out.push_str(&format!(
-            "<text class=\"tick{anchor}\" x=\"{}\" y=\"{}\">{time:.1} s</text>",
+            "<text class=\"tick{anchor}\" x=\"{}\" y=\"{}\">{time:.decimals$} s</text>",
             n(x(time)),
             n(height - 2.0)
         ));
@@ -146,7 +147,7 @@ fn distance(run: &RunRecord, top: f64, x: &impl Fn(f64) -> f64) -> String {
         "<g><title>round trip of a cache line between the hosts' CPUs, at most {farthest:.0} ns</title>\
          <path class=\"axis\" d=\"M{} {}H{}\"/>\
          <text class=\"lab\" x=\"{}\" y=\"{}\">{farthest:.0}</text>\
-         <text class=\"lab\" x=\"{}\" y=\"{}\">ns apart</text>\
+         <text class=\"lab\" x=\"{}\" y=\"{}\">ns</text>\
          <path class=\"line apart\" d=\"{path}\"/></g>",
         n(LEFT),
         n(bottom),

@@ -11,6 +11,27 @@ const LEFT: f64 = 14.0;
 const RIGHT: f64 = 18.0;
 const ROW: f64 = 74.0;
 const AXIS: f64 = 26.0;
+/// What a row gets more where its name and its numbers do not go on one line.
+const LINE: f64 = 18.0;
+/// About what a letter takes of a name and of numbers.
+const NAME_LETTER: f64 = 8.3;
+const NUMBER_LETTER: f64 = 7.2;
+
+/// The numbers of a row: the median, and the rest in brackets.
+fn numbers(summary: &Summary, scale: &Scale) -> (String, String) {
+    let rest = format!("({}) n={}", interval_text(summary, scale), summary.n);
+    (scale.with_unit(summary.median), rest)
+}
+
+/// Whether name and numbers of every row go on one line.
+fn fit_one_line(case: &Case<'_>, table: &Table) -> bool {
+    let letters = |text: &str| text.chars().count() as f64;
+    case.rows.iter().zip(&table.cells).all(|(row, cell)| {
+        let numbers = cell.summary.map(|summary| numbers(&summary, &table.scale));
+        let wide = numbers.map_or(0.0, |(value, rest)| letters(&value) + 2.0 + letters(&rest));
+        letters(&row.label) * NAME_LETTER + wide * NUMBER_LETTER <= WIDTH - LEFT - RIGHT
+    })
+}
 
 /// The plot. The axis starts at zero, so that lengths compare as the numbers do; the height of a
 /// point inside its row is its block.
@@ -24,7 +45,8 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
     let end = ticks.last().copied().unwrap_or(1.0);
     let x =
         |value: f64| LEFT + (value / scale.divisor / end).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
-    let bottom = ROW * case.rows.len() as f64;
+    let more = if fit_one_line(case, table) { 0.0 } else { LINE };
+    let bottom = (ROW + more) * case.rows.len() as f64;
     let height = bottom + AXIS;
     let said: Vec<String> = case
         .rows
@@ -48,14 +70,9 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
         n(WIDTH - RIGHT)
     ));
     for (index, (row, cell)) in case.rows.iter().zip(cells).enumerate() {
-        let top = index as f64 * ROW;
-        out.push_str(&format!(
-            "<text class=\"name t{}\" x=\"{}\" y=\"{}\">{}</text>",
-            row.place,
-            n(LEFT + 4.0),
-            n(top + 18.0),
-            escape(&row.label)
-        ));
+        let top = index as f64 * (ROW + more);
+        out.push_str(&name(row, top));
+        let top = top + more;
         if let Some(summary) = &cell.summary {
             out.push_str(&median(row, summary, scale, top, x));
         }
@@ -63,6 +80,21 @@ pub(super) fn plot(case: &Case<'_>, at: usize) -> String {
     }
     out.push_str("</svg>");
     out
+}
+
+/// The name of a row, drawn closer together where it is wider than the plot.
+fn name(row: &Row<'_>, top: f64) -> String {
+    let room = WIDTH - LEFT - RIGHT;
+    let is_wide = row.label.chars().count() as f64 * NAME_LETTER > room;
+    let close = format!(" textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\"", n(room - 4.0));
+    format!(
+        "<text class=\"name t{}\" x=\"{}\" y=\"{}\"{}>{}</text>",
+        row.place,
+        n(LEFT + 4.0),
+        n(top + 18.0),
+        if is_wide { &close } else { "" },
+        escape(&row.label)
+    )
 }
 
 /// A line and a label for each tick.
@@ -94,11 +126,11 @@ fn median(
     x: impl Fn(f64) -> f64,
 ) -> String {
     let mut out = String::new();
+    let (value, rest) = numbers(summary, scale);
     let value = format!(
-        "<tspan class=\"value\">{}</tspan> <tspan class=\"dim\">({}) n={}</tspan>",
-        escape(&scale.with_unit(summary.median)),
-        interval_text(summary, scale),
-        summary.n
+        "<tspan class=\"value\">{}</tspan> <tspan class=\"dim\">{}</tspan>",
+        escape(&value),
+        escape(&rest)
     );
     out.push_str(&format!(
         "<text class=\"num\" x=\"{}\" y=\"{}\">{value}</text>",

@@ -167,10 +167,26 @@ fn ratio_ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 fn trimmed(tick: f64) -> String {
+    if tick < 0.25 {
+        // Exact: an eighth is not 0.12.
+        return format!("1/{:.0}", 1.0 / tick);
+    }
     let text = ratio(tick);
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_called_what_it_is() {
+        let called: Vec<String> = ratio_ticks(0.01, 9.0).into_iter().map(trimmed).collect();
+        assert_eq!(called, ["1/64", "1/16", "0.25", "1", "4"]);
+        assert_eq!([0.125, 0.5, 0.75, 1.5].map(trimmed), ["1/8", "0.5", "0.75", "1.5"]);
     }
 }
