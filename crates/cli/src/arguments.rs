@@ -65,7 +65,7 @@ pub struct Run {
     /// Blocks: in each, every configuration runs once, in random order
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub repeats: Option<u32>,
-    /// Levels of a factor; may be given several times
+    /// Levels of a factor; may be given once for each
     #[arg(long, value_name = "FACTOR=A,B", value_parser = setting)]
     pub set: Vec<Setting>,
     /// Seconds that each run measures
@@ -179,7 +179,10 @@ fn setting(text: &str) -> Result<Setting, String> {
 
 /// A number that counts; what it may be at most is the definition's to say.
 fn whole<N: FromStr>(text: &str) -> Result<N, String> {
-    text.trim().parse().map_err(|_| "write a whole number, as 5".to_owned())
+    let text = text.trim();
+    let is_long = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let why = if is_long { "it is too large" } else { "write a whole number, as 5" };
+    text.parse().map_err(|_| why.to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 15] = [
+        let cases: [(&[&str], &str); 16] = [
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (
@@ -263,6 +266,7 @@ mod tests {
                 &["run", "x", "--repeats", "many"],
                 "invalid value 'many' for '--repeats <N>': write a whole number, as 5; see",
             ),
+            (&["run", "x", "--repeats", "4294967296"], "'--repeats <N>': it is too large"),
             (&["run", "x", "--repeats", "-1"], "'-1' for '--repeats <N>': write a whole number"),
             (&["run", "x", "--seed", "-1"], "'-1' for '--seed <N>': write a whole number"),
             (&["run", "x", "--duration", "1s"], "'1s' for '--duration <SECONDS>': write a number"),

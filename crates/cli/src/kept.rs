@@ -205,6 +205,11 @@ pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
     if let Some(path) = &arguments.json {
         write_json(path, &runs)?;
     }
-    out(&format!("Page: {}\n", fs::canonicalize(&page).unwrap_or(page).display()))?;
+    let words = format!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
+    match &arguments.json {
+        // JSON alone on the standard output, as of `run`.
+        Some(path) if path == Path::new("-") => say(words),
+        _ => out(&format!("{words}\n"))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

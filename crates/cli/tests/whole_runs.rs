@@ -54,6 +54,10 @@ fn first_look_runs_on_both_stacks_and_writes_table_json_and_page() {
         assert!(output.status.success(), "{arguments:?}: {}", words(&output));
         assert!(words(&output).contains("first-look"), "{arguments:?}");
     }
+    let report = place.command(&["report", &id, "--json", "-"]).output().unwrap();
+    let lines = String::from_utf8(report.stdout).unwrap();
+    let read: Vec<RunRecord> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(read, runs, "JSON alone");
     let once = place.command(&["show", &id]).output().unwrap().stdout;
     let twice = place.command(&["show", &id, "first-look"]).output().unwrap().stdout;
     assert_eq!(once, twice, "the same experiment twice counts once");

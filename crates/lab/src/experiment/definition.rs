@@ -179,6 +179,11 @@ impl Definition {
                 }
                 for (name, value) in own {
                     let full = format!("factors.{key}.{name}");
+                    if name == "stack" {
+                        return Err(format!(
+                            "'{full}': the stacks are those of all workloads; give them as 'factors.stack'"
+                        ));
+                    }
                     let levels = levels(&full, name, &[workload], &texts(&full, value)?)?;
                     self.own_factors.entry(workload).or_default().insert(name.clone(), levels);
                 }
@@ -231,7 +236,10 @@ impl Definition {
         if let Some(texts) = &overrides.stacks {
             self.stacks = stacks("--stack", texts)?;
         }
-        for (name, texts) in &overrides.set {
+        for (at, (name, texts)) in overrides.set.iter().enumerate() {
+            if overrides.set[..at].iter().any(|(other, _)| other == name) {
+                return Err(format!("'--set {name}' is there twice; give all its levels in one"));
+            }
             let option = format!("--set {name}");
             if name == "stack" {
                 self.stacks = stacks(&option, texts)?;

@@ -67,6 +67,10 @@ fn errors_name_the_key_the_value_and_what_is_allowed() {
         ),
         (replaced("[factors.tcp_stream]", "[factors.tcp_crr]"), vec!["factors.tcp_crr"]),
         (replaced("seed = 9", "seed = = 9"), vec!["not TOML", "line 6"]),
+        (
+            replaced("streams = [1, 4]", "stack = \"kernel\""),
+            vec!["'factors.tcp_stream.stack'", "give them as 'factors.stack'"],
+        ),
         (replaced("seed = 9", "= 9"), vec!["not TOML", "line 6"]),
         (replaced("seed = 9", "\"se\\ned\" = 9"), vec!["unknown key 'se ed'"]),
         (replaced("seed = 9", "steady_cpus = 1"), vec!["steady_cpus", "true, false"]),
@@ -97,6 +101,10 @@ fn what_the_command_line_got_wrong_is_named_as_it_was_written() {
         (Overrides { repeats: Some(0), ..none() }, "'--repeats' is 0; allowed: a whole number"),
         (Overrides { seed: Some(1 << 63), ..none() }, "'--seed' is 9223372036854775808; allowed:"),
         (Overrides { set: set("streams", "-1"), ..none() }, "'--set streams' has '-1'; allowed:"),
+        (
+            Overrides { set: [set("mtu", "1500"), set("mtu", "9000")].concat(), ..none() },
+            "'--set mtu' is there twice; give all its levels in one",
+        ),
         (Overrides { set: set("stack", "lwip"), ..none() }, "'--set stack' has 'lwip'; allowed:"),
         (Overrides { set: set("nope", "1"), ..none() }, "'--set nope': no factor 'nope' for"),
         (
