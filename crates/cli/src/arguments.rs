@@ -178,7 +178,7 @@ fn setting(text: &str) -> Result<Setting, String> {
 }
 
 /// A number that counts; what it may be at most is the definition's to say.
-fn whole<N: FromStr>(text: &str) -> Result<N, String> {
+pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     let text = text.trim();
     let is_long = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     let why = if is_long { "it is too large" } else { "write a whole number, as 5" };

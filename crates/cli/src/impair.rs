@@ -13,6 +13,7 @@ use millstream_lab::impair::{self, Bridge, Change, EndConfig, KernelDrops, Way};
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
+use crate::arguments::whole;
 use crate::kept::{out, say};
 
 /// Arguments of `impair`.
@@ -59,7 +60,7 @@ pub struct Impair {
     #[arg(long, value_name = "FAULT=VALUE,..", value_delimiter = ',', value_parser = Change::parse_pair)]
     pub b_to_a: Vec<Change>,
     /// Seed of all chance; drawn when not given, and printed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub seed: Option<u64>,
     /// Network namespace of A: a name of `ip netns`, or a path [default: this one]
     #[arg(long, value_name = "NETNS")]

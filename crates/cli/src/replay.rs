@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use millstream::link::{
@@ -17,6 +17,7 @@ use millstream_lab::player::Player;
 use millstream_lab::privilege::give_up_root;
 use millstream_lab::runner::Interrupt;
 
+use crate::arguments::whole;
 use crate::kept::{out, say};
 
 /// Arguments of `replay`.
@@ -45,7 +46,7 @@ pub struct Arguments {
     #[arg(long)]
     pub fast: bool,
     /// So many times over; 0 goes on until Ctrl-C
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub rounds: u64,
     /// Only what went this way, where the capture tells
     #[arg(long, value_enum, default_value_t = Ways::Both)]
@@ -203,9 +204,12 @@ pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
     let pool = impair::pool()?;
     out(&format!("replaying {} on {}\n", arguments.file.display(), link.name()))?;
     let mut player = Player::new(replay, link, pool, to);
-    let took = player.play(arguments.duration, &interrupt)?;
+    let begin = Instant::now();
+    let ended = player.play(arguments.duration, &interrupt);
+    // Also of one that failed in the middle it is said what went.
+    let took = *ended.as_ref().unwrap_or(&begin.elapsed());
     out(&summary(&player, &arguments.file, took))?;
-    Ok(ExitCode::SUCCESS)
+    ended.map(|_| ExitCode::SUCCESS)
 }
 
 /// What went, what did not, and why.

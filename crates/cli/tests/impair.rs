@@ -266,12 +266,13 @@ fn a_given_duration_ends_it() {
 
 #[test]
 fn what_is_refused_is_one_line_with_what_to_do() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["a"], "<B>"),
         (&["a", "a"], "give two names"),
         (&["a", "b", "--delay", "20"], "write 20ms"),
         (&["a", "b", "--loss", "1"], "write 1%"),
         (&["a", "b", "--rate", "1gb"], "write 1gbit"),
+        (&["a", "b", "--seed", "-1"], "write a whole number"),
         (&["a", "b", "--queue", "7"], "write 256KB"),
         (&["a", "b", "--a-to-b", "lag=1s"], "allowed: delay, jitter"),
         (&["a", "b", "--netns-a", "no-such"], "ip netns add"),

@@ -141,6 +141,25 @@ fn out_of_an_interface_as_fast_as_it_goes() {
     assert_eq!(heard(&socket, 100), payloads);
 }
 
+/// What went before it is counted, and the damage is said last.
+#[test]
+fn a_capture_that_is_damaged_in_the_middle_is_replayed_up_to_there() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("replay-damaged");
+    let file = place.folder.join("damaged.pcap");
+    let mut bytes = capture(101, &[datagram(b"whole"), datagram(b"too")]);
+    bytes.extend_from_slice(&[0xff; 16]);
+    std::fs::write(&file, bytes).unwrap();
+    let host = Namespace::create("damaged").unwrap();
+    let output = run(host.path(), &[file.to_str().unwrap(), "--tap", "msd", "--fast"]);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("damaged.pcap: 2 packets, "), "{text}");
+    assert!(text.lines().last().unwrap().ends_with("a block is too long"), "{text}");
+}
+
 #[test]
 fn what_cannot_be_replayed_is_said_in_one_line() {
     let place = Place::new("replay-refused");
@@ -154,6 +173,7 @@ fn what_cannot_be_replayed_is_said_in_one_line() {
         (&[junk, "--interface", "lo"], "neither pcap-ng nor pcap"),
         (&[ip, "--interface", "lo"], "has no Ethernet headers"),
         (&[ip, "--interface", "lo", "--speed", "0"], "not a factor"),
+        (&[ip, "--interface", "lo", "--rounds", "-1"], "write a whole number"),
         (&[ip], "required"),
     ] {
         let output = run(here, arguments);
