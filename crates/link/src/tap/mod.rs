@@ -112,9 +112,12 @@ impl Tap {
     /// (and those of a flow it has not seen by hash), so a flow stays in order on one queue.
     ///
     /// # Errors
-    /// As `open`; also when there are more queues than the driver has.
+    /// As `open`; also for no queues, or more than the driver has.
     pub fn open_queues(config: &TapConfig, queues: usize) -> Result<Vec<Self>, LinkError> {
         check(config)?;
+        if queues == 0 {
+            return Err(LinkError::Invalid("a device is opened with a queue at least".into()));
+        }
         netdev::run_in(config.netns.as_deref(), || {
             let (first, device) = Self::open_here(config, queues > 1, Driver::default())?;
             let mut all = vec![first];

@@ -493,7 +493,9 @@ fn a_super_segment_begun_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_missing_namespace_or_name_is_an_error() {
+fn a_missing_namespace_queue_or_name_is_an_error() {
+    let none = Tap::open_queues(&TapConfig::default(), 0).map(drop).unwrap_err();
+    assert!(matches!(none, LinkError::Invalid(_)), "{none}");
     let config = TapConfig { netns: Some("/nowhere/at/all".into()), ..TapConfig::default() };
     let error = Tap::open(&config).unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all"), "{error}");

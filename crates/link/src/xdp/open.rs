@@ -64,7 +64,7 @@ impl Xdp {
     /// memory and program; the interface spreads the flows.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); also for no queues.
     pub fn open_queues(
         config: &XdpConfig,
         pool: &Pool,
@@ -265,6 +265,9 @@ pub(super) fn pieces(mtu: usize) -> u32 {
 /// Refuses what no interface has and no kernel maps, before anything is opened.
 fn check_numbers(config: &XdpConfig, queues: u32) -> Result<(), LinkError> {
     let XdpConfig { queue, ring, .. } = config;
+    if queues == 0 {
+        return Err(LinkError::Invalid("an AF_XDP link needs a queue".into()));
+    }
     if queue.checked_add(queues).is_none() {
         return Err(LinkError::Invalid(format!(
             "no interface has {queues} queues from {queue} on"

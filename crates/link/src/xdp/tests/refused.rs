@@ -8,8 +8,9 @@ fn numbers_that_are_none_are_refused_before_anything_is_opened() {
     let last = XdpConfig { queue: u32::MAX, ..XdpConfig::default() };
     let rings = [limits::XDP_RING_LIMIT + 1, u32::MAX];
     let rings = rings.map(|ring| XdpConfig { ring: Some(ring), ..XdpConfig::default() });
-    for config in [&last, &rings[0], &rings[1]] {
-        let refused = Xdp::open_queues(config, &pool, 1).map(drop).unwrap_err();
+    let fourth = XdpConfig { queue: 3, interface: "lo".into(), ..XdpConfig::default() };
+    for (config, queues) in [(&last, 1), (&rings[0], 1), (&rings[1], 1), (&fourth, 0)] {
+        let refused = Xdp::open_queues(config, &pool, queues).map(drop).unwrap_err();
         assert!(matches!(refused, LinkError::Invalid(_)), "{refused}");
     }
 }
