@@ -2,9 +2,10 @@
 //! passing of time. Frames are any bytes, or headers that fit the engine's
 //! addresses and connections with any bytes behind, or what the engine sent itself,
 //! turned round and damaged. They come one by one, or (`WIDE`) in batches, in several pieces, over links of
-//! any MTU and with whatever a device may say of checksums and super-segments. Beyond not panicking: whatever
-//! the engine sends is well formed and its checksums verify, it comes to rest, no frame is lost, and what is
-//! read of a stream is what was sent, in its order.
+//! any MTU and with whatever a device may say of checksums and super-segments, some of which take and give as
+//! much at once as they please, or break. Beyond not panicking: whatever the engine sends is well formed and its
+//! checksums verify, it comes to rest, no frame is lost, and what is read of a stream is what was sent, in its
+//! order.
 #![no_main]
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
+use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::{
     Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation, SegmentationKind,
 };
@@ -68,6 +69,90 @@ fuzz_target!(|bytes: &[u8]| {
     });
 });
 
+/// One end of a pair that takes and gives as much at once as dice say, and may break.
+struct Rough {
+    end: PairEnd,
+    /// Zero: all at once, and for ever.
+    dice: u32,
+    waiting: PacketBatch,
+}
+
+impl Rough {
+    fn new(end: PairEnd, seed: u8) -> Self {
+        Self { end, dice: seed.into(), waiting: PacketBatch::new() }
+    }
+
+    /// The next number (Marsaglia, Xorshift RNGs).
+    fn roll(&mut self) -> usize {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 17;
+        self.dice ^= self.dice << 5;
+        self.dice as usize >> 8
+    }
+}
+
+impl Link for Rough {
+    forward_link!(self => self.end; capabilities, wait_fd, wants_write, stats, name);
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        if self.dice == 0 {
+            return self.end.receive(now, pool, batch);
+        }
+        if self.waiting.is_empty() {
+            self.end.receive(now, pool, &mut self.waiting)?;
+        }
+        let most = self.roll() % 9;
+        let mut count = 0;
+        while count < most
+            && let Some(packet) = self.waiting.pop()
+        {
+            batch.push(packet).expect("room");
+            count += 1;
+        }
+        match self.roll() % 256 {
+            0 => Err(LinkError::Invalid("broken".into())),
+            _ => Ok(count),
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.waiting.is_empty() && self.end.prepare_sleep()
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        if self.dice == 0 {
+            return self.end.transmit(now, pool, batch);
+        }
+        let most = self.roll() % (batch.len() + 1);
+        let (mut taken, mut count) = (PacketBatch::new(), 0);
+        while count < most
+            && let Some(packet) = batch.pop()
+        {
+            taken.push(packet).expect("room");
+            count += 1;
+        }
+        self.end.transmit(now, pool, &mut taken)?;
+        match self.roll() % 256 {
+            0 => Err(LinkError::Invalid("broken".into())),
+            _ => Ok(count),
+        }
+    }
+}
+
 struct Lab {
     engine: Engine,
     end: PairEnd,
@@ -121,6 +206,7 @@ impl Lab {
             ..EngineConfig::new(pool.clone())
         };
         let mut engine = Engine::new(config).expect("an engine");
+        let near = Rough::new(near, if is_wide { input.byte() & !1 } else { 0 });
         let link = engine.add_link(Box::new(near)).expect("a link");
         for addr in [IpAddr::V4(ENGINE_V4), IpAddr::V6(ENGINE_V6)] {
             let len = if addr.is_ipv4() { 24 } else { 64 };
