@@ -87,6 +87,7 @@ impl HeldAcks {
     }
 
     /// A turn at `now` has `received` so many packets.
+    #[inline]
     fn count_turn(&mut self, now: Instant, received: usize) {
         if received != 0 {
             (self.fruitful, self.last) = (self.fruitful + 1, now);
@@ -94,6 +95,7 @@ impl HeldAcks {
     }
 
     /// Whether none waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.line.is_empty() && self.gathered.is_empty()
     }
@@ -179,12 +181,18 @@ impl Engine {
     }
 
     /// Lets go of those that have waited long enough, after a turn that `received` so many packets.
+    #[inline(always)]
     pub(super) fn release_acks(&mut self, now: Instant, received: usize) {
-        let has_more = self.out.links.iter().any(|slot| slot.more && slot.failed.is_none());
         self.held.count_turn(now, received);
-        if self.held.is_empty() {
-            return;
+        if !self.held.is_empty() {
+            self.release_held(now);
         }
+    }
+
+    /// The same where some wait.
+    #[inline(never)]
+    fn release_held(&mut self, now: Instant) {
+        let has_more = self.out.links.iter().any(|slot| slot.more && slot.failed.is_none());
         self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
