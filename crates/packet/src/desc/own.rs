@@ -34,7 +34,7 @@ impl Entry {
     }
 
     /// Puts `n` bytes before the data of a frame that is a packet of its own, if it has them free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prepend_own<'a>(self, n: usize) -> Option<&'a mut [u8]> {
         debug_assert!(self.is_frame());
         let (offset, len) = (self.offset(), self.len());

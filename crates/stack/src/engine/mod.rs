@@ -4,6 +4,7 @@ mod ack_hold;
 mod acks;
 mod addresses;
 mod admit;
+mod common;
 mod copied;
 mod courtesy;
 mod datagram;

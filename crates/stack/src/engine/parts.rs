@@ -6,25 +6,21 @@ use millstream_tcp::Segment;
 use millstream_wire::checksum;
 use millstream_wire::tcp::{PlainHeader, TcpFlags};
 
+use super::common::{COMMON_AT, COMMON_BYTES, COMMON_END, is_common};
 use super::output::{Output, Way};
 use super::path::Path;
 use super::transmit::TCP_HEADER_MAX_BYTES;
 use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
-use crate::headers::{ETHERNET_BYTES, ETHERTYPE_AT, IPV4_BYTES, v4};
+use crate::headers::{ETHERNET_BYTES, v4};
 use crate::stats::DropReason;
 
 /// Flags of the last segment, and of the first.
 const LAST: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::PSH.0);
 const FIRST: TcpFlags = TcpFlags::CWR;
 
-/// Length of a TCP header with timestamps alone, as nearly all are.
-const COMMON_BYTES: usize = 32;
-
-/// Where it begins behind Ethernet and IPv4, where those keep identification and checksum, and where it ends.
-const COMMON_AT: usize = ETHERNET_BYTES + IPV4_BYTES;
+/// Where IPv4 behind Ethernet keeps identification and checksum.
 const ID_AT: usize = ETHERNET_BYTES + v4::ID_AT;
 const IP_CHECKSUM_AT: usize = ETHERNET_BYTES + v4::CHECKSUM_AT;
-const COMMON_END: usize = COMMON_AT + COMMON_BYTES;
 
 /// All headers of a segment of the usual length: Ethernet, IPv4, TCP with timestamps.
 struct Common {
@@ -54,7 +50,7 @@ impl Common {
         let unnumbered = Stamp { identification: 0, ..stamp };
         let pseudo = template.put(before, COMMON_BYTES + len, unnumbered).ok()?;
         own.copy_from_slice(tcp);
-        if bytes[ETHERTYPE_AT..ETHERTYPE_AT + 3] != [0x08, 0x00, 0x45] {
+        if !is_common(&bytes) {
             return None;
         }
         let ip_checksum = u16::from_ne_bytes([bytes[IP_CHECKSUM_AT], bytes[IP_CHECKSUM_AT + 1]]);
@@ -206,25 +202,20 @@ impl Output {
         let identification = path.identification;
         path.identification = identification.wrapping_add(1);
         let len = packet.len();
-        let payload_sum = match packet.meta().payload_sum {
-            Some(sum) => u32::from(sum),
-            None => packet.sum(0, len),
-        };
-        packet.meta_mut().payload_sum = None;
-        let (template, ports) = path.plain()?;
-        let (l4, header_len) = (template.header_len(), header.header_len());
-        let Some(room) = packet.prepend(l4 + header_len) else {
-            self.stats.drop(DropReason::PoolExhausted);
-            return None;
-        };
-        let stamp = Stamp { identification, ecn, ..Stamp::default() };
-        let Ok(pseudo) = template.put(room, header_len + len, stamp) else {
-            self.stats.drop(DropReason::TooLong);
-            return None;
-        };
-        header.emit(ports, pseudo + payload_sum, &mut room[l4..]);
+        if let (Some(common), Some(timestamps)) = (path.common(), header.timestamps)
+            && let Some((room, sum)) = packet.prepend_summed(len)
+        {
+            common.put(room, (identification, ecn), header, timestamps, (len, sum.into()));
+            self.stats.tx_bytes += (COMMON_END + len) as u64;
+        } else {
+            let stamp = Stamp { identification, ecn, ..Stamp::default() };
+            if let Err(reason) = put_headers(path, *header, stamp, &mut packet) {
+                self.stats.drop(reason);
+                return None;
+            }
+            self.stats.tx_bytes += packet.len() as u64;
+        }
         self.stats.tx_packets += 1;
-        self.stats.tx_bytes += packet.len() as u64;
         self.stats.tcp_tx_segments += 1;
         Some(packet)
     }
@@ -323,6 +314,28 @@ impl Output {
             }
         }
     }
+}
+
+/// Puts the headers of a plain segment before `packet`, its payload, piece by piece; or why it cannot be.
+// A copy of the header: its parts may stay in registers where this is not called.
+#[inline(never)]
+fn put_headers(
+    path: &Path,
+    header: PlainHeader,
+    stamp: Stamp,
+    packet: &mut Packet,
+) -> Result<(), DropReason> {
+    let len = packet.len();
+    let payload_sum = match packet.meta_mut().payload_sum.take() {
+        Some(sum) => u32::from(sum),
+        None => packet.sum(0, len),
+    };
+    let (template, ports) = path.plain().ok_or(DropReason::NoRoute)?;
+    let (l4, header_len) = (template.header_len(), header.header_len());
+    let room = packet.prepend(l4 + header_len).ok_or(DropReason::PoolExhausted)?;
+    let pseudo = template.put(room, header_len + len, stamp).map_err(|_| DropReason::TooLong)?;
+    header.emit(ports, pseudo + payload_sum, &mut room[l4..]);
+    Ok(())
 }
 
 /// Segments of a decision that have no headers, a bit for each.

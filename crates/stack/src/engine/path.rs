@@ -9,6 +9,7 @@ use millstream_tcp::{Connection, FourTuple};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 
+use super::common::CommonHeaders;
 use super::output::{Output, Way};
 use crate::socket::tcp::TcpSocket;
 
@@ -31,6 +32,8 @@ struct Known {
     dont_fragment: bool,
     /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
     template: Option<HeaderTemplate>,
+    /// The same with the TCP header, where they are of the most common kind.
+    common: Option<CommonHeaders>,
 }
 
 /// What the application chose for the IP header, and whether routers may fragment the packet.
@@ -86,6 +89,12 @@ impl Path {
         Some((known.template.as_ref()?, known.ports))
     }
 
+    /// All headers of a segment, where they are of the most common kind.
+    #[inline]
+    pub(super) fn common(&self) -> Option<&CommonHeaders> {
+        self.known.as_ref()?.common.as_ref()
+    }
+
     /// Gives the memory back; the way is looked up anew when something is sent.
     pub fn forget(&mut self) {
         self.known = None;
@@ -136,12 +145,14 @@ impl Output {
             ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
         self.stats.templates_built += u64::from(template.is_some());
         let sums = self.links[way.link.index()].capabilities.tx_checksum;
+        let ports = (tuple.local.port(), tuple.remote.port());
         path.known = Some(Box::new(Known {
             way,
             generations,
             is_summed: !if dst.is_ipv4() { sums.v4 } else { sums.v6 },
-            ports: (tuple.local.port(), tuple.remote.port()),
+            ports,
             dont_fragment: marks.dont_fragment,
+            common: template.as_ref().and_then(|template| CommonHeaders::new(template, ports)),
             template,
         }));
         Some(way)
