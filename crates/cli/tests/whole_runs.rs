@@ -86,6 +86,23 @@ fn several_streams_both_ways_over_ipv6_without_offload() {
     }
 }
 
+/// A shell gives 1,024 descriptors as a rule; a connection takes one.
+#[test]
+fn there_may_be_more_streams_than_a_shell_gives_files() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("many");
+    let set = ["--stack", "kernel", "--set", "streams=200", "--set", "direction=send"];
+    let run = place.command(&[&["run", "first-look"], &set[..], TINY].concat());
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 150; exec \"$@\"", "sh"]).arg(run.get_program());
+    let output = command.args(run.get_args()).env("XDG_RUNTIME_DIR", &place.folder).output();
+    let text = words(&output.unwrap());
+    let streams = place.runs().into_iter().find(|run| run.workload == "tcp_stream").unwrap();
+    assert!(streams.probes.tcp_info.len() > 1 && !text.contains("cannot connect"), "{text}");
+}
+
 #[test]
 fn both_ends_in_memory_need_no_privilege() {
     let place = Place::new("memory");

@@ -15,6 +15,7 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
@@ -36,12 +37,21 @@ pub fn main(parent: u32) -> ExitCode {
     if getppid().as_raw() as u32 != parent {
         return ExitCode::FAILURE;
     }
+    may_open_files();
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let _ = answer(&Reply::Failed { why });
             ExitCode::FAILURE
         }
+    }
+}
+
+/// A connection of the kernel's takes a descriptor: the limit that a shell gives is below what `streams` allows. Where
+/// no more is permitted, a connection that cannot be made says so.
+fn may_open_files() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 
