@@ -24,7 +24,7 @@ use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream::wire::icmp::Icmp;
 use millstream::wire::ip::{self, IpHeader, Protocol};
 use millstream::wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 use millstream::wire::udp::UdpHeader;
 use millstream::{Engine, EngineConfig, Limits, SocketId, SocketKind};
 use millstream_fuzz::Input;
@@ -401,6 +401,11 @@ impl Lab {
             options: TcpOptions { mss: Some(1460), window_scale: Some(7), ..TcpOptions::NONE },
             ..TcpHeader::default()
         };
+        if self.is_wide {
+            header.options.sack_permitted = true;
+            header.options.timestamps =
+                (choice & 16 == 0).then_some(Timestamps { value: 5000, echo: 0 });
+        }
         let mut ip = self.header(Protocol::TCP, 0, input);
         let mut payload = Vec::new();
         if let Some((their_ip, theirs, their_len)) = self.segment
@@ -443,6 +448,8 @@ impl Lab {
         if let Some(stamps) = &mut header.options.timestamps {
             stamps.value = 5000 + (stamps.value >> 15);
         }
+        // What connections of our days have agreed on: else many short ways are never taken.
+        header.options.sack_permitted = header.flags.syn();
         if !header.flags.intersects(TcpFlags::SYN | TcpFlags::CWR) {
             header.flags = TcpFlags(header.flags.0 & TcpFlags::PSH.0) | TcpFlags::ACK;
         }
