@@ -225,6 +225,7 @@ mod tests {
             assert_eq!(theirs.pop(), None, "not published");
             ours.publish();
             assert!(ours.is_pending() && ours.pending() > 0);
+            assert!(ours.untaken().eq(taken..put));
             for _ in 0..1 + round % 5 {
                 let peeked = theirs.peek(0);
                 assert_eq!(theirs.peek(1), (put - taken > 1).then_some(taken + 1));
