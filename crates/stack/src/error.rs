@@ -32,7 +32,7 @@ pub enum Error {
     AddrNotAvailable,
     /// No route to the destination.
     NetworkUnreachable,
-    /// No link leads there any more, as links have failed. A call that has to wait then is told, of
+    /// No link leads there any more, as links have failed or were removed. A call that has to wait then is told, of
     /// [`net`](crate::net) once; the socket stays as it is.
     NetworkDown,
     /// A router or the neighbour look-up says that the host is not there.

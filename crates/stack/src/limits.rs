@@ -42,8 +42,8 @@ pub struct Limits {
     pub resets_per_s: u32,
     /// Links of one engine, 64 at most, without those that have failed. A further one is refused.
     pub links: usize,
-    /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed, or is
-    /// refused.
+    /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
+    /// removed, or is refused.
     pub addresses: usize,
     /// Bytes of TCP payload that one connection may send before the others get their turn.
     pub transmit_budget_bytes: usize,

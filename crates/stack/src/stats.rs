@@ -87,6 +87,8 @@ drop_reasons! {
     TransmitQueueFull = "transmit_queue_full",
     /// The link failed.
     LinkFailed = "link_failed",
+    /// The link was removed.
+    LinkRemoved = "link_removed",
     /// Longer than the link's MTU and not to be fragmented.
     TooLong = "too_long",
     /// An ICMP error not sent because too many were.

@@ -148,7 +148,39 @@ fn what_went_by_a_link_that_has_failed_goes_by_the_one_that_is_left() {
     assert!(routes.iter().all(|&link| link == SECOND), "{routes:?}");
 }
 
-/// Segments that were made for the first do not fit, nor what was sent by it.
+/// Without having failed, and while something is under way.
+#[test]
+fn what_went_by_a_link_that_is_removed_goes_by_the_one_that_is_left() {
+    let mut hosts = Hosts::new([1500; 2]);
+    let listener = hosts.far.tcp_listen(server(), 4).expect("listen");
+    let ends = hosts.connect(listener);
+    assert!(hosts.carries(ends, 100_000));
+    hosts.near.tcp_write(ends.0, &[7; 30_000]).expect("write");
+    for engine in [&mut hosts.near, &mut hosts.far] {
+        let removed = engine.remove_link(FIRST).expect("removed");
+        assert!(removed.error.is_none() && removed.link.stats().tx_packets > 0);
+        assert!(engine.routes().iter().all(|(_, route)| route.link == SECOND));
+    }
+    hosts.run(Duration::from_secs(3));
+    assert_eq!(hosts.far.tcp_read(ends.1, &mut vec![0; 30_000]), Ok(30_000));
+    assert!(hosts.carries(ends, 100_000), "the connection goes on with its address");
+    let after = hosts.connect(listener);
+    assert_eq!(source(&mut hosts.near, after.0), "10.1.0.1");
+
+    // Another gets its number, its address and the connection.
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    for (engine, end, own, gateway) in [
+        (&mut hosts.near, near, "10.0.0.1/24", "10.0.0.2"),
+        (&mut hosts.far, far, "10.0.0.2/24", "10.0.0.1"),
+    ] {
+        assert_eq!(engine.add_link(Box::new(end)), Ok(FIRST));
+        engine.remove_link(SECOND).expect("removed");
+        engine.add_address(FIRST, prefix(own)).expect("an address");
+        engine.add_gateway(FIRST, gateway.parse().expect("an address")).expect("a route");
+    }
+    assert!(hosts.carries(ends, 100_000));
+}
+
 #[test]
 fn a_scope_of_no_link_is_no_way() {
     let mut hosts = Hosts::new([1500; 2]);
@@ -160,6 +192,7 @@ fn a_scope_of_no_link_is_no_way() {
     }
 }
 
+/// Segments that were made for the first do not fit, nor what was sent by it.
 #[test]
 fn the_one_that_is_left_may_take_smaller_packets() {
     let mut hosts = Hosts::new([9000, 1500]);
@@ -213,7 +246,7 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
     let mut buffer = [0; 99];
     assert_eq!(hosts.far.tcp_read(ends.1, &mut buffer), Ok(15));
     assert!(hosts.carries(ends, 100_000));
-    let own: Vec<_> = hosts.near.addresses().filter(|(of, _)| *of == link).collect();
+    let own: Vec<_> = hosts.near.addresses().filter(|(of, _)| *of == Some(link)).collect();
     assert!(own.iter().any(|(_, own)| own.addr.to_string() == "10.0.0.1"), "{own:?}");
     let after = hosts.connect(listener);
     assert_eq!(source(&mut hosts.near, after.0), "10.0.0.1");

@@ -176,7 +176,7 @@ fn they_go(stacks: &[Stack], far: &Namespace) -> Vec<TcpStream> {
 fn handed_over(stack: &Stack) -> u64 {
     let stats = stack.with_engine(|engine| {
         let first = engine.addresses().next().expect("an address").0;
-        engine.link_stats(first).expect("a link")
+        engine.link_stats(first.expect("its link")).expect("a link")
     });
     stats.expect("the engine").rx_handed_over
 }

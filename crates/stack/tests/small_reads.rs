@@ -113,6 +113,20 @@ fn what_has_no_room_waits_for_the_next_reads_and_is_copied_once() {
 }
 
 #[test]
+fn what_waits_is_received_before_its_link_is_removed() {
+    let mut hosts = Hosts::new();
+    let sent = hosts.send();
+    let mut got = hosts.read();
+    assert!(hosts.far.has_left());
+    let link = hosts.far.links().next().unwrap().id;
+    let left = hosts.far.remove_link(link).unwrap().link.stats();
+    assert!(!hosts.far.has_left() && left.rx_packets >= SENT as u64);
+    got.extend(hosts.queued());
+    assert!(got == sent);
+    hosts.settle();
+}
+
+#[test]
 fn what_waits_is_not_taken_for_another_links() {
     let mut hosts = Hosts::new();
     let sent = hosts.send();

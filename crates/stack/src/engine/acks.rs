@@ -192,7 +192,7 @@ impl Engine {
     /// The same where some wait.
     #[inline(never)]
     fn release_held(&mut self, now: Instant) {
-        let has_more = self.out.links.iter().any(|slot| slot.more && slot.failed.is_none());
+        let has_more = self.out.links.used_slots().any(|slot| slot.more);
         self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);

@@ -22,7 +22,8 @@ pub(crate) enum Destination {
 /// 3.3.4.2).
 #[derive(Default)]
 pub(crate) struct Addresses {
-    list: Vec<(LinkId, Prefix)>,
+    /// Of no link are those of links that were removed.
+    list: Vec<(Option<LinkId>, Prefix)>,
     /// As many at its end are of links that are over.
     over: usize,
     /// Sorted, for look-ups, each family by itself.
@@ -39,18 +40,19 @@ impl Addresses {
         };
         let end = self.list.len() - self.over;
         if !is_new {
-            let same = |(_, own): &(LinkId, Prefix)| own.addr == prefix.addr;
+            let same = |(_, own): &(_, Prefix)| own.addr == prefix.addr;
             let Some(at) = self.list[end..].iter().position(same) else { return false };
             self.list.remove(end + at);
             self.over -= 1;
         }
-        self.list.insert(end, (link, prefix));
+        self.list.insert(end, (Some(link), prefix));
         true
     }
 
     /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
     pub fn end_link(&mut self, link: LinkId) {
-        let is_bound = |(of, own): &(LinkId, Prefix)| *of == link && is_link_local(own.addr);
+        let link = Some(link);
+        let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
         while let Some(at) = self.list.iter().position(is_bound) {
             let (_, own) = self.list.remove(at);
             self.disown(own);
@@ -58,6 +60,12 @@ impl Addresses {
         let end = self.list.len() - self.over;
         self.list[..end].sort_by_key(|(of, _)| *of == link);
         self.over += self.list[..end].iter().filter(|(of, _)| *of == link).count();
+    }
+
+    /// The number of a link that is over may be another's: its addresses are of no link.
+    pub fn forget_link(&mut self, link: LinkId) {
+        let of_it = self.list.iter_mut().filter(|(of, _)| *of == Some(link));
+        of_it.for_each(|(of, _)| *of = None);
     }
 
     /// Makes room by an address of the link that is over for longest, if one is.
@@ -84,7 +92,7 @@ impl Addresses {
     }
 
     /// All, in the order they were added; those of links that are over come last.
-    pub fn iter(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
         self.list.iter().copied()
     }
 
@@ -123,7 +131,7 @@ impl Addresses {
 
     /// The addresses of one link.
     pub fn of_link(&self, link: LinkId) -> impl Iterator<Item = Prefix> {
-        self.list.iter().filter(move |(of, _)| *of == link).map(|(_, prefix)| *prefix)
+        self.list.iter().filter(move |(of, _)| *of == Some(link)).map(|(_, prefix)| *prefix)
     }
 
     /// The address to send from: on the outgoing link, of the destination's family and scope; one whose
@@ -197,7 +205,9 @@ mod tests {
     fn a_link_that_is_over_sends_last_and_gives_its_addresses_up() {
         let mut addresses = addresses();
         let list = |addresses: &Addresses| -> Vec<String> {
-            addresses.iter().map(|(link, own)| format!("{}: {own}", link.0)).collect()
+            let number =
+                |link: Option<LinkId>| link.map_or("none".into(), |link| link.0.to_string());
+            addresses.iter().map(|(link, own)| format!("{}: {own}", number(link))).collect()
         };
         let prefix = |text: &str| text.parse().expect("a prefix");
         assert!(!addresses.add(LinkId(2), prefix("10.0.0.2/24")));
@@ -214,6 +224,10 @@ mod tests {
             list(&addresses),
             ["2: 10.2.0.2/16", "2: 10.0.0.2/25", "1: 10.1.0.2/16", "0: fd00::2/64"]
         );
+        addresses.forget_link(LinkId(0));
+        assert_eq!(list(&addresses)[2..], ["1: 10.1.0.2/16", "none: fd00::2/64"]);
+        assert_eq!(addresses.of_link(LinkId(0)).count(), 0);
+        assert!(addresses.owns("fd00::2".parse().expect("an address")));
         for left in [3, 2, 2] {
             addresses.forget_one();
             assert_eq!(addresses.len(), left);

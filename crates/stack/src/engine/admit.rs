@@ -7,15 +7,14 @@
 //! ```
 
 use millstream_packet::Instant;
-use millstream_route::LinkId;
 use millstream_tcp::{COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
-use super::Engine;
 use super::output::{Output, Way};
 use super::tcp_input::{Incoming, with_mss};
 use super::transmit::{NO_WAY, with_tcp_header};
+use super::{Engine, Serial};
 use crate::demux::PackedKey;
 use crate::socket::listener::{Listener, Request};
 use crate::stats::DropReason;
@@ -31,6 +30,7 @@ impl Engine {
         segment: Incoming,
     ) {
         let Incoming { tuple, header: syn, link, payload, .. } = segment;
+        let link = self.out.links[link.index()].serial;
         if self.tcp.sockets.is_full() {
             return self.out.stats.drop(DropReason::ConnectionLimit);
         }
@@ -142,6 +142,7 @@ impl Engine {
         segment: Incoming,
     ) -> Option<Incoming> {
         let Incoming { tuple, header, ecn, link, .. } = segment;
+        let link = self.out.links[link.index()].serial;
         let listener = self.tcp.listeners.slots.get_mut(listener_slot);
         let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| now < until));
         let (Some(listener), Some(way)) = (listener, self.out.way(tuple.remote.ip(), Some(link)))
@@ -174,8 +175,8 @@ impl Engine {
     }
 
     /// Puts a connection that has just opened into the accept queue; its slot. None when there was no room.
-    fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: LinkId) -> Option<u32> {
-        let Some(slot) = self.tcp.insert(conn, Some(link), Some(listener_slot)) else {
+    fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: Serial) -> Option<u32> {
+        let Some(slot) = self.tcp.insert(conn, link, Some(listener_slot)) else {
             self.out.stats.drop(DropReason::ConnectionLimit);
             return None;
         };

@@ -269,8 +269,8 @@ impl Engine {
         let slot = self.bulk?.slot;
         let socket = self.tcp.sockets.get(slot).filter(|socket| read.may_take(socket))?;
         let link = socket.path.way(self.out.generations())?.link;
-        let target = self.out.links.get(link.index())?;
-        if target.failed.is_some() || !target.link.places() || !socket.conn.awaits_data() {
+        let target = self.out.links.used_slot(link)?;
+        if !target.link.places() || !socket.conn.awaits_data() {
             return None;
         }
         let ip_len = if socket.conn.ends().remote.is_ipv4() { 20 } else { 40 };

@@ -2,8 +2,9 @@
 
 use std::os::fd::RawFd;
 
-use millstream_link::{Capabilities, Link, LinkError, LinkStats, Share};
+use millstream_link::{Capabilities, Link, LinkError, LinkStats, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool};
+use millstream_wire::ethernet::MacAddr;
 
 /// What a link was and counted. The link itself is gone, with all that it held of the system: descriptors, memory, a
 /// program on an interface.
@@ -17,6 +18,18 @@ pub(super) struct Ended {
 }
 
 impl Ended {
+    /// In the place of a link that was removed.
+    pub fn nothing() -> Self {
+        Self {
+            capabilities: Capabilities::plain(Medium::Ip, 0, MacAddr::ZERO),
+            share: Share::ALL,
+            is_down: true,
+            notes: Vec::new(),
+            stats: LinkStats::default(),
+            name: String::new(),
+        }
+    }
+
     /// As `link` is at its end.
     pub fn of(link: &dyn Link) -> Self {
         Self {

@@ -10,7 +10,8 @@ use millstream_wire::ethernet::MacAddr;
 use millstream_wire::ndp::{NdpMessage, NeighborAdvert};
 
 use super::Engine;
-use super::output::{Output, capabilities_of};
+use super::links::capabilities_of;
+use super::output::Output;
 use crate::limits::LINK_LOOK_PAUSE;
 
 impl Engine {
@@ -25,19 +26,25 @@ impl Engine {
     #[cold]
     fn look_at_links(&mut self, now: Instant) {
         self.links_due = now + LINK_LOOK_PAUSE;
-        for index in 0..self.out.links.len() {
-            let slot = &mut self.out.links[index];
-            if !slot.link.refresh() {
-                continue;
-            }
-            let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
-            let has_moved = slot.capabilities.mac != before.mac;
-            // Ways and headers are made anew, and what is known of flows' headers is learnt again.
-            self.out.link_changes = self.out.link_changes.wrapping_add(1);
-            self.forget_flows();
-            if has_moved && before.medium == Medium::Ethernet {
-                self.out.announce(now, LinkId(index as u16));
-            }
+        let mut place = 0;
+        while let Some(link) = self.out.links.at(place) {
+            self.look_at_link(now, link);
+            place = self.out.links.behind(place, link);
+        }
+    }
+
+    fn look_at_link(&mut self, now: Instant, link: LinkId) {
+        let slot = &mut self.out.links[link.index()];
+        if !slot.link.refresh() {
+            return;
+        }
+        let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
+        let has_moved = slot.capabilities.mac != before.mac;
+        // Ways and headers are made anew, and what is known of flows' headers is learnt again.
+        self.out.link_changes = self.out.link_changes.wrapping_add(1);
+        self.forget_flows();
+        if has_moved && before.medium == Medium::Ethernet {
+            self.out.announce(now, link);
         }
     }
 }

@@ -60,7 +60,8 @@ impl Engine {
         {
             return self.out.stats.drop(DropReason::IcmpIgnored);
         }
-        let Some(way) = self.out.way(ip.src, Some(link)) else {
+        let scope = self.out.links[link.index()].serial;
+        let Some(way) = self.out.way(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let source = match destination {
@@ -103,7 +104,8 @@ impl Engine {
         if !self.out.icmp_errors.allow(now) {
             return self.out.stats.drop(DropReason::IcmpRateLimit);
         }
-        let Some(way) = self.out.way(ip.src, Some(*link)) else {
+        let scope = self.out.links[link.index()].serial;
+        let Some(way) = self.out.way(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {

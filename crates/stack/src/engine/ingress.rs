@@ -36,8 +36,10 @@ impl Engine {
             return self.receive_left(now, read);
         }
         // Mostly: one link, and nothing that it would put to its place.
-        if self.out.links.len() == 1 && (self.bulk.is_none() || read.is_none()) {
-            return self.receive_from(now, LinkId(0), read);
+        if let Some(link) = self.out.links.sole()
+            && (self.bulk.is_none() || read.is_none())
+        {
+            return self.receive_from(now, link, read);
         }
         self.receive_from_all(now, read)
     }
@@ -52,24 +54,23 @@ impl Engine {
         received + self.receive_from_links(now, 0, asked, read)
     }
 
-    /// The same from the `first` link on, without the one that was `asked` before. What a reader has no room for keeps
+    /// The same from the link at `place` on, without the one that was `asked` before. What a reader has no room for keeps
     /// its place: the links behind the one that it came from have their turn when it is carried up.
     fn receive_from_links(
         &mut self,
         now: Instant,
-        first: usize,
+        mut place: usize,
         asked: Option<LinkId>,
         mut read: Option<&mut DirectRead<'_>>,
     ) -> usize {
         let mut received = 0;
-        for index in first..self.out.links.len() {
-            if !self.received.is_empty() {
-                break;
-            }
-            let link = LinkId(index as u16);
+        while let Some(link) = self.out.links.at(place)
+            && self.received.is_empty()
+        {
             if asked != Some(link) {
                 received += self.receive_from(now, link, read.as_deref_mut());
             }
+            place = self.out.links.behind(place, link);
         }
         received
     }
@@ -91,7 +92,18 @@ impl Engine {
             return count;
         }
         self.left_since = None;
-        count + self.receive_from_links(now, link.index() + 1, None, read)
+        let place = self.out.links.behind(0, link);
+        count + self.receive_from_links(now, place, None, read)
+    }
+
+    /// Carries up what came by a link that goes, and for which a reader had no room.
+    pub(super) fn receive_last(&mut self, link: LinkId) {
+        if self.received.is_empty() || self.left_by != link {
+            return;
+        }
+        self.held.begin_batch(false, false);
+        self.carry_up(self.time, link, self.received.len());
+        self.left_since = None;
     }
 
     /// Takes a batch from one link and carries it up.
@@ -138,9 +150,6 @@ impl Engine {
     #[inline]
     fn take_from(&mut self, now: Instant, link: LinkId) -> usize {
         let slot = &mut self.out.links[link.index()];
-        if slot.failed.is_some() {
-            return 0;
-        }
         let count = match slot.link.receive(now, &self.out.pool, &mut self.received) {
             Ok(count) => count,
             Err(error) => return self.receive_failed(link, error),

@@ -98,7 +98,7 @@ impl Engine {
         let (_, socket) = self.tcp.by_id(id)?;
         let way = socket.path.way(generations)?;
         let slot = &self.out.links[way.link.index()];
-        let is_ready = slot.failed.is_none() && slot.queue.is_empty() && slot.link.borrows();
+        let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
         if !is_ready || !socket.conn.lends() || !socket.path.agrees_with(&socket.conn) {
             return None;
         }

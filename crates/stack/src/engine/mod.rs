@@ -16,6 +16,7 @@ mod follow;
 mod icmp;
 mod ingress;
 mod lend;
+mod links;
 mod memory;
 mod neighbor;
 mod output;
@@ -58,8 +59,10 @@ pub(crate) use datagram::copy_many;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
 pub(crate) use direct::DirectRead;
 pub use direct::Received;
+pub use links::RemovedLink;
+pub(crate) use links::Serial;
+use output::Output;
 pub(crate) use output::Way;
-use output::{LinkSlot, Output};
 use rate::RateLimit;
 pub(crate) use super_datagrams::datagrams_of;
 
@@ -169,6 +172,9 @@ pub struct Engine {
 const FOREIGN: Error =
     Error::Invalid("a port or identifier of another engine of the shared device");
 
+/// What the number of no link is refused with.
+const NO_SUCH_LINK: Error = Error::Invalid("no such link");
+
 impl Engine {
     /// An engine without links.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
@@ -191,8 +197,7 @@ impl Engine {
                 stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
-                links: Vec::new(),
-                failed_links: 0,
+                links: Default::default(),
                 link_changes: 0,
                 waiting: false,
                 pool,
@@ -230,27 +235,33 @@ impl Engine {
     /// A link may be a queue of a device that several engines share
     /// ([`millstream_link::Shared`]). Then the engine opens connections from its own part of the ephemeral
     /// ports, and a socket on another engine's is refused. All shared links of an engine must give it the
-    /// same part.
+    /// same part, which stays its own when they are removed, until one with another is added.
     ///
     /// One that has failed ([`Engine::link_error`]) does not come back: the interface that takes its place is another
-    /// link, which may get its addresses.
+    /// link, which may get its addresses. It gets the lowest number that is free, which may have been that of a link
+    /// that was removed ([`Engine::remove_link`]). Links that have failed keep theirs until then; they cost a turn
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when as many links are in use as may be ([`Limits::links`](crate::Limits)), or when all 65,536
+    /// numbers are taken, those of links that have failed among them; [`Error::Invalid`] for another part of the flows.
     pub fn add_link(&mut self, link: Box<dyn Link>) -> Result<LinkId, Error> {
         // It sleeps on all of them, and on what wakes it.
-        if self.out.usable_links().count() >= self.limits.links.min(POLL_LIMIT - 1) {
+        if self.out.links.used_count() >= self.limits.links.min(POLL_LIMIT - 1) {
             return Err(Error::Limit("links"));
         }
-        match (self.share, link.share()) {
-            (_, Share::ALL) => {}
-            (Share::ALL, share) => self.share = share,
-            (own, share) if own == share => {}
-            _ => return Err(Error::Invalid("links of different shares")),
+        let share = link.share();
+        if share != Share::ALL && share != self.share && self.out.links.has_shared() {
+            return Err(Error::Invalid("links of different shares"));
         }
-        let id = u16::try_from(self.out.links.len()).map_err(|_| Error::Limit("links"))?;
-        let id = LinkId(id);
-        let slot = LinkSlot::new(link, self.waker());
-        let (medium, mac, mtu) =
-            (slot.capabilities.medium, slot.capabilities.mac, slot.capabilities.mtu);
-        self.out.links.push(slot);
+        let waker = self.waker();
+        let id = self.out.links.add(link, waker).ok_or(Error::Limit("links"))?;
+        if share != Share::ALL {
+            self.share = share;
+        }
+        self.out.link_changes = self.out.link_changes.wrapping_add(1);
+        let capabilities = &self.out.links[id.index()].capabilities;
+        let (medium, mac, mtu) = (capabilities.medium, capabilities.mac, capabilities.mtu);
         // RFC 8200, 5: IPv6 needs an MTU of 1280.
         if medium == Medium::Ethernet && mtu >= 1280 {
             let local = millstream_route::link_local(mac);
@@ -260,8 +271,34 @@ impl Engine {
         Ok(id)
     }
 
+    /// Takes a link out, at any time, and gives it back: one in use, or one that has failed, of which nothing is left
+    /// then. By `net` it is reached through [`Stack::with_engine`](crate::net::Stack::with_engine).
+    ///
+    /// What waits for a link in use is offered to it once more; what it does not take is dropped and counted
+    /// ([`DropReason::LinkRemoved`](crate::DropReason)), as is what waits for neighbours on it. What has come by it is
+    /// received. Then all is as when a link fails ([`Engine::link_error`]): routes, neighbours and addresses that mean
+    /// something on this link alone are gone, other addresses stay the engine's until another link gets them or room is
+    /// needed, and no socket is closed. Connections go on by the links that are left, or wait for one; who waits for
+    /// what no link leads to any more is told [`Error::NetworkDown`]. A socket that talks to a link-local address of
+    /// this link has no way any more, whatever link is added.
+    ///
+    /// Its number is free: the next link that is added may get it, and an id that was kept names that one then. It
+    /// costs a look at every route, neighbour and address, once.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no such link, or not any more.
+    pub fn remove_link(&mut self, link: LinkId) -> Result<RemovedLink, Error> {
+        if self.out.links.get(link).is_none() {
+            return Err(NO_SUCH_LINK);
+        }
+        self.receive_last(link);
+        let removed = self.out.remove(self.time, link);
+        self.forget_flows();
+        Ok(removed)
+    }
+
     /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
-    /// that has failed goes over to this one, with the connections that have it.
+    /// that has failed or was removed goes over to this one, with the connections that have it.
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
         if !prefix.is_valid() {
             return Err(Error::Invalid("a prefix longer than an address"));
@@ -284,16 +321,15 @@ impl Engine {
 
     /// Refuses a link that there is not, or not any more.
     fn check_link(&self, link: LinkId) -> Result<(), Error> {
-        match self.out.links.get(link.index()) {
-            None => Err(Error::Invalid("no such link")),
-            Some(slot) if slot.failed.is_some() => {
-                Err(Error::Invalid("the link has failed and is not used any more"))
-            }
-            Some(_) => Ok(()),
+        match self.out.links.get(link) {
+            None => Err(NO_SUCH_LINK),
+            Some(slot) if slot.is_used() => Ok(()),
+            Some(_) => Err(Error::Invalid("the link has failed and is not used any more")),
         }
     }
 
-    /// What is known about the headers of flows may not hold any more: an address was added, or a link's has changed.
+    /// What is known about the headers of flows may not hold any more: an address was added, a link's has changed, or
+    /// the link is gone.
     fn forget_flows(&mut self) {
         self.trains.forget();
         self.udp.flows.forget();

@@ -1,36 +1,20 @@
 //! The way out: route, neighbour, headers, link queues.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use millstream_link::limits::MTU_MAX_BYTES;
-use millstream_link::{Capabilities, Link, LinkError, Medium};
-use millstream_packet::{Checksum, Exhausted, Instant, Packet, PacketBatch, Pool};
+use millstream_link::{LinkError, Medium};
+use millstream_packet::{Checksum, Exhausted, Instant, Packet, Pool};
 use millstream_route::{LinkId, NeighborTable, Resolved, RouteTable, Routes};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
-use super::ended::Ended;
+use super::links::{Links, RemovedLink, Serial};
 use super::rate::RateLimit;
-use super::waker::Waker;
 use crate::limits::HEADROOM_BYTES;
 use crate::stages::Stage;
 use crate::stats::{DropReason, EngineStats};
-
-/// A link with what waits for it.
-pub(crate) struct LinkSlot {
-    pub link: Box<dyn Link>,
-    pub capabilities: Capabilities,
-    pub queue: PacketBatch,
-    /// Set once the link said that it is broken ([`Output::fail`]); it is not used again.
-    pub failed: Option<Arc<LinkError>>,
-    /// Its last batch was full, and there was more.
-    pub more: bool,
-    /// Whoever waits is told when it fails.
-    waker: Waker,
-}
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +27,8 @@ pub(crate) struct Way {
 /// Everything a packet needs on its way out.
 pub(crate) struct Output {
     pub pool: Pool,
-    pub links: Vec<LinkSlot>,
-    /// How many of them have failed.
-    pub failed_links: usize,
-    /// Times that one of them changed what it can do.
+    pub links: Links,
+    /// Times that one of them came, went, or changed what it can do.
     pub link_changes: u32,
     /// Packets may wait for a link.
     pub waiting: bool,
@@ -61,56 +43,76 @@ pub(crate) struct Output {
 
 impl Output {
     /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
-    /// first one. There is none over a link that has failed.
-    pub fn way(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<Way> {
+    /// first one. There is none over a link that is not in use.
+    pub fn way(&self, destination: IpAddr, scope: Option<Serial>) -> Option<Way> {
         if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
             let link = self.link_to(destination, scope)?;
-            let mtu = self.usable(link)?.capabilities.mtu;
+            let mtu = self.links.used_slot(link)?.capabilities.mtu;
             return Some(Way { link, next_hop: destination, mtu });
         }
         let route = self.routes.lookup(destination)?;
-        let mtu = self.usable(route.link)?.capabilities.mtu;
+        let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
     }
 
-    fn usable(&self, link: LinkId) -> Option<&LinkSlot> {
-        self.links.get(link.index()).filter(|slot| slot.failed.is_none())
-    }
-
     /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,
-    /// too, where that has failed; one station has not.
-    fn link_to(&self, destination: IpAddr, scope: Option<LinkId>) -> Option<LinkId> {
+    /// too, where that is gone; one station has not.
+    fn link_to(&self, destination: IpAddr, scope: Option<Serial>) -> Option<LinkId> {
         let is_sole = is_link_local(destination) && !destination.is_multicast();
-        match scope {
-            Some(link) if is_sole || self.usable(link).is_some() => Some(link),
-            _ => self.usable_links().next(),
+        match scope.map(|serial| self.links.by_serial(serial)) {
+            Some(Some(link)) => Some(link),
+            Some(None) if is_sole => None,
+            _ => self.links.used().next(),
         }
     }
 
-    /// The links that have not failed.
-    pub fn usable_links(&self) -> impl Iterator<Item = LinkId> {
-        let links = self.links.iter().enumerate().filter(|(_, slot)| slot.failed.is_none());
-        links.map(|(index, _)| LinkId(index as u16))
-    }
-
-    /// The link said that it is broken: of it stays what it was and counted. Its routes go with it, so that those by
-    /// other links take their place, and what was known of its neighbours; connections find their ways anew when they
-    /// send. Its addresses stay, for the connections that have them and that other links may reach, until another link
-    /// gets them, or room is needed for others; but those that only mean something on the link go.
+    /// The link said that it is broken: of it stays what it was and counted, until it is removed.
     #[cold]
     pub fn fail(&mut self, link: LinkId, error: LinkError) {
-        let slot = self.links.get_mut(link.index()).filter(|slot| slot.failed.is_none());
-        let Some(slot) = slot else { return };
-        slot.fail(error);
-        self.failed_links += 1;
+        if self.links.used_slot(link).is_none() {
+            return;
+        }
+        let waited = self.links.fail(link, error, self.stats.turns);
+        self.stats.drop_many(DropReason::LinkFailed, waited as u64);
+        self.end_link(link, DropReason::LinkFailed);
+        // What is put into its queue yet is looked for.
+        self.waiting = true;
+    }
+
+    /// Gives a link back that there is, when what waits for it has been offered to it once more.
+    pub fn remove(&mut self, now: Instant, link: LinkId) -> RemovedLink {
+        let Self { links, stats, pool, .. } = self;
+        let slot = &mut links[link.index()];
+        if slot.is_used()
+            && !slot.queue.is_empty()
+            && let Err(error) = slot.flush(now, pool, stats)
+        {
+            self.fail(link, error);
+        }
+        let has_failed = self.links.used_slot(link).is_none();
+        let why = if has_failed { DropReason::LinkFailed } else { DropReason::LinkRemoved };
+        self.end_link(link, why);
+        self.addresses.forget_link(link);
+        let (removed, waited) = self.links.remove(link);
+        self.stats.drop_many(why, waited as u64);
+        removed
+    }
+
+    /// A link is over. Its routes go with it, so that those by other links take their place, and what was known of its
+    /// neighbours; connections find their ways anew when they send. Its addresses stay, for the connections that have
+    /// them and that other links may reach, until another link gets them, or room is needed for others; but those that
+    /// only mean something on the link go.
+    fn end_link(&mut self, link: LinkId, why: DropReason) {
         self.table.remove_link(link);
         self.routes.refresh();
+        // Also those that go by no route.
+        self.link_changes = self.link_changes.wrapping_add(1);
         self.addresses.end_link(link);
         let waited = self.neighbors.stats().pending_packets;
         self.neighbors.remove_link(link);
         let dropped = waited - self.neighbors.stats().pending_packets;
-        self.stats.drop_many(DropReason::LinkFailed, dropped as u64);
+        self.stats.drop_many(why, dropped as u64);
     }
 
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
@@ -213,7 +215,7 @@ impl Output {
     #[inline(always)]
     pub fn send_now(&mut self, now: Instant, link: LinkId, packet: Packet) {
         let slot = &mut self.links[link.index()];
-        let alone = slot.queue.is_empty() && slot.failed.is_none();
+        let alone = slot.queue.is_empty() && slot.is_used();
         self.stats.stages.mark(Stage::Egress, 1);
         let refused = if alone { slot.link.transmit_one(packet) } else { Err(packet) };
         match refused {
@@ -240,8 +242,12 @@ impl Output {
 
     #[inline(never)]
     fn make_room(&mut self, now: Instant, link: LinkId) {
-        let flushed = self.links[link.index()].flush(now, &self.pool, &mut self.stats);
-        if let Err(error) = flushed {
+        let slot = &mut self.links[link.index()];
+        if !slot.is_used() {
+            let dropped = slot.clear();
+            return self.stats.drop_many(DropReason::LinkFailed, dropped as u64);
+        }
+        if let Err(error) = slot.flush(now, &self.pool, &mut self.stats) {
             self.fail(link, error);
         }
     }
@@ -255,79 +261,57 @@ impl Output {
     #[inline(never)]
     fn flush_links(&mut self, now: Instant) -> bool {
         let Self { links, stats, pool, .. } = self;
-        if let [only] = &mut links[..] {
-            let mut progress = false;
-            if !only.queue.is_empty() {
-                progress = match only.flush(now, pool, stats) {
-                    Ok(took) => took,
-                    Err(error) => return self.flush_failed(LinkId(0), error),
-                };
-            }
-            self.waiting = !only.queue.is_empty();
-            return progress;
+        let Some(link) = links.sole() else { return self.flush_all(now) };
+        let only = &mut links[link.index()];
+        let mut progress = false;
+        if !only.queue.is_empty() {
+            progress = match only.flush(now, pool, stats) {
+                Ok(took) => took,
+                Err(error) => return self.flush_failed(link, error),
+            };
         }
+        self.waiting = !only.queue.is_empty();
+        progress
+    }
+
+    /// The same of any number of links.
+    #[inline(never)]
+    fn flush_all(&mut self, now: Instant) -> bool {
+        let Self { links, stats, pool, .. } = self;
         let (mut progress, mut waiting) = (false, false);
-        for (index, slot) in links.iter_mut().enumerate() {
+        for place in 0..links.used_count() {
+            let Some(link) = links.at(place) else { break };
+            let slot = &mut links[link.index()];
             if !slot.queue.is_empty() {
                 progress |= match slot.flush(now, pool, stats) {
                     Ok(took) => took,
-                    Err(error) => return self.flush_failed(LinkId(index as u16), error),
+                    Err(error) => return self.flush_failed(link, error),
                 };
                 waiting |= !slot.queue.is_empty();
             }
         }
         self.waiting = waiting;
+        self.sweep();
         progress
     }
 
-    /// A link failed when it was to take what waits. What waits for it is dropped the next time, when the links behind
-    /// it have their turn, too.
+    /// A link failed when it was to take what waits. The links behind it have their turn the next time.
     #[cold]
     fn flush_failed(&mut self, link: LinkId, error: LinkError) -> bool {
         self.fail(link, error);
-        self.waiting = true;
         true
     }
-}
 
-impl LinkSlot {
-    pub fn new(link: Box<dyn Link>, waker: Waker) -> Self {
-        let capabilities = capabilities_of(&*link);
-        Self { link, capabilities, queue: PacketBatch::new(), failed: None, more: false, waker }
-    }
-
-    /// See [`Output::fail`].
-    fn fail(&mut self, error: LinkError) {
-        self.failed = Some(Arc::new(error));
-        self.link = Box::new(Ended::of(&*self.link));
-        self.waker.wake();
-    }
-
-    /// Hands the link what waits, as far as it takes it; whether it took something. An error is for [`Output::fail`].
-    #[inline(always)]
-    fn flush(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        stats: &mut EngineStats,
-    ) -> Result<bool, LinkError> {
-        if self.failed.is_some() {
-            stats.drops[DropReason::LinkFailed as usize] += self.queue.len() as u64;
-            self.queue.drain().for_each(drop);
-            return Ok(false);
+    /// Drops what was put into the queues of links that have failed since, and has them looked at again while more may
+    /// come.
+    fn sweep(&mut self) {
+        if !self.links.has_late() {
+            return;
         }
-        stats.stages.mark(Stage::Egress, self.queue.len());
-        let taken = self.link.transmit(now, pool, &mut self.queue)?;
-        stats.batches.transmit_packets.add(taken);
-        stats.stages.mark(Stage::Transmit, taken);
-        Ok(taken != 0)
+        let (dropped, is_over) = self.links.sweep(self.stats.turns);
+        self.stats.drop_many(DropReason::LinkFailed, dropped as u64);
+        self.waiting |= !is_over;
     }
-}
-
-/// What a link is and can do. An interface may carry more than a packet of IP can be: that of `lo` is 65,536.
-pub(super) fn capabilities_of(link: &dyn Link) -> Capabilities {
-    let capabilities = link.capabilities();
-    Capabilities { mtu: capabilities.mtu.min(MTU_MAX_BYTES), ..capabilities.clone() }
 }
 
 /// `packet` with `len` bytes before it, all of which `fill` writes. Takes a fresh frame when the first one has

@@ -9,6 +9,7 @@ use millstream_tcp::{Connection, FourTuple};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 
+use super::Serial;
 use super::common::CommonHeaders;
 use super::output::{Output, Way};
 use crate::socket::tcp::TcpSocket;
@@ -118,7 +119,7 @@ impl Output {
     /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
     /// there.
     pub fn doubt(&mut self, now: Instant, socket: &mut TcpSocket) {
-        if let Some(way) = self.way(socket.conn.ends().remote.ip(), socket.scope) {
+        if let Some(way) = self.way(socket.conn.ends().remote.ip(), Some(socket.scope)) {
             self.neighbors.doubt(now, way.link, way.next_hop);
         }
         socket.path.forget();
@@ -129,13 +130,13 @@ impl Output {
         &mut self,
         now: Instant,
         tuple: &FourTuple,
-        scope: Option<millstream_route::LinkId>,
+        scope: Serial,
         marks: Marks,
         path: &mut Path,
     ) -> Option<Way> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         path.known = None;
-        let way = self.way(dst, scope)?;
+        let way = self.way(dst, Some(scope))?;
         let mut ip = IpHeader::new(src, dst, Protocol::TCP, 0);
         marks.put(&mut ip);
         let ethernet = self.ethernet(now, way, dst);

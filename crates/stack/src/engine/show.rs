@@ -23,38 +23,39 @@ impl Engine {
         &self.out.stats
     }
 
-    /// What a link counted.
+    /// What a link counted; `None` when there is no such link, or none any more.
     pub fn link_stats(&self, link: LinkId) -> Option<LinkStats> {
-        self.out.links.get(link.index()).map(|slot| slot.link.stats())
+        self.out.links.get(link).map(|slot| slot.link.stats())
     }
 
-    /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so. When
-    /// it comes to that the engine's [`Waker`](crate::Waker) is used, so whoever waits is told.
+    /// Why a link is not used any more, if so: its interface was removed, or its file is at its end. It stays so until
+    /// it is removed ([`Engine::remove_link`]). When it comes to that the engine's [`Waker`](crate::Waker) is used, so
+    /// whoever waits is told.
     ///
     /// Its routes go with it, as they do in an operating system: what went by them goes by those that are left, and
     /// without any is refused, but for connections, which may wait until another link is added. Its addresses stay
     /// the engine's, until another link gets them: connections go on with theirs by whatever link their peer can reach
     /// them.
     pub fn link_error(&self, link: LinkId) -> Option<&LinkError> {
-        self.out.links.get(link.index())?.failed.as_deref()
+        self.out.links.get(link)?.error().map(|error| &**error)
     }
 
-    /// All links, for showing, in order of their ids.
+    /// All links, for showing, in order of their ids; those that have failed are among them until they are removed.
     pub fn links(&self) -> impl Iterator<Item = LinkInfo> {
-        self.out.links.iter().enumerate().map(|(index, slot)| LinkInfo {
-            id: LinkId(index as u16),
+        self.out.links.all().map(|(id, slot)| LinkInfo {
+            id,
             name: slot.link.name().to_owned(),
             mtu: slot.capabilities.mtu,
             mac: slot.capabilities.mac,
             notes: slot.link.notes().to_vec(),
             is_down: slot.link.is_down(),
-            error: slot.failed.clone(),
+            error: slot.error().cloned(),
             stats: slot.link.stats(),
         })
     }
 
-    /// The engine's own addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = (LinkId, Prefix)> {
+    /// The engine's own addresses, each with its link; those of a link that was removed have none.
+    pub fn addresses(&self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
         self.out.addresses.iter()
     }
 

@@ -275,7 +275,10 @@ impl Engine {
             return true;
         }
         let mut quiet = true;
-        for slot in self.out.links.iter_mut().filter(|slot| slot.failed.is_none()) {
+        let links = &mut self.out.links;
+        for place in 0..links.used_count() {
+            let Some(link) = links.at(place) else { break };
+            let slot = &mut links[link.index()];
             quiet &= slot.link.prepare_sleep();
             if let Some(fd) = slot.link.wait_fd() {
                 let wants_write = slot.link.wants_write();

@@ -5,12 +5,11 @@
 use std::net::SocketAddr;
 
 use millstream_packet::{Exhausted, Instant, Packet, Segmentation, SegmentationKind};
-use millstream_route::LinkId;
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
-use super::Engine;
 use super::output::{Way, with_header};
+use super::{Engine, Serial};
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::socket::SocketId;
@@ -109,7 +108,7 @@ impl Engine {
         slot: u32,
         from: SocketAddr,
         (packet, size): (Packet, usize),
-        link: LinkId,
+        link: Serial,
     ) {
         for at in (0..packet.len()).step_by(size) {
             let refused = match self.copy_of(&packet, at, size) {

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
+use millstream_route::LinkId;
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
 use super::Engine;
-use super::addresses::{Destination, TO_ITSELF};
+use super::addresses::{Destination, TO_ITSELF, is_link_local};
 use super::tcp_input::with_mss;
 use crate::error::Error;
 use crate::socket::listener::Listener;
@@ -137,10 +138,15 @@ impl Engine {
         config: &Config,
     ) -> Result<SocketId, Error> {
         let scope = match remote {
-            // Of no link there is: refused as unreachable.
-            SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(millstream_route::LinkId(
-                u16::try_from(remote.scope_id() - 1).map_err(|_| Error::NetworkUnreachable)?,
-            )),
+            // Of other addresses it means nothing.
+            SocketAddr::V6(remote)
+                if remote.scope_id() != 0 && is_link_local((*remote.ip()).into()) =>
+            {
+                // Of no link there is: refused as unreachable.
+                let number = u16::try_from(remote.scope_id() - 1).ok();
+                let slot = number.and_then(|number| self.out.links.used_slot(LinkId(number)));
+                Some(slot.ok_or(Error::NetworkUnreachable)?.serial)
+            }
             _ => None,
         };
         let remote = plain(remote);
@@ -184,8 +190,8 @@ impl Engine {
         if fast_open {
             self.tcp.fast_open.offer(now, &mut conn);
         }
-        let slot =
-            self.tcp.insert(conn, Some(way.link), None).ok_or(Error::Limit("connections"))?;
+        let scope = self.out.links[way.link.index()].serial;
+        let slot = self.tcp.insert(conn, scope, None).ok_or(Error::Limit("connections"))?;
         self.out.stats.tcp_active_opens += 1;
         self.tcp.mark_dirty(slot);
         self.tcp.sockets.get(slot).map(|socket| socket.id).ok_or(Error::NoSuchSocket)

@@ -296,7 +296,8 @@ impl Engine {
         if !self.out.resets.allow(now) {
             return self.out.stats.drop(DropReason::ResetRateLimit);
         }
-        match self.out.way(tuple.remote.ip(), Some(link)) {
+        let scope = self.out.links[link.index()].serial;
+        match self.out.way(tuple.remote.ip(), Some(scope)) {
             Some(way) => {
                 // RFC 9293, 3.10.7.1.
                 self.out.stats.tcp_resets += 1;

@@ -34,7 +34,8 @@ impl Engine {
             self.tcp.arm_time_wait(entry, until);
         }
         let Some(answer) = answer else { return };
-        match self.out.way(tuple.remote.ip(), Some(*link)) {
+        let scope = self.out.links[link.index()].serial;
+        match self.out.way(tuple.remote.ip(), Some(scope)) {
             Some(way) => self.out.send_bare(now, way, tuple, &answer),
             None => self.out.stats.drop(DropReason::NoRoute),
         }

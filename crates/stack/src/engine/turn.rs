@@ -218,7 +218,7 @@ impl Engine {
         let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
         first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.quiet_due));
         first = first.min(ns(self.out.neighbors.next_wakeup()));
-        for slot in &self.out.links {
+        for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
         }
         (first != u64::MAX).then_some(Instant::from_nanos(first))

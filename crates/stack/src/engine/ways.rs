@@ -4,16 +4,16 @@ use super::Engine;
 use crate::socket::{SocketId, SocketKind};
 
 impl Engine {
-    /// Changes when ways may have: with the routes, and when a link fails.
+    /// Changes when ways may have: with the routes, and when a link comes or goes.
     #[inline]
-    pub(crate) fn ways_state(&self) -> (u32, usize) {
-        (self.out.routes.generation(), self.out.failed_links)
+    pub(crate) fn ways_state(&self) -> (u32, u32) {
+        (self.out.routes.generation(), self.out.link_changes)
     }
 
-    /// Whether links have failed.
+    /// Whether links have failed or were removed, ever.
     #[inline]
-    pub(crate) fn has_failed_links(&self) -> bool {
-        self.out.failed_links != 0
+    pub(crate) fn has_lost_links(&self) -> bool {
+        self.out.links.has_lost()
     }
 
     /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
@@ -21,7 +21,7 @@ impl Engine {
         let (remote, scope) = match id.kind() {
             SocketKind::Tcp => match self.tcp.by_id(id) {
                 Some((_, socket)) if !socket.conn.is_closed() => {
-                    (Some(socket.conn.ends().remote), socket.scope)
+                    (Some(socket.conn.ends().remote), Some(socket.scope))
                 }
                 _ => return true,
             },
@@ -33,7 +33,7 @@ impl Engine {
         };
         match remote {
             Some(peer) => self.out.way(peer.ip(), scope).is_some(),
-            None => self.out.usable_links().next().is_some(),
+            None => self.out.links.used_count() != 0,
         }
     }
 }

@@ -3,9 +3,9 @@
 //! A blocking call takes turns of the engine until it can be answered, and sleeps with it when there is
 //! nothing to do; no other thread is involved, and nothing happens between calls. Several sockets are
 //! served from one thread by [`Stack::wait`], bulk of many with one copy by [`Stack::wait_read`]. Names and error kinds
-//! are those of `std::net`. A call that would wait where links have failed and none leads to the socket's peer any more
-//! (for a listener: none is left) fails with [`NetworkDown`](io::ErrorKind::NetworkDown), as nobody can add one
-//! meanwhile; what it is of stays as it is.
+//! are those of `std::net`. A call that would wait where links have failed, or were removed, and none leads to the
+//! socket's peer any more (for a listener: none is left) fails with [`NetworkDown`](io::ErrorKind::NetworkDown), as
+//! nobody can add one meanwhile; what it is of stays as it is.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
@@ -258,7 +258,7 @@ impl Stack {
             if left == Some(Duration::ZERO) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if engine.has_failed_links() && !engine.has_way(id) {
+            if engine.has_lost_links() && !engine.has_way(id) {
                 return Err(Error::NetworkDown.into());
             }
             for step_now in [Step::Turn(left), Step::Look] {

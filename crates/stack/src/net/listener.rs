@@ -93,7 +93,7 @@ impl TcpListener {
         Ok(self.inner.shared.error().map(io::Error::from))
     }
 
-    /// The next connection, and its peer. Where all links of the engine have failed it fails with
+    /// The next connection, and its peer. Where all links of the engine have failed, or were removed, it fails with
     /// [`NetworkDown`](io::ErrorKind::NetworkDown), once, also where it waits already.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Inner { shared, patience, accepted, handle, .. } = &*self.inner;

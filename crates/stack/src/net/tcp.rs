@@ -29,9 +29,9 @@ use crate::{Error, SocketId, WakeStats};
 /// is told by the first call that meets it, and after that reads say the end and writes `BrokenPipe`; so does the end
 /// of the engine ([`Stack::shutdown`]).
 ///
-/// Where links have failed and none leads to the peer any more, a read that has to wait, and a write, fails with
-/// [`NetworkDown`](io::ErrorKind::NetworkDown), once each, also one that waits already. That ends nothing: the
-/// connection goes on when a link leads there again, or times out.
+/// Where links have failed, or were removed, and none leads to the peer any more, a read that has to wait, and a write,
+/// fails with [`NetworkDown`](io::ErrorKind::NetworkDown), once each, also one that waits already. That ends nothing:
+/// the connection goes on when a link leads there again, or times out.
 pub struct TcpStream {
     pub(super) inner: Arc<Inner>,
 }

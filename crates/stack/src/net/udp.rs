@@ -25,8 +25,8 @@ const DATAGRAM_LIMIT_BYTES: usize = 65_527;
 
 /// A UDP socket. Sending never waits for the network: a datagram that finds no room there is lost, and counted. An
 /// error of one that was sent, or that its peer's host told of, is told by the next call, once. So is a receive that
-/// has to wait, by [`NetworkDown`](io::ErrorKind::NetworkDown), when links have failed and none leads to the connected
-/// peer any more, or none is left.
+/// has to wait, by [`NetworkDown`](io::ErrorKind::NetworkDown), when links have failed, or were removed, and none leads
+/// to the connected peer any more, or none is left.
 pub struct UdpSocket {
     inner: Arc<Inner>,
 }

@@ -1,9 +1,9 @@
 //! Who is told that no link leads to its peer any more.
 //!
 //! The kernel keeps such an error and tells it when the connection times out, which one that only reads never does: the
-//! interface may come back, or another way. Here a link that has failed does not come back, so who waits is told at
-//! once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection), as a link may be
-//! added that leads there.
+//! interface may come back, or another way. Here a link that has failed, or was removed, does not come back, so who waits
+//! is told at once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection), as a link
+//! may be added that leads there.
 
 use super::shared::{CONNECTED, CUT_READ, CUT_WRITE, Shared};
 use super::worker::Worker;
@@ -47,29 +47,39 @@ impl Way {
 /// How far sockets have been looked at since ways changed last.
 #[derive(Default)]
 pub struct Ways {
-    state: (u32, usize),
-    next: Option<usize>,
+    state: (u32, u32),
+    /// The slot that is looked at next. A change does not begin anew: where ways change often, each has its turn.
+    next: usize,
+    /// The slot before which a round is over that began after the last change; `None` when it is over.
+    end: Option<usize>,
 }
 
 impl Worker {
-    /// Where links have failed, and ways have changed since, looks at some of the sockets that were not looked at yet;
+    /// Where links have ended, and ways have changed since, looks at some of the sockets that were not looked at yet;
     /// whether there were any.
     pub(super) fn look_at_ways(&mut self) -> bool {
         let state = self.engine.ways_state();
         if state != self.ways.state {
-            self.ways = Ways { state, next: self.engine.has_failed_links().then_some(0) };
+            let end = self.engine.has_lost_links().then_some(self.ways.next);
+            self.ways = Ways { state, end, ..self.ways };
         }
-        let Some(first) = self.ways.next else { return false };
+        let Some(end) = self.ways.end else { return false };
+        // Those that come meanwhile are at the end, and looked at by themselves.
         let slots = self.streams.len().max(self.listeners.len()).max(self.datagrams.len());
-        let end = slots.min(first + LOOKS);
-        (first..end).for_each(|slot| self.look_at_slot(slot));
-        self.ways.next = (end < slots).then_some(end);
+        for _ in 0..LOOKS {
+            self.look_at_slot(self.ways.next);
+            self.ways.next = if self.ways.next + 1 < slots { self.ways.next + 1 } else { 0 };
+            if self.ways.next == end {
+                self.ways.end = None;
+                break;
+            }
+        }
         true
     }
 
     /// A socket that is new, or has another peer, may be without a way while all others have been looked at.
     pub(super) fn look_at_new(&mut self, id: SocketId) {
-        if !self.engine.has_failed_links() {
+        if !self.engine.has_lost_links() {
             return;
         }
         match id.kind() {

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use millstream_packet::Instant;
-use millstream_route::LinkId;
 use millstream_tcp::HalfOpen;
 
 use super::{Readiness, SocketId};
+use crate::engine::Serial;
 use crate::slab::Slab;
 use crate::stats::ListenerStats;
 
@@ -24,7 +24,7 @@ pub(crate) struct Request {
     pub open: HalfOpen,
     pub listener: u32,
     /// The link that the SYN came by.
-    pub link: LinkId,
+    pub link: Serial,
 }
 
 pub(crate) struct Listener {

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use millstream_link::Share;
 use millstream_packet::Instant;
-use millstream_route::LinkId;
 use millstream_tcp::isn::IsnGenerator;
 use millstream_tcp::{Connection, FourTuple, State, SynCookies, TimeWait};
 use millstream_wire::tcp::SeqNumber;
@@ -15,6 +14,7 @@ use super::listener::{Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
+use crate::engine::Serial;
 use crate::engine::fast_open::FastOpen;
 use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
@@ -29,7 +29,7 @@ pub(crate) struct TcpSocket {
     pub id: SocketId,
     pub hash: u32,
     /// The link that segments leave by, as far as the route does not say otherwise.
-    pub scope: Option<LinkId>,
+    pub scope: Serial,
     pub pending: Readiness,
     /// In the dirty list.
     pub dirty: bool,
@@ -153,7 +153,7 @@ impl TcpTable {
     pub fn insert(
         &mut self,
         conn: Connection,
-        scope: Option<LinkId>,
+        scope: Serial,
         listener: Option<u32>,
     ) -> Option<u32> {
         let tuple = conn.tuple();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
-use millstream_route::{Generations, HeaderTemplate, LinkId};
+use millstream_route::{Generations, HeaderTemplate};
 
 use super::listener::{match_rank, overlaps};
 use super::udp_flows::Flows;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
-use crate::engine::Way;
+use crate::engine::{Serial, Way};
 use crate::error::Error;
 use crate::slab::Slab;
 
@@ -31,7 +31,7 @@ pub(crate) struct UdpSocket {
     /// An ICMP error not told yet; only connected sockets hear of them (RFC 1122, 4.1.3.3).
     pub error: Option<Error>,
     /// The link of the last datagram, for link-local peers.
-    pub scope: Option<LinkId>,
+    pub scope: Option<Serial>,
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
     pub path: Option<Box<DatagramPath>>,
@@ -155,7 +155,7 @@ impl UdpTable {
         &mut self,
         slot: u32,
         datagram: Datagram,
-        link: LinkId,
+        link: Serial,
         events: &mut EventQueue,
     ) -> Result<(), Datagram> {
         let Some(socket) = self.sockets.get_mut(slot) else { return Err(datagram) };
@@ -200,7 +200,7 @@ impl UdpSocket {
 
     /// Datagrams from `link` were queued; whoever waits is told, if there were none before.
     #[inline]
-    pub fn delivered(&mut self, link: LinkId, was_empty: bool, events: &mut EventQueue) {
+    pub fn delivered(&mut self, link: Serial, was_empty: bool, events: &mut EventQueue) {
         self.scope = Some(link);
         if was_empty {
             let readable = Readiness { readable: true, ..Readiness::default() };

@@ -118,6 +118,35 @@ fn who_waits_is_told_that_no_link_is_left_and_goes_on_when_there_is_one() {
 }
 
 #[test]
+fn who_waits_is_told_that_the_last_link_was_removed() {
+    let ends = Ends::new();
+    let listener = TcpListener::bind(&ends.far, far_addr(7), 16).expect("bind");
+    let (client, server) = ends.connect(&listener);
+    let reading = client.try_clone().expect("a handle");
+    let waits = [
+        told(move || kind((&reading).read(&mut [0; 9]))),
+        told(move || kind(listener.accept().map(|_| 0))),
+    ];
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    for stack in [&ends.near, &ends.far] {
+        let removed = stack.with_engine(|engine| engine.remove_link(LinkId(0)));
+        let removed = removed.expect("an engine").expect("a link");
+        assert!(removed.link.stats().tx_packets > 0 && removed.error.is_none());
+        assert!(stack.links().expect("asked").is_empty());
+    }
+    for wait in waits {
+        let answer = wait.recv_timeout(PATIENCE).expect("it waits");
+        assert_eq!(answer, Err(ErrorKind::NetworkDown));
+    }
+    ends.join_again();
+    (&server).write_all(b"by another").expect("write");
+    let mut bytes = [0; 10];
+    (&client).read_exact(&mut bytes).expect("read");
+    assert_eq!(&bytes, b"by another");
+    assert_eq!(ends.near.links().expect("asked")[0].id, LinkId(0));
+}
+
+#[test]
 fn a_connect_that_is_under_way_fails_with_the_link() {
     let ends = Ends::new();
     let nobody = "10.9.0.77:7".parse().expect("an address");

@@ -78,7 +78,8 @@ impl Engine {
             }
         }
         if taken != 0 {
-            socket.delivered(link, was_empty, &mut self.events);
+            let serial = self.out.links[link.index()].serial;
+            socket.delivered(serial, was_empty, &mut self.events);
         }
         let stats = &mut self.out.stats;
         stats.udp_rx += taken;
@@ -122,11 +123,12 @@ impl Engine {
         };
         let Arrival { mut packet, link, .. } = arrival;
         packet.trim_front(ip_len + header_len);
+        let serial = self.out.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
-            return self.udp_deliver_parts(slot, from, (packet, size), link);
+            return self.udp_deliver_parts(slot, from, (packet, size), serial);
         }
         packet.meta_mut().segmentation = None;
-        match self.udp.deliver(slot, Datagram { from, packet }, link, &mut self.events) {
+        match self.udp.deliver(slot, Datagram { from, packet }, serial, &mut self.events) {
             Ok(()) => {
                 self.out.stats.udp_rx += 1;
                 self.udp.flows.learn(link, from, slot);

@@ -33,9 +33,6 @@ impl Engine {
         };
         let Some(socket) = sockets.get_mut(id.slot()).filter(waits) else { return 0 };
         let from = &mut self.out.links[link.index()];
-        if from.failed.is_some() {
-            return 0;
-        }
         let medium = from.capabilities.medium;
         let (mut last, mut bytes): (Option<&Flow>, _) = (None, 0);
         let mut take = |shown: Shown<'_>| {
@@ -58,7 +55,7 @@ impl Engine {
         if count == 0 {
             return 0;
         }
-        socket.scope = Some(link);
+        socket.scope = Some(from.serial);
         from.more = from.link.has_more();
         self.held.begin_batch(from.more, false);
         let stats = &mut self.out.stats;

@@ -3,8 +3,10 @@
 use super::*;
 use crate::EngineConfig;
 use crate::limits::DATAGRAM_TURN;
+use crate::net::shared::CUT_WRITE;
 use millstream_link::{PairConfig, pair};
 use millstream_packet::{Pool, PoolConfig};
+use millstream_route::{LinkId, Route};
 
 #[test]
 fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
@@ -133,4 +135,46 @@ fn what_waits_to_be_read_is_counted_in_memory_held() {
         }
     }
     assert!(read.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+}
+
+/// Each change has all sockets looked at anew; those in high slots have their turn all the same.
+#[test]
+fn where_routes_change_in_each_turn_everybody_is_told_that_no_link_is_left() {
+    const SOCKETS: u16 = 300;
+    let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+    let (near, _far) = pair(PairConfig::default()).expect("a pair");
+    let mut engine = Engine::new(EngineConfig::new(pool)).expect("an engine");
+    let link = engine.add_link(Box::new(near)).expect("a link");
+    engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
+    let mut worker = Worker::new(engine);
+    let peer = "10.9.0.2:7".parse().expect("an address");
+    let attach = |worker: &mut Worker| {
+        let id = worker.engine.udp_bind("10.9.0.1:0".parse().expect("an address")).expect("bind");
+        worker.engine.udp_connect(id, peer).expect("connect");
+        worker.attach_datagrams(id).0
+    };
+    let mut all: Vec<_> = (0..SOCKETS).map(|_| attach(&mut worker)).collect();
+    assert!(!worker.look_at_ways());
+    worker.engine.remove_link(link).expect("removed");
+    for metric in 0..u32::from(SOCKETS) / 64 + 1 {
+        let route = Route { metric, ..Route::on_link(LinkId(9)) };
+        worker
+            .engine
+            .routes()
+            .insert("10.8.0.0/16".parse().expect("a prefix"), route)
+            .expect("room");
+        worker.engine.turn(worker.engine.now());
+        assert!(worker.look_at_ways());
+    }
+    assert!(all.iter().all(|shared| shared.has(CUT_WRITE)));
+
+    // A whole round after the last change, also where there are more than there were.
+    let (near, _far) = pair(PairConfig::default()).expect("a pair");
+    let link = worker.engine.add_link(Box::new(near)).expect("a link");
+    worker.engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
+    assert!(worker.look_at_ways());
+    all.extend((0..SOCKETS).map(|_| attach(&mut worker)));
+    let rounds = (0..100).take_while(|_| worker.look_at_ways()).count();
+    assert!((8..=10).contains(&rounds), "{rounds}");
+    assert!(all.iter().all(|shared| !shared.has(CUT_WRITE)));
 }
