@@ -229,41 +229,6 @@ impl ByteQueue {
         Some(len)
     }
 
-    /// As [`write_first`](Self::write_first) behind `headroom` bytes, and what [`hand_out`](Self::hand_out) gives of it
-    /// then, in one step: where the queue is empty, the bytes are [few](FRAMED_COPY_BYTES), and frames of `size` bytes
-    /// are what is written. `None` where it is not so or no two frames lie ready; then nothing has changed.
-    #[inline]
-    pub fn write_out(
-        &mut self,
-        pool: &Pool,
-        bytes: &[u8],
-        headroom: usize,
-        size: usize,
-    ) -> Option<Packet> {
-        let len = bytes.len();
-        let is_few = len <= size && len <= FRAMED_COPY_BYTES;
-        if self.last.is_some() || len == 0 || !is_few || headroom + size > FRAME_SIZE_BYTES {
-            return None;
-        }
-        let [frame, copy] = pool.take_two_frames()?;
-        frame.reset_filled(headroom, len);
-        copy.reset_filled(headroom, len);
-        // SAFETY: nobody else has the frames.
-        let (kept, sent) =
-            unsafe { (frame.own_frame_mut(headroom, len), copy.own_frame_mut(headroom, len)) };
-        let sum = Some(sum::copy_and_sum(bytes, kept) as u16);
-        sum::copy_few(bytes, sent);
-        set_sum(frame, sum);
-        set_sum(copy, sum);
-        self.set_framing_only(headroom);
-        self.framed.begin(self.front);
-        self.framed.given = Some((frame, self.front.wrapping_add(len as u64)));
-        self.last = Some(frame);
-        self.grew(len);
-        self.hold(FRAME_HELD_BYTES);
-        Some(Packet::from_ring(copy))
-    }
-
     /// Whether the last frame was written by `write_framed` and has less than `size` bytes, and takes more.
     #[inline]
     fn is_growing(&self, last: Entry, size: usize) -> bool {

@@ -92,15 +92,6 @@ impl Magazine {
     }
 
     #[inline]
-    fn pop_two(&self) -> Option<[Entry; 2]> {
-        let count = self.count().checked_sub(2)?;
-        let items = self.items();
-        let two = [items[count % MAGAZINE_LIMIT]?, items[(count + 1) % MAGAZINE_LIMIT]?];
-        self.set_count(count);
-        Some(two)
-    }
-
-    #[inline]
     fn push(&self, entry: Entry) -> bool {
         let count = self.count();
         if count >= self.limit as usize {
@@ -361,13 +352,6 @@ impl<'a> Taking<'a> {
         *self = Self::of(self.arena, self.what);
         taken
     }
-}
-
-/// Two free frames; none where the running thread has not two of its own.
-// In another crate the table would be reached by two calls more.
-#[inline(never)]
-pub(crate) fn take_two_frames(arena: &Arena) -> Option<[Entry; 2]> {
-    cached(arena.tag)?.frames.pop_two()
 }
 
 /// True if `take_frame` would find nothing.

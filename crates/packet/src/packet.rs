@@ -9,6 +9,7 @@ use crate::magazine;
 use crate::meta::Meta;
 use crate::pool::{Exhausted, Pool};
 use crate::slices::Slices;
+use crate::sum;
 use std::fmt;
 
 /// An owned chain of at least one frame, block, or view of one, with its bytes and its [`Meta`].
@@ -67,6 +68,23 @@ impl Packet {
         let spare = packet.commit(bytes.len());
         debug_assert!(spare.is_none());
         Ok(packet)
+    }
+
+    /// One frame with `bytes` copied behind `headroom`, and their partial checksum in
+    /// [`Meta::payload_sum`](crate::Meta::payload_sum). `None` where a frame does not hold that, or none is free.
+    // In another crate the thread's frames would be reached by two calls more.
+    #[inline(never)]
+    pub fn summed(pool: &Pool, headroom: usize, bytes: &[u8]) -> Option<Self> {
+        if headroom + bytes.len() > FRAME_SIZE_BYTES {
+            return None;
+        }
+        let frame = pool.take_frame()?;
+        frame.reset_filled(headroom, bytes.len());
+        // SAFETY: nobody else has the frame.
+        let sum = sum::copy_and_sum(bytes, unsafe { frame.own_frame_mut(headroom, bytes.len()) });
+        let mut packet = Self(frame);
+        packet.meta_mut().payload_sum = Some(sum as u16);
+        Some(packet)
     }
 
     /// A copy of `bytes` in [blocks](Pool::alloc_block) of `each` bytes; in frames what is left of them, less than

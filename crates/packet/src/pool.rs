@@ -265,12 +265,6 @@ impl Pool {
         magazine::take_frame(&self.arena)
     }
 
-    /// Two frames that lie ready; none does not mean that there are none.
-    #[inline]
-    pub(crate) fn take_two_frames(&self) -> Option<[Entry; 2]> {
-        magazine::take_two_frames(&self.arena)
-    }
-
     /// For who takes many frames.
     #[inline]
     pub(crate) fn taking_frames(&self) -> magazine::Taking<'_> {

@@ -62,7 +62,7 @@ impl Connection {
         if !is_next || !self.is_plain(now, len) {
             return None;
         }
-        let payload = self.snd.queue.write_out(pool, bytes, headroom, size)?;
+        let payload = self.snd.queue.write_out(pool, bytes, headroom)?;
         Some(self.plain_segment(now, payload, len))
     }
 

@@ -94,8 +94,9 @@ impl Connection {
         written + snd.queue.write_framed(pool, rest, headroom, size)
     }
 
-    /// Queues a packet's bytes without copying. A packet that is not taken is given back.
-    pub fn write_packet(&mut self, packet: Packet) -> Result<(), Refused> {
+    /// Queues a packet's bytes without copying. A packet that is not taken is given back. `pool` is for what was written
+    /// before it.
+    pub fn write_packet(&mut self, pool: &Pool, packet: Packet) -> Result<(), Refused> {
         if let Err(why) = self.begin_write() {
             return Err(Refused { packet, why });
         }
@@ -103,6 +104,10 @@ impl Connection {
             return Ok(());
         }
         self.end_deferral();
+        if !self.snd.queue.settle(pool) {
+            self.snd.starved = true;
+            return Err(Refused { packet, why: ConnError::NoMemory });
+        }
         match self.snd.queue.append(packet) {
             Ok(_) => Ok(()),
             Err(full) => {

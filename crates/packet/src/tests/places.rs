@@ -147,37 +147,26 @@ fn framed_bytes_leave_in_their_own_frames() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
-/// A few bytes written and handed out in one step are what they are in two.
+/// A copy with its sum is what the queue hands out of bytes that were written into a frame.
 #[test]
-fn few_bytes_are_written_and_handed_out_at_once() {
+fn a_summed_packet_is_as_a_frame_that_is_handed_out() {
     let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
     let bytes: Vec<u8> = (0..200u8).collect();
-    // Some lie ready then.
-    drop(pool.alloc(0));
     for len in [1, 2, 7, 16, 17, FRAMED_COPY_BYTES] {
+        let sent = Packet::summed(&pool, 100, &bytes[..len]).expect("a copy");
         let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
-        let sent = queue.write_out(&pool, &bytes[..len], 100, 1000).expect("a copy");
-        let mut other = ByteQueue::new(QueueLimits::new(1 << 20));
-        other.write_framed(&pool, &bytes[..len], 100, 1000);
-        let as_well = other.hand_out(&pool, 100, 0, len).expect("a copy");
-        assert!(same(sent.slices(), &bytes[..len]) && same(queue.slices(), &bytes[..len]));
-        assert!(sent.headroom() >= 100);
+        queue.write_framed(&pool, &bytes[..len], 100, 1000);
+        let as_well = queue.hand_out(&pool, 100, 0, len).expect("a copy");
+        assert!(same(sent.slices(), &bytes[..len]) && sent.headroom() >= 100);
         assert_eq!(sent.meta().payload_sum, as_well.meta().payload_sum);
-        assert_eq!(queue.stats(), other.stats());
-        assert!(queue.write_out(&pool, &bytes[..1], 100, 1000).is_none(), "there is something");
-        // More is found behind it.
-        queue.write_framed(&pool, &bytes[100..150], 100, 1000);
-        let next = queue.hand_out(&pool, 100, len, 50).expect("behind it");
-        assert!(same(next.slices(), &bytes[100..150]));
+        assert_eq!(sent.held_bytes(), as_well.held_bytes());
         queue.discard(usize::MAX);
     }
-    let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
-    assert!(queue.write_out(&pool, &bytes[..FRAMED_COPY_BYTES + 1], 100, 1000).is_none());
-    assert!(queue.write_out(&pool, &bytes[..1], 100, 4000).is_none(), "no frame holds that");
-    let rest: Vec<Packet> = std::iter::from_fn(|| pool.alloc(0)).skip(1).collect();
-    assert!(queue.write_out(&pool, &bytes[..1], 100, 1000).is_none(), "one frame is not enough");
+    assert!(Packet::summed(&pool, 2000, &bytes[..49]).is_none(), "no frame holds that");
+    let rest: Vec<Packet> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    assert!(Packet::summed(&pool, 100, &bytes[..1]).is_none(), "there is none");
     drop(rest);
-    assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
+    assert_eq!(pool.stats().used_frames, 0);
 }
 
 /// Frames handed out together are what they are one by one, and so is what stays.

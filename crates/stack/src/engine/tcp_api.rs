@@ -279,7 +279,7 @@ impl Engine {
         let Some((slot, socket)) = self.tcp.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };
-        let result = socket.conn.write_packet(packet);
+        let result = socket.conn.write_packet(&self.out.pool, packet);
         if result.is_ok() {
             self.charge(id, len);
         }

@@ -72,7 +72,8 @@ fn a_writer_fills_the_buffer_and_is_told_of_room() {
     }
     assert_eq!(end.write(&pool, &[2; 8192]), Err(ConnError::WouldBlock));
     assert!(!end.is_writable());
-    let refused = end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
+    let refused =
+        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
     let refused = refused.expect_err("no room");
     assert_eq!((refused.packet.len(), refused.why), (100, ConnError::WouldBlock));
     flush(&mut end, &pool);
@@ -84,7 +85,9 @@ fn a_writer_fills_the_buffer_and_is_told_of_room() {
         flush(&mut end, &pool);
     }
     assert!(end.is_writable());
-    assert!(end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame")).is_ok());
+    assert!(
+        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame")).is_ok()
+    );
 }
 
 #[test]
@@ -94,7 +97,8 @@ fn after_the_end_nothing_is_written() {
     end.shutdown_write();
     assert_eq!(end.may_write(), Err(ConnError::Closed));
     assert_eq!(end.write(&pool, &[1]), Err(ConnError::Closed));
-    let refused = end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
+    let refused =
+        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
     assert_eq!(refused.expect_err("shut").why, ConnError::Closed);
     assert!(end.is_writable(), "a writer does not wait for what will not come");
     assert!(!end.is_closed());
@@ -115,7 +119,7 @@ fn why_a_connection_ended_is_told_once() {
         &|end| end.peek(&mut [0; 9]).err(),
         &|end| end.read_packet(9, &pool).err(),
         &|end| end.write(&pool, &[1]).err(),
-        &|end| end.write_packet(packet()).err().map(|refused| refused.why),
+        &|end| end.write_packet(&pool, packet()).err().map(|refused| refused.why),
         &|end| end.take_error(),
     ];
     for tell in ways {

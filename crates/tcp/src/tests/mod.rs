@@ -5,6 +5,7 @@ mod alone;
 mod calls;
 mod channel;
 mod corners;
+mod few;
 mod goodput;
 pub(crate) mod harness;
 mod memory;
