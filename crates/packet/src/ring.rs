@@ -199,9 +199,9 @@ impl<T> Consumer<T> {
         self.seen_tail.wrapping_sub(self.head)
     }
 
-    /// The same, where what was put just now may not be seen yet.
+    /// Items that can be taken, for who polls: what was put just now may not be seen yet.
     #[inline]
-    fn glance(&mut self) -> usize {
+    pub fn glance(&mut self) -> usize {
         if self.seen_tail == self.head {
             self.seen_tail = self.shared.tail.load(Ordering::Acquire);
         }
@@ -215,10 +215,22 @@ impl<T> Consumer<T> {
         if self.available() == 0 {
             return None;
         }
+        Some(self.take_first())
+    }
+
+    /// As [`pop`](Self::pop) without its fence, as [`poll_bulk`](Self::poll_bulk) is.
+    #[inline]
+    pub fn poll(&mut self) -> Option<T> {
+        (self.glance() != 0).then(|| self.take_first())
+    }
+
+    /// Takes the oldest item, which is there.
+    #[inline]
+    fn take_first(&mut self) -> T {
         let item = self.read(self.head);
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
-        Some(item)
+        item
     }
 
     /// Takes up to `limit` items, oldest first, and gives their room back at once. Returns how
@@ -246,10 +258,7 @@ impl<T> Consumer<T> {
         }
         if n == 1 {
             // Mostly: no loop, and nothing to be set right if `out` panics.
-            let item = self.read(self.head);
-            self.head = self.head.wrapping_add(1);
-            self.shared.head.store(self.head, Ordering::Release);
-            out(item);
+            out(self.take_first());
             return 1;
         }
         // On the way out, also by a panic of `out`: what was read is gone from the ring.

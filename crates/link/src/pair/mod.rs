@@ -197,6 +197,37 @@ impl PairEnd {
         self.transmit(now, pool, &mut PacketBatch::new()).map(drop)
     }
 
+    /// Takes what the other end sent, which is one packet, into a batch with room for it: how many those are.
+    #[inline(always)]
+    fn take_only(&mut self, now: Instant, batch: &mut PacketBatch) -> usize {
+        let Some(mut packet) = self.rx.poll() else { return 0 };
+        self.stats.rx_packets += 1;
+        self.stats.rx_bytes += packet.len() as u64;
+        self.stats.rx_super_segments += u64::from(arrive(&mut packet, now));
+        // There is room.
+        let _ = batch.push(packet);
+        1
+    }
+
+    /// The same of as many as there are and the batch has room for.
+    #[inline(never)]
+    fn take_many(&mut self, now: Instant, batch: &mut PacketBatch) -> usize {
+        let Self { rx, stats, .. } = self;
+        let (mut bytes, mut supers) = (0, 0);
+        let (room, mut filling) = (batch.room(), batch.filling());
+        let count = rx.poll_bulk(room, |mut packet| {
+            bytes += packet.len() as u64;
+            supers += u64::from(arrive(&mut packet, now));
+            // There is room.
+            let _ = filling.push(packet);
+        });
+        drop(filling);
+        stats.rx_packets += count as u64;
+        stats.rx_bytes += bytes;
+        stats.rx_super_segments += supers;
+        count
+    }
+
     /// Drops everything there is to send.
     fn drop_all(&mut self, batch: &mut PacketBatch) -> usize {
         let begun = self.cutting.take().map_or(0, |cutting| cutting.remaining());
@@ -234,6 +265,16 @@ impl Iterator for Ready<'_> {
     }
 }
 
+/// What the sender knew about a packet stays with the sender, but for how it is to be cut and summed. Whether it is a
+/// super-segment.
+#[inline(always)]
+fn arrive(packet: &mut Packet, now: Instant) -> bool {
+    let meta = packet.meta_mut();
+    let Meta { checksum, segmentation, .. } = *meta;
+    *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
+    segmentation.is_some()
+}
+
 /// Sleeps for a moment, or until the bell rings.
 #[cold]
 fn nap(bell: &Doorbell<EventFd>) {
@@ -257,24 +298,12 @@ impl Link for PairEnd {
         if self.cutting.is_some() {
             self.go_on(now, pool)?;
         }
-        let Self { rx, stats, .. } = self;
-        let (mut bytes, mut supers) = (0, 0);
-        let (room, mut filling) = (batch.room(), batch.filling());
         // Before it sleeps it announces that, with a fence, and looks again.
-        let count = rx.poll_bulk(room, |mut packet| {
-            bytes += packet.len() as u64;
-            let meta = packet.meta_mut();
-            // What the sender knew about the packet stays with the sender.
-            let Meta { checksum, segmentation, .. } = *meta;
-            *meta = Meta { arrival: now, checksum, segmentation, ..Meta::default() };
-            supers += u64::from(segmentation.is_some());
-            // There is room.
-            let _ = filling.push(packet);
-        });
-        drop(filling);
-        stats.rx_packets += count as u64;
-        stats.rx_bytes += bytes;
-        stats.rx_super_segments += supers;
+        let count = match self.rx.glance() {
+            0 => 0,
+            1 if !batch.is_full() => self.take_only(now, batch),
+            _ => self.take_many(now, batch),
+        };
         if self.peer.0.notify(ROOM) {
             self.stats.wakeups += 1;
         }
