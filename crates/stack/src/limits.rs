@@ -173,8 +173,8 @@ pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 
-/// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been changed.
-/// It costs three system calls for each link, some 2 µs.
+/// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been
+/// changed. It costs three system calls for each link, some 2 µs.
 pub const LINK_LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to

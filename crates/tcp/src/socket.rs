@@ -94,8 +94,8 @@ impl Connection {
         written + snd.queue.write_framed(pool, rest, headroom, size)
     }
 
-    /// Queues a packet's bytes without copying. A packet that is not taken is given back. `pool` is for what was written
-    /// before it.
+    /// Queues a packet's bytes without copying. A packet that is not taken is given back. `pool` is for what was
+    /// written before it.
     pub fn write_packet(&mut self, pool: &Pool, packet: Packet) -> Result<(), Refused> {
         if let Err(why) = self.begin_write() {
             return Err(Refused { packet, why });

@@ -265,8 +265,8 @@ impl StreamQueue {
         stream.bytes.write_first(pool, bytes, size)
     }
 
-    /// Takes a few bytes that are sent at once behind `headroom` free ones, and gives a copy with their sum. `None`, and
-    /// nothing has changed, where there are others, they are not [few](FRAMED_COPY_BYTES), or there is no frame.
+    /// Takes a few bytes that are sent at once behind `headroom` free ones, and gives a copy with their sum. `None`,
+    /// and nothing has changed, where there are others, they are not [few](FRAMED_COPY_BYTES), or there is no frame.
     #[inline]
     pub(crate) fn write_out(
         &mut self,

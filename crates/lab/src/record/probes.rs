@@ -145,8 +145,8 @@ impl EngineRecord {
         self.stages.iter().map(move |(name, stage)| (name.as_str(), share(stage)))
     }
 
-    /// What is to be kept in mind of its links: why they dropped packets, that they are not up, and what they note. Without
-    /// numbers, which are others in every run.
+    /// What is to be kept in mind of its links: why they dropped packets, that they are not up, and what they note.
+    /// Without numbers, which are others in every run.
     pub fn remarks(&self) -> Vec<String> {
         let of = |link: &LinkRecord| {
             let LinkRecord { name, state, drops, notes, .. } = link;

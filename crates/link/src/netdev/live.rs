@@ -15,7 +15,8 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// The one with `index` in the namespace of the socket `fd`, which must live as long; `ENODEV` when it is not there.
+    /// The one with `index` in the namespace of the socket `fd`, which must live as long; `ENODEV` when it is not
+    /// there.
     pub fn find(fd: RawFd, index: u32) -> io::Result<Self> {
         // SAFETY: an ifreq is plain data, for which all zero is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -55,9 +55,9 @@ impl ReceiveSteering {
     }
 
     /// From now on packets are received by CPUs of the process's cpuset, a flow's by one of them, not that of the
-    /// calling thread; where the machine has RFS (`net.core.rps_sock_flow_entries`), the one on which the flow's process
-    /// runs, whichever that is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What is
-    /// received already and waits in such a queue may be overtaken when this ends.
+    /// calling thread; where the machine has RFS (`net.core.rps_sock_flow_entries`), the one on which the flow's
+    /// process runs, whichever that is. Whoever brings a packet only puts it into that one's queue. Some 100 µs. What
+    /// is received already and waits in such a queue may be overtaken when this ends.
     ///
     /// # Errors
     /// When there is no other CPU, the interface is gone, or the kernel has no memory: then it is as it was.

@@ -97,8 +97,8 @@ pub struct TapConfig {
     pub napi: NapiMode,
     /// While bulk is received and the core that receives it is behind, have the kernel receive what we send on other
     /// CPUs (receive packet steering, docs/links.md): for a device with one queue and offloads on a machine of several
-    /// CPUs, of which nobody has set that before. Where it is not to be had [`Link::notes`](crate::Link::notes) says so.
-    /// [`LinkStats::tx_steered`](crate::LinkStats::tx_steered) and `tx_steerings` tell what came of it.
+    /// CPUs, of which nobody has set that before. Where it is not to be had [`Link::notes`](crate::Link::notes) says
+    /// so. [`LinkStats::tx_steered`](crate::LinkStats::tx_steered) and `tx_steerings` tell what came of it.
     pub rps: bool,
     /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
     /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the

@@ -54,8 +54,8 @@ impl Engine {
         received + self.receive_from_links(now, 0, asked, read)
     }
 
-    /// The same from the link at `place` on, without the one that was `asked` before. What a reader has no room for keeps
-    /// its place: the links behind the one that it came from have their turn when it is carried up.
+    /// The same from the link at `place` on, without the one that was `asked` before. What a reader has no room for
+    /// keeps its place: the links behind the one that it came from have their turn when it is carried up.
     fn receive_from_links(
         &mut self,
         now: Instant,

@@ -1,9 +1,9 @@
 //! The links of an engine: those in use, those that have failed, and whose numbers are free again.
 //!
 //! Turns walk over those in use alone. One that has failed keeps its number and what it counted, for showing, until it
-//! is removed; then the next that is added gets the lowest number that is free. So whatever outlives a call and must not
-//! go over to another link is told of a link's end ([`Output::end_link`](super::output::Output::end_link)), or goes by
-//! its [`Serial`].
+//! is removed; then the next that is added gets the lowest number that is free. So whatever outlives a call and must
+//! not go over to another link is told of a link's end ([`Output::end_link`](super::output::Output::end_link)), or goes
+//! by its [`Serial`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,8 +30,8 @@ pub(crate) struct Serial(NonZeroU32);
 
 /// A link that an engine has given back ([`Engine::remove_link`](crate::Engine::remove_link)).
 pub struct RemovedLink {
-    /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what that
-    /// was and counted: nothing is received from it, and it takes nothing.
+    /// The link itself, with what it counted; an engine of the same pool may have it. Of one that has failed it is what
+    /// that was and counted: nothing is received from it, and it takes nothing.
     pub link: Box<dyn Link>,
     /// Why the engine did not use it any more, if it has failed ([`Engine::link_error`](crate::Engine::link_error)).
     pub error: Option<Arc<LinkError>>,

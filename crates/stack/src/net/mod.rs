@@ -231,11 +231,11 @@ impl Stack {
         Ok(self.handle.door.ask(|worker| worker.engine.sockets().collect())?)
     }
 
-    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile, and inside of it nothing
-    /// waits for an engine, this one or another: the calls of a stack, of its sockets and of pollers that would have to
-    /// wait fail with [`Deadlock`](io::ErrorKind::Deadlock). Two engines that ask each other would wait for ever. What
-    /// they are for is done with the `Engine` that `call` is given, or by another thread. Those that need not wait do
-    /// what they always do: reads of what has come, writes that have room, whatever is non-blocking.
+    /// Runs `call` on the engine, in its thread, between turns. Nothing else is done meanwhile, and inside of it
+    /// nothing waits for an engine, this one or another: the calls of a stack, of its sockets and of pollers that would
+    /// have to wait fail with [`Deadlock`](io::ErrorKind::Deadlock). Two engines that ask each other would wait for
+    /// ever. What they are for is done with the `Engine` that `call` is given, or by another thread. Those that need
+    /// not wait do what they always do: reads of what has come, writes that have room, whatever is non-blocking.
     pub fn with_engine<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Engine) -> T + Send + 'static,

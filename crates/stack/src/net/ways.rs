@@ -1,9 +1,9 @@
 //! Who is told that no link leads to its peer any more.
 //!
 //! The kernel keeps such an error and tells it when the connection times out, which one that only reads never does: the
-//! interface may come back, or another way. Here a link that has failed, or was removed, does not come back, so who waits
-//! is told at once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection), as a link
-//! may be added that leads there.
+//! interface may come back, or another way. Here a link that has failed, or was removed, does not come back, so who
+//! waits is told at once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection),
+//! as a link may be added that leads there.
 
 use super::shared::{CONNECTED, CUT_READ, CUT_WRITE, Shared};
 use super::worker::Worker;
