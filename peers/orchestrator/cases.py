@@ -35,6 +35,8 @@ class Case:
     tool: str = ""
     # Idle CPUs of the machine are kept from halting while it runs.
     awake: bool = False
+    # TAP: each packet of the kernel's lies in one piece of memory, as Millstream has it while data flow in bulk.
+    whole: bool = False
 
     def command(self):
         """The near end's program and arguments."""
@@ -68,6 +70,8 @@ def bulk():
         yield Case(load, "kernel, veth", "kernel", VETH, role)
         yield Case(load, "iperf3, veth", "iperf3", IPERF, role)
         yield Case(load, "smoltcp, own TAP", "smoltcp", TAP, role, ("--link", "own"))
+        if role == "receive":
+            yield Case(load, "smoltcp, own TAP without SG", "smoltcp", TAP, role, ("--link", "own"), whole=True)
         yield Case(load, "gvisor, TAP", "gvisor", TAP, role, ("--link", "tap"))
         yield Case(load, "lwip, TAP", "lwip", TAP, role)
 

@@ -58,6 +58,8 @@ def measure(job):
     holder = None
     if kind == "tap":
         command("ip", "tuntap", "add", DEVICE, "mode", "tap")
+        if job["whole"]:
+            command("ethtool", "-K", DEVICE, "sg", "off")
         up(DEVICE, job["mtu"], FAR)
         device = DEVICE
     else:

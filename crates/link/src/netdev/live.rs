@@ -48,6 +48,11 @@ impl Interface {
         Ok(mac_in(&self.request))
     }
 
+    /// A request that names it, for the socket it was found by.
+    pub fn into_request(self) -> libc::ifreq {
+        self.request
+    }
+
     /// One `SIOCGIF*` question, which leaves the name as it is.
     fn ask(&mut self, question: libc::Ioctl) -> io::Result<()> {
         // SAFETY: `request` is a live ifreq, which is what these questions read and write; a socket answers them for

@@ -4,6 +4,7 @@
 //! All of it is control path and blocks for the time of a system call. Everything here acts in the
 //! calling thread's namespace; [`run_in`] and [`Namespace::run`] take it to another.
 
+mod ethtool;
 #[cfg(test)]
 mod held;
 pub(crate) mod live;
@@ -14,6 +15,8 @@ mod steering;
 mod sysfs;
 mod veth;
 
+pub use ethtool::set_transmit_checksum;
+pub(crate) use ethtool::{ScatterGather, allow_pieces, is_veth, receive_queues};
 #[cfg(test)]
 pub(crate) use held::{add_macvlan, hold};
 pub use namespace::{Namespace, run_in};
@@ -21,8 +24,7 @@ pub use napi::NapiControl;
 pub use steering::ReceiveSteering;
 #[cfg(test)]
 pub(crate) use sysfs::setting;
-pub use veth::{add_veth, set_transmit_checksum};
-pub(crate) use veth::{is_veth, receive_queues};
+pub use veth::add_veth;
 
 use std::ffi::CString;
 use std::io;

@@ -47,7 +47,8 @@ pub enum NapiMode {
     /// When the device takes no super-segments from us and the machine has two cores: as
     /// [`Napi::default`] while data flow in bulk, either way, and inside our calls, merging nothing,
     /// while packets come and go one by one. A device with several queues stays at the former.
-    /// Otherwise not at all.
+    /// Otherwise not at all. Polled as in bulk, a device without offloads has each of the kernel's packets in one piece
+    /// of memory (docs/links.md).
     #[default]
     Auto,
     /// Never.

@@ -9,7 +9,7 @@ use super::polling::Polling;
 use super::send::Takes;
 use super::{Napi, TapConfig, TapKind};
 use crate::LinkError;
-use crate::netdev::{self, NapiControl, interface_request};
+use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
 use crate::sys::check;
 use crate::vnet::HEADER_BYTES;
 
@@ -150,9 +150,14 @@ impl Device {
     pub fn poll(&self, as_it_flows: bool) -> Result<Option<Polling>, LinkError> {
         let Some(napi) = self.napi else { return Ok(None) };
         let control = NapiControl::open(&self.name)?;
+        // Super-segments come in pieces or not at all.
+        let pieces = match self.offload {
+            true => None,
+            false => ScatterGather::open(Arc::clone(&self.socket), self.index).ok(),
+        };
         match as_it_flows {
-            true => Polling::new(control, napi).map(Some),
-            false => Polling::always(control, napi).map(Some),
+            true => Polling::new(control, napi, pieces).map(Some),
+            false => Polling::always(control, napi, pieces).map(Some),
         }
     }
 
@@ -168,6 +173,8 @@ impl Device {
             let _ = self.driver.set_offload(fd, 0);
             return Ok(());
         }
+        // One that was killed in the middle of bulk without offloads has left it so.
+        let _ = netdev::allow_pieces(self.socket.as_raw_fd(), self.index);
         if self.driver.set_offload(fd, OFFLOADS | UDP_OFFLOADS).is_ok() {
             self.udp_offload = true;
         } else if let Err(error) = self.driver.set_offload(fd, OFFLOADS) {

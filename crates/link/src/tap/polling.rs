@@ -1,13 +1,19 @@
-//! How the kernel polls the device, as the traffic asks for it.
+//! How the kernel polls the device, and lays out what it sends to it, as the traffic asks for it.
 //!
 //! A thread of the kernel's that merges what it receives makes bulk twice as fast, and costs a packet
 //! that comes alone a thread's wake-up. So it works while data flow in bulk, and not before and after.
+//!
+//! Where the kernel cuts and sums what it sends to us, it reads every byte anyway. As long as it may leave packets in
+//! pieces, each is a head and one or two parts of pages that it shares with its neighbours, and our read checks,
+//! gathers and gives back every one of them. Copied into one piece while it is summed, a packet of a stream costs us a
+//! ninth less, and its sender as much as before; one of a few bytes costs its sender more. So pieces are off while data
+//! flow in bulk (docs/investigations.md).
 
 use std::time::Duration;
 
 use super::Napi;
 use crate::LinkError;
-use crate::netdev::NapiControl;
+use crate::netdev::{NapiControl, ScatterGather};
 
 /// Batches of bulk, with no others between, before the thread takes over: each counts two, and one of
 /// another kind takes one away.
@@ -22,6 +28,8 @@ pub(super) struct Polling {
     control: NapiControl,
     /// How, while data flow in bulk.
     napi: Napi,
+    /// Of a device whose packets the kernel cuts and sums.
+    pieces: Option<ScatterGather>,
     is_bulk: bool,
     /// Bulk or not.
     is_fixed: bool,
@@ -30,22 +38,32 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// Begins without bulk.
+    /// Begins without bulk; packets lie in one piece while there is some, if `pieces` can be had.
     ///
     /// # Errors
     /// See [`NapiControl::set`].
-    pub fn new(control: NapiControl, napi: Napi) -> Result<Self, LinkError> {
-        control.set(Duration::ZERO, false)?;
-        Ok(Self { control, napi, is_bulk: false, is_fixed: false, bulk: 0, calm: 0 })
+    pub fn new(
+        control: NapiControl,
+        napi: Napi,
+        pieces: Option<ScatterGather>,
+    ) -> Result<Self, LinkError> {
+        let (is_bulk, is_fixed) = (false, false);
+        let mut polling = Self { control, napi, pieces, is_bulk, is_fixed, bulk: 0, calm: 0 };
+        polling.change(is_bulk).map(|()| polling)
     }
 
     /// As with bulk, whatever flows.
     ///
     /// # Errors
     /// See [`NapiControl::set`].
-    pub fn always(control: NapiControl, napi: Napi) -> Result<Self, LinkError> {
-        control.set(napi.gro_flush, napi.threaded)?;
-        Ok(Self { control, napi, is_bulk: true, is_fixed: true, bulk: 0, calm: 0 })
+    pub fn always(
+        control: NapiControl,
+        napi: Napi,
+        pieces: Option<ScatterGather>,
+    ) -> Result<Self, LinkError> {
+        let (is_bulk, is_fixed) = (true, true);
+        let mut polling = Self { control, napi, pieces, is_bulk, is_fixed, bulk: 0, calm: 0 };
+        polling.change(is_bulk).map(|()| polling)
     }
 
     /// A batch went by, in either direction, that was bulk or not.
@@ -74,6 +92,10 @@ impl Polling {
     #[cold]
     fn change(&mut self, is_bulk: bool) -> Result<(), LinkError> {
         (self.is_bulk, self.bulk, self.calm) = (is_bulk, 0, 0);
+        if let Some(pieces) = &mut self.pieces {
+            // Only the cost of packets depends on it.
+            let _ = pieces.lay_whole(is_bulk);
+        }
         match is_bulk {
             true => self.control.set(self.napi.gro_flush, self.napi.threaded),
             false => self.control.set(Duration::ZERO, false),
@@ -97,14 +119,18 @@ mod tests {
             napi: NapiMode::On(Napi::default()),
             ..TapConfig::default()
         };
-        let Some(tap) = permitted(Tap::open(&config)) else { return };
+        let Some(mut tap) = permitted(Tap::open(&config)) else { return };
+        // The device is as it came.
+        tap.polling = None;
         if !tap.notes().is_empty() {
             return println!("skipped: {:?}", tap.notes());
         }
         let name = tap.name();
         let set = |file| namespace.run(|| setting(name, file)).unwrap().unwrap();
         let control = namespace.run(|| NapiControl::open(name)).unwrap().unwrap();
-        let mut polling = Polling::new(control, Napi::default()).unwrap();
+        let pieces = namespace.run(|| ScatterGather::of(name)).unwrap().unwrap();
+        let in_pieces = || namespace.run(|| ScatterGather::of(name)).unwrap().unwrap().found();
+        let mut polling = Polling::new(control, Napi::default(), Some(pieces)).unwrap();
         assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));
         for _ in 0..10_000 {
             // A request, its answer, a large answer now and then.
@@ -112,15 +138,17 @@ mod tests {
             polling.saw(false).unwrap();
             polling.saw(false).unwrap();
         }
-        assert_eq!(set("threaded"), "0");
+        assert_eq!((set("threaded"), in_pieces()), ("0".into(), true));
         for _ in 0..2 * BULK_BATCHES {
             polling.saw(true).unwrap();
             polling.saw(false).unwrap();
         }
         assert_eq!((set("threaded"), set("gro_flush_timeout")), ("1".into(), "500000".into()));
+        assert!(!in_pieces());
         for _ in 0..CALM_BATCHES {
             polling.saw(false).unwrap();
         }
         assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));
+        assert!(in_pieces());
     }
 }

@@ -17,7 +17,7 @@ mod fallback;
 
 use super::*;
 use crate::DropCause;
-use crate::netdev::Namespace;
+use crate::netdev::{Namespace, ScatterGather};
 use crate::sys::{PollEntry, poll};
 use crate::testing::{
     HOST_PORT, KernelSocket, OUR_PORT, Shape, bytes, parse, permitted, pool, turns,
@@ -398,6 +398,33 @@ fn offloads_pass_the_self_check() {
         // The kernels this runs on have had these for long; a fall-back would be said.
         assert!(tso_bytes.is_some() && *rx_merge || !bench.tap.notes().is_empty());
     }
+}
+
+#[test]
+fn a_device_whose_user_was_killed_has_its_offloads_again() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let plain = TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        vnet_hdr: false,
+        ..TapConfig::default()
+    };
+    let whole = TapConfig { vnet_hdr: true, ..plain.clone() };
+    let Some(tap) = permitted(Tap::open(&plain)) else { return };
+    // SAFETY: TUNSETPERSIST takes its argument by value.
+    let kept = unsafe { libc::ioctl(tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
+    assert_eq!(kept, 0, "{}", std::io::Error::last_os_error());
+    drop(tap);
+    let whole_before = Tap::open(&whole).unwrap().capabilities().rx_merge;
+    let left = || {
+        let mut pieces = ScatterGather::of("ms-kept").unwrap();
+        pieces.lay_whole(true).unwrap();
+        std::mem::forget(pieces);
+    };
+    namespace.run(left).unwrap();
+    let tap = Tap::open(&whole).unwrap();
+    assert_eq!(tap.capabilities().rx_merge, whole_before, "{:?}", tap.notes());
+    assert!(whole_before || !tap.notes().is_empty());
 }
 
 #[test]
