@@ -45,6 +45,8 @@ pub(super) struct Sleeper {
     busy_poll: Duration,
     /// The time since which there was no work; `None` while there is some.
     idle_since: Option<Instant>,
+    /// It has yielded since there was no work: what comes now was not found by polling.
+    has_yielded: bool,
     /// Times in a row that polling was in vain.
     vain: u32,
     /// Short sleeps since.
@@ -74,6 +76,7 @@ impl Sleeper {
             entries,
             busy_poll,
             idle_since: None,
+            has_yielded: false,
             vain: 0,
             short_sleeps: 0,
             retry_sleeps: RETRY_SLEEPS,
@@ -88,7 +91,8 @@ impl Sleeper {
 
     /// There was work.
     pub fn worked(&mut self, _now: Instant) {
-        if self.idle_since.take().is_some() {
+        let has_yielded = std::mem::take(&mut self.has_yielded);
+        if self.idle_since.take().is_some() && !has_yielded {
             self.vain = 0;
             self.retry_sleeps = RETRY_SLEEPS;
         }
@@ -121,9 +125,21 @@ impl Sleeper {
         now.saturating_duration_since(since) < self.busy_poll
     }
 
+    /// Others had the core for this long, after polling in vain or without it. Where they are who answers, they do so
+    /// now: polling kept them from it.
+    fn yielded(&mut self, polled: bool, length: Duration) {
+        self.courtesy.yielded(length);
+        self.has_yielded = true;
+        if polled {
+            self.vain += 1;
+            self.short_sleeps = 0;
+        }
+    }
+
     /// A sleep of this length is over.
     fn slept(&mut self, polled: bool, length: Duration) {
         self.idle_since = None;
+        let polled = polled && !std::mem::take(&mut self.has_yielded);
         self.courtesy.slept();
         self.has_slept |= length >= NO_SLEEP;
         if polled {
@@ -234,7 +250,7 @@ impl Engine {
         if self.sleeper.courtesy.is_due() {
             std::thread::yield_now();
             let length = self.refresh_time().saturating_duration_since(now);
-            self.sleeper.courtesy.yielded(length);
+            self.sleeper.yielded(polled, length);
             self.out.stats.stages.mark(Stage::Sleep, 0);
             return Ok(());
         }
@@ -371,6 +387,27 @@ mod tests {
             sleeper.slept(true, WINDOW);
         }
         assert!(!sleeper.keeps_polling(Instant::ZERO));
+    }
+
+    #[test]
+    fn polling_that_only_kept_the_peer_from_its_core_is_given_up() {
+        let mut sleeper = Sleeper::new(WINDOW, None).unwrap();
+        for attempt in 0..ATTEMPTS {
+            assert!(sleeper.keeps_polling(Instant::ZERO), "{attempt}");
+            assert!(!sleeper.keeps_polling(Instant::ZERO + WINDOW));
+            sleeper.yielded(true, WINDOW);
+            sleeper.worked(Instant::ZERO);
+        }
+        assert!(!sleeper.keeps_polling(Instant::ZERO));
+        // A yield and the sleep behind it are one attempt, and what polling finds brings it back.
+        sleeper.vain = 0;
+        assert!(sleeper.keeps_polling(Instant::ZERO));
+        sleeper.yielded(true, Duration::ZERO);
+        sleeper.slept(true, WINDOW);
+        assert_eq!(sleeper.vain, 1);
+        assert!(sleeper.keeps_polling(Instant::ZERO));
+        sleeper.worked(Instant::ZERO);
+        assert_eq!(sleeper.vain, 0);
     }
 
     #[test]
