@@ -182,6 +182,7 @@ impl RawLink {
             ring,
             spares: SpareFrames::new(
                 limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES + 1,
+                true,
             ),
             sends: SendBatch::new(),
             expected: Expectation::new(),
@@ -201,17 +202,16 @@ impl RawLink {
                 self.stats.rx_starved += 1;
                 return Ok(Next::Nothing);
             }
-            let mut header = [0; vnet::HEADER_BYTES];
             let mut control = Control([0; 64]);
             // SAFETY: a msghdr is plain data, for which all zero is valid.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            let slices = self.spares.slices(&mut header);
+            let slices = self.spares.slices();
             message.msg_iov = slices.as_ptr().cast_mut();
             message.msg_iovlen = slices.len();
             message.msg_control = (&raw mut control).cast();
             message.msg_controllen = size_of::<Control>();
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; they,
-            // `control` and the list itself outlive the call.
+            // SAFETY: every entry is writable memory owned by `spares`; that, `control` and the list itself outlive
+            // the call.
             let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
             self.stats.rx_syscalls += 1;
             if n < 0 {
@@ -234,7 +234,7 @@ impl RawLink {
             }
             let auxiliary = auxiliary(&message);
             let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
-            let accepted = self.accept(&header, n.cast_unsigned(), is_cut, auxiliary);
+            let accepted = self.accept(n.cast_unsigned(), is_cut, auxiliary);
             return Ok(accepted.map_or_else(|cause| self.refuse(cause), Next::Packet));
         }
     }
@@ -247,7 +247,6 @@ impl RawLink {
     /// Makes a packet of the `n` bytes just read.
     fn accept(
         &mut self,
-        header: &vnet::Header,
         n: usize,
         is_cut: bool,
         auxiliary: Option<Auxiliary>,
@@ -255,9 +254,9 @@ impl RawLink {
         if is_cut {
             return Err(DropCause::Truncated);
         }
-        let shortest = limits::ETHERNET_HEADER_BYTES;
+        let (header, shortest) = (self.spares.header(), limits::ETHERNET_HEADER_BYTES);
         let packet = incoming::take(&mut self.spares, n, header.len(), shortest)?;
-        self.dress(packet, header, auxiliary)
+        self.dress(packet, &header, auxiliary)
     }
 
     /// The next packet of the ring.

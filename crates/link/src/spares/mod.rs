@@ -8,6 +8,7 @@ use millstream_packet::{BLOCK_ROOM_BYTES, FRAME_SIZE_BYTES, Packet, Pool};
 use crate::Placed;
 use crate::iov::NOTHING;
 use crate::limits::{BLOCK_WORTH_BYTES, RECEIVE_HEADROOM_BYTES, SPARE_FRAMES};
+use crate::vnet::{self, HEADER_BYTES};
 
 /// Bytes a received packet finds in each spare frame.
 pub(crate) const FRAME_ROOM_BYTES: usize = FRAME_SIZE_BYTES - RECEIVE_HEADROOM_BYTES;
@@ -33,11 +34,11 @@ const FRAMES_BESIDE_BLOCK: usize = 1 + BLOCK_WORTH_BYTES.div_ceil(FRAME_ROOM_BYT
 /// ```
 ///
 /// A small packet takes one frame out and puts one in, however many wait for a large one. The kernel looks
-/// through the whole list in every call, and copies better to one place than to many. So it is given the
-/// first frame and one piece of memory for all the rest
-/// - while super-segments come: a block of the pool, which goes with the packet. What fills too little of it
-///   ([`BLOCK_WORTH_BYTES`]) is copied into frames, and the block stays;
-/// - while all packets are small: memory that stays here. A large packet among them is copied from there.
+/// through the whole list in every call, and copies better to one place than to many. So it is given
+/// - while super-segments come: the first frame and, for all the rest, a block of the pool, which goes with the packet.
+///   What fills too little of it ([`BLOCK_WORTH_BYTES`]) is copied into frames, and the block stays;
+/// - while all packets are small: one piece of memory that stays here, out of which each is copied. That costs less
+///   than a second piece in the list does.
 ///
 /// Otherwise, and when the pool has no block, it is given all frames.
 pub(crate) struct SpareFrames {
@@ -52,17 +53,24 @@ pub(crate) struct SpareFrames {
     block: Option<Packet>,
     /// Packets worth a block have come; what is not worth it takes one off.
     bulk: u8,
-    /// Header, first frame, rest.
-    brief: [libc::iovec; 3],
-    /// What a packet has beyond its first frame, when the brief list was used.
-    rest: Box<[u8]>,
+    /// Header, first frame, block.
+    before_block: [libc::iovec; 3],
+    /// Each packet comes behind a virtio-net header.
+    has_header: bool,
+    /// That of the last one, where it was not read into `whole`.
+    header: vnet::Header,
+    /// Header and packet, when the brief list was used.
+    whole: Box<[u8]>,
+    brief: [libc::iovec; 1],
+    /// The list that was given last.
+    given: List,
     /// Packets in a row that fitted one frame.
     small: u32,
 }
 
-// SAFETY: the pointers in `iov`, `brief` and `around` lead only into the frames owned by `frames` or the
-// block, into `rest` (and, during a call, to the caller's header and memory); a `Packet` is `Send` and its
-// memory does not move, nor does that of `rest`.
+// SAFETY: the pointers in the lists lead only into the frames owned by `frames` or the block, and into `whole`; a
+// `Packet` is `Send` and its memory does not move, nor does that of `whole`. Those to `header`, and to memory of the
+// caller, are set for each call, during which this is borrowed and stays where it is.
 unsafe impl Send for SpareFrames {}
 
 /// Which list the kernel is given.
@@ -84,8 +92,8 @@ fn room_of(block: &mut Packet) -> &mut [u8] {
 
 impl SpareFrames {
     /// No frames yet; wants enough for packets of `packet_bytes`, which is at most [`SPARE_FRAMES`]
-    /// frames full.
-    pub fn new(packet_bytes: usize) -> Self {
+    /// frames full, each behind a virtio-net header or not.
+    pub fn new(packet_bytes: usize, has_header: bool) -> Self {
         let wanted = packet_bytes.div_ceil(FRAME_ROOM_BYTES);
         assert!(
             (1..=SPARE_FRAMES).contains(&wanted),
@@ -100,8 +108,12 @@ impl SpareFrames {
             wanted,
             block: None,
             bulk: 0,
-            brief: [NOTHING; 3],
-            rest: vec![0; (wanted - 1) * FRAME_ROOM_BYTES].into_boxed_slice(),
+            before_block: [NOTHING; 3],
+            has_header,
+            header: [0; HEADER_BYTES],
+            whole: vec![0; HEADER_BYTES + wanted * FRAME_ROOM_BYTES].into_boxed_slice(),
+            brief: [NOTHING; 1],
+            given: List::Frames,
             small: 0,
         }
     }
@@ -149,53 +161,67 @@ impl SpareFrames {
         true
     }
 
-    /// The list to read into: `header` first unless it is empty, then the frames. Valid until the
-    /// next call here and while `header` is.
-    pub fn slices(&mut self, header: &mut [u8]) -> &[libc::iovec] {
-        let rest = match (self.list(), &mut self.block) {
-            (List::Block, Some(block)) => Some(entry(room_of(block))),
-            (List::Brief, _) => Some(entry(&mut self.rest)),
-            _ => None,
-        };
-        if let Some(rest) = rest {
-            self.brief = [entry(header), self.iov[self.first + 1], rest];
-            return &self.brief[usize::from(header.is_empty())..];
+    /// The list to read into: room for the header, if there is one, and for the packet. Valid until the next call here.
+    pub fn slices(&mut self) -> &[libc::iovec] {
+        let no_header = usize::from(!self.has_header);
+        self.given = self.list();
+        match (self.given, &mut self.block) {
+            (List::Block, Some(block)) => {
+                let rest = entry(room_of(block));
+                self.before_block = [entry(&mut self.header), self.iov[self.first + 1], rest];
+                &self.before_block[no_header..]
+            }
+            (List::Brief, _) => {
+                let room = HEADER_BYTES * no_header..;
+                self.brief = [entry(&mut self.whole[room])];
+                &self.brief
+            }
+            _ => {
+                self.iov[self.first] = entry(&mut self.header);
+                &self.iov[self.first + no_header..self.first + 1 + self.count]
+            }
         }
-        let end = self.first + 1 + self.count;
-        if header.is_empty() {
-            return &self.iov[self.first + 1..end];
+    }
+
+    /// The header in front of what was just read, before that is taken.
+    pub fn header(&self) -> vnet::Header {
+        match (self.given, self.whole.first_chunk()) {
+            (List::Brief, Some(header)) => *header,
+            _ => self.header,
         }
-        self.iov[self.first] = entry(header);
-        &self.iov[self.first..end]
     }
 
     /// Takes the `len` bytes just read, which must fit, as a packet.
     pub fn take(&mut self, len: usize) -> Option<Packet> {
-        let list = self.list();
         let mut packet = self.take_frame(len.min(FRAME_ROOM_BYTES))?;
+        if self.given == List::Brief {
+            let first = &self.whole[HEADER_BYTES..][..packet.len()];
+            packet.head_mut()?.copy_from_slice(first);
+        }
         let beyond = len.saturating_sub(FRAME_ROOM_BYTES);
         if beyond == 0 {
             self.small = self.small.saturating_add(1);
         } else {
-            packet.concat(self.take_beyond(beyond, list)?);
+            packet.concat(self.take_beyond(beyond)?);
         }
         Some(packet)
     }
 
     /// Takes `len` bytes, not none, that were read behind the first frame.
-    fn take_beyond(&mut self, len: usize, list: List) -> Option<Packet> {
+    fn take_beyond(&mut self, len: usize) -> Option<Packet> {
         self.small = 0;
         if len >= BLOCK_WORTH_BYTES {
             self.bulk = BULK_RUN;
         } else {
             self.bulk = self.bulk.saturating_sub(1);
         }
-        match list {
+        match self.given {
             List::Frames => self.take_frames(len, None),
             List::Brief => {
-                let rest = std::mem::take(&mut self.rest);
-                let taken = self.take_frames(len, rest.get(..len));
-                self.rest = rest;
+                let whole = std::mem::take(&mut self.whole);
+                let beyond = HEADER_BYTES + FRAME_ROOM_BYTES;
+                let taken = self.take_frames(len, whole.get(beyond..beyond + len));
+                self.whole = whole;
                 taken
             }
             List::Block => {
@@ -228,31 +254,27 @@ impl SpareFrames {
         packet
     }
 
-    /// The list to read into, with `memory` in it: `header`, which is not empty, the first `head_len`
-    /// bytes of the first frame, `memory`, and as much of a block or of the other frames as the longest packet
-    /// needs beyond. `None` when a frame has less room than `head_len`, or more than `memory`, or there is no
-    /// frame. Valid until the next call here and while `header` and `memory` are.
-    pub fn slices_around(
-        &mut self,
-        header: &mut [u8],
-        head_len: usize,
-        memory: &mut [u8],
-    ) -> Option<&[libc::iovec]> {
+    /// The list to read into, with `memory` in it: the header, the first `head_len` bytes of the first frame,
+    /// `memory`, and as much of a block or of the other frames as the longest packet needs beyond. `None` without
+    /// a header, when a frame has less room than `head_len`, or more than `memory`, or there is no frame. Valid until
+    /// the next call here and while `memory` is.
+    pub fn slices_around(&mut self, head_len: usize, memory: &mut [u8]) -> Option<&[libc::iovec]> {
         let head = self.iov[self.first + 1];
         let too_small = head_len > head.iov_len || memory.len() < FRAME_ROOM_BYTES;
-        if self.count == 0 || too_small || header.is_empty() {
+        if self.count == 0 || too_small || !self.has_header {
             return None;
         }
         let beyond = self.room().saturating_sub(head_len + memory.len());
-        let block = self.list() == List::Block;
-        self.around[0] = entry(header);
+        // The brief one has no place for memory in it.
+        self.given = if self.list() == List::Block { List::Block } else { List::Frames };
+        self.around[0] = entry(&mut self.header);
         self.around[1] = libc::iovec { iov_base: head.iov_base, iov_len: head_len };
         self.around[2] = entry(memory);
         let mut end = 3;
         match &mut self.block {
             _ if beyond == 0 => {}
-            Some(block_packet) if block => {
-                self.around[3] = entry(room_of(block_packet));
+            Some(block) if self.given == List::Block => {
+                self.around[3] = entry(room_of(block));
                 end = 4;
             }
             _ => {
@@ -268,14 +290,12 @@ impl SpareFrames {
     /// Takes the `len` bytes just read by [`slices_around`](Self::slices_around) with the same
     /// `head_len` and memory of `memory` bytes.
     pub fn take_around(&mut self, len: usize, head_len: usize, memory: usize) -> Option<Placed> {
-        // Its list is never the brief one.
-        let list = if self.list() == List::Block { List::Block } else { List::Frames };
         let in_head = len.min(head_len);
         let bytes = (len - in_head).min(memory);
         let beyond = len - in_head - bytes;
         self.small = 0;
         let head = self.take_frame(in_head)?;
-        let rest = if beyond > 0 { Some(self.take_beyond(beyond, list)?) } else { None };
+        let rest = if beyond > 0 { Some(self.take_beyond(beyond)?) } else { None };
         Some(Placed { head, bytes, rest })
     }
 

@@ -316,7 +316,7 @@ impl Tap {
             capabilities,
             vnet: device.vnet,
             // One byte more than the longest tells a packet that was cut short.
-            spares: SpareFrames::new(room + 1),
+            spares: SpareFrames::new(room + 1, device.vnet),
             sender: Sender::new(device.takes, medium, longest, device.vnet),
             reads: None,
             polling: None,

@@ -25,12 +25,10 @@ impl Tap {
                 self.stats.rx_starved += 1;
                 return Ok(None);
             }
-            let mut header = [0; vnet::HEADER_BYTES];
-            let Some(slices) = self.spares.slices_around(&mut header, head_len, memory) else {
+            let Some(slices) = self.spares.slices_around(head_len, memory) else {
                 return Ok(None);
             };
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`, or `memory`; all
-            // outlive the call.
+            // SAFETY: every entry is writable memory owned by `spares`, or `memory`; both outlive the call.
             let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
             self.stats.rx_syscalls += 1;
             let n = match result {
@@ -47,17 +45,17 @@ impl Tap {
                     _ => return Err(self.broken(error)),
                 },
             };
-            match self.accept_placed(&header, n, head_len, memory.len()) {
+            match self.accept_placed(n, head_len, memory.len()) {
                 Ok(mut placed) => {
                     let meta = placed.head.meta_mut();
                     meta.arrival = now;
                     let is_super = meta.segmentation.is_some();
-                    self.stats.count_received(n - header.len(), is_super);
+                    self.stats.count_received(n - vnet::HEADER_BYTES, is_super);
                     return Ok(Some(placed));
                 }
                 Err(cause) => {
                     // It went past the header, the head and into there.
-                    let placed = n.saturating_sub(header.len() + head_len).min(memory.len());
+                    let placed = n.saturating_sub(vnet::HEADER_BYTES + head_len).min(memory.len());
                     memory[..placed].fill(0);
                     self.stats.count_drop(cause);
                     refused += 1;
@@ -80,11 +78,11 @@ impl Tap {
 
     fn accept_placed(
         &mut self,
-        header: &vnet::Header,
         n: usize,
         head_len: usize,
         memory: usize,
     ) -> Result<Placed, DropCause> {
+        let header = self.spares.header();
         let len = n.checked_sub(header.len()).ok_or(DropCause::VirtioTruncated)?;
         if len >= self.spares.room() {
             return Err(DropCause::Truncated);
@@ -94,7 +92,7 @@ impl Tap {
         }
         let placed = self.spares.take_around(len, head_len, memory);
         let mut placed = placed.ok_or(DropCause::PoolExhausted)?;
-        let (checksum, segmentation) = vnet::decode(header, placed.head.head(), len)?;
+        let (checksum, segmentation) = vnet::decode(&header, placed.head.head(), len)?;
         let meta = placed.head.meta_mut();
         meta.checksum = checksum;
         meta.segmentation = segmentation;

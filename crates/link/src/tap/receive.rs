@@ -15,16 +15,13 @@ const RING_WORTH: usize = 4;
 
 impl Tap {
     /// Makes a packet of the `n` bytes just read.
-    fn accept(
-        &mut self,
-        header: &vnet::Header,
-        n: usize,
-        header_len: usize,
-    ) -> Result<Packet, DropCause> {
+    fn accept(&mut self, n: usize) -> Result<Packet, DropCause> {
+        let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
+        let header = self.spares.header();
         let shortest = self.capabilities.medium.header_len().max(1);
         let mut packet = incoming::take(&mut self.spares, n, header_len, shortest)?;
         if header_len > 0 {
-            let (checksum, segmentation) = vnet::decode(header, packet.head(), packet.len())?;
+            let (checksum, segmentation) = vnet::decode(&header, packet.head(), packet.len())?;
             let meta = packet.meta_mut();
             meta.checksum = checksum;
             meta.segmentation = segmentation;
@@ -109,12 +106,8 @@ impl Source for Tap {
                 self.stats.rx_starved += 1;
                 return Ok(Next::Nothing);
             }
-            let mut header = [0; vnet::HEADER_BYTES];
-            let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
-            let slices = self.spares.slices(&mut header[..header_len]);
-            // SAFETY: every entry is writable memory owned by `spares`, or `header`; both outlive
-            // the call.
-            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
+            // SAFETY: every entry is writable memory owned by `spares`, which outlives the call.
+            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), self.spares.slices()) };
             self.stats.rx_syscalls += 1;
             let n = match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(n) => n,
@@ -127,7 +120,7 @@ impl Source for Tap {
                 }
                 Err((_, error)) => return Err(self.broken(error)),
             };
-            return Ok(match self.accept(&header, n, header_len) {
+            return Ok(match self.accept(n) {
                 Ok(packet) => Next::Packet(packet),
                 Err(cause) => {
                     self.stats.count_drop(cause);
