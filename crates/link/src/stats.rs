@@ -138,6 +138,9 @@ pub struct LinkStats {
     pub tx_steered: u64,
     /// Times that this began.
     pub tx_steerings: u64,
+    /// Times that packets were taken back which other CPUs had read, before the kernel interrupted this one for it
+    /// ([`TapConfig::take_back`](crate::TapConfig::take_back)).
+    pub tx_returns: u64,
     /// Packets dropped, by [`DropCause::index`].
     pub drops: [u64; DropCause::COUNT],
 }
@@ -173,7 +176,7 @@ impl LinkStats {
     }
 
     /// Each counter with its name, the drops without.
-    pub fn counters(&self) -> [(&'static str, u64); 16] {
+    pub fn counters(&self) -> [(&'static str, u64); 17] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -191,6 +194,7 @@ impl LinkStats {
             ("tx_full", self.tx_full),
             ("tx_steered", self.tx_steered),
             ("tx_steerings", self.tx_steerings),
+            ("tx_returns", self.tx_returns),
         ]
     }
 

@@ -5,7 +5,7 @@
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--queued] [--seconds N] [--mtu N]
 //! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--queued] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps]
-//!     [--[no-]io-uring]
+//!     [--no-take-back] [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive [--drain]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
@@ -335,6 +335,7 @@ fn tap(o: &Options, what: &str) {
         mtu: o.mtu,
         napi: o.napi,
         rps: o.rps,
+        take_back: o.take_back,
         io_uring: o.io_uring,
         host_addresses: vec![("10.0.0.1".parse().expect("an address"), 24)],
         ..TapConfig::default()

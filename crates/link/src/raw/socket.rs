@@ -11,7 +11,7 @@ use crate::{LinkError, limits};
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// The EtherType that is nobody's (RFC 1701: reserved). A socket of protocol 0 would be told nothing.
-const NO_PROTOCOL: u16 = 0xffff;
+pub(crate) const NO_PROTOCOL: u16 = 0xffff;
 
 /// A non-blocking packet socket on interface `name` that exchanges virtio-net headers and whole
 /// link-layer frames.

@@ -101,6 +101,11 @@ pub struct TapConfig {
     /// CPUs, of which nobody has set that before. Where it is not to be had [`Link::notes`](crate::Link::notes) says
     /// so. [`LinkStats::tx_steered`](crate::LinkStats::tx_steered) and `tx_steerings` tell what came of it.
     pub rps: bool,
+    /// Take packets back that processes on other CPUs have read of what we sent, before the kernel interrupts the
+    /// engine's CPU for it (docs/links.md): on a machine of several CPUs with Linux 5.19 or newer. It takes a network
+    /// namespace for each queue, of which nobody sees anything. Where that is not to be had
+    /// [`Link::notes`](crate::Link::notes) says so; [`LinkStats::tx_returns`](crate::LinkStats::tx_returns) counts.
+    pub take_back: bool,
     /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
     /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the
     /// device takes no super-segments from us. Where the kernel refuses [`Link::notes`](crate::Link::notes)
@@ -124,6 +129,7 @@ impl Default for TapConfig {
             queue_packets: Some(limits::TAP_QUEUE_PACKETS),
             napi: NapiMode::Auto,
             rps: true,
+            take_back: true,
             io_uring: None,
         }
     }

@@ -17,6 +17,7 @@ mod probe;
 mod receive;
 mod registered;
 mod relief;
+mod returns;
 mod ring;
 mod send;
 
@@ -44,6 +45,7 @@ use device::{Device, Driver};
 use flow::{FlowMark, carries_data};
 use polling::Polling;
 use relief::{Look, Relief};
+use returns::Returns;
 use ring::ReadRing;
 use send::{Sender, Takes};
 
@@ -71,6 +73,8 @@ pub struct Tap {
     reads: Option<ReadRing>,
     /// Changes how the kernel polls the device.
     polling: Option<Polling>,
+    /// Takes back what others have read of what we sent.
+    returns: Option<Returns>,
     expected: Expectation,
     blocked: bool,
     /// The last batch was full, and there was more.
@@ -202,6 +206,12 @@ impl Tap {
 
     /// Sets up what each queue has for itself.
     fn apply(&mut self, config: &TapConfig) {
+        if config.take_back && Returns::are_worth_it() {
+            match Returns::open() {
+                Ok(returns) => self.returns = Some(returns),
+                Err(error) => self.note("packets that were read come back by interrupts", &error),
+            }
+        }
         if !config.io_uring.unwrap_or(!self.sender.takes_super_segments()) {
             return;
         }
@@ -260,7 +270,10 @@ impl Tap {
 
     /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
-    fn looked(&mut self, look: Look) {
+    fn looked(&mut self, look: Look, found: bool) {
+        if let Some(returns) = &mut self.returns {
+            returns.looked(found);
+        }
         let Some(relief) = &mut self.relief else { return };
         match relief.saw(&self.stats, look) {
             Ok(changed) => self.stats.tx_steerings += u64::from(changed && relief.is_on()),
@@ -269,6 +282,17 @@ impl Tap {
                 self.note("what is sent is received inside our calls from now on", &error);
             }
         }
+    }
+
+    /// So many bytes were sent at once.
+    #[inline]
+    fn went(&mut self, bytes: u64) {
+        let is_bulk = bytes >= BULK_BYTES;
+        if let Some(returns) = &mut self.returns {
+            let taken = returns.sent(if is_bulk { bytes } else { 0 });
+            self.stats.tx_returns += u64::from(taken);
+        }
+        self.follow(is_bulk);
     }
 
     /// Packets beyond the first `before` were sent.
@@ -320,6 +344,7 @@ impl Tap {
             sender: Sender::new(device.takes, medium, longest, device.vnet),
             reads: None,
             polling: None,
+            returns: None,
             relief: None,
             expected: Expectation::new(),
             blocked: false,
@@ -380,7 +405,7 @@ impl Link for Tap {
         let (count, more) = self.read(now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
-        self.looked(if more { Look::More } else { Look::Vain });
+        self.looked(if more { Look::More } else { Look::Vain }, count != 0);
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
         }
@@ -406,7 +431,7 @@ impl Link for Tap {
             self.go_on(now, pool)?;
         }
         let placed = self.read_placed(now, pool, head_len, memory)?;
-        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain });
+        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain }, placed.is_some());
         Ok(placed)
     }
 
@@ -425,7 +450,7 @@ impl Link for Tap {
             device::look(&self.fd).map_err(|error| self.broken(error))?;
         }
         self.stats.tx_full += u64::from(self.blocked);
-        self.follow(self.stats.tx_bytes - tx_bytes >= BULK_BYTES);
+        self.went(self.stats.tx_bytes - tx_bytes);
         if let Some(error) = self.sender.take_ring_error() {
             self.note("io_uring failed, each frame is a call from now on", &error);
         }
@@ -451,7 +476,7 @@ impl Link for Tap {
         let given_back =
             self.sender.write_from(self.fd.as_raw_fd(), head, payload, &mut self.stats).err();
         if given_back.is_none() {
-            self.follow(payload.len() as u64 >= BULK_BYTES);
+            self.went(payload.len() as u64);
             self.count_steered(sent);
         }
         Ok(given_back)
@@ -467,6 +492,9 @@ impl Link for Tap {
 
     fn prepare_sleep(&mut self) -> bool {
         self.expected.sleep();
+        if let Some(returns) = &mut self.returns {
+            returns.sleeps();
+        }
         true
     }
 

@@ -27,6 +27,7 @@ pub struct Options {
     pub control: String,
     pub napi: NapiMode,
     pub rps: bool,
+    pub take_back: bool,
     pub io_uring: Option<bool>,
     pub udp: udp_pps::Options,
 }
@@ -53,6 +54,7 @@ impl Options {
             control: "cubic".into(),
             napi: NapiMode::Auto,
             rps: true,
+            take_back: true,
             io_uring: None,
             udp: udp_pps::Options::default(),
         }
@@ -72,6 +74,7 @@ impl Options {
                 "--net" => o.net = true,
                 "--same" => o.same = true,
                 "--no-rps" => o.rps = false,
+                "--no-take-back" => o.take_back = false,
                 "--io-uring" => o.io_uring = Some(true),
                 "--no-io-uring" => o.io_uring = Some(false),
                 "--drain" => o.udp.flood = false,
