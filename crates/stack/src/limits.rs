@@ -54,7 +54,8 @@ pub struct Limits {
     /// left; what could not leave now would only run out of the processor's cache.
     pub unsent_bytes: usize,
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
-    /// granted a share in one of the next turns, in the order of asking.
+    /// granted a share in one of the next turns, in the order of asking; until then what it has written waits to be whole
+    /// super-segments.
     pub write_turn_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
     /// to put received payload straight there,
@@ -107,7 +108,7 @@ impl Default for Limits {
             transmit_budget_bytes: 256 * 1024,
             transmit_turn_bytes: 512 * 1024,
             unsent_bytes: 256 * 1024,
-            write_turn_bytes: 512 * 1024,
+            write_turn_bytes: 256 * 1024,
             direct_read_bytes: 8 * 1024,
             lend_bytes: 256 * 1024,
             held_ack_bytes: 256 * 1024,

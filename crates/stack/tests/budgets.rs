@@ -262,6 +262,30 @@ fn applications_share_what_is_written_between_two_turns() {
 }
 
 #[test]
+fn who_was_refused_and_never_writes_again_has_it_all_sent() {
+    let limits = Limits { write_turn_bytes: 100_000, ..Limits::default() };
+    let pool = pool();
+    let offload = PairConfig { offload: true, ..PairConfig::default() };
+    let (near, far) = pair(offload).expect("a pair");
+    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
+    let mut near = engine(near_config, near, &common::NEAR);
+    let mut far = engine(config(&pool, 2), far, &common::FAR);
+    let (ours, theirs) = open(&mut near, &mut far, 1);
+    let data = vec![4; 300_000];
+    let written = near.tcp_write(ours[0], &data).expect("room");
+    assert_eq!(near.tcp_write(ours[0], &data[written..]), Err(Error::WouldBlock));
+    let before = sent(&mut near, &ours)[0];
+    // Nobody acknowledges anything meanwhile.
+    turn(&mut near);
+    let at_once = sent(&mut near, &ours)[0] - before;
+    assert!(at_once > 0 && at_once < written as u64, "the end of {written} waits: {at_once}");
+    turn(&mut near);
+    assert_eq!(sent(&mut near, &ours)[0] - before, written as u64);
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &theirs), [written as u64]);
+}
+
+#[test]
 fn who_was_refused_hears_when_it_may_write() {
     let limits = Limits { unsent_bytes: 100_000, write_turn_bytes: 200_000, ..Limits::default() };
     let (mut near, mut far) = limited(limits);

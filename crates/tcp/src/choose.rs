@@ -130,6 +130,7 @@ impl Connection {
         let fin = self.snd.fin_queued && len == available && room > len && !limited_by_quota;
         if len == available && !fin {
             len = self.hold_small_tail(len, mss);
+            len = self.hold_begun(len, worth_waiting);
         }
         if len == 0 && !fin {
             if self.snd.una == self.snd.nxt && !limited_by_quota {
@@ -144,11 +145,17 @@ impl Connection {
     }
 
     /// Nagle (RFC 9293 3.7.4), with Minshall's change: a small tail waits only for another small segment.
-    fn hold_small_tail(&mut self, len: u64, mss: u64) -> u64 {
-        let tail = len % mss;
+    fn hold_small_tail(&self, len: u64, mss: u64) -> u64 {
         let outstanding_small = self.snd.small_end > self.snd.una;
-        self.snd.nagle_held = tail > 0 && self.snd.nagle && outstanding_small;
-        if self.snd.nagle_held { len - tail } else { len }
+        if self.snd.nagle && outstanding_small { len - len % mss } else { len }
+    }
+
+    /// What the application is about to go on with waits until it is `whole`, as the link takes it at once, while an ACK
+    /// is to come.
+    fn hold_begun(&self, len: u64, whole: u64) -> u64 {
+        let Self { snd, .. } = self;
+        let waits = snd.more_follows && whole != 0 && snd.una != snd.nxt && !snd.fin_queued;
+        if waits { len - len % whole } else { len }
     }
 
     /// A burst worth splitting below is worth a short wait: with much in flight and much to send, wait for a few

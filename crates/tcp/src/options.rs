@@ -28,6 +28,12 @@ impl Connection {
         !self.snd.nagle
     }
 
+    /// Whether the application is about to write more: then what does not fill what the link takes at once waits for
+    /// it, as long as an ACK is to come, so that each super-segment is whole. A FIN ends that, and so does this call.
+    pub fn set_more_follows(&mut self, more: bool) {
+        self.snd.more_follows = more;
+    }
+
     /// Starts, changes or stops keep-alive probes.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         Arc::make_mut(&mut self.config).keepalive = keepalive;

@@ -75,7 +75,6 @@ impl Connection {
         self.set_clock(now);
         self.snd.frames_wanted = false;
         self.snd.cwnd_limited = false;
-        self.snd.nagle_held = false;
         if self.rcv.ack.pending_bytes > 0 {
             // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
             self.rcv.ack.quick = 0;

@@ -62,6 +62,7 @@ impl Admission {
         };
         if most == 0 {
             socket.grant_kib = IN_LINE;
+            socket.conn.set_more_follows(true);
             self.line.push_back(socket.id);
         }
         wanted.min(room).min(most)
@@ -115,10 +116,13 @@ impl Engine {
         let mut granted = false;
         while self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
-            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
+            let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             socket.grant_kib = kib(share);
             self.admission.left -= share;
             self.events.push(id, &mut socket.pending, WRITABLE);
+            // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
+            socket.conn.set_more_follows(false);
+            self.tcp.touch(slot);
             granted = true;
         }
         self.out.stats.write_grants += u64::from(granted);

@@ -68,7 +68,8 @@ pub(crate) struct SendSide {
     pub(crate) cwnd_limited: bool,
     /// Small segments may wait for outstanding ones.
     pub(crate) nagle: bool,
-    pub(crate) nagle_held: bool,
+    /// The application is about to write more.
+    pub(crate) more_follows: bool,
     pub(crate) frames_wanted: bool,
 }
 
@@ -106,7 +107,7 @@ impl SendSide {
             waiting_since: Deadline::NONE,
             cwnd_limited: false,
             nagle: config.nagle,
-            nagle_held: false,
+            more_follows: false,
             frames_wanted: false,
         }
     }

@@ -195,6 +195,33 @@ fn a_bulk_stream_leaves_a_block_at_a_time() {
     assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
 }
 
+/// Where more is about to be written, the end that fills no super-segment waits for it, and for nothing that may not come.
+#[test]
+fn what_was_begun_waits_for_what_follows_while_an_ack_is_to_come() {
+    let pool = pool();
+    let config = Config { nagle: false, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    let limits = TransmitLimits { super_segment_bytes: 6000, payload: PayloadMode::View };
+    let whole = 6000 / 1448 * 1448;
+    let write = |connection: &mut Connection, bytes: usize| {
+        if bytes != 0 {
+            connection.write(&pool, &vec![1; bytes]).expect("room");
+        }
+        let next = || connection.poll_transmit(now, &pool, &limits);
+        std::iter::from_fn(next).map(|segment| segment.payload_len).sum::<u32>()
+    };
+    connection.set_more_follows(true);
+    assert_eq!(write(&mut connection, 100), 100, "no ACK is to come");
+    assert_eq!(write(&mut connection, 2000), 0);
+    assert_eq!(write(&mut connection, 4000), whole);
+    connection.set_more_follows(false);
+    assert_eq!(write(&mut connection, 0), 6000 - whole);
+    connection.set_more_follows(true);
+    assert_eq!(write(&mut connection, 300), 0);
+    connection.shutdown_write();
+    assert_eq!(write(&mut connection, 0), 300);
+}
+
 #[test]
 fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened() {
     let pool = pool();
