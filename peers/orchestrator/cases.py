@@ -11,7 +11,7 @@ TAP, VETH, PACKET, MEMORY, USER, IPERF = "tap", "veth", "packet", "memory", "use
 AWAKE = ", CPUs kept awake"
 
 # Millstream's buffers where a sweep found better ones than its default (docs/peers.md).
-OFFLOAD = ("--link", "offload", "--buffer", str(1 << 20))
+OFFLOAD = ("--link", "offload")
 LARGE = ("--buffer", str(4 << 20))
 
 
