@@ -10,6 +10,12 @@
 //! little else than ACKs, another CPU takes what is written (receive packet steering). Where packets come one by one,
 //! one flow is read into its reader's buffer directly, or the peer waits for answers, handing packets over costs both
 //! more than it saves, for each interrupts the other core, or wakes it: then they are received inside our calls.
+//!
+//! How dear that interrupt is depends on the machine, and whether it pays on the number of flows: with eight it has
+//! brought 1.4 times the rate on one and 0.75 on another. So it is on trial: it stays only where bulk comes faster with
+//! it than before, and now and then it is tried whether that still is so.
+
+use millstream_packet::Instant;
 
 use super::flow::FlowMark;
 use crate::netdev::ReceiveSteering;
@@ -30,6 +36,20 @@ const WINDOWS: u32 = 8;
 
 /// Windows in a row that it takes at most, after it proved vain several times: some 4 s at 40 Gb/s.
 const WINDOWS_MAX: u32 = 1024;
+
+/// Windows after a change, and at first, in which the rate only begins to show: memory that went to one CPU's lists goes
+/// round for some 100 MB more.
+const SETTLING_WINDOWS: u32 = 12;
+
+/// Windows that a rate is measured over.
+const RATE_WINDOWS: usize = 12;
+
+/// A rate is better from so much on: by one part in as many.
+const BETTER_PART: u64 = 32;
+
+/// Windows with it after which it is tried without, as other flows may have come; and most, after that proved vain.
+const PROVEN_WINDOWS: u32 = 512;
+const PROVEN_WINDOWS_MAX: u32 = 4096;
 
 /// We are behind while no more than one look in so many super-segments finds nothing.
 const VAIN_SHARE: u64 = 8;
@@ -104,13 +124,13 @@ impl Relief {
         self.choice.answers += u64::from(answers);
     }
 
-    /// The device was looked at, and counted so much since it was opened. Answers whether anything changed.
+    /// The device was looked at, and has counted so much since it was opened. Answers whether anything changed.
     ///
     /// # Errors
     /// When something was to be changed, and was not.
     #[inline]
-    pub fn saw(&mut self, stats: &LinkStats, look: Look) -> Result<bool, LinkError> {
-        if self.choice.saw(stats, look) { self.change().map(|()| true) } else { Ok(false) }
+    pub fn saw(&mut self, now: Instant, stats: &LinkStats, look: Look) -> Result<bool, LinkError> {
+        if self.choice.saw(now, stats, look) { self.change().map(|()| true) } else { Ok(false) }
     }
 
     #[cold]
@@ -136,18 +156,57 @@ struct Choice {
     batches: u32,
     /// Windows since the last one of bulk.
     stalled: u32,
-    /// Windows in a row that ask for a change, and how many it takes to begin.
+    /// Windows in a row in which it was of no use, and that ask for the other to be tried.
+    vain_windows: u32,
     streak: u32,
-    patience: u32,
+    /// How many of these it takes without, to begin, and with, to try without.
+    patience: [u32; 2],
+    /// When this window began, and how many have ended since the last change.
+    began: Instant,
+    windows: u32,
+    /// What came in the last of them, and, while a change is on trial, before it.
+    rate: Rate,
+    before: Option<Rate>,
+}
+
+/// How long bulk took to come, by window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    /// Of the last windows, round and round.
+    ns_per_mib: [u64; RATE_WINDOWS],
+    windows: usize,
+}
+
+impl Rate {
+    fn add(&mut self, bytes: u64, ns: u64) {
+        self.ns_per_mib[self.windows % RATE_WINDOWS] = (ns << 20) / bytes.max(1);
+        self.windows += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.windows >= RATE_WINDOWS
+    }
+
+    /// Of a usual window: a start, or a moment in which the peer had no core, is none.
+    fn median(&self) -> u64 {
+        let mut known = self.ns_per_mib;
+        let known = &mut known[..self.windows.min(RATE_WINDOWS)];
+        known.sort_unstable();
+        known.get(known.len() / 2).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Whether it is better than `other` by more than chance.
+    fn beats(&self, other: &Self) -> bool {
+        let (own, other) = (self.median(), other.median());
+        own.saturating_add(own / BETTER_PART) < other
+    }
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        let start = LinkStats::default();
-        let patience = WINDOWS;
         Self {
             is_on: false,
-            start,
+            start: LinkStats::default(),
             vain: 0,
             placed: 0,
             flow: FlowMark::default(),
@@ -155,8 +214,13 @@ impl Default for Choice {
             answers: 0,
             batches: 0,
             stalled: 0,
+            vain_windows: 0,
             streak: 0,
-            patience,
+            patience: [WINDOWS, PROVEN_WINDOWS],
+            began: Instant::ZERO,
+            windows: 0,
+            rate: Rate::default(),
+            before: None,
         }
     }
 }
@@ -170,7 +234,10 @@ impl Choice {
 
     /// Answers whether the choice changed.
     #[inline]
-    fn saw(&mut self, stats: &LinkStats, look: Look) -> bool {
+    fn saw(&mut self, now: Instant, stats: &LinkStats, look: Look) -> bool {
+        if self.batches == 0 {
+            self.began = now;
+        }
         self.vain += u64::from(look == Look::Vain);
         self.placed += u64::from(look == Look::Placed);
         self.batches += 1;
@@ -178,40 +245,93 @@ impl Choice {
         if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
             return false;
         }
-        self.end_window(stats)
+        self.end_window(now, stats)
     }
 
     #[cold]
-    fn end_window(&mut self, stats: &LinkStats) -> bool {
+    fn end_window(&mut self, now: Instant, stats: &LinkStats) -> bool {
         let mut verdict = self.verdict(stats);
         self.stalled = if verdict == Verdict::Stalled { self.stalled.saturating_add(1) } else { 0 };
         if self.stalled > STALLED_WINDOWS {
             verdict = Verdict::Calm;
         }
+        let bytes = stats.rx_bytes - self.start.rx_bytes;
+        let ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         (self.start, self.batches) = (*stats, 0);
         (self.vain, self.placed, self.changes, self.answers) = (0, 0, 0, 0);
-        let counts = match (self.is_on, verdict) {
-            (_, Verdict::Calm) => {
-                self.patience = WINDOWS;
-                self.streak = 0;
-                return std::mem::replace(&mut self.is_on, false);
-            }
-            (_, Verdict::Stalled) => return false,
-            (false, verdict) => verdict == Verdict::Wanted,
-            (true, verdict) => verdict == Verdict::Vain,
-        };
+        match verdict {
+            Verdict::Calm => return self.rest(),
+            Verdict::Stalled => return false,
+            _ => {}
+        }
+        self.windows = self.windows.saturating_add(1);
+        if self.windows > SETTLING_WINDOWS {
+            self.rate.add(bytes, ns);
+        }
+        match self.before {
+            Some(before) if self.rate.is_full() => self.end_trial(&before),
+            _ => self.go_on(verdict),
+        }
+    }
+
+    /// The bulk is over: without, and all is forgotten.
+    fn rest(&mut self) -> bool {
+        let was_on = self.is_on;
+        let Self { start, flow, stalled, .. } = *self;
+        *self = Self { start, flow, stalled, ..Self::default() };
+        was_on
+    }
+
+    /// Keeps what was tried, if more came so; if not, it takes longer until it is tried again.
+    fn end_trial(&mut self, before: &Rate) -> bool {
+        self.before = None;
+        let is_better = self.rate.beats(before);
+        if !is_better {
+            self.change();
+            self.lose_patience();
+        } else if self.is_on {
+            self.patience = [WINDOWS, PROVEN_WINDOWS];
+        } else {
+            self.lose_patience();
+        }
+        !is_better
+    }
+
+    /// What is not in force now is of no use.
+    fn lose_patience(&mut self) {
+        let patience = &mut self.patience[usize::from(self.is_on)];
+        let most = if self.is_on { PROVEN_WINDOWS_MAX } else { WINDOWS_MAX };
+        *patience = (2 * *patience).min(most);
+    }
+
+    /// A window of bulk ended that no trial ends with; answers whether one begins, or it has ended for being of no use.
+    fn go_on(&mut self, verdict: Verdict) -> bool {
+        let is_vain = self.is_on && verdict == Verdict::Vain;
+        self.vain_windows = if is_vain { self.vain_windows + 1 } else { 0 };
+        if self.vain_windows >= WINDOWS {
+            // It made us faster than the peer.
+            self.before = None;
+            self.change();
+            self.lose_patience();
+            return true;
+        }
+        // Once it is on, it is enough that there is bulk.
+        let counts = self.before.is_none() && (self.is_on || verdict == Verdict::Wanted);
         self.streak = if counts { self.streak + 1 } else { 0 };
-        let needed = if self.is_on { WINDOWS } else { self.patience };
-        if self.streak < needed {
-            return false;
+        let needed = self.patience[usize::from(self.is_on)];
+        let begins = self.streak >= needed && self.rate.is_full();
+        if begins {
+            self.before = Some(self.rate);
+            self.change();
         }
-        if self.is_on {
-            // It made us faster than the peer: next time it takes longer.
-            self.patience = (2 * self.patience).min(WINDOWS_MAX);
-        }
+        begins
+    }
+
+    /// To the other, which begins anew.
+    fn change(&mut self) {
         self.is_on = !self.is_on;
-        self.streak = 0;
-        true
+        (self.vain_windows, self.streak, self.windows) = (0, 0, 0);
+        self.rate = Rate::default();
     }
 
     fn verdict(&self, stats: &LinkStats) -> Verdict {
@@ -246,24 +366,45 @@ mod tests {
     use crate::netdev::{Namespace, setting};
     use crate::testing::{permitted, pool};
     use crate::{Link, Tap, TapConfig};
-    use millstream_packet::{Instant, Packet, PacketBatch};
+    use millstream_packet::{Packet, PacketBatch};
+    use std::time::Duration;
 
     /// A device's counters as traffic goes by, and the choice that follows them.
-    #[derive(Default)]
     struct Traffic {
         stats: LinkStats,
         choice: Choice,
         changes: u32,
+        now: Instant,
+        /// What a super-segment takes, without and with.
+        costs_ns: [u64; 2],
+    }
+
+    impl Default for Traffic {
+        /// With it everything is faster.
+        fn default() -> Self {
+            let (stats, choice) = Default::default();
+            Self { stats, choice, changes: 0, now: Instant::ZERO, costs_ns: [6_000, 4_000] }
+        }
     }
 
     impl Traffic {
+        fn came(&mut self) {
+            self.stats.count_received(60_000, true);
+            let cost = self.costs_ns[usize::from(self.choice.is_on)];
+            self.now += Duration::from_nanos(cost);
+        }
+
+        fn looked(&mut self, look: Look) {
+            self.changes += u32::from(self.choice.saw(self.now, &self.stats, look));
+        }
+
         /// So many batches of four super-segments, `acks` sent after each; every `vain`th finds no more.
         fn bulk(&mut self, batches: u64, acks: u64, vain: u64) -> &mut Self {
             for batch in 0..batches {
-                (0..4).for_each(|_| self.stats.count_received(60_000, true));
+                (0..4).for_each(|_| self.came());
                 (0..acks).for_each(|_| self.stats.count_sent(66, false));
                 let look = if (batch + 1) % vain == 0 { Look::Vain } else { Look::More };
-                self.changes += u32::from(self.choice.saw(&self.stats, look));
+                self.looked(look);
             }
             self
         }
@@ -272,13 +413,13 @@ mod tests {
         /// (0: never) comes another flow. We look in vain twice for each of them.
         fn placed(&mut self, count: u64, each: u64) -> &mut Self {
             for packet in 0..count {
-                self.stats.count_received(60_000, true);
+                self.came();
                 self.stats.count_sent(66, false);
                 let flow = packet.checked_div(each).unwrap_or(0) as u8;
                 self.choice.came(FlowMark::numbered(flow));
-                for look in [Look::Placed, Look::Vain, Look::Vain] {
-                    self.changes += u32::from(self.choice.saw(&self.stats, look));
-                }
+                [Look::Placed, Look::Vain, Look::Vain]
+                    .into_iter()
+                    .for_each(|look| self.looked(look));
             }
             self
         }
@@ -288,7 +429,7 @@ mod tests {
             for _ in 0..count {
                 self.stats.count_received(67, false);
                 self.stats.count_sent(67, false);
-                self.changes += u32::from(self.choice.saw(&self.stats, Look::Vain));
+                self.looked(Look::Vain);
             }
             self
         }
@@ -301,10 +442,13 @@ mod tests {
     /// Batches of a window.
     const BATCHES: u64 = WINDOW_SUPER_SEGMENTS / 4;
 
+    /// Windows before it is known how fast it goes without.
+    const BEGINNING: u64 = SETTLING_WINDOWS as u64 + RATE_WINDOWS as u64;
+
     #[test]
     fn begins_when_bulk_is_received_and_we_are_behind_and_ends_with_the_bulk() {
         let mut traffic = Traffic::default();
-        let few = u64::from(WINDOWS) - 1;
+        let few = BEGINNING - 1;
         assert_eq!(traffic.requests(100_000).state(), (false, 0));
         assert_eq!(traffic.bulk(BATCHES * few, 2, 8).state(), (false, 0));
         assert_eq!(traffic.bulk(3 * BATCHES, 2, 8).state(), (true, 1));
@@ -317,7 +461,7 @@ mod tests {
     fn one_reader_that_is_read_into_directly_is_left_alone_and_ends_it() {
         let mut traffic = Traffic::default();
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 0).state(), (false, 0));
-        assert_eq!(traffic.bulk(BATCHES * 10, 2, 8).state(), (true, 1));
+        assert_eq!(traffic.bulk(BATCHES * (BEGINNING + 2), 2, 8).state(), (true, 1));
         let windows = u64::from(WINDOWS) + 1;
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows, 0).state(), (false, 2));
     }
@@ -378,9 +522,7 @@ mod tests {
                 traffic.bulk(1, 2, 8);
                 // With it, eight vain looks for each batch.
                 let vain = if traffic.choice.is_on { 8 } else { 0 };
-                for _ in 0..vain {
-                    traffic.changes += u32::from(traffic.choice.saw(&traffic.stats, Look::Vain));
-                }
+                (0..vain).for_each(|_| traffic.looked(Look::Vain));
             }
             if !was_on && traffic.choice.is_on {
                 begun.push(window);
@@ -389,7 +531,40 @@ mod tests {
         let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.len() >= 4 && gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
         traffic.requests(u64::from(2 * WINDOW_BATCHES));
-        assert_eq!(traffic.choice.patience, WINDOWS, "other traffic, another chance");
+        assert_eq!(traffic.choice.patience[0], WINDOWS, "other traffic, another chance");
+    }
+
+    /// Windows of several flows; in how many of them it was on.
+    fn of_several(traffic: &mut Traffic, windows: u32) -> u32 {
+        let mut on = 0;
+        for _ in 0..windows {
+            traffic.placed(WINDOW_SUPER_SEGMENTS, 16);
+            on += u32::from(traffic.choice.is_on);
+        }
+        on
+    }
+
+    #[test]
+    fn what_brings_no_more_is_given_up_and_tried_ever_more_seldom() {
+        for with_ns in [6_000, 9_000] {
+            let mut traffic = Traffic { costs_ns: [6_000, with_ns], ..Traffic::default() };
+            let on = of_several(&mut traffic, 4000);
+            assert!((24..=240).contains(&on), "{on} windows of 4,000");
+            assert_eq!(traffic.choice.patience[0], WINDOWS_MAX);
+            // The same of other traffic: it has another chance, and takes it.
+            traffic.requests(u64::from(2 * WINDOW_BATCHES));
+            traffic.costs_ns = [6_000, 4_000];
+            assert!(of_several(&mut traffic, 100) > 70);
+        }
+    }
+
+    #[test]
+    fn it_is_noticed_when_it_brings_no_more_any_longer() {
+        let mut traffic = Traffic::default();
+        assert!(of_several(&mut traffic, 5000) > 4500, "tried without now and then");
+        traffic.costs_ns = [4_000, 6_000];
+        of_several(&mut traffic, 5000);
+        assert!(of_several(&mut traffic, 4000) < 400);
     }
 
     #[test]
@@ -424,10 +599,10 @@ mod tests {
         let found = cpus();
         let mut stats = LinkStats::default();
         let mut bulk = |relief: &mut Relief| {
-            for _ in 0..10 * WINDOW_SUPER_SEGMENTS {
+            for _ in 0..(BEGINNING + 2) * WINDOW_SUPER_SEGMENTS {
                 stats.count_received(60_000, true);
                 stats.count_sent(66, false);
-                relief.saw(&stats, Look::More).unwrap();
+                relief.saw(Instant::ZERO, &stats, Look::More).unwrap();
             }
             stats
         };
@@ -435,7 +610,7 @@ mod tests {
         assert!(relief.is_on() && cpus() != found, "{}", cpus());
         let mut waits = |windows: u32| {
             for _ in 0..windows * WINDOW_BATCHES {
-                relief.saw(&stats, Look::Vain).unwrap();
+                relief.saw(Instant::ZERO, &stats, Look::Vain).unwrap();
             }
             relief.is_on()
         };
