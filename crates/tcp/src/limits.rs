@@ -84,6 +84,9 @@ pub const BUFFER_START_BYTES: usize = 256 * 1024;
 pub const TUNE_RATE_BYTES_PER_S: u64 = 12_500_000_000;
 /// The allowance.
 pub const TUNE_BASE_BYTES: usize = 2 * 1024 * 1024;
+/// That of a send buffer. What waits for its ACK was copied from the application, and its memory is used again once that
+/// comes: the sooner, the more of it is still in the cache.
+pub const SEND_BASE_BYTES: usize = 512 * 1024;
 /// The allowance of a receive window as a connection begins. It doubles, up to [`TUNE_BASE_BYTES`], when everything
 /// that was allowed has been read and nothing more can be on its way.
 pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;

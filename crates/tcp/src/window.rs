@@ -5,8 +5,8 @@ use millstream_packet::Instant;
 use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
-    BUFFER_MAX_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S, WINDOW_SHARE_MIN_BYTES,
-    WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
+    BUFFER_MAX_BYTES, SEND_BASE_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
+    WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
 };
 use crate::timers::Deadline;
 
@@ -439,7 +439,7 @@ impl Connection {
         // in slow start the mean lags behind; after an idle time the last is too good
         let now_ns = self.rtt.srtt().max(self.rtt.latest()).as_nanos().max(1) as u64;
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
-        let wanted = (windows.min(carried as u64 + TUNE_BASE_BYTES as u64) + early) as usize;
+        let wanted = (windows.min(carried as u64 + SEND_BASE_BYTES as u64) + early) as usize;
         let most = self.tuned_at_most(self.config.send_buffer_bytes);
         if wanted > limit && limit < most {
             self.snd.queue.set_limit(wanted.min(most));
