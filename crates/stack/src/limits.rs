@@ -77,10 +77,9 @@ pub struct Limits {
     pub lent_ack_most_bytes: usize,
     /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
     pub lent_ack_turns: u32,
-    /// Turns that brought something for which the ACKs of many busy connections are gathered there, to be sent
-    /// together: a quarter as many as connections are busy at most, and until there are
-    /// [`transmit_connections`](Self::transmit_connections) of them. 0: each is sent by itself.
-    pub gathered_ack_turns: u32,
+    /// Bytes that come while the ACKs of several busy connections are gathered there, to be sent together; 256 of them
+    /// go at once. 0: each is sent by itself.
+    pub gathered_ack_bytes: u64,
     /// Connections served with transmission in one turn.
     pub transmit_connections: usize,
     /// Timers fired in one turn.
@@ -116,7 +115,7 @@ impl Default for Limits {
             lent_ack_bytes: 1 << 20,
             lent_ack_most_bytes: 3 << 20,
             lent_ack_turns: 128,
-            gathered_ack_turns: 16,
+            gathered_ack_bytes: 16 << 20,
             transmit_connections: 64,
             timers: 256,
         }
@@ -167,7 +166,7 @@ pub const SMALL_WRITE_BYTES: usize = 4096;
 /// next super-segment.
 pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
 
-/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_turns`]): longer than the interrupt that
+/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_bytes`]): longer than the interrupt that
 /// the last ones were to the peer's core keeps it from sending.
 pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 

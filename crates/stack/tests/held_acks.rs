@@ -346,8 +346,13 @@ fn where_the_peer_stops_the_ack_comes_before_it_has_to() {
 /// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and
 /// how many super-segments let the window of one double.
 fn lent_by_many() -> (Hosts, (SocketId, SocketId), usize) {
+    lent_by_many_to(|_| ())
+}
+
+/// The receiver being set as one likes.
+fn lent_by_many_to(set: impl FnOnce(&mut EngineConfig)) -> (Hosts, (SocketId, SocketId), usize) {
     const OTHERS: usize = 200;
-    let (mut hosts, _) = lent();
+    let (mut hosts, _) = lent_to(set);
     let others = "10.9.0.2:9".parse().expect("an address");
     hosts.far.tcp_listen(others, OTHERS).expect("listen");
     for _ in 0..OTHERS {
@@ -385,24 +390,26 @@ fn acks_of_several_are_gathered_once_their_windows_may_double() {
 }
 
 #[test]
-fn gathered_acks_wait_for_a_few_turns_at_most() {
-    let (mut hosts, mut other, half) = lent_by_many();
-    let turns = hosts.far.limits().gathered_ack_turns;
+fn gathered_acks_go_once_much_has_come() {
+    let (mut hosts, mut other, half) = lent_by_many_to(|config| {
+        config.limits.gathered_ack_bytes = 4 * PART as u64;
+    });
     for _ in 0..half {
         hosts.send();
         assert_eq!(hosts.far_turn(), 0);
         hosts.read();
     }
     hosts.swap(&mut other);
-    let mut waited = 0;
+    let mut came = 0;
     while hosts.far_turn() == 0 {
-        // What is little of its window keeps the turns fruitful.
+        // Little of its window: this one's ACK is not due.
         assert_eq!(hosts.near.tcp_write(hosts.from, &[7; 3 * 1448]), Ok(3 * 1448));
         hosts.near_turn();
         hosts.read();
-        waited += 1;
-        assert!(waited <= turns + 1, "{waited} turns");
+        came += 3 * 1448;
+        assert!(came <= 4 * PART, "{came} bytes");
     }
+    assert!(came + 2 * PART > 4 * PART, "{came} bytes");
     hosts.swap(&mut other);
     assert_eq!(hosts.unacknowledged(), 0);
 }

@@ -91,8 +91,9 @@ pub const SEND_BASE_BYTES: usize = 512 * 1024;
 /// that was allowed has been read and nothing more can be on its way.
 pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;
 /// The allowance of all connections of a host together, beyond what the path carries: what comes faster than it is
-/// taken up waits below, and queues there are short. With more of it some get less than half their share.
-pub const WINDOWS_BASE_BYTES: usize = 32 * 1024 * 1024;
+/// taken up waits below, and queues there are short. A peer's congestion window follows it, and what a peer keeps
+/// unsent follows that: with more some get less than half their share, and few leave the peer's cache.
+pub const WINDOWS_BASE_BYTES: usize = 12 * 1024 * 1024;
 /// However many connections share a host, each may have this much under way to it: four super-segments, so that half
 /// of them can go unacknowledged while the next are on their way.
 pub const WINDOW_SHARE_MIN_BYTES: usize = 256 * 1024;

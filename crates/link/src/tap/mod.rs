@@ -270,12 +270,12 @@ impl Tap {
 
     /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
-    fn looked(&mut self, now: Instant, look: Look, found: bool) {
+    fn looked(&mut self, look: Look, found: bool) {
         if let Some(returns) = &mut self.returns {
             returns.looked(found);
         }
         let Some(relief) = &mut self.relief else { return };
-        match relief.saw(now, &self.stats, look) {
+        match relief.saw(&self.stats, look) {
             Ok(changed) => self.stats.tx_steerings += u64::from(changed && relief.is_on()),
             Err(error) => {
                 self.relief = None;
@@ -405,7 +405,7 @@ impl Link for Tap {
         let (count, more) = self.read(now, pool, batch, limit)?;
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
-        self.looked(now, if more { Look::More } else { Look::Vain }, count != 0);
+        self.looked(if more { Look::More } else { Look::Vain }, count != 0);
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
         }
@@ -431,11 +431,7 @@ impl Link for Tap {
             self.go_on(now, pool)?;
         }
         let placed = self.read_placed(now, pool, head_len, memory)?;
-        self.looked(
-            now,
-            if placed.is_some() { Look::Placed } else { Look::Vain },
-            placed.is_some(),
-        );
+        self.looked(if placed.is_some() { Look::Placed } else { Look::Vain }, placed.is_some());
         Ok(placed)
     }
 

@@ -17,12 +17,12 @@
 //! trip: the peer is not to wait for it. Where one connection is busy it goes for as much as the peer can do without
 //! ([`AckHold`]), and a read that lets the window double does not send it either, as it would elsewhere: where half of
 //! the window is less than our cache, that would be too soon. Of several, whose windows are a share each, such an ACK
-//! is gathered with those of the next turns ([`Limits::gathered_ack_turns`](crate::Limits)), and they are sent one
+//! is gathered with those of the others ([`Limits::gathered_ack_bytes`](crate::Limits)), and they are sent one
 //! after the other. Where another core receives them (receive packet steering), an ACK that finds it at other work
-//! interrupts it, which in a virtual machine takes both cores longer than what the ACK has it do; those written while
-//! it is at it do not. They wait while the link is empty, too ([`GATHERED_ACK_PAUSE`]): the peer that was interrupted
-//! is the slower end. Half of a window lasts until all the busy connections have had their turn, so that the peer does
-//! not wait for it.
+//! interrupts it, or wakes it where it has none, which in a virtual machine takes both cores longer than what the ACK
+//! has it do; those written while it is at it do not. So they wait for as much as all windows together allow where
+//! there are few, and while the link is empty, too ([`GATHERED_ACK_PAUSE`]): meanwhile the peer fills its sockets with
+//! what it sends, without a copy, in the moment that the ACKs come.
 //!
 //! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as
 //! far apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
@@ -45,20 +45,20 @@ use crate::limits::{
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
 
-/// ACKs are gathered for as many turns as the 4th part of the busy connections at most.
-const GATHERING_SHARE: u64 = 4;
+/// Connections whose ACKs are gathered at most: they are sent in the next turns, a part in each
+/// ([`Limits::transmit_connections`]).
+const GATHERED_MAX: usize = 256;
 
 /// A connection's mark while its ACK is gathered.
 const GATHERED: u8 = u8::MAX;
 
 /// Connections whose ACK is held, longest first. One that has gone meanwhile, or has sent its ACK, may still be named.
-#[derive(Default)]
 pub(super) struct HeldAcks {
     line: VecDeque<Held>,
-    /// Those whose ACK goes together with the others', and since which fruitful turn, and when, there are any.
+    /// Those whose ACK goes together with the others'; and when there were any, and how much had come by then.
     gathered: Vec<u32>,
-    gathered_since: u64,
     gathered_at: Instant,
+    gathered_from: u64,
     /// The link whose batch is looked at has more.
     holding: bool,
     /// What it brings lies in the peer's memory.
@@ -77,6 +77,22 @@ struct Held {
     since: u64,
     at: Instant,
     lent: bool,
+}
+
+impl Default for HeldAcks {
+    fn default() -> Self {
+        Self {
+            line: VecDeque::new(),
+            gathered: Vec::with_capacity(GATHERED_MAX),
+            gathered_at: Instant::ZERO,
+            gathered_from: 0,
+            holding: false,
+            lent: false,
+            fruitful: 0,
+            last: Instant::ZERO,
+            lone: AckHold::default(),
+        }
+    }
 }
 
 impl HeldAcks {
@@ -127,11 +143,11 @@ impl HeldAcks {
         now.saturating_duration_since(self.last) >= pause
     }
 
-    /// The connection in `slot`, of which none was gathered, waits with others from `now` on.
-    fn gather(&mut self, slot: u32, now: Instant) {
+    /// The connection in `slot`, of which none was gathered, waits with others from `now` on, when `received` bytes
+    /// have come.
+    fn gather(&mut self, slot: u32, now: Instant, received: u64) {
         if self.gathered.is_empty() {
-            // This turn is counted when it is over.
-            (self.gathered_since, self.gathered_at) = (self.fruitful + 1, now);
+            (self.gathered_at, self.gathered_from) = (now, received);
         }
         self.gathered.push(slot);
     }
@@ -155,7 +171,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         // Of several the windows are a share each, and what comes next is another's.
         let shares = held.lent && self.tcp.quiet.len() > 1;
-        let gathers = shares && limits.gathered_ack_turns != 0;
+        let gathers = shares && limits.gathered_ack_bytes != 0;
         if gathers && socket.ack_held == GATHERED {
             return;
         }
@@ -164,7 +180,7 @@ impl Engine {
         socket.conn.let_ack_outlast_window(held.lent && (gathers || !shares));
         if is_enough && gathers {
             socket.ack_held = GATHERED;
-            return held.gather(slot, self.time);
+            return held.gather(slot, self.time, self.out.stats.rx_bytes);
         }
         let is_little = || u64::from(bytes) * ROUND_TRIP_SHARE <= socket.conn.round_trip_bytes();
         if is_enough || !(held.holding || held.lent && is_little()) {
@@ -220,11 +236,9 @@ impl Engine {
     /// Lets go of all that were gathered, once they have waited long enough or are many.
     fn release_gathered(&mut self, now: Instant) {
         let Self { held, limits, .. } = self;
-        let turns = held.fruitful.saturating_sub(held.gathered_since);
-        // Of few the next turns bring less.
-        let busy = self.tcp.quiet.len() as u64 / GATHERING_SHARE;
-        let waits = turns < busy.min(limits.gathered_ack_turns.into())
-            && held.gathered.len() < limits.transmit_connections
+        let came = self.out.stats.rx_bytes - held.gathered_from;
+        let waits = came < limits.gathered_ack_bytes
+            && held.gathered.len() < GATHERED_MAX
             && !held.is_dry_for(GATHERED_ACK_PAUSE, now)
             && !HeldAcks::is_over(held.gathered_at, now);
         if waits || held.gathered.is_empty() {

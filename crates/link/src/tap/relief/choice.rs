@@ -1,6 +1,4 @@
-//! Whether another CPU is to receive what we send, decided by what a device counts and when.
-
-use millstream_packet::Instant;
+//! Whether another CPU is to receive what we send, decided by what a device counts.
 
 use crate::LinkStats;
 use crate::tap::flow::FlowMark;
@@ -16,24 +14,10 @@ pub(super) const WINDOW_BATCHES: u32 = 4096;
 pub(super) const STALLED_WINDOWS: u32 = 64;
 
 /// Windows in a row of a kind before anything changes: some 30 ms at 40 Gb/s.
-const WINDOWS: u32 = 8;
+pub(super) const WINDOWS: u32 = 8;
 
 /// Windows in a row that it takes at most, after it proved vain several times: some 4 s at 40 Gb/s.
 const WINDOWS_MAX: u32 = 1024;
-
-/// Windows after a change, and at first, in which the rate only begins to show: memory that went to one CPU's lists goes
-/// round for some 100 MB more.
-const SETTLING_WINDOWS: u32 = 12;
-
-/// Windows that a rate is measured over.
-const RATE_WINDOWS: usize = 12;
-
-/// A rate is better from so much on: by one part in as many.
-const BETTER_PART: u64 = 32;
-
-/// Windows with it after which it is tried without, as other flows may have come; and most, after that proved vain.
-const PROVEN_WINDOWS: u32 = 512;
-const PROVEN_WINDOWS_MAX: u32 = 4096;
 
 /// We are behind while no more than one look in so many super-segments finds nothing.
 const VAIN_SHARE: u64 = 8;
@@ -79,10 +63,6 @@ enum Verdict {
     Vain,
 }
 
-/// Windows before it is known how fast it goes without.
-#[cfg(test)]
-pub(super) const BEGINNING: u64 = SETTLING_WINDOWS as u64 + RATE_WINDOWS as u64;
-
 /// The decision, without what comes of it.
 #[derive(Debug)]
 pub(super) struct Choice {
@@ -100,57 +80,18 @@ pub(super) struct Choice {
     batches: u32,
     /// Windows since the last one of bulk.
     stalled: u32,
-    /// Windows in a row in which it was of no use, and that ask for the other to be tried.
-    vain_windows: u32,
+    /// Windows in a row that ask for a change, and how many it takes to begin.
     streak: u32,
-    /// How many of these it takes without, to begin, and with, to try without.
-    patience: [u32; 2],
-    /// When this window began, and how many have ended since the last change.
-    began: Instant,
-    windows: u32,
-    /// What came in the last of them, and, while a change is on trial, before it.
-    rate: Rate,
-    before: Option<Rate>,
-}
-
-/// How long bulk took to come, by window.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    /// Of the last windows, round and round.
-    ns_per_mib: [u64; RATE_WINDOWS],
-    windows: usize,
-}
-
-impl Rate {
-    fn add(&mut self, bytes: u64, ns: u64) {
-        self.ns_per_mib[self.windows % RATE_WINDOWS] = (ns << 20) / bytes.max(1);
-        self.windows += 1;
-    }
-
-    fn is_full(&self) -> bool {
-        self.windows >= RATE_WINDOWS
-    }
-
-    /// Of a usual window: a start, or a moment in which the peer had no core, is none.
-    fn median(&self) -> u64 {
-        let mut known = self.ns_per_mib;
-        let known = &mut known[..self.windows.min(RATE_WINDOWS)];
-        known.sort_unstable();
-        known.get(known.len() / 2).copied().unwrap_or(u64::MAX)
-    }
-
-    /// Whether it is better than `other` by more than chance.
-    fn beats(&self, other: &Self) -> bool {
-        let (own, other) = (self.median(), other.median());
-        own.saturating_add(own / BETTER_PART) < other
-    }
+    patience: u32,
 }
 
 impl Default for Choice {
     fn default() -> Self {
+        let start = LinkStats::default();
+        let patience = WINDOWS;
         Self {
             is_on: false,
-            start: LinkStats::default(),
+            start,
             vain: 0,
             placed: 0,
             flow: FlowMark::default(),
@@ -158,13 +99,8 @@ impl Default for Choice {
             answers: 0,
             batches: 0,
             stalled: 0,
-            vain_windows: 0,
             streak: 0,
-            patience: [WINDOWS, PROVEN_WINDOWS],
-            began: Instant::ZERO,
-            windows: 0,
-            rate: Rate::default(),
-            before: None,
+            patience,
         }
     }
 }
@@ -179,10 +115,7 @@ impl Choice {
 
     /// Answers whether the choice changed.
     #[inline]
-    pub fn saw(&mut self, now: Instant, stats: &LinkStats, look: Look) -> bool {
-        if self.batches == 0 {
-            self.began = now;
-        }
+    pub fn saw(&mut self, stats: &LinkStats, look: Look) -> bool {
         self.vain += u64::from(look == Look::Vain);
         self.placed += u64::from(look == Look::Placed);
         self.batches += 1;
@@ -190,93 +123,40 @@ impl Choice {
         if supers < WINDOW_SUPER_SEGMENTS && self.batches < WINDOW_BATCHES {
             return false;
         }
-        self.end_window(now, stats)
+        self.end_window(stats)
     }
 
     #[cold]
-    fn end_window(&mut self, now: Instant, stats: &LinkStats) -> bool {
+    fn end_window(&mut self, stats: &LinkStats) -> bool {
         let mut verdict = self.verdict(stats);
         self.stalled = if verdict == Verdict::Stalled { self.stalled.saturating_add(1) } else { 0 };
         if self.stalled > STALLED_WINDOWS {
             verdict = Verdict::Calm;
         }
-        let bytes = stats.rx_bytes - self.start.rx_bytes;
-        let ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         (self.start, self.batches) = (*stats, 0);
         (self.vain, self.placed, self.changes, self.answers) = (0, 0, 0, 0);
-        match verdict {
-            Verdict::Calm => return self.rest(),
-            Verdict::Stalled => return false,
-            _ => {}
-        }
-        self.windows = self.windows.saturating_add(1);
-        if self.windows > SETTLING_WINDOWS {
-            self.rate.add(bytes, ns);
-        }
-        match self.before {
-            Some(before) if self.rate.is_full() => self.end_trial(&before),
-            _ => self.go_on(verdict),
-        }
-    }
-
-    /// The bulk is over: without, and all is forgotten.
-    fn rest(&mut self) -> bool {
-        let was_on = self.is_on;
-        let Self { start, flow, stalled, .. } = *self;
-        *self = Self { start, flow, stalled, ..Self::default() };
-        was_on
-    }
-
-    /// Keeps what was tried, if more came so; if not, it takes longer until it is tried again.
-    fn end_trial(&mut self, before: &Rate) -> bool {
-        self.before = None;
-        let is_better = self.rate.beats(before);
-        if !is_better {
-            self.change();
-            self.lose_patience();
-        } else if self.is_on {
-            self.patience = [WINDOWS, PROVEN_WINDOWS];
-        } else {
-            self.lose_patience();
-        }
-        !is_better
-    }
-
-    /// What is not in force now is of no use.
-    fn lose_patience(&mut self) {
-        let patience = &mut self.patience[usize::from(self.is_on)];
-        let most = if self.is_on { PROVEN_WINDOWS_MAX } else { WINDOWS_MAX };
-        *patience = (2 * *patience).min(most);
-    }
-
-    /// A window of bulk ended that no trial ends with; answers whether one begins, or it has ended for being of no use.
-    fn go_on(&mut self, verdict: Verdict) -> bool {
-        let is_vain = self.is_on && verdict == Verdict::Vain;
-        self.vain_windows = if is_vain { self.vain_windows + 1 } else { 0 };
-        if self.vain_windows >= WINDOWS {
-            // It made us faster than the peer.
-            self.before = None;
-            self.change();
-            self.lose_patience();
-            return true;
-        }
-        // Once it is on, it is enough that there is bulk.
-        let counts = self.before.is_none() && (self.is_on || verdict == Verdict::Wanted);
+        let counts = match (self.is_on, verdict) {
+            (_, Verdict::Calm) => {
+                self.patience = WINDOWS;
+                self.streak = 0;
+                return std::mem::replace(&mut self.is_on, false);
+            }
+            (_, Verdict::Stalled) => return false,
+            (false, verdict) => verdict == Verdict::Wanted,
+            (true, verdict) => verdict == Verdict::Vain,
+        };
         self.streak = if counts { self.streak + 1 } else { 0 };
-        let needed = self.patience[usize::from(self.is_on)];
-        let begins = self.streak >= needed && self.rate.is_full();
-        if begins {
-            self.before = Some(self.rate);
-            self.change();
+        let needed = if self.is_on { WINDOWS } else { self.patience };
+        if self.streak < needed {
+            return false;
         }
-        begins
-    }
-
-    /// To the other, which begins anew.
-    fn change(&mut self) {
+        if self.is_on {
+            // It made us faster than the peer: next time it takes longer.
+            self.patience = (2 * self.patience).min(WINDOWS_MAX);
+        }
         self.is_on = !self.is_on;
-        (self.vain_windows, self.streak, self.windows) = (0, 0, 0);
-        self.rate = Rate::default();
+        self.streak = 0;
+        true
     }
 
     fn verdict(&self, stats: &LinkStats) -> Verdict {
@@ -307,44 +187,23 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// A device's counters as traffic goes by, and the choice that follows them.
+    #[derive(Default)]
     struct Traffic {
         stats: LinkStats,
         choice: Choice,
         changes: u32,
-        now: Instant,
-        /// What a super-segment takes, without and with.
-        costs_ns: [u64; 2],
-    }
-
-    impl Default for Traffic {
-        /// With it everything is faster.
-        fn default() -> Self {
-            let (stats, choice) = Default::default();
-            Self { stats, choice, changes: 0, now: Instant::ZERO, costs_ns: [6_000, 4_000] }
-        }
     }
 
     impl Traffic {
-        fn came(&mut self) {
-            self.stats.count_received(60_000, true);
-            let cost = self.costs_ns[usize::from(self.choice.is_on)];
-            self.now += Duration::from_nanos(cost);
-        }
-
-        fn looked(&mut self, look: Look) {
-            self.changes += u32::from(self.choice.saw(self.now, &self.stats, look));
-        }
-
         /// So many batches of four super-segments, `acks` sent after each; every `vain`th finds no more.
         fn bulk(&mut self, batches: u64, acks: u64, vain: u64) -> &mut Self {
             for batch in 0..batches {
-                (0..4).for_each(|_| self.came());
+                (0..4).for_each(|_| self.stats.count_received(60_000, true));
                 (0..acks).for_each(|_| self.stats.count_sent(66, false));
                 let look = if (batch + 1) % vain == 0 { Look::Vain } else { Look::More };
-                self.looked(look);
+                self.changes += u32::from(self.choice.saw(&self.stats, look));
             }
             self
         }
@@ -353,13 +212,13 @@ mod tests {
         /// (0: never) comes another flow. We look in vain twice for each of them.
         fn placed(&mut self, count: u64, each: u64) -> &mut Self {
             for packet in 0..count {
-                self.came();
+                self.stats.count_received(60_000, true);
                 self.stats.count_sent(66, false);
                 let flow = packet.checked_div(each).unwrap_or(0) as u8;
                 self.choice.came(FlowMark::numbered(flow));
-                [Look::Placed, Look::Vain, Look::Vain]
-                    .into_iter()
-                    .for_each(|look| self.looked(look));
+                for look in [Look::Placed, Look::Vain, Look::Vain] {
+                    self.changes += u32::from(self.choice.saw(&self.stats, look));
+                }
             }
             self
         }
@@ -369,7 +228,7 @@ mod tests {
             for _ in 0..count {
                 self.stats.count_received(67, false);
                 self.stats.count_sent(67, false);
-                self.looked(Look::Vain);
+                self.changes += u32::from(self.choice.saw(&self.stats, Look::Vain));
             }
             self
         }
@@ -385,7 +244,7 @@ mod tests {
     #[test]
     fn begins_when_bulk_is_received_and_we_are_behind_and_ends_with_the_bulk() {
         let mut traffic = Traffic::default();
-        let few = BEGINNING - 1;
+        let few = u64::from(WINDOWS) - 1;
         assert_eq!(traffic.requests(100_000).state(), (false, 0));
         assert_eq!(traffic.bulk(BATCHES * few, 2, 8).state(), (false, 0));
         assert_eq!(traffic.bulk(3 * BATCHES, 2, 8).state(), (true, 1));
@@ -398,7 +257,7 @@ mod tests {
     fn one_reader_that_is_read_into_directly_is_left_alone_and_ends_it() {
         let mut traffic = Traffic::default();
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * 100, 0).state(), (false, 0));
-        assert_eq!(traffic.bulk(BATCHES * (BEGINNING + 2), 2, 8).state(), (true, 1));
+        assert_eq!(traffic.bulk(BATCHES * 10, 2, 8).state(), (true, 1));
         let windows = u64::from(WINDOWS) + 1;
         assert_eq!(traffic.placed(WINDOW_SUPER_SEGMENTS * windows, 0).state(), (false, 2));
     }
@@ -459,7 +318,9 @@ mod tests {
                 traffic.bulk(1, 2, 8);
                 // With it, eight vain looks for each batch.
                 let vain = if traffic.choice.is_on { 8 } else { 0 };
-                (0..vain).for_each(|_| traffic.looked(Look::Vain));
+                for _ in 0..vain {
+                    traffic.changes += u32::from(traffic.choice.saw(&traffic.stats, Look::Vain));
+                }
             }
             if !was_on && traffic.choice.is_on {
                 begun.push(window);
@@ -468,39 +329,6 @@ mod tests {
         let gaps: Vec<_> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.len() >= 4 && gaps.windows(2).all(|pair| pair[1] > pair[0]), "{gaps:?}");
         traffic.requests(u64::from(2 * WINDOW_BATCHES));
-        assert_eq!(traffic.choice.patience[0], WINDOWS, "other traffic, another chance");
-    }
-
-    /// Windows of several flows; in how many of them it was on.
-    fn of_several(traffic: &mut Traffic, windows: u32) -> u32 {
-        let mut on = 0;
-        for _ in 0..windows {
-            traffic.placed(WINDOW_SUPER_SEGMENTS, 16);
-            on += u32::from(traffic.choice.is_on);
-        }
-        on
-    }
-
-    #[test]
-    fn what_brings_no_more_is_given_up_and_tried_ever_more_seldom() {
-        for with_ns in [6_000, 9_000] {
-            let mut traffic = Traffic { costs_ns: [6_000, with_ns], ..Traffic::default() };
-            let on = of_several(&mut traffic, 4000);
-            assert!((24..=240).contains(&on), "{on} windows of 4,000");
-            assert_eq!(traffic.choice.patience[0], WINDOWS_MAX);
-            // The same of other traffic: it has another chance, and takes it.
-            traffic.requests(u64::from(2 * WINDOW_BATCHES));
-            traffic.costs_ns = [6_000, 4_000];
-            assert!(of_several(&mut traffic, 100) > 70);
-        }
-    }
-
-    #[test]
-    fn it_is_noticed_when_it_brings_no_more_any_longer() {
-        let mut traffic = Traffic::default();
-        assert!(of_several(&mut traffic, 5000) > 4500, "tried without now and then");
-        traffic.costs_ns = [4_000, 6_000];
-        of_several(&mut traffic, 5000);
-        assert!(of_several(&mut traffic, 4000) < 400);
+        assert_eq!(traffic.choice.patience, WINDOWS, "other traffic, another chance");
     }
 }
