@@ -87,6 +87,10 @@ pub const TUNE_BASE_BYTES: usize = 2 * 1024 * 1024;
 /// That of a send buffer. What waits for its ACK was copied from the application, and its memory is used again once that
 /// comes: the sooner, the more of it is still in the cache.
 pub const SEND_BASE_BYTES: usize = 512 * 1024;
+/// That of a send buffer beyond what [`TUNE_RATE_BYTES_PER_S`] carries in the least round trip, where this is more than
+/// [`SEND_BASE_BYTES`] in all: within a machine, where round trips grow to many times the least by what waits in memory,
+/// and each doubling of that costs a tenth of the rate.
+pub const SEND_LEAST_BYTES: usize = 256 * 1024;
 /// The allowance of a receive window as a connection begins. It doubles, up to [`TUNE_BASE_BYTES`], when everything
 /// that was allowed has been read and nothing more can be on its way.
 pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;

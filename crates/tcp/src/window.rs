@@ -5,7 +5,7 @@ use millstream_packet::Instant;
 use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
-    BUFFER_MAX_BYTES, SEND_BASE_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
+    BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
     WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
 };
 use crate::timers::Deadline;
@@ -357,7 +357,7 @@ impl Connection {
         let early = rcv.reassembly.as_ref().map_or(0, |r| r.highest().saturating_sub(rcv.nxt));
         let window = window + early + 16 * u64::from(rcv.mss_estimate);
         let memory = window * 256 / u64::from(rcv.density);
-        let most = self.tuned_at_most(self.config.recv_buffer_bytes) as u64;
+        let most = self.tuned_at_most(TUNE_BASE_BYTES, self.config.recv_buffer_bytes) as u64;
         self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
     }
 
@@ -372,10 +372,11 @@ impl Connection {
         }
     }
 
-    /// Most memory that tuning gives a buffer, `most` being what was configured.
-    fn tuned_at_most(&self, most: usize) -> usize {
+    /// Most memory that tuning gives a buffer: what a fast path carries and an allowance beyond, and no more than the
+    /// `most` that was configured.
+    fn tuned_at_most(&self, allowance: usize, most: usize) -> usize {
         let Some(least_ns) = self.rtt.min_rtt_ns() else { return most };
-        most.min(TUNE_BASE_BYTES.saturating_add(carried_bytes(least_ns)))
+        most.min(allowance.saturating_add(carried_bytes(least_ns)))
     }
 
     /// The application has everything, and the window is used up: while its update travels, nothing more can come.
@@ -421,9 +422,9 @@ impl Connection {
 
     /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
     /// part of the window only waits in a queue below: three times what the path carries is enough then, with an
-    /// allowance for scheduling. What the peer has selectively stays in the queue and is in flight no more: where the
-    /// controller keeps its rate while recovering, that has room of its own, or one segment that is lost again and
-    /// again would empty a long path.
+    /// allowance for scheduling; and within a machine, where even a fast path carries little, less than that. What the
+    /// peer has selectively stays in the queue and is in flight no more: where the controller keeps its rate while
+    /// recovering, that has room of its own, or one segment that is lost again and again would empty a long path.
     #[inline(always)]
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.config.send_auto_tune {
@@ -440,7 +441,8 @@ impl Connection {
         let now_ns = self.rtt.srtt().max(self.rtt.latest()).as_nanos().max(1) as u64;
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
         let wanted = (windows.min(carried as u64 + SEND_BASE_BYTES as u64) + early) as usize;
-        let most = self.tuned_at_most(self.config.send_buffer_bytes);
+        let most = self.tuned_at_most(SEND_LEAST_BYTES, self.config.send_buffer_bytes);
+        let most = most.max(SEND_BASE_BYTES.min(self.config.send_buffer_bytes));
         if wanted > limit && limit < most {
             self.snd.queue.set_limit(wanted.min(most));
             self.wake_writer();

@@ -188,17 +188,17 @@ fn before_the_handshake_is_done_what_is_written_waits() {
     assert_eq!(end.write(&pool, &[1; 100]), Err(ConnError::Closed));
 }
 
-/// The bound of the send buffer after a long transfer with a round trip of `rtt_us`, `most` being configured.
-fn send_limit(most: usize, rtt_us: u64) -> usize {
+/// The bound of the send buffer after a long transfer with a round trip of `rtt_us` at first, `most` being configured.
+fn send_limit(most: usize, rtt_us: u64, later_rtt_us: u64) -> usize {
     let pool = pool();
     let mut now = at(10);
     let config = Config { send_buffer_bytes: most, ..Config::default() };
     let mut end = Receiver::new(pool.clone(), config).connection;
     let data = [1; 64 << 10];
-    for _ in 0..60 {
+    for round in 0..60 {
         while end.write(&pool, &data).is_ok() {}
         while end.poll_transmit(now, &pool, &LIMITS).is_some() {}
-        now += core::time::Duration::from_micros(rtt_us);
+        now += core::time::Duration::from_micros(if round < 3 { rtt_us } else { later_rtt_us });
         let (seq, window) = (SeqNumber(1), 65_535);
         let ack = SeqNumber(0) + end.info().bytes_sent as usize + 1;
         let header = TcpHeader { flags: TcpFlags::ACK, seq, ack, window, ..TcpHeader::default() };
@@ -210,7 +210,12 @@ fn send_limit(most: usize, rtt_us: u64) -> usize {
 
 #[test]
 fn a_send_buffer_grows_to_what_was_configured_and_what_the_path_is_worth() {
-    assert_eq!(send_limit(300 << 10, 10_000), 300 << 10);
-    let free = send_limit(16 << 20, 10_000);
+    assert_eq!(send_limit(300 << 10, 10_000, 10_000), 300 << 10);
+    let free = send_limit(16 << 20, 10_000, 10_000);
     assert!((512 << 10..16 << 20).contains(&free), "{free}");
+    // Within a machine, what waits is all that makes it long.
+    assert_eq!(send_limit(16 << 20, 10, 100), 512 << 10);
+    assert_eq!(send_limit(300 << 10, 10, 100), 300 << 10);
+    let fast = send_limit(16 << 20, 100, 300);
+    assert!(((512 << 10) + 1..=(256 << 10) + 1_250_000).contains(&fast), "{fast}");
 }
