@@ -422,9 +422,9 @@ impl Connection {
 
     /// The send queue holds two windows in flight and one to come. Where the round trip has grown over its least,
     /// part of the window only waits in a queue below: three times what the path carries is enough then, with an
-    /// allowance for scheduling; and within a machine, where even a fast path carries little, less than that. What the
-    /// peer has selectively stays in the queue and is in flight no more: where the controller keeps its rate while
-    /// recovering, that has room of its own, or one segment that is lost again and again would empty a long path.
+    /// allowance for scheduling. What the peer has selectively stays in the queue and is in flight no more: where the
+    /// controller keeps its rate while recovering, that has room of its own, or one segment that is lost again and
+    /// again would empty a long path.
     #[inline(always)]
     pub(crate) fn tune_send_buffer(&mut self) {
         if !self.config.send_auto_tune {
@@ -433,7 +433,8 @@ impl Connection {
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
         let early = if self.congestion.governs() { self.board.sacked_bytes() } else { 0 };
         let limit = self.snd.queue.limit();
-        if (windows + early) as usize <= limit {
+        let most = self.send_tuned_at_most();
+        if (windows + early) as usize <= limit || limit >= most {
             return;
         }
         let least_ns = self.rtt.min_rtt().unwrap_or_default().as_nanos() as u64;
@@ -441,12 +442,20 @@ impl Connection {
         let now_ns = self.rtt.srtt().max(self.rtt.latest()).as_nanos().max(1) as u64;
         let carried = u128::from(windows) * u128::from(least_ns) / u128::from(now_ns);
         let wanted = (windows.min(carried as u64 + SEND_BASE_BYTES as u64) + early) as usize;
-        let most = self.tuned_at_most(SEND_LEAST_BYTES, self.config.send_buffer_bytes);
-        let most = most.max(SEND_BASE_BYTES.min(self.config.send_buffer_bytes));
-        if wanted > limit && limit < most {
+        if wanted > limit {
             self.snd.queue.set_limit(wanted.min(most));
             self.wake_writer();
         }
+    }
+
+    /// Most memory that tuning gives the send queue. Within a machine, where even a fast path carries little, it is
+    /// little, too, unless the writer then waits for much of the time: for a peer that looks only now and then.
+    fn send_tuned_at_most(&self) -> usize {
+        let most = self.config.send_buffer_bytes;
+        if self.counters.limited.is_much_by_buffer() {
+            return self.tuned_at_most(TUNE_BASE_BYTES, most);
+        }
+        self.tuned_at_most(SEND_LEAST_BYTES, most).max(SEND_BASE_BYTES.min(most))
     }
 
     /// Tells a writer that waits for room that there is some.

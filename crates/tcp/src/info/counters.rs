@@ -171,6 +171,10 @@ impl Counters {
     }
 }
 
+/// A buffer that holds back its sender for less than this part of the time is large enough. (A stream over TAP, whose
+/// peer reads as fast as it can, has a twentieth.)
+const BUFFER_SHARE: u64 = 4;
+
 /// Time spent with data to send, by what held it back. Nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limited {
@@ -216,6 +220,11 @@ impl Limited {
             };
             *held_back += passed;
         }
+    }
+
+    /// The send buffer has held back the sender for more than the [`BUFFER_SHARE`]th part of the time.
+    pub(crate) fn is_much_by_buffer(&self) -> bool {
+        self.sndbuf_ns * BUFFER_SHARE > self.busy_ns
     }
 
     pub(super) fn at(mut self, now_ns: u64) -> Limited {

@@ -1,5 +1,7 @@
 //! What the calls of an application answer, in every order that matters.
 
+use core::time::Duration;
+
 use millstream_packet::{Packet, Pool, PoolConfig};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 
@@ -188,17 +190,19 @@ fn before_the_handshake_is_done_what_is_written_waits() {
     assert_eq!(end.write(&pool, &[1; 100]), Err(ConnError::Closed));
 }
 
-/// The bound of the send buffer after a long transfer with a round trip of `rtt_us` at first, `most` being configured.
-fn send_limit(most: usize, rtt_us: u64, later_rtt_us: u64) -> usize {
+/// The bound of the send buffer after a long transfer with a round trip of `rtt_us` at first, `most` being configured;
+/// the writer has waited for it for so long before.
+fn send_limit(most: usize, (rtt_us, later_rtt_us): (u64, u64), waited: Duration) -> usize {
     let pool = pool();
     let mut now = at(10);
     let config = Config { send_buffer_bytes: most, ..Config::default() };
     let mut end = Receiver::new(pool.clone(), config).connection;
+    end.counters.limited.sndbuf_ns = waited.as_nanos() as u64;
     let data = [1; 64 << 10];
     for round in 0..60 {
         while end.write(&pool, &data).is_ok() {}
         while end.poll_transmit(now, &pool, &LIMITS).is_some() {}
-        now += core::time::Duration::from_micros(if round < 3 { rtt_us } else { later_rtt_us });
+        now += Duration::from_micros(if round < 3 { rtt_us } else { later_rtt_us });
         let (seq, window) = (SeqNumber(1), 65_535);
         let ack = SeqNumber(0) + end.info().bytes_sent as usize + 1;
         let header = TcpHeader { flags: TcpFlags::ACK, seq, ack, window, ..TcpHeader::default() };
@@ -210,12 +214,21 @@ fn send_limit(most: usize, rtt_us: u64, later_rtt_us: u64) -> usize {
 
 #[test]
 fn a_send_buffer_grows_to_what_was_configured_and_what_the_path_is_worth() {
-    assert_eq!(send_limit(300 << 10, 10_000, 10_000), 300 << 10);
-    let free = send_limit(16 << 20, 10_000, 10_000);
+    let long = (10_000, 10_000);
+    assert_eq!(send_limit(300 << 10, long, Duration::ZERO), 300 << 10);
+    let free = send_limit(16 << 20, long, Duration::ZERO);
     assert!((512 << 10..16 << 20).contains(&free), "{free}");
-    // Within a machine, what waits is all that makes it long.
-    assert_eq!(send_limit(16 << 20, 10, 100), 512 << 10);
-    assert_eq!(send_limit(300 << 10, 10, 100), 300 << 10);
-    let fast = send_limit(16 << 20, 100, 300);
-    assert!(((512 << 10) + 1..=(256 << 10) + 1_250_000).contains(&fast), "{fast}");
+}
+
+/// There what waits in memory is most of the round trip.
+#[test]
+fn within_a_machine_a_send_buffer_stays_small_unless_it_is_what_the_writer_waits_for() {
+    let (short, longer) = ((10, 100), (100, 1_000));
+    let (little, much) = (Duration::from_micros(1), Duration::from_millis(10));
+    assert_eq!(send_limit(16 << 20, short, little), 512 << 10);
+    assert_eq!(send_limit(300 << 10, short, little), 300 << 10);
+    for (round_trips, waited) in [(short, much), (longer, little)] {
+        let limit = send_limit(16 << 20, round_trips, waited);
+        assert!(limit > 512 << 10 && limit < 2 << 20, "{round_trips:?}, {waited:?}: {limit}");
+    }
 }
