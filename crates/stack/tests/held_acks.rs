@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::limits::{GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
+use millstream::limits::{GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
 use millstream::{Engine, EngineConfig, SocketId};
@@ -430,10 +430,15 @@ fn lent_among_two() -> (Hosts, (SocketId, SocketId), usize) {
 }
 
 /// An application with one engine does its own work between two turns. Whatever an ACK is held for, and although every
-/// turn brings something, the peer does not wait for it for longer than for a delayed one.
+/// turn brings something, the peer does not wait for it for longer than for a delayed one, or for gathered ones.
 #[test]
 fn while_turns_are_far_apart_an_ack_waits_as_long_as_a_delayed_one() {
-    for begin in [held_among_two, lent_among_two, lent_by_many] {
+    let kinds: [(fn() -> _, Duration); 3] = [
+        (held_among_two, HELD_ACK_LIMIT),
+        (lent_among_two, HELD_ACK_LIMIT),
+        (lent_by_many, GATHERED_ACK_LIMIT),
+    ];
+    for (begin, limit) in kinds {
         let (mut hosts, mut other, count) = begin();
         for _ in 0..count {
             hosts.send();
@@ -446,7 +451,7 @@ fn while_turns_are_far_apart_an_ack_waits_as_long_as_a_delayed_one() {
         for part in [3, 1] {
             assert_eq!(hosts.near.tcp_write(hosts.from, b"more"), Ok(4));
             hosts.near.turn(begin);
-            hosts.time += HELD_ACK_LIMIT / 4 * part;
+            hosts.time += limit / 4 * part;
             assert_eq!(hosts.far_turn(), u64::from(part == 1), "{part}");
             hosts.read();
         }

@@ -26,7 +26,7 @@
 //!
 //! RFC 9293 3.8.6.3 has an ACK for every second segment as a SHOULD, and half a second at most as a MUST. Turns are as
 //! far apart as an application takes for what they bring, so none waits for longer than a delayed ACK either
-//! ([`HELD_ACK_LIMIT`]).
+//! ([`HELD_ACK_LIMIT`]; gathered ones [`GATHERED_ACK_LIMIT`]).
 //!
 //! An engine acts when it is called: in the placement `local` an application that goes away in the middle of a stream
 //! leaves held ACKs as it leaves timers, until it comes back.
@@ -39,7 +39,8 @@ use millstream_packet::Instant;
 use super::Engine;
 use super::ack_hold::{AckHold, Range, Stop};
 use crate::limits::{
-    GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE, Limits,
+    GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE,
+    Limits,
 };
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
@@ -83,7 +84,8 @@ impl Default for HeldAcks {
     fn default() -> Self {
         Self {
             line: VecDeque::new(),
-            gathered: Vec::with_capacity(GATHERED_MAX),
+            // A turn may bring more before it is over.
+            gathered: Vec::with_capacity(2 * GATHERED_MAX),
             gathered_at: Instant::ZERO,
             gathered_from: 0,
             holding: false,
@@ -133,9 +135,9 @@ impl HeldAcks {
         }
     }
 
-    /// What waits since `at` has waited for as long as a peer is to wait, however few turns there were.
-    fn is_over(at: Instant, now: Instant) -> bool {
-        now.saturating_duration_since(at) >= HELD_ACK_LIMIT
+    /// What waits since `at` has waited for as long as a peer is to wait (`limit`), however few turns there were.
+    fn is_over(at: Instant, now: Instant, limit: Duration) -> bool {
+        now.saturating_duration_since(at) >= limit
     }
 
     /// The link was empty for as long as `pause` at `now`: nothing more is waited for.
@@ -222,7 +224,7 @@ impl Engine {
                 false => (self.out.stats.turns, self.limits.held_ack_turns, !has_more),
             };
             let waits = !is_dry && turn.saturating_sub(since) < busy.max(turns.into());
-            if waits && !HeldAcks::is_over(at, now) {
+            if waits && !HeldAcks::is_over(at, now, HELD_ACK_LIMIT) {
                 break;
             }
             self.held.line.pop_front();
@@ -240,7 +242,7 @@ impl Engine {
         let waits = came < limits.gathered_ack_bytes
             && held.gathered.len() < GATHERED_MAX
             && !held.is_dry_for(GATHERED_ACK_PAUSE, now)
-            && !HeldAcks::is_over(held.gathered_at, now);
+            && !HeldAcks::is_over(held.gathered_at, now, GATHERED_ACK_LIMIT);
         if waits || held.gathered.is_empty() {
             return;
         }
