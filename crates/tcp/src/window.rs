@@ -433,8 +433,11 @@ impl Connection {
         let windows = self.window.cwnd_bytes.min(BUFFER_MAX_BYTES as u64) * 3;
         let early = if self.congestion.governs() { self.board.sacked_bytes() } else { 0 };
         let limit = self.snd.queue.limit();
+        if (windows + early) as usize <= limit {
+            return;
+        }
         let most = self.send_tuned_at_most();
-        if (windows + early) as usize <= limit || limit >= most {
+        if limit >= most {
             return;
         }
         let least_ns = self.rtt.min_rtt().unwrap_or_default().as_nanos() as u64;
