@@ -55,7 +55,7 @@ pub struct Limits {
     pub unsent_bytes: usize,
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
     /// granted a share in one of the next turns, in the order of asking; until then what it has written waits to be whole
-    /// super-segments.
+    /// super-segments. A share ends with a whole one.
     pub write_turn_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
     /// to put received payload straight there,
@@ -127,9 +127,10 @@ impl Default for Limits {
 /// in the processor's cache, and answers do not outrun what they answer.
 pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 
-/// Least share of [`Limits::write_turn_bytes`] that a connection in line is granted: two super-segments,
-/// so that many connections do not mean small segments.
-pub const WRITE_SHARE_BYTES: usize = 128 * 1024;
+/// Least share of [`Limits::write_turn_bytes`] that a connection in line is granted: four super-segments,
+/// so that many connections do not mean small segments, and that what one writes is acknowledged, and its memory used
+/// again, before the next has its turn.
+pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
 
 /// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
 /// worth a guess.

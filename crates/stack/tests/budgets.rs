@@ -18,8 +18,17 @@ fn addr(text: &str) -> SocketAddr {
 
 /// Two engines on an in-memory pair, the near one with `limits`.
 fn limited(limits: Limits) -> (Engine, Engine) {
+    over(PairConfig::default(), limits)
+}
+
+/// The same, where super-segments pass whole.
+fn offloading(limits: Limits) -> (Engine, Engine) {
+    over(PairConfig { offload: true, ..PairConfig::default() }, limits)
+}
+
+fn over(pair_config: PairConfig, limits: Limits) -> (Engine, Engine) {
     let pool = pool();
-    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let (near, far) = pair(pair_config).expect("a pair");
     let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
     (engine(near_config, near, &common::NEAR), engine(config(&pool, 2), far, &common::FAR))
 }
@@ -263,16 +272,12 @@ fn applications_share_what_is_written_between_two_turns() {
 
 #[test]
 fn who_was_refused_and_never_writes_again_has_it_all_sent() {
-    let limits = Limits { write_turn_bytes: 100_000, ..Limits::default() };
-    let pool = pool();
-    let offload = PairConfig { offload: true, ..PairConfig::default() };
-    let (near, far) = pair(offload).expect("a pair");
-    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
-    let mut near = engine(near_config, near, &common::NEAR);
-    let mut far = engine(config(&pool, 2), far, &common::FAR);
+    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 100_000, ..Limits::default() });
     let (ours, theirs) = open(&mut near, &mut far, 1);
     let data = vec![4; 300_000];
-    let written = near.tcp_write(ours[0], &data).expect("room");
+    let written = near.tcp_write(ours[0], &data[..80_000]).expect("room");
+    assert_eq!(written, 80_000);
+    // What is left of the turn fills no second super-segment.
     assert_eq!(near.tcp_write(ours[0], &data[written..]), Err(Error::WouldBlock));
     let before = sent(&mut near, &ours)[0];
     // Nobody acknowledges anything meanwhile.
@@ -283,6 +288,74 @@ fn who_was_refused_and_never_writes_again_has_it_all_sent() {
     assert_eq!(sent(&mut near, &ours)[0] - before, written as u64);
     settle(&mut near, &mut far);
     assert_eq!(drain(&mut far, &theirs), [written as u64]);
+}
+
+#[test]
+fn a_share_ends_with_a_whole_super_segment() {
+    let (mut near, mut far) = offloading(Limits::default());
+    let (ours, theirs) = open(&mut near, &mut far, 3);
+    let data = vec![4; 128 * 1024];
+    let mut written = [0; 3];
+    for round in 0..50 {
+        for (at, &id) in ours.iter().enumerate() {
+            let whole = near.tcp_bulk_bytes(id).expect("open");
+            assert!(whole > 60_000, "{whole}");
+            let before = written[at];
+            while let Ok(bytes) = near.tcp_send(id, &data) {
+                written[at] += bytes;
+            }
+            // The first call of all found nothing under way, and everything left.
+            assert!(round == 0 || (written[at] - before).is_multiple_of(whole));
+        }
+        settle(&mut near, &mut far);
+        drain(&mut far, &theirs);
+        settle(&mut near, &mut far);
+    }
+    assert!(written.iter().all(|&bytes| bytes > 40 * data.len()), "{written:?}");
+}
+
+#[test]
+fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
+    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 131_072, ..Limits::default() });
+    let (ours, theirs) = open(&mut near, &mut far, 2);
+    let data = vec![4; 131_072];
+    let written = near.tcp_send(ours[0], &data).expect("room");
+    let rest = data.len() - written;
+    assert!((1..4096).contains(&rest), "{written}");
+    assert_eq!(near.tcp_send(ours[0], &data[written..]), Err(Error::WouldBlock));
+    // As little of who has not written is taken.
+    assert_eq!(near.tcp_send(ours[1], &data[..rest]), Ok(rest));
+    while near.next_event().is_some() {}
+    settle(&mut near, &mut far);
+    let told = std::iter::from_fn(|| near.next_event());
+    let mut may_write = told.filter(|(_, readiness)| readiness.writable).map(|(id, _)| id);
+    assert!(may_write.any(|id| id == ours[0]));
+    // Behind the rest more may follow. Else it leaves in the next turn.
+    let before = sent(&mut near, &ours)[0];
+    assert_eq!(near.tcp_send(ours[0], &data[written..]), Ok(rest));
+    assert_eq!(sent(&mut near, &ours)[0] - before, 0);
+    turn(&mut near);
+    assert_eq!(sent(&mut near, &ours)[0] - before, rest as u64);
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &theirs), [data.len() as u64, rest as u64]);
+}
+
+#[test]
+fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
+    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 10_240, ..Limits::default() });
+    let (ours, theirs) = open(&mut near, &mut far, 2);
+    let data = vec![4; 20_000];
+    let mut written = [0; 2];
+    for _ in 0..10 {
+        for (at, &id) in ours.iter().enumerate() {
+            while let Ok(bytes @ 1..) = near.tcp_send(id, &data[written[at]..]) {
+                written[at] += bytes;
+            }
+        }
+        settle(&mut near, &mut far);
+    }
+    assert_eq!(written, [data.len(); 2]);
+    assert_eq!(drain(&mut far, &theirs), [data.len() as u64; 2]);
 }
 
 #[test]

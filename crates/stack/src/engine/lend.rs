@@ -124,7 +124,7 @@ impl Loan<'_> {
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return false };
         let admitted = whole(engine.admission.admit(socket, wanted, limit));
         let given = socket.conn.lend(&engine.out.pool, admitted);
-        engine.admission.charge(socket, given);
+        engine.admission.charge(socket, given, wanted);
         *lent += given;
         self.send(&terms);
         self.sent == self.lent && given == wanted

@@ -207,7 +207,7 @@ impl Engine {
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             events: EventQueue::default(),
             config: tcp,
-            admission: writes::Admission::new(limits.write_turn_bytes),
+            admission: writes::Admission::new(&limits),
             limits,
             clock: CountedClock::new(clock),
             time: now,

@@ -254,7 +254,7 @@ impl Engine {
             return Err(Error::WouldBlock);
         }
         let result = socket.conn.write(&self.out.pool, &data[..admitted]);
-        self.admission.charge(socket, *result.as_ref().unwrap_or(&0));
+        self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
         // What was written is to be sent, and then it shows whether it can be.
         if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
             socket.dirty = true;
@@ -281,7 +281,7 @@ impl Engine {
         };
         let result = socket.conn.write_packet(&self.out.pool, packet);
         if result.is_ok() {
-            self.charge(id, len);
+            self.charge(id, len, len);
         }
         self.tcp.touch(slot);
         result.map_err(|refused| (refused.packet, write_error(refused.why)))

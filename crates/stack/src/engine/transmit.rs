@@ -156,7 +156,7 @@ impl Engine {
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
     /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment. All writes between two turns together send as much
+    /// writes does not end each with a small segment; so does that of a connection which was granted more. All writes between two turns together send as much
     /// as one turn does: who writes on and on must not keep what arrives from being taken.
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
         let now = self.time;
@@ -165,7 +165,8 @@ impl Engine {
             socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.unflushed as usize;
         let whole = socket.whole as usize;
-        let budget = match socket.conn.unacknowledged_bytes() > unflushed {
+        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant_kib != 0;
+        let budget = match goes_on {
             true if unflushed < whole => return,
             true => unflushed - whole + 1,
             false => usize::MAX,
@@ -208,7 +209,7 @@ impl Engine {
         let segment = socket.conn.write_plain(now, &self.out.pool, HEADROOM_BYTES, data);
         #[expect(clippy::question_mark, reason = "as in `serve_plain`")]
         let Some(PlainSegment { ref header, payload, ecn, .. }) = segment else { return None };
-        self.admission.charge(socket, data.len());
+        self.admission.charge(socket, data.len(), data.len());
         self.push_left = self.push_left.saturating_sub(SEGMENT_COST_BYTES);
         (socket.whole, socket.unflushed) = (WHOLE_MIN_BYTES, 0);
         let tells = socket.conn.has_events() | socket.wants_room;
@@ -249,7 +250,8 @@ fn serve(
             break Served::Blocked;
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, socket.conn.ends()));
-        socket.whole = limits.super_segment_bytes.max(WHOLE_MIN_BYTES);
+        let mss = socket.conn.mss().max(1);
+        socket.whole = (limits.super_segment_bytes / mss * mss).max(WHOLE_MIN_BYTES);
         let made = match limits.payload {
             PayloadMode::CopyAndSum { headroom } if socket.path.template().is_some() => {
                 let worth = (budget - sent).div_ceil(socket.conn.mss() as usize);

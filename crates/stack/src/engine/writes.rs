@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
-use crate::limits::{SMALL_WRITE_BYTES, WRITE_SHARE_BYTES};
+use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_SHARE_BYTES};
 use crate::socket::tcp::{IN_LINE, TcpSocket};
 use crate::socket::{Readiness, SocketId};
 
@@ -21,6 +21,8 @@ use crate::socket::{Readiness, SocketId};
 pub(super) struct Admission {
     /// Bytes that whoever comes first may still write before the next turn.
     left: usize,
+    /// What is granted at least.
+    least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
 }
@@ -30,10 +32,16 @@ fn kib(bytes: usize) -> u16 {
     u16::try_from(bytes.div_ceil(1024)).unwrap_or(IN_LINE).min(IN_LINE - 1)
 }
 
+/// What one connection is granted at most: more than it may hold unsent is of no use to it.
+fn most_share(limits: &Limits) -> usize {
+    limits.unsent_bytes.clamp(1, limits.write_turn_bytes.max(1))
+}
+
 impl Admission {
-    /// Nobody stands in line, and `left` bytes may be written before the first turn.
-    pub fn new(left: usize) -> Self {
-        Self { left, line: VecDeque::new() }
+    /// Nobody stands in line, and as much may be written before the first turn as between two.
+    pub fn new(limits: &Limits) -> Self {
+        let left = limits.write_turn_bytes;
+        Self { left, least_share: WRITE_SHARE_BYTES.min(most_share(limits)), line: VecDeque::new() }
     }
 
     /// Whether nobody stands in line.
@@ -47,7 +55,8 @@ impl Admission {
     #[inline]
     pub fn admit(&mut self, socket: &mut TcpSocket, wanted: usize, limit: usize) -> usize {
         let unsent = socket.conn.unsent_bytes();
-        if unsent == 0 && wanted <= SMALL_WRITE_BYTES || socket.conn.may_write().is_err() {
+        let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant_kib != IN_LINE;
+        if is_small || socket.conn.may_write().is_err() {
             return wanted;
         }
         let room = limit.saturating_sub(unsent);
@@ -55,26 +64,55 @@ impl Admission {
             socket.wants_room = true;
             return 0;
         }
-        let most = match (socket.grant_kib, self.line.is_empty()) {
+        let share = match (socket.grant_kib, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
             (0, true) => self.left,
             (grant, _) => usize::from(grant) * 1024,
         };
-        if most == 0 {
-            socket.grant_kib = IN_LINE;
-            socket.conn.set_more_follows(true);
-            self.line.push_back(socket.id);
+        let taken = wanted.min(room);
+        if taken < share {
+            return taken;
         }
-        wanted.min(room).min(most)
+        let taken = self.ending_whole(socket, unsent, share);
+        if taken == 0 {
+            self.stand_in_line(socket);
+        }
+        taken
     }
 
-    /// As [`Engine::charge`].
+    /// Of the last bytes of a share those that end a super-segment; all where the link takes none, and where no share
+    /// holds one.
+    fn ending_whole(&self, socket: &TcpSocket, unsent: usize, bytes: usize) -> usize {
+        match socket.conn.bulk_bytes() {
+            whole @ 1.. if whole <= self.least_share => {
+                bytes.saturating_sub((unsent + bytes) % whole)
+            }
+            _ => bytes,
+        }
+    }
+
+    fn stand_in_line(&mut self, socket: &mut TcpSocket) {
+        socket.grant_kib = IN_LINE;
+        socket.conn.set_more_follows(true);
+        self.line.push_back(socket.id);
+    }
+
+    /// As [`Engine::charge`]. Who was cut short by its share stands in line at once: what it writes next is the rest.
     #[inline]
-    pub fn charge(&mut self, socket: &mut TcpSocket, written: usize) {
-        match socket.grant_kib {
-            // In line, only a small write is taken.
-            0 | IN_LINE => self.left = self.left.saturating_sub(written),
-            grant => socket.grant_kib = grant.saturating_sub(kib(written)),
+    pub fn charge(&mut self, socket: &mut TcpSocket, written: usize, wanted: usize) {
+        let left = match socket.grant_kib {
+            IN_LINE => return,
+            0 => {
+                self.left = self.left.saturating_sub(written);
+                self.left
+            }
+            grant => {
+                socket.grant_kib = grant.saturating_sub(kib(written));
+                usize::from(socket.grant_kib) * 1024
+            }
+        };
+        if (1..wanted).contains(&written) && left < socket.conn.bulk_bytes() {
+            self.stand_in_line(socket);
         }
     }
 }
@@ -93,11 +131,11 @@ impl Engine {
         }
     }
 
-    /// The connection took `written` of what it was admitted.
+    /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that.
     #[inline]
-    pub(super) fn charge(&mut self, id: SocketId, written: usize) {
+    pub(super) fn charge(&mut self, id: SocketId, written: usize, wanted: usize) {
         if let Some((_, socket)) = self.tcp.by_id(id) {
-            self.admission.charge(socket, written);
+            self.admission.charge(socket, written, wanted);
         }
     }
 
@@ -110,9 +148,7 @@ impl Engine {
         if waiting == 0 {
             return false;
         }
-        // More than it may hold unsent is of no use to it.
-        let most = self.limits.unsent_bytes.clamp(1, all.max(1));
-        let share = (all / waiting).clamp(WRITE_SHARE_BYTES.min(most), most);
+        let share = (all / waiting).clamp(self.admission.least_share, most_share(&self.limits));
         let mut granted = false;
         while self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
