@@ -6,9 +6,14 @@ use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
     BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
-    WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
+    WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
 };
 use crate::timers::Deadline;
+
+/// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that too little is left of
+/// the window, and after how many other reads that is taken back.
+const SLACK_STEP_BYTES: u32 = 128 * 1024;
+const SLACK_STEP_READS: u32 = 512;
 
 /// A peer's initial window (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
@@ -357,7 +362,7 @@ impl Connection {
         let early = rcv.reassembly.as_ref().map_or(0, |r| r.highest().saturating_sub(rcv.nxt));
         let window = window + early + 16 * u64::from(rcv.mss_estimate);
         let memory = window * 256 / u64::from(rcv.density);
-        let most = self.tuned_at_most(TUNE_BASE_BYTES, self.config.recv_buffer_bytes) as u64;
+        let most = self.tuned_at_most(WINDOW_BASE_BYTES, self.config.recv_buffer_bytes) as u64;
         self.rcv.limit_bytes = self.rcv.limit_bytes.max(memory.min(most) as usize);
     }
 
@@ -380,19 +385,26 @@ impl Connection {
     }
 
     /// The application has everything, and the window is used up: while its update travels, nothing more can come.
-    /// Unless the buffer is the limit, the allowance doubles. A window that the peer fills and that never runs empty
-    /// here is large enough, however long the queue in it.
+    /// Unless the buffer is the limit, the allowance doubles, up to [`TUNE_BASE_BYTES`]. A window that the peer fills and
+    /// that never runs empty here is large enough, however long the queue in it. Beyond that it goes by steps to where a
+    /// third of it is left when the peer hears of more, as one that writes much by one call needs, and back again.
     #[inline(always)]
     fn tune_slack(&mut self) {
+        const BASE: u32 = TUNE_BASE_BYTES as u32;
         let rcv = &self.rcv;
-        // less than a sender waits for
+        let slack = rcv.tune.slack_bytes;
         let left = rcv.edge.saturating_sub(rcv.nxt);
-        if left < u64::from(rcv.tune.slack_bytes / 8)
+        // less than a sender waits for
+        let share = if slack < BASE { 8 } else { 3 };
+        if left < u64::from(slack / share)
             && rcv.queue.is_empty()
             && self.used_at_most() < rcv.limit_bytes
         {
-            let slack = self.rcv.tune.slack_bytes.saturating_mul(2);
-            self.rcv.tune.slack_bytes = slack.min(TUNE_BASE_BYTES as u32);
+            let more = if slack < BASE { slack } else { SLACK_STEP_BYTES };
+            self.rcv.tune.slack_bytes = (slack + more).min(WINDOW_BASE_BYTES as u32);
+        } else if slack > BASE {
+            let less = SLACK_STEP_BYTES / SLACK_STEP_READS;
+            self.rcv.tune.slack_bytes = (slack - less).max(BASE);
         }
     }
 
