@@ -1,10 +1,13 @@
 //! When an ACK goes, and what it reports.
 
+use std::time::Duration;
+
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
-use super::alone::{data, drain, established, header};
+use super::alone::{data, drain, established, established_after, header};
 use super::harness::pool;
+use crate::limits::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
 
 #[test]
@@ -31,6 +34,43 @@ fn a_held_ack_may_outlast_more_than_half_of_the_window() {
         assert_eq!(owed > half, outlasts, "an ACK goes for {owed} bytes");
         assert!(owed < 256 << 10, "no more than the window");
     }
+}
+
+/// Of a window that is used up each time that the peer hears of more, and of one of which half is left then.
+#[test]
+fn a_window_grows_for_a_peer_that_it_stops_again_and_again_and_shrinks_for_another() {
+    const BASE: u64 = TUNE_BASE_BYTES as u64;
+    const MOST: u64 = WINDOW_BASE_BYTES as u64;
+    let pool = pool();
+    let config = Config { recv_auto_tune: false, recv_buffer_bytes: 16 << 20, ..Config::default() };
+    let (mut connection, now) = established_after(&pool, config, Duration::from_micros(5));
+    let (bytes, mut at) = (64_000_u32, 1_u32);
+    // Windows of which so much is left when an ACK goes: what the last allowed.
+    let mut windows = |count: usize, left: fn(u64) -> u64| {
+        for _ in 0..count {
+            let whole = connection.window_left_bytes();
+            while connection.window_left_bytes() > left(whole).max(u64::from(bytes)) {
+                let segment = header(at, 1, TcpFlags::ACK);
+                let data = PlacedData {
+                    bytes: bytes as usize,
+                    rest: None,
+                    segment_size: Some(1400),
+                    ecn: 0,
+                };
+                connection.let_ack_outlast_window(true);
+                connection.on_placed(now, &segment, data, &pool);
+                at = at.wrapping_add(bytes);
+            }
+            connection.rcv.ack.now = true;
+            drain(&mut connection, now, &pool);
+        }
+        connection.window_left_bytes()
+    };
+    let near = |window: u64, base: u64| (base..base + (300 << 10)).contains(&window);
+    let grown = windows(64, |_| 0);
+    assert!(near(grown, MOST - (200 << 10)), "{grown}");
+    let shrunk = windows(2000, |whole| whole / 2);
+    assert!(near(shrunk, BASE - (100 << 10)), "{shrunk}");
 }
 
 /// RFC 5681 4.2 has an ACK answer each segment beyond a gap; where several arrive before one can be sent, those ACKs

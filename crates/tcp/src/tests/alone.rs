@@ -15,10 +15,23 @@ pub(super) fn established(pool: &Pool, config: Config) -> (Connection, Instant) 
 
 /// With a peer that takes segments of `mss` bytes.
 pub(super) fn established_with(pool: &Pool, config: Config, mss: u16) -> (Connection, Instant) {
+    opened(pool, config, mss, Duration::from_millis(10))
+}
+
+/// With a round trip of `rtt`.
+pub(super) fn established_after(
+    pool: &Pool,
+    config: Config,
+    rtt: Duration,
+) -> (Connection, Instant) {
+    opened(pool, config, 1460, rtt)
+}
+
+fn opened(pool: &Pool, config: Config, mss: u16, rtt: Duration) -> (Connection, Instant) {
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
     connection.poll_transmit(now, pool, &LIMITS).expect("SYN");
-    now += Duration::from_millis(10);
+    now += rtt;
     let mut answer = header(0, 1, TcpFlags::SYN_ACK);
     answer.options.window_scale = Some(8);
     answer.options.sack_permitted = true;
