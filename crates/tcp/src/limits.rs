@@ -82,8 +82,9 @@ pub const BUFFER_START_BYTES: usize = 256 * 1024;
 /// Tuning stops at what this rate (100 Gb/s) carries in the least round trip, and an allowance for scheduling: more
 /// in flight on a short path is only a longer queue, and memory that has left the cache.
 pub const TUNE_RATE_BYTES_PER_S: u64 = 12_500_000_000;
-/// The allowance of a receive window whose peer is stopped by it again and again. A peer's process that writes a megabyte by one call hears of no ACK meanwhile: as
-/// much is to be left of the window when the ACK goes, or the peer stops for the rest of its call.
+/// The allowance of a receive window whose peer is stopped by it again and again. A peer's process that writes a
+/// megabyte by one call hears of no ACK meanwhile: as much is to be left of the window when the ACK goes, or the peer
+/// stops for the rest of its call.
 pub const WINDOW_BASE_BYTES: usize = 4 * 1024 * 1024;
 /// The allowance of other receive windows, and of a send buffer whose writer waits for it for much of the time.
 pub const TUNE_BASE_BYTES: usize = 2 * 1024 * 1024;
@@ -94,8 +95,9 @@ pub const SEND_BASE_BYTES: usize = 512 * 1024;
 /// [`SEND_BASE_BYTES`] in all: within a machine, where round trips grow to many times the least by what waits in memory,
 /// and each doubling of that costs a tenth of the rate.
 pub const SEND_LEAST_BYTES: usize = 256 * 1024;
-/// The allowance of a receive window as a connection begins. It doubles, up to [`WINDOW_BASE_BYTES`], when everything
-/// that was allowed has been read and nothing more can be on its way; beyond [`TUNE_BASE_BYTES`] it goes by steps.
+/// The allowance of a receive window as a connection begins. It doubles, up to [`TUNE_BASE_BYTES`], when everything
+/// that was allowed has been read and nothing more can be on its way; beyond that it goes by steps, up to
+/// [`WINDOW_BASE_BYTES`].
 pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;
 /// The allowance of all connections of a host together, beyond what the path carries: what comes faster than it is
 /// taken up waits below, and queues there are short. A peer's congestion window follows it, and what a peer keeps

@@ -156,8 +156,9 @@ impl Engine {
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
     /// only what fills segments. The rest waits for the next write or turn, so that a stream of large
-    /// writes does not end each with a small segment; so does that of a connection which was granted more. All writes between two turns together send as much
-    /// as one turn does: who writes on and on must not keep what arrives from being taken.
+    /// writes does not end each with a small segment; so does that of a connection which was granted more. All
+    /// writes between two turns together send as much as one turn does: who writes on and on must not keep what
+    /// arrives from being taken.
     pub(crate) fn push_written(&mut self, id: SocketId, written: usize) {
         let now = self.time;
         let Some((slot, socket)) = self.tcp.by_id(id) else { return };
