@@ -64,6 +64,10 @@ pub struct Limits {
     /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a
     /// packet when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
     pub lend_bytes: usize,
+    /// How long such a write waits for ACKs at most, so that it need not copy what they are for: for each MiB that it
+    /// lends, and at once. Not where round trips take longer, and not while anybody else has something to do. Zero:
+    /// never.
+    pub lend_wait: Duration,
     /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
     pub held_ack_bytes: usize,
     /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
@@ -110,6 +114,7 @@ impl Default for Limits {
             write_turn_bytes: 256 * 1024,
             direct_read_bytes: 8 * 1024,
             lend_bytes: 256 * 1024,
+            lend_wait: Duration::from_micros(100),
             held_ack_bytes: 256 * 1024,
             held_ack_turns: 4,
             lent_ack_bytes: 1 << 20,
@@ -147,6 +152,20 @@ pub const DIRECT_PATIENCE: u8 = 8;
 pub const LEND_SEGMENTS: usize = 2;
 /// See [`LEND_SEGMENTS`].
 pub const LEND_LOOKS: usize = 8;
+
+/// Memory for which a send buffer that tunes itself has places while a write lends: more than what a peer reads by one
+/// call, as its ACK comes behind that.
+pub const LEND_QUEUE_BYTES: usize = 2 << 20;
+
+/// No more than this of what was lent is copied rather than waited for, once all is sent: it is in the cache, and the
+/// peer still has something to read while the next write begins.
+pub const LEND_COPY_BYTES: usize = 512 * 1024;
+
+/// For so much that is lent a write may wait for as long as it may wait at once ([`Limits::lend_wait`]).
+pub const LEND_WAIT_KIB: u64 = 1024;
+
+/// What a look for ACKs that found nothing counts at least, in ns, whatever the clock says.
+pub const LEND_LOOK_NS: u64 = 200;
 
 /// How long packets wait for a reader that has taken what its buffer had room for
 /// ([`Engine::turn_reading`](crate::Engine::turn_reading)): a turn after that queues them. Far less than a peer's

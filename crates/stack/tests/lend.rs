@@ -161,14 +161,18 @@ struct Prompt {
     talk: Arc<AtomicUsize>,
     others: Vec<SocketId>,
     more: Arc<AtomicBool>,
+    /// Looks that find nothing before each that has the far end read.
+    late: usize,
+    looks: usize,
 }
 
 impl Prompt {
     fn new(end: PairEnd, far: PairEnd, pool: &Pool) -> Self {
         let mut far = engine(config(pool, 2), far, &FAR);
         let listener = far.tcp_listen(addr(0), 1).expect("listen");
-        let (talk, others, more) = Default::default();
-        Self { inner: Placing::new(end), far, listener, conn: None, read: 0, talk, others, more }
+        let (talk, others, more, conn) = Default::default();
+        let inner = Placing::new(end);
+        Self { inner, far, listener, conn, read: 0, talk, others, more, late: 0, looks: 0 }
     }
 
     fn serve(&mut self) {
@@ -205,8 +209,18 @@ impl Link for Prompt {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
+        self.looks += 1;
+        if self.looks <= self.late {
+            return Ok(0);
+        }
         self.serve();
-        self.inner.receive(now, pool, batch)
+        match self.inner.receive(now, pool, batch) {
+            Ok(0) => {
+                self.looks = 0;
+                Ok(0)
+            }
+            received => received,
+        }
     }
 
     fn has_more(&self) -> bool {
@@ -214,19 +228,48 @@ impl Link for Prompt {
     }
 }
 
-#[test]
-fn what_is_acknowledged_while_it_is_lent_is_not_copied() {
+/// What was lent of 16 MiB in calls of one, and copied after all, where the reader reads `late` looks after it could.
+fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     let pool = pool();
     let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let link = Prompt::new(near, far, &pool);
-    let stack = Stack::new(engine(config(&pool, 1), link, &NEAR));
-    let mut stream = TcpStream::connect(&stack, addr(0)).expect("connect");
+    let link = Prompt { late, ..Prompt::new(near, far, &pool) };
+    let mut config = config(&pool, 1);
+    config.limits.lend_wait = lend_wait;
+    let mut near = engine(config, link, &NEAR);
+    let conn = near.tcp_connect(addr(0)).expect("connect");
+    while !near.tcp_connected(conn).expect("open") {
+        turn(&mut near);
+    }
     let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
-    data.chunks(1 << 20).for_each(|call| stream.write_all(call).expect("write"));
-    let EngineStats { tcp_tx_lent_bytes: lent, tcp_tx_lent_copied_bytes: copied, .. } =
-        stack.engine().stats().clone();
-    assert!(lent > 8 << 20, "{lent}");
+    for call in data.chunks(1 << 20) {
+        let mut written = 0;
+        while written != call.len() {
+            written += near.tcp_send(conn, &call[written..]).unwrap_or(0);
+            turn(&mut near);
+        }
+    }
+    let stats = near.stats();
+    assert!(stats.tcp_tx_lent_bytes > 4 << 20, "{}", stats.tcp_tx_lent_bytes);
+    (stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes)
+}
+
+#[test]
+fn what_is_acknowledged_while_it_is_lent_is_not_copied() {
+    let (lent, copied) = lent_and_copied(0, Duration::ZERO);
     assert!(4 * copied < lent, "{copied} of {lent}");
+}
+
+/// A peer that reads a megabyte by one call acknowledges it behind that.
+#[test]
+fn a_write_waits_for_acks_that_come_late() {
+    const LATE: usize = 12;
+    let (lent, copied) = lent_and_copied(LATE, Duration::from_secs(60));
+    assert!(4 * copied < lent, "{copied} of {lent}");
+    // A wait that is shorter than the round trips is in vain.
+    for wait in [Duration::ZERO, Duration::from_nanos(1)] {
+        let (lent, copied) = lent_and_copied(LATE, wait);
+        assert!(2 * copied > lent, "{copied} of {lent}");
+    }
 }
 
 /// Nothing but links is looked at while a write lends, and that stands for turns: others' ACKs do not wait for its end.

@@ -10,16 +10,52 @@
 //! event sees of the connection, is the same. Only the bytes are missing, so nothing may be sent from the queue until
 //! [`Connection::fill_lent`] has brought them; [`Connection::poll_lent`] makes segments that need none of it.
 
+use std::time::Duration;
+
 use millstream_packet::{Cuts, Instant, Pool};
 
 use crate::connection::Connection;
 use crate::transmit::{PayloadMode, Segment, TransmitLimits};
+
+/// A send queue has room for a loan.
+#[derive(Clone, Copy)]
+pub struct Widened {
+    from: usize,
+    to: usize,
+}
 
 impl Connection {
     /// Whether a write may lend: established, nothing lost, nothing to say but data, and all that was written is sent.
     /// Not under a congestion control that governs each transmission.
     pub fn lends(&self) -> bool {
         self.sends_plainly() && !self.rcv.ack.now && self.snd.queue.whole() != 0
+    }
+
+    /// Whether a segment sent now is acknowledged within `time`, as far as the last round trips tell.
+    pub fn answers_within(&self, time: Duration) -> bool {
+        self.rtt.srtt() <= time
+    }
+
+    /// For the time of a loan the send queue, where it tunes itself, has room for `bytes` at least: what is lent is
+    /// neither copied nor in the cache. To be given to [`narrow`](Self::narrow) at its end.
+    pub fn widen(&mut self, bytes: usize) -> Widened {
+        let from = self.snd.queue.limit();
+        let to = match self.config.send_auto_tune {
+            true => from.max(bytes.min(self.config.send_buffer_bytes)),
+            false => from,
+        };
+        if to != from {
+            self.snd.queue.set_limit(to);
+        }
+        Widened { from, to }
+    }
+
+    /// The end of a loan: the send queue holds at most what it held before, unless that was tuned or set meanwhile.
+    /// What it holds beyond stays.
+    pub fn narrow(&mut self, Widened { from, to }: Widened) {
+        if to != from && self.snd.queue.limit() == to {
+            self.snd.queue.set_limit(from);
+        }
     }
 
     /// Makes places for `len` bytes that the caller has, as far as limit and pool allow, and answers for how many. All

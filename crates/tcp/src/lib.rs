@@ -72,6 +72,7 @@ pub use fast_open::{
 pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
+pub use lent::Widened;
 pub use placed::PlacedData;
 pub use plain::PlainSegment;
 pub use reset::reset_for;

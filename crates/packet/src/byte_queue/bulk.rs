@@ -58,7 +58,7 @@ impl ByteQueue {
             return self.write(pool, bytes);
         }
         let mut rest = bytes;
-        self.extend_bulk(pool, bytes.len(), cuts, |queue, last, n| {
+        self.extend_bulk(pool, bytes.len(), cuts, false, |queue, last, n| {
             let (now, later) = rest.split_at(n);
             queue.copy_behind(last, now);
             rest = later;
@@ -66,13 +66,14 @@ impl ByteQueue {
     }
 
     /// As [`write_bulk`](Self::write_bulk) of `len` bytes that [`fill`](Self::fill) gives later: until then their
-    /// places hold what lay there before, which nobody may be shown. None where [`whole`](Self::whole) is 0. Returns
-    /// how many.
+    /// places hold what lay there before, which nobody may be shown. They begin with a block where all before was sent,
+    /// so that each segment has its own. None where [`whole`](Self::whole) is 0. Returns how many.
     pub fn reserve_bulk(&mut self, pool: &Pool, len: usize, cuts: &Cuts) -> usize {
         if self.whole == 0 {
             return 0;
         }
-        self.extend_bulk(pool, len, cuts, |queue, last, n| queue.grow_behind(last, n)).bytes
+        let afresh = cuts.unsent == 0;
+        self.extend_bulk(pool, len, cuts, afresh, |queue, last, n| queue.grow_behind(last, n)).bytes
     }
 
     /// Writes the last bytes of the queue, which were [reserved](Self::reserve_bulk).
@@ -94,12 +95,13 @@ impl ByteQueue {
     }
 
     /// Grows by `len` bytes in the places described at [`write_bulk`](Self::write_bulk), each piece of which `put`
-    /// adds.
+    /// adds; `afresh`, not in the room that is left at the end.
     fn extend_bulk(
         &mut self,
         pool: &Pool,
         len: usize,
         cuts: &Cuts,
+        mut afresh: bool,
         mut put: impl FnMut(&mut Self, Entry, usize),
     ) -> Written {
         let was_empty = self.is_empty();
@@ -109,7 +111,7 @@ impl ByteQueue {
         while left != 0 {
             let seam = cuts.seam(len - left);
             let follows = blocks && self.block_follows(left);
-            if let Some(last) = self.last {
+            if let Some(last) = self.last.filter(|_| !afresh) {
                 let room = self.room_in(last, seam, follows).min(left);
                 if room != 0 {
                     put(self, last, room);
@@ -123,6 +125,7 @@ impl ByteQueue {
                 }
                 if let Some(block) = pool.alloc_block(0) {
                     self.link_counted(block);
+                    afresh = false;
                 } else {
                     blocks = false;
                 }
@@ -133,6 +136,7 @@ impl ByteQueue {
             }
             let Some(frame) = pool.alloc(0) else { break };
             self.link_counted(frame);
+            afresh = false;
         }
         let bytes = len - left;
         Written { bytes, was_empty: was_empty && bytes != 0 }

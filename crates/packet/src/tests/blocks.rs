@@ -233,6 +233,25 @@ fn reserved_bytes_are_filled_later() {
     assert_eq!(pool.stats().used_blocks, 0);
 }
 
+/// A segment that begins where another ended early, in the middle of a block, lies in one of its own all the same.
+#[test]
+fn reserved_bytes_begin_with_a_block_where_all_before_was_sent() {
+    let pool = pool(40, 12);
+    let limits = QueueLimits { low_bytes: 0, high_bytes: 1 << 20 };
+    for before in [0, 500, WHOLE - 1, WHOLE, WHOLE + 500] {
+        let mut queue = ByteQueue::new(limits);
+        queue.set_whole(WHOLE);
+        queue.write_bulk(&pool, &bytes(before), &Cuts { segment: 1000, unsent: 0 });
+        let held = queue.held_bytes();
+        for places in 1..=2 {
+            queue.reserve_bulk(&pool, WHOLE, &Cuts { segment: 1000, unsent: 0 });
+            assert_eq!(queue.held_bytes() - held, places * BLOCK_HELD_BYTES, "{before}");
+        }
+        let last: Vec<usize> = queue.slices().map(<[u8]>::len).collect();
+        assert!(last.ends_with(&[WHOLE; 2]), "{before}: {last:?}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "a view of what was not filled")]
 fn bytes_that_somebody_sees_are_not_filled() {

@@ -4,21 +4,29 @@
 //! of many super-segments brings from where it lies. ACKs are looked for in between; what is acknowledged before the
 //! write ends was never copied, and the rest, a little more than what is in flight, goes into the send queue then. A
 //! [`Loan`] sees to that however the write ends. Without it the connection must not be served: its queue has places for
-//! bytes that are not there yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a closed
-//! window, a reset) ends the loan, as do timers that are due, output of other connections and others who wait to write.
+//! bytes that are not there yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a reset)
+//! ends the loan, as do timers that are due, output of other connections and others who wait to write.
+//!
+//! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
+//! and at the end, the write waits a little for ACKs ([`Patience`]) if round trips are as short.
+
+use std::time::Duration;
 
 use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
 use millstream_route::{LinkId, Stamp};
-use millstream_tcp::{PayloadMode, Segment};
+use millstream_tcp::{PayloadMode, Segment, Widened};
 use millstream_wire::checksum;
 use millstream_wire::tcp::CHECKSUM_OFFSET;
 
 use super::Engine;
 use super::output::Output;
 use super::path::Path;
+use super::patience::Patience;
 use super::transmit::transmit_limits;
 use crate::error::Error;
-use crate::limits::{LEND_LOOKS, LEND_SEGMENTS, SEGMENT_COST_BYTES};
+use crate::limits::{
+    LEND_COPY_BYTES, LEND_LOOKS, LEND_QUEUE_BYTES, LEND_SEGMENTS, SEGMENT_COST_BYTES,
+};
 use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::stats::DropReason;
@@ -34,6 +42,13 @@ struct Terms {
     unsent: usize,
 }
 
+impl Terms {
+    /// Of `bytes` those that end a whole segment.
+    fn whole(&self, bytes: usize) -> usize {
+        bytes / self.whole * self.whole
+    }
+}
+
 /// Bytes at the start of `data` that a connection has places for. When it goes they are brought there.
 struct Loan<'a> {
     engine: &'a mut Engine,
@@ -41,6 +56,8 @@ struct Loan<'a> {
     data: &'a [u8],
     lent: usize,
     sent: usize,
+    widened: Widened,
+    patience: Patience,
 }
 
 impl Engine {
@@ -87,9 +104,18 @@ impl Engine {
             self.push_written(id, written);
             begun = written;
         }
-        let mut loan = Loan { engine: self, id, data: &data[begun..], lent: 0, sent: 0 };
+        let Some(mut loan) = self.loan(id, &data[begun..]) else { return begun };
         while loan.extend() && loan.look() {}
         begun + loan.lent
+    }
+
+    fn loan<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<Loan<'a>> {
+        let wait = self.limits.lend_wait;
+        let (_, socket) = self.tcp.by_id(id)?;
+        let widened = socket.conn.widen(LEND_QUEUE_BYTES);
+        let is_of_use = socket.conn.answers_within(wait);
+        let patience = Patience::new(if is_of_use { wait } else { Duration::ZERO });
+        Some(Loan { engine: self, id, data, lent: 0, sent: 0, widened, patience })
     }
 
     /// Whether and how the connection may lend now.
@@ -114,25 +140,40 @@ impl Engine {
 }
 
 impl Loan<'_> {
-    /// Lends some segments more and sends them; whether that may go on.
+    /// Lends some segments more where all before are sent, and sends what the connection may. False when the loan has to
+    /// end, or has come to its end: nothing is left to lend or to send, and little to wait for.
     fn extend(&mut self) -> bool {
-        let Self { engine, id, data, lent, .. } = self;
-        let Some(terms) = engine.terms(*id).filter(|terms| terms.unsent == 0) else { return false };
-        let whole = |bytes: usize| bytes / terms.whole * terms.whole;
-        let wanted = whole((data.len() - *lent).min(LEND_SEGMENTS * terms.whole));
+        let Some(terms) = self.engine.terms(self.id) else { return false };
+        let left = self.data.len() - self.lent;
+        let wanted = terms.whole(left.min(LEND_SEGMENTS * terms.whole));
+        if terms.unsent == 0 {
+            self.lend(&terms, wanted);
+        }
+        self.send(&terms);
+        self.sent != 0 && !(wanted == 0 && self.sent == self.lent && self.is_nearly_acknowledged())
+    }
+
+    /// Lends so many bytes more, or what of them is admitted and has places.
+    fn lend(&mut self, terms: &Terms, wanted: usize) {
+        let Self { engine, id, lent, patience, .. } = self;
         let limit = engine.limits.unsent_bytes;
-        let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return false };
-        let admitted = whole(engine.admission.admit(socket, wanted, limit));
+        let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
+        let admitted = terms.whole(engine.admission.admit(socket, wanted, limit));
         let given = socket.conn.lend(&engine.out.pool, admitted);
         engine.admission.charge(socket, given, wanted);
+        patience.lent(given);
         *lent += given;
-        self.send(&terms);
-        self.sent == self.lent && given == wanted
+    }
+
+    /// Whether what is not acknowledged had better be copied.
+    fn is_nearly_acknowledged(&mut self) -> bool {
+        let socket = self.engine.tcp.by_id(self.id);
+        socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= LEND_COPY_BYTES)
     }
 
     /// Sends of what is lent as much as the connection may.
     fn send(&mut self, terms: &Terms) {
-        let Self { engine, id, data, lent, sent } = self;
+        let Self { engine, id, data, lent, sent, .. } = self;
         let now = engine.time;
         let Engine { out, tcp, push_left, .. } = &mut **engine;
         let Some((_, socket)) = tcp.by_id(*id) else { return };
@@ -146,10 +187,10 @@ impl Loan<'_> {
         }
     }
 
-    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others; until then
-    /// this stands for one.
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when
+    /// nothing has arrived for too long; until then this stands for a turn.
     fn look(&mut self) -> bool {
-        let Self { engine, id, .. } = self;
+        let Self { engine, id, patience, .. } = self;
         let now = engine.refresh_time();
         let mut received = 0;
         for _ in 0..LEND_LOOKS {
@@ -160,6 +201,9 @@ impl Loan<'_> {
         }
         engine.release_acks(now, received);
         engine.follow_links(now);
+        if received == 0 && !patience.waited(engine.refresh_time().saturating_duration_since(now)) {
+            return false;
+        }
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
         if others || is_due || !engine.renew_writes() {
@@ -172,9 +216,13 @@ impl Loan<'_> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let Self { engine, id, data, lent, .. } = self;
+        let Self { engine, id, data, lent, widened, .. } = self;
         engine.out.stats.stages.mark(Stage::Egress, 0);
-        let Some((slot, socket)) = engine.tcp.by_id(*id).filter(|_| *lent != 0) else { return };
+        let Some((slot, socket)) = engine.tcp.by_id(*id) else { return };
+        socket.conn.narrow(*widened);
+        if *lent == 0 {
+            return;
+        }
         let copied = socket.conn.fill_lent(&data[..*lent]);
         engine.out.stats.tcp_tx_lent_copied_bytes += copied as u64;
         engine.out.stats.stages.mark(Stage::Write, 1);

@@ -22,6 +22,7 @@ mod neighbor;
 mod output;
 mod parts;
 pub(crate) mod path;
+mod patience;
 mod rate;
 mod settle;
 mod show;

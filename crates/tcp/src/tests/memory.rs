@@ -283,3 +283,30 @@ fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
     }
     assert!(!ack(connection, acked + 1460), "once is enough");
 }
+
+/// A loan's room is there while it lasts, in a buffer that tunes itself, and no more than that may ever have.
+#[test]
+fn a_send_buffer_is_widened_for_a_loan() {
+    const TUNED: usize = 64 << 10;
+    let limit = |connection: &Connection| connection.info().send_limit_bytes;
+    let config = Config { send_buffer_bytes: 1 << 20, ..Config::default() };
+    let mut receiver = Receiver::new(pool(), config.clone());
+    let connection = &mut receiver.connection;
+    connection.snd.queue.set_limit(TUNED);
+    for (bytes, widened) in [(TUNED / 2, TUNED), (TUNED * 2, TUNED * 2), (2 << 20, 1 << 20)] {
+        let loan = connection.widen(bytes);
+        assert_eq!(limit(connection), widened);
+        connection.narrow(loan);
+        assert_eq!(limit(connection), TUNED);
+    }
+    // What is said about the buffer meanwhile holds.
+    let loan = connection.widen(TUNED * 2);
+    connection.set_buffers(None, Some(TUNED * 3));
+    connection.narrow(loan);
+    assert_eq!(limit(connection), TUNED * 3);
+    // One of fixed size stays as it is.
+    let loan = connection.widen(1 << 20);
+    assert_eq!(limit(connection), TUNED * 3);
+    connection.narrow(loan);
+    assert_eq!(limit(connection), TUNED * 3);
+}

@@ -1,0 +1,69 @@
+//! How long a write that lends may still wait for ACKs.
+
+use std::time::Duration;
+
+use crate::limits::{LEND_LOOK_NS, LEND_WAIT_KIB};
+
+/// Grows with all that is lent, and shrinks with each look that finds nothing: who lends much waits longer, and nobody
+/// for long in vain, nor for ever where the clock stands still.
+pub(super) struct Patience {
+    left_ns: u64,
+    most_ns: u64,
+}
+
+impl Patience {
+    /// None until something is lent, and never more than `most`.
+    pub fn new(most: Duration) -> Self {
+        Self { left_ns: 0, most_ns: nanoseconds(most) }
+    }
+
+    pub fn lent(&mut self, bytes: usize) {
+        let kib = (bytes as u64 >> 10).min(LEND_WAIT_KIB);
+        let more = u128::from(self.most_ns) * u128::from(kib) / u128::from(LEND_WAIT_KIB);
+        self.left_ns = self.left_ns.saturating_add(more as u64).min(self.most_ns);
+    }
+
+    /// A look that took so long found nothing. Whether there may be another.
+    pub fn waited(&mut self, time: Duration) -> bool {
+        self.left_ns = self.left_ns.saturating_sub(nanoseconds(time).max(LEND_LOOK_NS));
+        self.left_ns != 0
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_micros(64);
+
+    #[test]
+    fn who_lends_more_waits_longer_but_not_for_long_at_once() {
+        let mut patience = Patience::new(MOST);
+        assert!(!patience.waited(Duration::ZERO), "before anything was lent");
+        patience.lent((LEND_WAIT_KIB << 10) as usize / 64);
+        assert!(patience.waited(MOST / 64 - Duration::from_nanos(1)));
+        assert!(!patience.waited(Duration::from_nanos(1)));
+        patience.lent(1 << 30);
+        assert!(patience.waited(MOST - Duration::from_nanos(LEND_LOOK_NS)));
+        assert!(!patience.waited(Duration::ZERO));
+    }
+
+    #[test]
+    fn it_ends_where_the_clock_stands_still() {
+        let mut patience = Patience::new(MOST);
+        patience.lent(usize::MAX);
+        let looks = (0..).take_while(|_| patience.waited(Duration::ZERO)).count() as u64;
+        assert_eq!(looks, nanoseconds(MOST).div_ceil(LEND_LOOK_NS) - 1);
+    }
+
+    #[test]
+    fn where_no_wait_is_of_use_there_is_none() {
+        let mut patience = Patience::new(Duration::ZERO);
+        patience.lent(1 << 20);
+        assert!(!patience.waited(Duration::ZERO));
+    }
+}
