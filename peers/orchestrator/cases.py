@@ -14,6 +14,9 @@ AWAKE = ", CPUs kept awake"
 OFFLOAD = ("--link", "offload")
 LARGE = ("--buffer", str(4 << 20))
 
+# Bytes that either end gives to its stack, or asks from it, in one call.
+CALL, LARGE_CALL = 128 << 10, 1 << 20
+
 
 @dataclass(frozen=True)
 class Case:
@@ -37,10 +40,13 @@ class Case:
     awake: bool = False
     # TAP: each packet of the kernel's lies in one piece of memory, as Millstream has it while data flow in bulk.
     whole: bool = False
+    # Bytes of a call at either end.
+    call: int = CALL
 
     def command(self):
         """The near end's program and arguments."""
-        return [PROGRAMS[self.program].path, self.role, *self.near]
+        size = ("--call", str(self.call)) if self.call != CALL else ()
+        return [PROGRAMS[self.program].path, self.role, *self.near, *size]
 
     def two_cpus(self):
         """Whether both ends have a CPU each, so that the distance of the two matters."""
@@ -74,6 +80,17 @@ def bulk():
             yield Case(load, "smoltcp, own TAP without SG", "smoltcp", TAP, role, ("--link", "own"), whole=True)
         yield Case(load, "gvisor, TAP", "gvisor", TAP, role, ("--link", "tap"))
         yield Case(load, "lwip, TAP", "lwip", TAP, role)
+
+
+def large_calls():
+    """Bulk with offloads and calls of a megabyte at either end: where the kernel's sockets can be at their best."""
+    for role in ("send", "receive"):
+        load = f"bulk-{role}-large-calls"
+        size = {"offload": True, "call": LARGE_CALL}
+        yield Case(load, "millstream", "millstream", TAP, role, OFFLOAD, **size)
+        yield Case(load, "kernel, veth", "kernel", VETH, role, **size)
+        yield Case(load, "smoltcp, TAP with TSO", "smoltcp", TAP, role, ("--link", "tso"), **size)
+        yield Case(load, "gvisor, AF_PACKET with GSO", "gvisor", PACKET, role, ("--link", "packet"), **size)
 
 
 def memory():
@@ -134,4 +151,4 @@ def user():
 
 def all_cases():
     """In the order of the table."""
-    return [*bulk(), *memory(), *rr(), *user()]
+    return [*bulk(), *large_calls(), *memory(), *rr(), *user()]

@@ -195,7 +195,7 @@ def far_and_near(job, holder, device, peer=FAR, near_command=None):
     """The common run: the far end drives and measures, the near end follows."""
     patience = job["warm"] + job["window"] + PATIENCE_S
     words = [job["far"], "far", job["role"], "--listen", f"0.0.0.0:{PORT}", "--device", device,
-             "--warm", str(job["warm"]), "--window", str(job["window"])]
+             "--warm", str(job["warm"]), "--window", str(job["window"]), "--call", str(job["call"])]
     watch = Watch(job)
     far = start(words + (["--spin"] if job["far_spins"] else []), 0 if job["one_core"] else 1)
     if far.stdout.readline().strip() != "ready":

@@ -19,9 +19,11 @@ GLANCES = (
 # What a workload's name does not say.
 REMARKS = {
     "user-mode-send": "(no user-mode network in Millstream yet: its bulk over TAP, and the kernel's over veth)",
+    "bulk-send-large-calls": "(as with offloads, by calls of 1 MiB instead of 128 KiB at either end)",
     "rr-two-cores-spinning": "(the near end polls, the far end sleeps)",
 }
 REMARKS["user-mode-receive"] = REMARKS["user-mode-send"]
+REMARKS["bulk-receive-large-calls"] = REMARKS["bulk-send-large-calls"]
 
 
 def rows(runs):

@@ -11,7 +11,7 @@ mod options;
 
 pub use awake::Awake;
 pub use clock::{busy_seconds, monotonic_seconds, process_seconds};
-pub use options::{Options, Role};
+pub use options::{CALL_BYTES, Options, Role};
 
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+/// Bytes of a call where the command line does not say.
+pub const CALL_BYTES: usize = 128 << 10;
+
 /// What a near end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -75,7 +78,7 @@ impl Options {
             spin: false,
             awake: false,
             buffer: default_buffer,
-            call: 128 << 10,
+            call: CALL_BYTES,
             seconds: 30.0,
         };
         while let Some(word) = words.next() {

@@ -5,10 +5,10 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use peers_common::{busy_seconds, monotonic_seconds};
+use peers_common::{CALL_BYTES, busy_seconds, monotonic_seconds};
 
 use crate::queue::unacknowledged;
-use crate::{CALL_BYTES, use_cubic};
+use crate::use_cubic;
 
 /// Longest silence before the run is given up.
 const SILENCE: Duration = Duration::from_secs(4);
@@ -21,6 +21,8 @@ struct Arguments {
     device: String,
     warm: Duration,
     window: Duration,
+    /// Bytes given to or asked from the socket in one call.
+    call: usize,
     spin: bool,
 }
 
@@ -33,6 +35,7 @@ fn arguments() -> Result<Arguments> {
         device: String::new(),
         warm: Duration::from_millis(300),
         window: Duration::from_secs(1),
+        call: CALL_BYTES,
         spin: false,
     };
     while let Some(word) = words.next() {
@@ -50,6 +53,9 @@ fn arguments() -> Result<Arguments> {
             "--device" => a.device = value,
             "--warm" => a.warm = seconds()?,
             "--window" => a.window = seconds()?,
+            "--call" => {
+                a.call = value.parse().map_err(|e| wrong(format!("{word} {value}: {e}")))?
+            }
             _ => return Err(wrong(format!("unknown option {word}"))),
         }
     }
@@ -66,7 +72,7 @@ pub fn run() -> Result<()> {
     let stream = accept(&listener)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let mut data = vec![5_u8; CALL_BYTES];
+    let mut data = vec![5_u8; a.call];
     match a.role.as_str() {
         "send" => bulk(&a, &stream, |mut stream| stream.read(&mut data)),
         "receive" => bulk(&a, &stream, |mut stream| stream.write(&data)),

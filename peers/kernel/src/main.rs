@@ -1,8 +1,8 @@
 //! The kernel's sockets: the far end of every contender, which measures, and the near end of the kernel.
 //!
 //! ```text
-//! peer-kernel far send|receive|echo --listen A:P --device NAME [--warm S] [--window S] [--spin]
-//! peer-kernel send|receive|echo --peer A:P [--spin] [--awake]
+//! peer-kernel far send|receive|echo --listen A:P --device NAME [--warm S] [--window S] [--call BYTES] [--spin]
+//! peer-kernel send|receive|echo --peer A:P [--call BYTES] [--spin] [--awake]
 //! ```
 //! The role is the near end's: `far send` receives.
 #![deny(unsafe_code)]
@@ -17,9 +17,6 @@ use std::io;
 use std::os::fd::AsFd;
 
 use nix::sys::socket::{setsockopt, sockopt};
-
-/// Size of every call.
-pub const CALL_BYTES: usize = 128 << 10;
 
 fn main() {
     let is_far = std::env::args().nth(1).as_deref() == Some("far");

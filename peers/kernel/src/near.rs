@@ -6,7 +6,7 @@ use std::net::{SocketAddrV4, TcpStream};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, socket};
 use peers_common::{Awake, Deadline, Options, Role};
 
-use crate::{CALL_BYTES, use_cubic};
+use crate::use_cubic;
 
 /// Connects and does what the command line says until the far end closes.
 pub fn run() -> std::io::Result<()> {
@@ -14,7 +14,7 @@ pub fn run() -> std::io::Result<()> {
     let _awake = Awake::of(&options)?;
     let mut stream = open(options.peer)?;
     let deadline = Deadline::new(options.seconds);
-    let mut data = vec![3_u8; CALL_BYTES];
+    let mut data = vec![3_u8; options.call];
     match options.role {
         Role::Send => while !deadline.is_over() && stream.write_all(&data).is_ok() {},
         Role::Receive => {
