@@ -62,8 +62,9 @@ struct Loan<'a> {
 
 impl Engine {
     /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
-    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies. The
-    /// end of a large write that fills no segment, behind others, waits for the next write or turn.
+    /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
+    /// may wait some microseconds for its ACKs ([`Limits::lend_wait`](crate::Limits)). The end of a large write that
+    /// fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         match self.send_plain_write(id, data) {
@@ -109,6 +110,7 @@ impl Engine {
         begun + loan.lent
     }
 
+    /// With room in the send queue, and patience where ACKs come as soon as that.
     fn loan<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<Loan<'a>> {
         let wait = self.limits.lend_wait;
         let (_, socket) = self.tcp.by_id(id)?;
