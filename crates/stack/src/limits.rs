@@ -164,7 +164,7 @@ pub const LEND_COPY_BYTES: usize = 512 * 1024;
 /// For so much that is lent a write may wait for as long as it may wait at once ([`Limits::lend_wait`]).
 pub const LEND_WAIT_KIB: u64 = 1024;
 
-/// What a look for ACKs that found nothing counts at least, in ns, whatever the clock says.
+/// What a look counts at least while a write waits for ACKs, in ns, whatever the clock says.
 pub const LEND_LOOK_NS: u64 = 200;
 
 /// How long packets wait for a reader that has taken what its buffer had room for

@@ -272,6 +272,62 @@ fn a_write_waits_for_acks_that_come_late() {
     }
 }
 
+/// A link that always has a packet for nobody, and whose far end is silent, from when it is told.
+struct Flooded {
+    inner: Prompt,
+    flood: Arc<AtomicBool>,
+    looks: Arc<AtomicUsize>,
+}
+
+impl Link for Flooded {
+    forward_link!(
+        self => self.inner;
+        capabilities, transmit, borrows, transmit_from, has_more, wait_fd, prepare_sleep, stats, name
+    );
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        // It ends some time, so that a write that waits for that fails the test and does not hang it.
+        if !self.flood.load(Ordering::Relaxed) || looks > 1_000_000 {
+            return self.inner.receive(now, pool, batch);
+        }
+        batch.push(Packet::from_slice(pool, 0, &[0; 60]).expect("a frame")).expect("room");
+        Ok(1)
+    }
+}
+
+/// What others send is no reason to wait longer for a peer that is silent.
+#[test]
+fn a_write_that_lends_ends_whatever_arrives() {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let (flood, looks) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let inner = Prompt::new(near, far, &pool);
+    let link = Flooded { inner, flood: Arc::clone(&flood), looks: Arc::clone(&looks) };
+    let mut near = engine(config(&pool, 1), link, &NEAR);
+    let conn = near.tcp_connect(addr(0)).expect("connect");
+    while !near.tcp_connected(conn).expect("open") {
+        turn(&mut near);
+    }
+    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    let mut at = 0;
+    while near.stats().tcp_tx_lent_bytes == 0 {
+        at += near.tcp_send(conn, &data[at..at + (1 << 20)]).unwrap_or(0);
+        (0..16).for_each(|_| turn(&mut near));
+    }
+    flood.store(true, Ordering::Relaxed);
+    let (lent, before) = (near.stats().tcp_tx_lent_bytes, looks.load(Ordering::Relaxed));
+    assert_ne!(near.tcp_send(conn, &data[at..]), Ok(0));
+    assert_ne!(near.stats().tcp_tx_lent_bytes, lent, "it lent");
+    let looked = looks.load(Ordering::Relaxed) - before;
+    assert!(looked < 100_000, "{looked} looks");
+}
+
 /// Nothing but links is looked at while a write lends, and that stands for turns: others' ACKs do not wait for its end.
 #[test]
 fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {

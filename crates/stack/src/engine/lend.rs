@@ -56,6 +56,8 @@ struct Loan<'a> {
     data: &'a [u8],
     lent: usize,
     sent: usize,
+    /// Nothing could be sent since the last look.
+    waits: bool,
     widened: Widened,
     patience: Patience,
 }
@@ -117,7 +119,7 @@ impl Engine {
         let widened = socket.conn.widen(LEND_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
         let patience = Patience::new(if is_of_use { wait } else { Duration::ZERO });
-        Some(Loan { engine: self, id, data, lent: 0, sent: 0, widened, patience })
+        Some(Loan { engine: self, id, data, lent: 0, sent: 0, waits: false, widened, patience })
     }
 
     /// Whether and how the connection may lend now.
@@ -151,7 +153,9 @@ impl Loan<'_> {
         if terms.unsent == 0 {
             self.lend(&terms, wanted);
         }
+        let before = self.sent;
         self.send(&terms);
+        self.waits = self.sent == before;
         self.sent != 0 && !(wanted == 0 && self.sent == self.lent && self.is_nearly_acknowledged())
     }
 
@@ -189,10 +193,10 @@ impl Loan<'_> {
         }
     }
 
-    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when
-    /// nothing has arrived for too long; until then this stands for a turn.
+    /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
+    /// was waited for too long, whatever came; until then this stands for a turn.
     fn look(&mut self) -> bool {
-        let Self { engine, id, patience, .. } = self;
+        let Self { engine, id, waits, patience, .. } = self;
         let now = engine.refresh_time();
         let mut received = 0;
         for _ in 0..LEND_LOOKS {
@@ -203,7 +207,7 @@ impl Loan<'_> {
         }
         engine.release_acks(now, received);
         engine.follow_links(now);
-        if received == 0 && !patience.waited(engine.refresh_time().saturating_duration_since(now)) {
+        if *waits && !patience.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;
         }
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::limits::{LEND_LOOK_NS, LEND_WAIT_KIB};
 
-/// Grows with all that is lent, and shrinks with each look that finds nothing: who lends much waits longer, and nobody
-/// for long in vain, nor for ever where the clock stands still.
+/// Grows with all that is lent, and shrinks with each look while nothing can be sent, whatever it finds: who lends much
+/// waits longer, and nobody for long, be it that others send all the while, that the peer acknowledges byte by byte, or
+/// that the clock stands still.
 pub(super) struct Patience {
     left_ns: u64,
     most_ns: u64,
@@ -23,7 +24,7 @@ impl Patience {
         self.left_ns = self.left_ns.saturating_add(more as u64).min(self.most_ns);
     }
 
-    /// A look that took so long found nothing. Whether there may be another.
+    /// A look took so long while nothing could be sent. Whether there may be another.
     pub fn waited(&mut self, time: Duration) -> bool {
         self.left_ns = self.left_ns.saturating_sub(nanoseconds(time).max(LEND_LOOK_NS));
         self.left_ns != 0
