@@ -41,6 +41,9 @@ pub struct ExperimentRecord {
     /// What is not the same on the two sides, for the reader to weigh.
     #[serde(default)]
     pub differences: Vec<Difference>,
+    /// Whether its runs were to have CPUs that are near each other: those that had not may be set aside.
+    #[serde(default)]
+    pub steady_cpus: bool,
     /// The definition as run (TOML), overrides applied.
     #[serde(default)]
     pub definition: String,

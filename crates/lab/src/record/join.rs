@@ -56,6 +56,7 @@ fn add(whole: &mut ExperimentRecord, part: ExperimentRecord) {
         }
     }
     whole.repeats += part.repeats;
+    whole.steady_cpus &= part.steady_cpus;
     whole.planned_runs += part.planned_runs;
     whole.finished_at = whole.finished_at.zip(part.finished_at).map(|(one, other)| one.max(other));
 }

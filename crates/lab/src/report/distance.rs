@@ -1,30 +1,22 @@
-//! Runs whose CPUs the host kept apart, beside those in which they were near.
+//! Runs whose CPUs the host kept apart, beside those in which they were near: whether they count or are set aside.
 
 use super::model::{Case, Model, Row};
 use super::units::significant;
-use crate::limits;
-use crate::record::{RunRecord, keys};
-use crate::stats::median;
+use crate::record::RunRecord;
+use crate::stats::{Apart, median};
 
 /// One line for each case and stack that has runs of both kinds: `tcp_stream, millstream: 61.5 Gbit/s with CPUs 101 to
 /// 132 ns apart (22 runs), 16.3 Gbit/s, 0.27 of it, with 458 to 526 ns (6 runs)`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
-    let valid = model.runs.iter().filter(|run| run.validity.valid);
-    let Some(nearest) = valid.filter_map(distance).min_by(f64::total_cmp) else {
-        return Vec::new();
-    };
-    let far = nearest * limits::CPUS_APART_TIMES;
+    let Some(apart) = Apart::among(model.runs) else { return Vec::new() };
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-    rows.filter_map(|(case, row)| line(case, row, far)).collect()
+    rows.filter_map(|(case, row)| line(case, row, apart)).collect()
 }
 
-fn distance(run: &RunRecord) -> Option<f64> {
-    run.results.get(keys::CPU_DISTANCE).copied()
-}
-
-fn line(case: &Case<'_>, row: &Row<'_>, far: f64) -> Option<String> {
-    let runs = row.group.valid.iter().filter_map(|run| Some((distance(run)?, *run)));
-    let (apart, near): (Vec<_>, Vec<_>) = runs.partition(|(distance, _)| *distance > far);
+fn line(case: &Case<'_>, row: &Row<'_>, apart: Apart) -> Option<String> {
+    let runs = row.group.all().filter(|run| run.validity.valid);
+    let runs = runs.filter_map(|run| Some((Apart::distance_ns(run)?, run)));
+    let (apart, near): (Vec<_>, Vec<_>) = runs.partition(|(_, run)| apart.has(run));
     let table = case.tables.iter().find(|table| table.metric.headline)?;
     let value = |runs: &[(f64, &RunRecord)]| {
         let values: Vec<f64> = runs

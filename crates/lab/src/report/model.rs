@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::metric::{self, Metric};
 use super::units::Scale;
 use crate::record::{ExperimentRecord, RunRecord, configuration_label};
-use crate::stats::{Bootstrap, Comparison, Group, Summary, compare, groups};
+use crate::stats::{Apart, Bootstrap, Comparison, Group, Summary, compare, groups};
 
 /// An experiment by cases.
 #[derive(Debug)]
@@ -66,7 +66,10 @@ pub(super) type Factors = BTreeMap<String, String>;
 
 impl<'a> Model<'a> {
     pub(super) fn new(experiment: &'a ExperimentRecord, runs: &'a [RunRecord]) -> Self {
-        let groups = groups(runs, &experiment.workloads, &experiment.stacks);
+        let mut groups = groups(runs, &experiment.workloads, &experiment.stacks);
+        if let Some(apart) = Apart::among(runs).filter(|_| experiment.steady_cpus) {
+            apart.set_aside(&mut groups);
+        }
         let mut workloads: Vec<String> = Vec::new();
         for group in &groups {
             if !workloads.contains(&group.key.workload) {
@@ -105,6 +108,17 @@ impl<'a> Model<'a> {
         self.runs.iter().filter(|run| !run.validity.valid)
     }
 
+    /// Runs that are set aside, as their CPUs were apart.
+    pub(super) fn apart(&self) -> impl Iterator<Item = &'a RunRecord> {
+        let rows = self.cases.iter().flat_map(|case| &case.rows);
+        rows.flat_map(|row| &row.group.apart).copied()
+    }
+
+    /// Whether the numbers have the run in them.
+    pub(super) fn counts(&self, run: &RunRecord) -> bool {
+        self.cases.iter().flat_map(|case| &case.rows).any(|row| row.group.counts(run))
+    }
+
     /// Remarks of the experiment, then those of its runs, each once with the number of its runs
     /// (0: of the whole experiment).
     pub(super) fn notes(&self) -> Vec<(String, usize)> {
@@ -120,9 +134,7 @@ impl<'a> Model<'a> {
 
     /// Label of the case and of the stack that a run belongs to.
     pub(super) fn labels_of(&self, run: &RunRecord) -> (&str, &str) {
-        let here = |group: &Group<'_>| {
-            group.valid.iter().chain(&group.invalid).any(|one| one.id == run.id)
-        };
+        let here = |group: &Group<'_>| group.all().any(|one| one.id == run.id);
         let found = self.cases.iter().find_map(|case| {
             let row = case.rows.iter().find(|row| here(&row.group))?;
             Some((case.label.as_str(), row.label.as_str()))
@@ -230,8 +242,7 @@ impl Level {
 }
 
 fn tables(rows: &[Row<'_>], stacks: &[String], bootstrap: &Bootstrap) -> Vec<Table> {
-    let runs =
-        rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid)).copied();
+    let runs = rows.iter().flat_map(|row| row.group.all());
     let base =
         rows.first().filter(|row| stacks.first().is_none_or(|stack| *stack == row.group.key.stack));
     let tables = metric::of_runs(runs).into_iter().map(|metric| {

@@ -499,3 +499,37 @@ fn what_runs_with_cpus_apart_had_is_told_beside_the_others() {
     let text = Report::new(&experiment, &one).text();
     assert!(text.contains("0.262 of it, with 480 ns apart (1 run)"), "{text}");
 }
+
+#[test]
+fn runs_with_cpus_apart_are_set_aside_where_enough_others_are() {
+    let (mut experiment, mut runs) = fixture::experiment();
+    experiment.steady_cpus = true;
+    runs.retain(|run| run.workload == "tcp_rr");
+    let told = "set aside, as the host kept";
+    let before = Report::new(&experiment, &runs);
+    assert!(!before.text().contains(told));
+    let median =
+        |report: &Report<'_>| report.model.cases[0].tables[0].cells[1].summary.unwrap().median;
+    let as_it_was = median(&before);
+    for run in &mut runs {
+        let apart = run.stack == "millstream" && run.block > 2;
+        run.results.insert(keys::CPU_DISTANCE.into(), if apart { 487.0 } else { 120.0 });
+        if apart {
+            run.results.insert(keys::TRANSACTIONS.into(), 1.0);
+        }
+    }
+    let report = Report::new(&experiment, &runs);
+    let verdict = report.verdict();
+    assert!(
+        verdict.contains("2 of 10 runs are set aside, as the host kept their CPUs apart."),
+        "{verdict}"
+    );
+    let cell = report.model.cases[0].tables[0].cells[1].summary.unwrap();
+    assert!(cell.n == 3 && (0.9..1.1).contains(&(cell.median / as_it_was)), "{cell:?}");
+    let page = report.html().unwrap();
+    assert_eq!(page.matches("no: its CPUs were apart").count(), 2);
+    assert!(page.contains(told) && page.contains(", does not count</title>"));
+    assert!(report.text().contains("with 487 ns apart (2 runs)"), "they are told all the same");
+    experiment.steady_cpus = false;
+    assert!(!Report::new(&experiment, &runs).text().contains(told), "where it is what is asked");
+}

@@ -109,6 +109,13 @@ fn gaps(model: &Model<'_>) -> Vec<String> {
         1 => gaps.push(format!("1 of {made} runs did not count.")),
         _ => gaps.push(format!("{invalid} of {made} runs did not count.")),
     }
+    match model.apart().count() {
+        0 => {}
+        1 => gaps.push(format!("1 of {made} runs is set aside, as the host kept its CPUs apart.")),
+        apart => gaps.push(format!(
+            "{apart} of {made} runs are set aside, as the host kept their CPUs apart."
+        )),
+    }
     if made < planned {
         gaps.push(format!("Only {made} of {planned} planned runs were made."));
     }

@@ -9,11 +9,11 @@ use crate::record::RunRecord;
 pub(super) enum Again {
     /// The impaired path was late itself. A run that stays so does not count.
     PathLate(String),
-    /// The host kept the two CPUs apart. A run that stays so counts, with a note: it is what this machine does.
+    /// The host kept the two CPUs apart. A run that stays so is kept, with a note: it is what this machine does.
     CpusApart,
 }
 
-/// What is said of a run that counts though its CPUs were apart. Without numbers, so that the report tells it once for
+/// What is said of a run that is kept though its CPUs were apart. Without numbers, so that the report tells it once for
 /// all such runs.
 pub(super) const CPUS_APART: &str = "The host of this machine kept the two CPUs apart before, inside or after the \
                                      run (cpu_distance_ns).";

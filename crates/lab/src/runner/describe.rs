@@ -18,6 +18,7 @@ pub(super) fn fill(
 ) {
     experiment.question.clone_from(&definition.question);
     experiment.repeats = definition.repeats;
+    experiment.steady_cpus = definition.steady_cpus;
     experiment.planned_runs = runs as u32;
     experiment.workloads = definition.workloads.iter().map(|w| w.name().to_owned()).collect();
     experiment.stacks.clone_from(&definition.stacks);

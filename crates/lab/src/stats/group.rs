@@ -37,6 +37,8 @@ pub struct Group<'a> {
     pub key: Key,
     /// Those that count, in the order of execution.
     pub valid: Vec<&'a RunRecord>,
+    /// Those that are set aside, as their CPUs were apart ([`Apart::set_aside`](super::Apart::set_aside)).
+    pub apart: Vec<&'a RunRecord>,
     /// Those that do not.
     pub invalid: Vec<&'a RunRecord>,
 }
@@ -46,6 +48,8 @@ pub struct Group<'a> {
 pub struct Sample<'a> {
     /// The run.
     pub run: &'a RunRecord,
+    /// Whether it counts.
+    pub counts: bool,
     /// Its value.
     pub value: f64,
 }
@@ -111,6 +115,7 @@ pub fn groups<'a>(
         let group = by_key.entry(key.clone()).or_insert_with(|| Group {
             key,
             valid: vec![],
+            apart: vec![],
             invalid: vec![],
         });
         if run.validity.valid { group.valid.push(run) } else { group.invalid.push(run) }
@@ -136,11 +141,23 @@ impl<'a> Group<'a> {
         self.valid.iter().filter_map(|run| run.result(result)).collect()
     }
 
-    /// Every value of a result, of invalid runs too.
+    /// All of them, those that count first.
+    pub fn all(&self) -> impl Iterator<Item = &'a RunRecord> {
+        self.valid.iter().chain(&self.apart).chain(&self.invalid).copied()
+    }
+
+    /// Whether the run is one of those that count.
+    pub fn counts(&self, run: &RunRecord) -> bool {
+        self.valid.iter().any(|one| one.id == run.id)
+    }
+
+    /// Every value of a result, of runs that do not count too.
     pub fn samples(&self, result: &str) -> Vec<Sample<'a>> {
-        let all = self.valid.iter().chain(&self.invalid);
-        let mut samples: Vec<_> =
-            all.filter_map(|run| run.result(result).map(|value| Sample { run, value })).collect();
+        let sample = |(at, run): (usize, &'a RunRecord)| {
+            let counts = at < self.valid.len();
+            run.result(result).map(|value| Sample { run, counts, value })
+        };
+        let mut samples: Vec<_> = self.all().enumerate().filter_map(sample).collect();
         samples.sort_by_key(|sample| sample.run.order);
         samples
     }

@@ -31,7 +31,7 @@ struct Card {
     order: u32,
     block: u32,
     value: String,
-    valid: bool,
+    counts: bool,
     svg: String,
 }
 
@@ -44,8 +44,7 @@ pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
     // With very many sides even one card each is too much: the first ones are drawn.
     let mut room = (WEIGHT / mean).max(sides.min(40));
     let cases = model.cases.iter().map(|case| {
-        let runs =
-            || case.rows.iter().flat_map(|row| row.group.valid.iter().chain(&row.group.invalid));
+        let runs = || case.rows.iter().flat_map(|row| row.group.all());
         let largest = runs().map(|run| activity::largest(run)).fold(0.0, f64::max);
         let what = runs()
             .find_map(|run| activity::outcome_key(run))
@@ -57,11 +56,11 @@ pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
 }
 
 fn side(row: &Row<'_>, case: &Case<'_>, largest: f64, each: usize, room: &mut usize) -> SideCards {
-    let all: Vec<&RunRecord> = row.group.valid.iter().chain(&row.group.invalid).copied().collect();
+    let all: Vec<&RunRecord> = row.group.all().collect();
     let mut drawn = representative(&all, each.min(*room));
     *room = room.saturating_sub(if each == usize::MAX { 0 } else { drawn.len() });
     drawn.sort_by_key(|run| run.order);
-    let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, case, largest)).collect();
+    let cards: Vec<Card> = drawn.into_iter().map(|run| card(run, row, case, largest)).collect();
     SideCards {
         label: row.label.clone(),
         place: row.place,
@@ -88,7 +87,7 @@ fn representative<'a>(runs: &[&'a RunRecord], count: usize) -> Vec<&'a RunRecord
     }
 }
 
-fn card(run: &RunRecord, case: &Case<'_>, largest: f64) -> Card {
+fn card(run: &RunRecord, row: &Row<'_>, case: &Case<'_>, largest: f64) -> Card {
     let table = case.tables.iter().find(|table| table.metric.headline);
     let value = table.and_then(|table| Some(table.scale.with_unit(run.result(&table.metric.key)?)));
     let fallback = || {
@@ -99,7 +98,7 @@ fn card(run: &RunRecord, case: &Case<'_>, largest: f64) -> Card {
         order: run.order,
         block: run.block,
         value: value.or_else(fallback).unwrap_or_default(),
-        valid: run.validity.valid,
+        counts: row.group.counts(run),
         svg: activity::plot(run, largest),
     }
 }

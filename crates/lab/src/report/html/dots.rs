@@ -167,8 +167,7 @@ fn points(
     let points = samples.iter().map(|sample| {
         let place =
             if blocks == 0 { 0.0 } else { f64::from(sample.run.block) / f64::from(blocks) - 0.5 };
-        let valid = sample.run.validity.valid;
-        let remark = if valid { "" } else { ", does not count" };
+        let remark = if sample.counts { "" } else { ", does not count" };
         let title = format!(
             "{}: {}, run {}, block {}{remark}",
             row.label,
@@ -176,7 +175,7 @@ fn points(
             sample.run.order,
             sample.run.block
         );
-        mark(row.place, valid, x(sample.value), middle + place * 28.0, &title)
+        mark(row.place, sample.counts, x(sample.value), middle + place * 28.0, &title)
     });
     points.collect()
 }

@@ -52,7 +52,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         cpu_columns => machine::CPU_COLUMNS,
         machines => model.cases.iter().map(machine::tables).collect::<Vec<_>>(),
         runs => model.runs.iter().map(|run| run_view(model, run)).collect::<Vec<_>>(),
-        has_invalid => model.valid_runs() < model.runs.len(),
+        has_others => model.runs.iter().any(|run| !model.counts(run)),
         groups => surroundings::facts(model),
         absent => &experiment.environment.absent,
         changed => surroundings::changed(model),
@@ -196,7 +196,7 @@ struct RunView {
     results: Vec<String>,
     path: String,
     busy: String,
-    valid: bool,
+    counts: bool,
     reasons: String,
 }
 
@@ -229,8 +229,17 @@ fn run_view(model: &Model<'_>, run: &RunRecord) -> RunView {
         busy: busy.map_or_else(String::new, |busy| {
             format!("{:.0} %", busy * 100.0 / length / cpus as f64)
         }),
-        valid: run.validity.valid,
-        reasons: run.validity.reasons.join("; "),
+        counts: model.counts(run),
+        reasons: reasons(run),
+    }
+}
+
+/// Why a run does not count.
+fn reasons(run: &RunRecord) -> String {
+    match (run.validity.valid, &run.validity.reasons[..]) {
+        (true, _) => "its CPUs were apart".to_owned(),
+        (false, []) => "no reason given".to_owned(),
+        (false, reasons) => reasons.join("; "),
     }
 }
 

@@ -41,10 +41,10 @@ pub(super) fn ticks(largest: f64, wanted: usize) -> Vec<f64> {
 
 /// The mark of one run: circle, diamond, square, triangle by the place of its stack; a cross when
 /// it does not count. `class` chooses the colour.
-pub(super) fn mark(place: usize, valid: bool, x: f64, y: f64, title: &str) -> String {
+pub(super) fn mark(place: usize, counts: bool, x: f64, y: f64, title: &str) -> String {
     let title = format!("<title>{}</title>", escape(title));
     let (x0, y0) = (n(x), n(y));
-    if !valid {
+    if !counts {
         return format!(
             "<path class=\"pt s{place} bad\" d=\"M{x0} {y0}m-4.5 -4.5l9 9m0 -9l-9 9\">{title}</path>"
         );
