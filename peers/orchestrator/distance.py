@@ -1,5 +1,7 @@
 """Runs whose two CPUs the host of a virtual machine had moved apart are done again, whoever ran."""
 
+import collections
+import math
 import subprocess
 import time
 
@@ -11,6 +13,8 @@ APART_TIMES = 3.5
 PATIENCE_S = 3.0
 PAUSE_S = 0.05
 REPEATS = 3
+# Runs are set aside only where every contender of a workload keeps so many.
+RUNS_KEPT = 3
 # Beyond these, one in so many of all runs until then is done again, or waits in vain.
 RUNS_PART = 4
 
@@ -78,3 +82,22 @@ class Steady:
                 note = f"the host kept the two CPUs apart in some runs ({APART_TIMES} times the nearest or more)"
                 result["notes"] = [*result.get("notes", []), note]
         return result
+
+
+def set_aside(runs):
+    """The runs that count, and for each workload and contender how many others there are: those whose CPUs were apart,
+    of all contenders of a workload or of none, so that what is compared was measured alike."""
+    nearest = min((one["cpu_distance_ns"] for one in runs if "cpu_distance_ns" in one), default=None)
+
+    def key(one):
+        return one["workload"], one["contender"]
+
+    def count(some):
+        return collections.Counter(map(key, some))
+
+    whole = [one for one in runs if "error" not in one]
+    apart = [one for one in whole if one.get("cpu_distance_ns", 0) > APART_TIMES * (nearest or math.inf)]
+    left = count(whole) - count(apart)
+    few = {one["workload"] for one in apart if left[key(one)] < RUNS_KEPT}
+    aside = [one for one in apart if one["workload"] not in few]
+    return [one for one in runs if all(one is not other for other in aside)], count(aside)

@@ -1,6 +1,6 @@
 """What the runs say: rows with medians, spreads and ratios to Millstream, and their table as text."""
 
-from . import stats
+from . import distance, stats
 from .cases import AWAKE, all_cases
 
 # Of each kind of run: (key, heading, digits), the first one the main one.
@@ -28,14 +28,18 @@ REMARKS["bulk-receive-large-calls"] = REMARKS["bulk-send-large-calls"]
 
 def rows(runs):
     """One row for each workload and contender, in the order of the cases."""
+    counted, aside = distance.set_aside(runs)
     found = {}
-    for one in runs:
+    for one in counted:
         found.setdefault((one["workload"], one["contender"]), []).append(one)
     result = []
     for case in all_cases():
         mine = found.get((case.workload, case.contender))
         if mine:
             row = _row(case, mine, found.get((case.workload, case.rival()), []))
+            others = aside[case.workload, case.contender]
+            if others:
+                row["notes"].append(f"{others} of {others + len(mine)} runs set aside: the host kept the two CPUs apart")
             awake = found.get((case.workload, f"millstream{AWAKE}"))
             if awake and not case.awake:
                 row["notes"].append(_beside_awake(awake, mine))

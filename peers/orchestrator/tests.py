@@ -94,6 +94,32 @@ class Distance(unittest.TestCase):
         self.assertEqual(self.steady(None).run(lambda: {"error": "x"}), {"error": "x"})
 
 
+class Aside(unittest.TestCase):
+    def runs(self, **contenders):
+        """Runs of one workload: the distances of each contender's."""
+        return [{"workload": "memory-rr", "contender": name, "ns_each": float(ns), "cpu_distance_ns": ns}
+                for name, distances in contenders.items() for ns in distances]
+
+    def test_runs_with_cpus_apart_are_set_aside_where_all_keep_enough(self):
+        runs = self.runs(millstream=[100, 110, 120, 500], smoltcp=[500, 130, 120, 110])
+        ours, theirs = table.rows(runs)
+        self.assertEqual([ours["metrics"]["ns_each"]["max"], theirs["metrics"]["ns_each"]["max"]], [120, 130])
+        self.assertEqual(theirs["notes"], ["1 of 4 runs set aside: the host kept the two CPUs apart"])
+
+    def test_none_is_where_one_contender_would_keep_too_few(self):
+        runs = self.runs(millstream=[100, 110, 120, 500], smoltcp=[500, 500, 120, 110])
+        self.assertEqual(distance.set_aside(runs), (runs, {}))
+        other = [{**one, "workload": "rr-one-core"} for one in self.runs(millstream=[100, 110, 120, 500])]
+        counted, aside = distance.set_aside(runs + other)
+        self.assertEqual((len(counted), aside), (11, {("rr-one-core", "millstream"): 1}))
+
+    def test_runs_that_failed_or_were_not_measured_stay(self):
+        runs = self.runs(millstream=[100, 110, 120, 500])
+        runs += [{**runs[3], "error": "fell over"}, {"workload": "memory-rr", "contender": "smoltcp", "ns_each": 1.0}]
+        self.assertEqual(distance.set_aside(runs), (runs[:3] + runs[4:], {("memory-rr", "millstream"): 1}))
+        self.assertEqual(distance.set_aside(runs[5:]), (runs[5:], {}))
+
+
 class Cases(unittest.TestCase):
     def test_every_workload_has_millstream_once_and_every_program_is_known(self):
         seen = {}
