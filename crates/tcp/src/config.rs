@@ -79,6 +79,9 @@ pub struct Config {
     pub recv_buffer_bytes: usize,
     /// Upper bound of the send queue, in bytes of memory held.
     pub send_buffer_bytes: usize,
+    /// Of the receive windows of all connections that move data: what these may have under way together, beyond what
+    /// the path carries. For the owner, who tells how many those are ([`set_sharers`](crate::Connection::set_sharers)).
+    pub windows_bytes: usize,
     /// The receive buffer starts small and grows with what is read in a round trip, until it is
     /// [set](crate::Connection::set_buffers); else it has its upper bound from the start.
     pub recv_auto_tune: bool,
@@ -142,6 +145,7 @@ impl Default for Config {
             mss: 1460,
             recv_buffer_bytes: limits::BUFFER_MAX_BYTES,
             send_buffer_bytes: limits::BUFFER_MAX_BYTES,
+            windows_bytes: limits::WINDOWS_BASE_BYTES,
             recv_auto_tune: true,
             send_auto_tune: true,
             nagle: true,

@@ -99,7 +99,7 @@ pub const SEND_LEAST_BYTES: usize = 256 * 1024;
 /// that was allowed has been read and nothing more can be on its way; beyond that it goes by steps, up to
 /// [`WINDOW_BASE_BYTES`].
 pub const WINDOW_SLACK_BYTES: u32 = 512 * 1024;
-/// The allowance of all connections of a host together, beyond what the path carries: what comes faster than it is
+/// Default allowance of all connections of a host together, beyond what the path carries: what comes faster than it is
 /// taken up waits below, and queues there are short. A peer's congestion window follows it, and what a peer keeps
 /// unsent follows that: with more some get less than half their share, and few leave the peer's cache.
 pub const WINDOWS_BASE_BYTES: usize = 12 * 1024 * 1024;

@@ -6,7 +6,7 @@ use crate::congestion::Controller;
 use crate::connection::Connection;
 use crate::limits::{
     BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
-    WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES, WINDOWS_BASE_BYTES,
+    WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES,
 };
 use crate::timers::Deadline;
 
@@ -415,7 +415,7 @@ impl Connection {
         let Some(least_ns) = self.rtt.min_rtt_ns() else { return self.rcv.limit_bytes };
         let carried = carried_bytes(least_ns);
         let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
-        let together = WINDOWS_BASE_BYTES.saturating_add(carried);
+        let together = self.config.windows_bytes.saturating_add(carried);
         let share = together >> self.rcv.sharers;
         self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }

@@ -1,5 +1,6 @@
 //! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
 
+mod cache;
 mod distance;
 mod idle;
 mod release;
@@ -9,6 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+pub use cache::last_cache_bytes;
 pub use distance::{DistanceWatch, cpu_distance};
 pub use idle::{IdleLatency, IdleLatencyState};
 pub(crate) use release::kernel_is_at_least;

@@ -8,15 +8,22 @@ use millstream_tcp::Config;
 const KEPT: usize = 16;
 
 /// The configurations given out last. One that is not among them any more is shared by those that have it.
-#[derive(Default)]
 pub(crate) struct Configs {
+    /// What all of them have of the engine ([`Limits::windows_bytes`](crate::Limits)).
+    windows_bytes: usize,
     /// The most recent first.
     recent: Vec<Arc<Config>>,
 }
 
 impl Configs {
+    /// None given out yet.
+    pub const fn new(windows_bytes: usize) -> Self {
+        Self { windows_bytes, recent: Vec::new() }
+    }
+
     /// `config` as others have it.
     pub fn shared(&mut self, config: Config) -> Arc<Config> {
+        let config = Config { windows_bytes: self.windows_bytes, ..config };
         if let Some(at) = self.recent.iter().position(|known| **known == config) {
             self.recent[..=at].rotate_right(1);
         } else {
@@ -33,10 +40,12 @@ mod tests {
 
     #[test]
     fn equal_ones_are_one() {
-        let mut configs = Configs::default();
-        let with = |mss| Config { mss, ..Config::default() };
+        let mut configs = Configs::new(4 << 20);
+        let with = |mss| Config { mss, windows_bytes: 4 << 20, ..Config::default() };
         let first = configs.shared(with(1000));
         assert!(Arc::ptr_eq(&first, &configs.shared(with(1000))));
+        let own = Config { windows_bytes: 1 << 20, ..with(1000) };
+        assert!(Arc::ptr_eq(&first, &configs.shared(own)), "that is the engine's");
         for mss in 1001..1015 {
             assert_eq!(*configs.shared(with(mss)), with(mss));
         }

@@ -121,7 +121,7 @@ impl TcpTable {
             quiet: VecDeque::new(),
             in_quiet: Vec::with_capacity(limits.connections),
             quiet_due: None,
-            configs: Configs::default(),
+            configs: Configs::new(limits.windows_bytes),
             last: None,
             port_key: HashKey(seed[4], seed[5]),
             port_counter: seed[5] as u32,
