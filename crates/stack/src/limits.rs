@@ -197,7 +197,7 @@ pub const HELD_ACK_TURNS_MAX: u64 = 256;
 /// How long an ACK is held at most, whatever it waits for, as far as the engine is called: as long as a delayed one.
 pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
 
-/// A write up to this size on a connection with nothing unsent never waits for others.
+/// A write up to this size on a connection with nothing unsent waits for others only where one before it does.
 pub const SMALL_WRITE_BYTES: usize = 4096;
 
 /// How long the links must have been empty before an ACK is sent that waits for more data lent by the peer

@@ -272,3 +272,34 @@ fn two_listeners_do_not_share_their_limits() {
     assert_ne!(stats(&mut far, one).accept_queue_full, 0);
     assert_eq!(stats(&mut far, two).accept_queue_full, 0);
 }
+
+/// Data, the end and room that came before somebody accepted are told then: no other packet may ever come.
+#[test]
+fn what_came_before_it_is_told_after_an_accept() {
+    let (mut near, mut far, listener) = listening(8, 8, Config::default());
+    let client = connect(&mut near, PORTS[0]);
+    settle(&mut near, &mut far);
+    assert_eq!(near.tcp_send(client, b"early"), Ok(5));
+    settle(&mut near, &mut far);
+    while let Some((id, _)) = far.next_event() {
+        assert_eq!(id, listener, "nobody has the other one");
+    }
+    let (server, _) = far.tcp_accept(listener).expect("a connection");
+    let (id, told) = far.next_event().expect("news");
+    assert_eq!((id, told.readable, told.writable, told.closed), (server, true, true, false));
+    assert_eq!(far.next_event(), None);
+}
+
+#[test]
+fn a_reset_before_an_accept_is_told_after_it() {
+    let (mut near, mut far, listener) = listening(8, 8, Config::default());
+    let client = connect(&mut near, PORTS[0]);
+    settle(&mut near, &mut far);
+    near.tcp_abort(client);
+    settle(&mut near, &mut far);
+    while far.next_event().is_some() {}
+    if let Ok((server, _)) = far.tcp_accept(listener) {
+        let (id, told) = far.next_event().expect("news");
+        assert!(id == server && told.readable && told.closed);
+    }
+}

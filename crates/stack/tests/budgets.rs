@@ -340,6 +340,32 @@ fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
     assert_eq!(drain(&mut far, &theirs), [data.len() as u64, rest as u64]);
 }
 
+/// Over IPv6 a share is no whole number of super-segments, so that some of a grant is always left.
+#[test]
+fn who_stood_in_line_once_has_all_of_a_turn_when_it_is_alone() {
+    let (mut near, mut far) = offloading(Limits::default());
+    let listener = far.tcp_listen(addr("[fd09::2]:80"), 1).expect("listen");
+    near.refresh_time();
+    let ours = near.tcp_connect(addr("[fd09::2]:80")).expect("connect");
+    settle(&mut near, &mut far);
+    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
+    let data = vec![4; 128 * 1024];
+    while near.tcp_send(ours, &data).is_ok() {}
+    let mut grants = Vec::new();
+    for _ in 0..100 {
+        // No more than a turn allows, all of it sent and read before the next.
+        let mut left = 192 * 1024;
+        while left != 0 {
+            left -= near.tcp_send(ours, &data[..left.min(data.len())]).unwrap_or(0);
+            settle(&mut near, &mut far);
+            drain(&mut far, &[theirs]);
+        }
+        settle(&mut near, &mut far);
+        grants.push(near.stats().write_grants);
+    }
+    assert_eq!(grants[50], grants[99], "{grants:?}");
+}
+
 #[test]
 fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
     let (mut near, mut far) = offloading(Limits { write_turn_bytes: 10_240, ..Limits::default() });

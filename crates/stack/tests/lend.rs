@@ -5,15 +5,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
 use millstream::link::{Link, LinkError, PairConfig, PairEnd, Placing, forward_link, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-use millstream::{Engine, EngineConfig, EngineStats, SocketId};
+use millstream::{Engine, EngineConfig, EngineStats, Error, SocketId};
 
 const PORT: u16 = 7000;
 
@@ -82,6 +82,9 @@ impl Link for Bad {
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
+
+/// 16 MiB of it.
+static DATA: LazyLock<Vec<u8>> = LazyLock::new(|| (0..16 << 20).map(pattern).collect());
 
 fn addr(end: usize) -> SocketAddr {
     SocketAddr::new(["10.9.0.2", "fd09::2"][end].parse().expect("an address"), PORT)
@@ -164,6 +167,8 @@ struct Prompt {
     /// Looks that find nothing before each that has the far end read.
     late: usize,
     looks: usize,
+    /// It resets the connection when it has read so much.
+    ends_at: usize,
 }
 
 impl Prompt {
@@ -172,7 +177,8 @@ impl Prompt {
         let listener = far.tcp_listen(addr(0), 1).expect("listen");
         let (talk, others, more, conn) = Default::default();
         let inner = Placing::new(end);
-        Self { inner, far, listener, conn, read: 0, talk, others, more, late: 0, looks: 0 }
+        let (late, looks, ends_at) = (0, 0, usize::MAX);
+        Self { inner, far, listener, conn, read: 0, talk, others, more, late, looks, ends_at }
     }
 
     fn serve(&mut self) {
@@ -183,9 +189,13 @@ impl Prompt {
             self.conn = self.conn.or_else(|| Some(self.far.tcp_accept(self.listener).ok()?.0));
             let Some(conn) = self.conn else { continue };
             while let Ok(len @ 1..) = self.far.tcp_read(conn, &mut buffer) {
-                let is_right = |(i, &byte): (usize, &u8)| byte == pattern(self.read + i);
-                assert!(buffer[..len].iter().enumerate().all(is_right), "at {}", self.read);
+                // Not byte by byte: slow looks are round trips that let timers of the writer come due.
+                assert!(buffer[..len] == DATA[self.read..self.read + len], "at {}", self.read);
                 self.read += len;
+            }
+            if self.read >= self.ends_at {
+                self.far.tcp_abort(conn);
+                self.far.flush();
             }
             self.others.extend(self.far.tcp_accept(self.listener).ok().map(|(conn, _)| conn));
             let left = self.talk.swap(0, Ordering::Relaxed);
@@ -240,7 +250,7 @@ fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     while !near.tcp_connected(conn).expect("open") {
         turn(&mut near);
     }
-    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    let data = &*DATA;
     for call in data.chunks(1 << 20) {
         let mut written = 0;
         while written != call.len() {
@@ -270,6 +280,36 @@ fn a_write_waits_for_acks_that_come_late() {
         let (lent, copied) = lent_and_copied(LATE, wait);
         assert!(2 * copied > lent, "{copied} of {lent}");
     }
+}
+
+/// What a write has sent before is its answer then, and the reset that of the next one.
+#[test]
+fn a_reset_that_comes_while_a_write_lends_is_told() {
+    let mut met_while_it_lends = 0;
+    for part in 0..16 {
+        let pool = pool();
+        let (near, far) = pair(PairConfig::default()).expect("a pair");
+        let ends_at = (4 << 20) + part * 65_536;
+        let link = Prompt { ends_at, ..Prompt::new(near, far, &pool) };
+        let mut near = engine(config(&pool, 1), link, &NEAR);
+        let conn = near.tcp_connect(addr(0)).expect("connect");
+        while !near.tcp_connected(conn).expect("open") {
+            turn(&mut near);
+        }
+        let data = &*DATA;
+        let (mut at, mut lent) = (0, 0);
+        let error = loop {
+            let before = near.stats().tcp_tx_lent_bytes;
+            match near.tcp_send(conn, &data[at..at + (1 << 20)]) {
+                Ok(written) => (at, lent) = (at + written, near.stats().tcp_tx_lent_bytes - before),
+                Err(Error::WouldBlock) => turn(&mut near),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Error::ConnectionReset, "after {at}");
+        met_while_it_lends += usize::from(lent != 0);
+    }
+    assert_ne!(met_while_it_lends, 0);
 }
 
 /// A link that always has a packet for nobody, and whose far end is silent, from when it is told.
@@ -314,7 +354,7 @@ fn a_write_that_lends_ends_whatever_arrives() {
     while !near.tcp_connected(conn).expect("open") {
         turn(&mut near);
     }
-    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    let data = &*DATA;
     let mut at = 0;
     while near.stats().tcp_tx_lent_bytes == 0 {
         at += near.tcp_send(conn, &data[at..at + (1 << 20)]).unwrap_or(0);
@@ -352,7 +392,7 @@ fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
             left -= near.tcp_read(hears, &mut buffer).unwrap_or(0);
         }
     };
-    let data: Vec<u8> = (0..16 << 20).map(pattern).collect();
+    let data = &*DATA;
     let written = near.tcp_send(writes, &data[..1 << 20]).expect("room");
     // Its first segments are acknowledged at once.
     (0..64).for_each(|_| hear(&mut near, 40_000));

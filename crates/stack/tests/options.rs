@@ -115,6 +115,24 @@ fn local_addresses_are_chosen_or_given() {
     assert_eq!(refused, Err(Error::AddrNotAvailable));
 }
 
+/// Nothing else would have it look at the connection again.
+#[test]
+fn a_connection_that_is_idle_is_asked_for_when_keep_alive_is_switched_on() {
+    for end in 0..2 {
+        let (mut near, mut far) = two(PairConfig::default());
+        let (client, server) = connected(&mut near, &mut far, "[fd09::2]:80");
+        let (engine, id) = [(&mut near, client), (&mut far, server)].into_iter().nth(end).unwrap();
+        let mut options = engine.tcp_options(id).expect("options");
+        options.keepalive = Some(Keepalive { idle_s: 10, ..Keepalive::default() });
+        engine.tcp_set_options(id, &options).expect("options");
+        let (now, before) = (engine.refresh_time(), engine.stats().tcp_tx_segments);
+        engine.turn(now + Duration::from_secs(9));
+        assert_eq!(engine.stats().tcp_tx_segments, before, "not yet");
+        engine.turn(now + Duration::from_secs(11));
+        assert_eq!(engine.stats().tcp_tx_segments, before + 1, "a probe");
+    }
+}
+
 /// RFC 9293 MUST-48 and MUST-49: as configured, and as changed while the connection is open.
 #[test]
 fn code_point_and_hop_limit_are_those_chosen() {

@@ -8,11 +8,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use common::{CALLS, Ending, hosts};
-use millstream::DatagramToSend;
 use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 use millstream::tcp::State;
+use millstream::{DatagramToSend, SocketKind};
 
 /// Every byte tells its place in the stream.
 fn pattern(at: usize) -> u8 {
@@ -313,4 +313,26 @@ fn a_reset_is_told_once_by_what_the_kernel_tells_it_by() {
             );
         }
     }
+}
+
+/// Whoever looks at the engine may let go of a handle meanwhile.
+#[test]
+fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it() {
+    let (near, far) = common::two(PairConfig::default());
+    let (near, far) = (Stack::new(near), Stack::new(far));
+    let listener = TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("listen");
+    let datagrams = UdpSocket::bind(&far, "10.9.0.2:80".parse().unwrap()).expect("bind");
+    let id = near.engine().tcp_connect("10.9.0.2:80".parse().unwrap()).expect("connect");
+    common::settle(&mut near.engine(), &mut far.engine());
+    let (stream, _) = listener.accept().expect("a connection");
+    assert_eq!(far.engine().sockets().count(), 3);
+    {
+        let _looks = far.engine();
+        drop((stream, listener, datagrams));
+    }
+    common::settle(&mut near.engine(), &mut far.engine());
+    assert!(near.engine().tcp_read(id, &mut [0; 8]).is_ok_and(|len| len == 0), "its end came");
+    let is_stream = |kind| kind == SocketKind::Tcp;
+    assert!(far.engine().sockets().all(|socket| is_stream(socket.kind)));
+    TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("its port is free");
 }

@@ -80,7 +80,7 @@ impl Engine {
     fn write_and_push(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         let large = self.limits.lend_bytes;
         let lent = if data.len() < large { 0 } else { self.lend(id, data) };
-        if lent != 0 && (lent == data.len() || data.len() - lent >= large) {
+        if lent != 0 && (data.len() - lent >= large || lent == data.len() || self.has_ended(id)) {
             return Ok(lent);
         }
         match self.tcp_write(id, &data[lent..]) {
@@ -91,6 +91,11 @@ impl Engine {
             Err(_) if lent != 0 => Ok(lent),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a write would only meet what has ended the connection: that is for a call that can tell it.
+    fn has_ended(&mut self, id: SocketId) -> bool {
+        self.tcp.by_id(id).is_none_or(|(_, socket)| socket.conn.may_write().is_err())
     }
 
     /// Writes from the start of `data` as much as can be lent, and what fills up a segment that was begun; how much.
@@ -206,6 +211,8 @@ impl Loan<'_> {
             }
         }
         engine.release_acks(now, received);
+        // Answers to what came over other links.
+        engine.out.flush(now);
         engine.follow_links(now);
         if *waits && !patience.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;

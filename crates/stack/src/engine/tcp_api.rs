@@ -90,7 +90,16 @@ impl Engine {
         let slot = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
         let socket = self.tcp.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
         socket.listener = None;
-        Ok((socket.id, socket.conn.ends().remote))
+        let (id, conn) = (socket.id, &socket.conn);
+        let remote = conn.ends().remote;
+        // What came before was nobody's to hear.
+        let state = Readiness {
+            readable: conn.is_readable(),
+            writable: conn.is_writable(),
+            closed: conn.is_closed(),
+        };
+        self.events.push(id, &mut socket.pending, state);
+        Ok((id, remote))
     }
 
     /// Stops listening. Connections that nobody accepted are reset.

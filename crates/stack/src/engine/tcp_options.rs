@@ -108,7 +108,10 @@ impl Engine {
                 conn.set_ip(new.dscp, new.hop_limit);
                 socket.path.forget();
             }
-        })
+        })?;
+        // An idle connection has nothing to send, and from now on may have something to wait for.
+        self.tcp.arm(id.slot());
+        Ok(())
     }
 
     /// Acknowledges what waits at once, and the next segments as they come, until data goes the other way.

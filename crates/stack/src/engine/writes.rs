@@ -8,7 +8,8 @@
 //!
 //! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
 //! robin with shares of equal size. As long as nobody stands in line, the first to write may have all of the turn. A
-//! grant that is not used stays good. A small write on a connection that has nothing unsent is never refused.
+//! grant that is not used stays good, and gives way to that once nobody stands in line. A small write on a connection
+//! that has nothing unsent is refused only while it stands in line itself.
 
 use std::collections::VecDeque;
 
@@ -66,7 +67,11 @@ impl Admission {
         }
         let share = match (socket.grant_kib, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
-            (0, true) => self.left,
+            // Nobody waits any more: as whoever comes first.
+            (grant, true) if usize::from(grant) * 1024 < self.left => {
+                socket.grant_kib = 0;
+                self.left
+            }
             (grant, _) => usize::from(grant) * 1024,
         };
         let taken = wanted.min(room);

@@ -54,13 +54,21 @@ pub struct Event {
 /// An engine in its application's thread. Clones share the engine.
 #[derive(Clone)]
 pub struct Stack {
-    engine: Rc<RefCell<Engine>>,
+    shared: Rc<Shared>,
+}
+
+/// What the handles of one engine have in common.
+struct Shared {
+    engine: RefCell<Engine>,
+    /// Sockets of which the handle was dropped while somebody had the engine.
+    dropped: RefCell<Vec<SocketId>>,
 }
 
 impl Stack {
     /// Takes an engine with its links.
     pub fn new(engine: Engine) -> Self {
-        Self { engine: Rc::new(RefCell::new(engine)) }
+        let (engine, dropped) = (RefCell::new(engine), RefCell::default());
+        Self { shared: Rc::new(Shared { engine, dropped }) }
     }
 
     /// The engine itself.
@@ -68,7 +76,28 @@ impl Stack {
     /// # Panics
     /// When a former answer of this method is still held.
     pub fn engine(&self) -> RefMut<'_, Engine> {
-        self.engine.borrow_mut()
+        let mut engine = self.shared.engine.borrow_mut();
+        self.close_dropped(&mut engine);
+        engine
+    }
+
+    /// Closes a socket of which the handle is dropped: at once, or when the engine is asked for next.
+    fn let_go(&self, id: SocketId) {
+        self.shared.dropped.borrow_mut().push(id);
+        if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
+            self.close_dropped(&mut engine);
+        }
+    }
+
+    #[inline]
+    fn close_dropped(&self, engine: &mut Engine) {
+        let mut dropped = self.shared.dropped.borrow_mut();
+        if dropped.is_empty() {
+            return;
+        }
+        engine.refresh_time();
+        dropped.drain(..).for_each(|id| engine.close(id));
+        engine.flush();
     }
 
     /// One turn; sleeps, at most `max_sleep`, when there was nothing to do.

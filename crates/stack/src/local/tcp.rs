@@ -75,9 +75,7 @@ impl TcpListener {
 
 impl Drop for TcpListener {
     fn drop(&mut self) {
-        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
-            engine.tcp_close_listener(self.id);
-        }
+        self.stack.let_go(self.id);
     }
 }
 
@@ -387,10 +385,6 @@ impl Write for TcpStream {
 
 impl Drop for TcpStream {
     fn drop(&mut self) {
-        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
-            engine.refresh_time();
-            engine.tcp_close(self.id);
-            engine.flush();
-        }
+        self.stack.let_go(self.id);
     }
 }

@@ -151,8 +151,6 @@ impl UdpSocket {
 
 impl Drop for UdpSocket {
     fn drop(&mut self) {
-        if let Ok(mut engine) = self.stack.engine.try_borrow_mut() {
-            engine.close(self.id);
-        }
+        self.stack.let_go(self.id);
     }
 }
