@@ -109,6 +109,10 @@ pub const XDP_RING: u32 = 2048;
 /// Most descriptors in each: 16 MiB of a ring's memory.
 pub const XDP_RING_LIMIT: u32 = 1 << 20;
 
+/// Descriptors of one packet that every kernel sends: `CONFIG_MAX_SKB_FRAGS` and one (Linux' documentation of AF_XDP,
+/// multi-buffer). A longer packet is lost without a word, so that an interface with a larger MTU is sent by 36,846.
+pub const XDP_PIECES: u32 = 18;
+
 /// Room that the kernel leaves before a frame received by AF_XDP.
 pub const XDP_HEADROOM_BYTES: usize = 256;
 

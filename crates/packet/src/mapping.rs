@@ -65,6 +65,7 @@ mod system {
         }
 
         fn explicit(len: usize) -> io::Result<Self> {
+            // Reserved: what there is not enough of is refused here, and not when it is touched.
             let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
             Ok(Self { base: map(len, flags)?, len })
         }
@@ -79,7 +80,7 @@ mod system {
 
         fn aligned(len: usize) -> io::Result<Self> {
             let whole = len.checked_add(CHUNK_SIZE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-            let start = map(whole, 0)?;
+            let start = map(whole, libc::MAP_NORESERVE)?;
             let before = start.as_ptr().align_offset(CHUNK_SIZE_BYTES);
             // SAFETY: `before` is at most CHUNK_SIZE_BYTES, so `base..base + len` is inside the
             // `whole` bytes just mapped; what is unmapped around it is never used.
@@ -117,7 +118,7 @@ mod system {
     }
 
     fn map(len: usize, flags: i32) -> io::Result<NonNull<u8>> {
-        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new anonymous mapping at an address of the system's choice.
         let at = unsafe {
             libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{config, engine, pool, settle};
 use millstream::link::{PairConfig, Placing, pair};
 use millstream::local::{Stack, TcpListener};
-use millstream::packet::BATCH_LIMIT;
+use millstream::packet::{BATCH_LIMIT, Pool, PoolConfig};
 use millstream::{Engine, Error, Limits, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
@@ -122,6 +122,48 @@ fn a_flooded_link_leaves_the_others_their_batch() {
         assert_eq!(from, [BATCH_LIMIT, 5], "a batch of the full link, all of the other");
         send(&mut others, 1, 5);
     }
+}
+
+/// A link whose other end does nothing takes no more some time.
+#[test]
+fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
+    let pool = pool();
+    let mut near = Engine::new(config(&pool, 1)).expect("an engine");
+    let mut ends = (0..2).map(|at| {
+        let (ours, theirs) = pair(PairConfig::default()).expect("a pair");
+        let link = near.add_link(Box::new(ours)).expect("a link");
+        near.add_address(link, format!("10.{at}.0.1/24").parse().expect("a prefix")).expect("room");
+        let mut far = engine(config(&pool, 2 + at), theirs, &[&format!("10.{at}.0.2/24")]);
+        let listener = far.tcp_listen(addr("0.0.0.0:80"), 8).expect("listen");
+        near.refresh_time();
+        let to = addr(&format!("10.{at}.0.2:80"));
+        let ours: Vec<_> = (0..3).map(|_| near.tcp_connect(to).expect("connect")).collect();
+        settle(&mut near, &mut far);
+        let theirs = std::iter::from_fn(|| Some(far.tcp_accept(listener).ok()?.0));
+        let theirs: Vec<_> = theirs.collect();
+        assert_eq!(theirs.len(), 3);
+        (far, ours, theirs)
+    });
+    let (mut silent, stuck, hears) = ends.next().expect("one");
+    let (mut other, ours, theirs) = ends.next().expect("two");
+    drop(ends);
+    let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
+    while near.udp_send(socket, &[7; 32], Some(addr("10.0.0.2:9"))).is_ok() {
+        near.flush();
+    }
+    for round in 1..5 {
+        for (&stuck, &id) in stuck.iter().zip(&ours) {
+            assert_eq!(near.tcp_write(stuck, &[1; 100]), Ok(100));
+            assert_eq!(near.tcp_write(id, &[2; 100]), Ok(100));
+        }
+        settle(&mut near, &mut other);
+        assert_eq!(drain(&mut other, &theirs), [100; 3], "in round {round}");
+        // And nothing is to be done, so that the engine may sleep.
+        let now = near.refresh_time();
+        assert!(!near.turn(now).progress);
+    }
+    settle(&mut near, &mut silent);
+    assert_eq!(drain(&mut silent, &hears), [400; 3], "as the other end goes on, all arrives");
 }
 
 #[test]
@@ -408,6 +450,36 @@ fn who_was_refused_hears_when_it_may_write() {
         assert!(told.iter().all(|&times| times > 0), "{told:?}");
         told = [0; 3];
     }
+}
+
+/// Frames that others hold, and release without a word.
+#[test]
+fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
+    let frames = Pool::new(PoolConfig::fixed(256)).expect("memory");
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(config(&frames, 1), near, &common::NEAR);
+    let mut far = engine(config(&pool(), 2), far, &common::FAR);
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
+    near.refresh_time();
+    let id = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    settle(&mut near, &mut far);
+    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
+    let held: Vec<_> = std::iter::from_fn(|| frames.alloc(0)).collect();
+    while near.next_event().is_some() {}
+    assert_eq!(near.tcp_write(id, &[3; 5000]), Err(Error::WouldBlock), "{} held", held.len());
+    for _ in 0..3 {
+        turn(&mut near);
+        assert_eq!(near.next_event(), None);
+    }
+    drop(held);
+    let begun = std::time::Instant::now();
+    while near.next_event().is_none() {
+        near.run_once(Some(Duration::from_secs(30))).expect("a turn");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(near.tcp_write(id, &[3; 5000]), Ok(5000));
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &[theirs]), [5000]);
 }
 
 #[test]

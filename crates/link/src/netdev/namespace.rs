@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::thread::Builder;
 
 use crate::LinkError;
 use crate::sys::check;
@@ -24,13 +25,13 @@ impl Namespace {
     /// When the process may not make namespaces.
     pub fn create() -> Result<Self, LinkError> {
         let made = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
+            let thread = Builder::new().spawn_scoped(scope, || {
                 // SAFETY: unshare takes no pointers; it moves only this thread, which ends right
                 // after.
                 check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
                 File::open("/proc/thread-self/ns/net")
             });
-            join(thread)
+            join(thread?)
         });
         let refused =
             |e| LinkError::needing("CAP_SYS_ADMIN, as root has", "make a network namespace", e);
@@ -69,13 +70,13 @@ impl Namespace {
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, LinkError> {
         let fd = self.file.as_raw_fd();
         let result = std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
+            let thread = Builder::new().spawn_scoped(scope, move || {
                 // SAFETY: setns takes no pointers; it moves only this thread, which ends after
                 // `work`.
                 check(unsafe { libc::setns(fd, libc::CLONE_NEWNET) })?;
                 Ok(work())
             });
-            join(thread)
+            join(thread?)
         });
         result.map_err(|e| {
             let why = match e.raw_os_error() {

@@ -127,8 +127,9 @@ impl Device {
             notes,
             driver,
         };
-        if vnet {
-            device.negotiate(fd.as_raw_fd(), config.offload)?;
+        match vnet {
+            true => device.negotiate(fd.as_raw_fd(), config.offload)?,
+            false => device.refuse_offload(fd.as_raw_fd()),
         }
         if !multi_queue {
             // Only the cost of packets depends on it.
@@ -169,8 +170,7 @@ impl Device {
             LinkError::from_io(format!("set the virtio-net header size of {}", self.name), e)
         })?;
         if !offload {
-            // A device that outlives its users keeps the last one's agreement.
-            let _ = self.driver.set_offload(fd, 0);
+            self.refuse_offload(fd);
             return Ok(());
         }
         // One that was killed in the middle of bulk without offloads has left it so.
@@ -189,6 +189,11 @@ impl Device {
         }
         self.offload = true;
         Ok(())
+    }
+
+    /// A device that outlives its users keeps the last one's agreement.
+    fn refuse_offload(&self, fd: RawFd) {
+        let _ = self.driver.set_offload(fd, 0);
     }
 
     /// Takes back what was agreed, after a failed self-check: from now on the kernel completes and

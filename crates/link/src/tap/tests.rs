@@ -58,6 +58,10 @@ impl Bench {
             ..config
         };
         let tap = permitted(Tap::open_on(&config, driver))?;
+        Some(Self::of(namespace, tap))
+    }
+
+    fn of(namespace: Namespace, tap: Tap) -> Self {
         println!("{} notes: {:?}", tap.name(), tap.notes());
         let medium = tap.capabilities().medium;
         let name = tap.name().to_owned();
@@ -65,7 +69,7 @@ impl Bench {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => namespace.run(|| netdev::mac(&name)).unwrap().unwrap(),
         };
-        Some(Self { tap, pool: pool(), namespace, medium, host_mac, heard: Vec::new() })
+        Self { tap, pool: pool(), namespace, medium, host_mac, heard: Vec::new() }
     }
 
     pub fn socket(&self, is_v6: bool) -> KernelSocket {
@@ -400,6 +404,34 @@ fn offloads_pass_the_self_check() {
     }
 }
 
+/// Has a device outlive its user.
+fn keep(tap: Tap) {
+    // SAFETY: TUNSETPERSIST takes its argument by value.
+    let kept = unsafe { libc::ioctl(tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
+    assert_eq!(kept, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_device_that_had_a_user_with_offloads_gives_whole_packets_to_one_without_headers() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let whole = TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        host_addresses: vec![(addresses(false).0, 24)],
+        io_uring: Some(false),
+        ..TapConfig::default()
+    };
+    let Some(tap) = permitted(Tap::open(&whole)) else { return };
+    keep(tap);
+    let tap = Tap::open(&TapConfig { vnet_hdr: false, ..whole }).unwrap();
+    let mut bench = Bench::of(namespace, tap);
+    let socket = bench.socket(false);
+    socket.send_to(b"from the kernel", (addresses(false).1, PORT)).unwrap();
+    let medium = bench.medium;
+    let heard = bench.hear(|packet| bytes(packet).ends_with(b"from the kernel"));
+    assert!(parse(&heard, medium).is_valid, "the kernel has summed it");
+}
+
 #[test]
 fn a_device_whose_user_was_killed_has_its_offloads_again() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
@@ -411,10 +443,7 @@ fn a_device_whose_user_was_killed_has_its_offloads_again() {
     };
     let whole = TapConfig { vnet_hdr: true, ..plain.clone() };
     let Some(tap) = permitted(Tap::open(&plain)) else { return };
-    // SAFETY: TUNSETPERSIST takes its argument by value.
-    let kept = unsafe { libc::ioctl(tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
-    assert_eq!(kept, 0, "{}", std::io::Error::last_os_error());
-    drop(tap);
+    keep(tap);
     let whole_before = Tap::open(&whole).unwrap().capabilities().rx_merge;
     let left = || {
         let mut pieces = ScatterGather::of("ms-kept").unwrap();

@@ -105,6 +105,7 @@ impl Xdp {
         let its_mac = netdev::mac(name)?;
         let followed = config.mac.is_none().then_some(its_mac);
         let has_fragments = has_fragments(mtu);
+        let most = largest_mtu(config, has_fragments);
         let places = config.queue + queues;
         let attachment =
             Attachment::new(index, places, &config.steer, has_fragments).map(Arc::new)?;
@@ -112,7 +113,7 @@ impl Xdp {
         let capabilities = Capabilities {
             rx_ring: ring,
             tx_ring: ring,
-            ..Capabilities::plain(Medium::Ethernet, mtu, config.mac.unwrap_or(its_mac))
+            ..Capabilities::plain(Medium::Ethernet, mtu.min(most), config.mac.unwrap_or(its_mac))
         };
         let share = pool.stats().frames / 4 / queues.max(1) as usize;
         let mut links: Vec<Self> = Vec::new();
@@ -128,11 +129,15 @@ impl Xdp {
                 attachment: Some(Arc::clone(&attachment)),
                 watch,
                 presence: Presence::default(),
-                follow: Follow::new(index, mtu, largest_mtu(config, has_fragments), followed),
+                follow: Follow::new(index, mtu, most, followed),
                 pool: pool.clone(),
                 name: name.clone(),
                 capabilities: capabilities.clone(),
-                notes: notes.into_iter().chain(bound.notes).collect(),
+                notes: notes
+                    .into_iter()
+                    .chain(bound.notes)
+                    .chain(too_long(name, mtu, most))
+                    .collect(),
                 has_fragments,
                 polls: bound.polls,
                 filled: 0,
@@ -152,6 +157,16 @@ impl Xdp {
         }
         Ok(links)
     }
+}
+
+/// What is said of an interface whose MTU is more than is sent.
+fn too_long(name: &str, mtu: usize, most: usize) -> Option<String> {
+    (mtu > most).then(|| {
+        let pieces = limits::XDP_PIECES;
+        format!(
+            "{name}: sent by an MTU of {most}: the kernel takes {pieces} pieces of a packet at most"
+        )
+    })
 }
 
 /// What is to be said about an interface of which the `opened` queues are used, some of it with the first alone.
@@ -212,9 +227,10 @@ fn bind(
     };
     let mut notes = Vec::new();
     let mut last = None;
+    // One for all attempts: each that has the memory counts as locked, for a while after it is closed, too.
+    let socket = Socket::open(memory, size)?;
+    let polling = busy_poll.map(|BusyPoll { time, budget }| socket.set_busy_poll(time, budget));
     for mode in attempts {
-        let socket = Socket::open(memory, size)?;
-        let polling = busy_poll.map(|BusyPoll { time, budget }| socket.set_busy_poll(time, budget));
         // The mode of shared memory is that of the first socket.
         let flags = if first.is_some() { *mode } else { mode | common };
         match socket.bind(index, queue, flags, first.unwrap_or(0)) {
@@ -250,8 +266,9 @@ fn has_fragments(mtu: usize) -> bool {
 
 /// The largest MTU that a socket made with fragments, or without, can go by, and its rings hold.
 fn largest_mtu(config: &XdpConfig, has_fragments: bool) -> usize {
+    let pieces = (ring_entries(config) / 2).min(limits::XDP_PIECES);
     let bytes = match has_fragments {
-        true => ring_entries(config) as usize / 2 * FRAME_SIZE_BYTES,
+        true => pieces as usize * FRAME_SIZE_BYTES,
         false => FRAME_SIZE_BYTES - limits::XDP_HEADROOM_BYTES,
     };
     bytes - limits::LINK_HEADER_BYTES

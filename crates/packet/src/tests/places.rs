@@ -24,6 +24,17 @@ fn edges_are_told_once() {
     assert_eq!(queue.high_water(), 3 * FRAME_HELD_BYTES);
 }
 
+/// Most systems have set none aside, and few as many as that.
+#[test]
+fn a_pool_that_finds_no_huge_pages_takes_others() {
+    let config = PoolConfig { huge_pages: HugePages::Explicit, ..PoolConfig::default() };
+    let pool = Pool::new(config).unwrap();
+    let packets: Vec<_> =
+        (0..4096).map_while(|_| Packet::from_slice(&pool, 0, &[7; 2000]).ok()).collect();
+    assert!(packets.len() > 1000, "{}", packets.len());
+    assert!(packets.iter().all(|packet| packet.head() == [7; 2000]));
+}
+
 #[test]
 fn a_witness_holds_until_something_else_is_put_in() {
     let pool = Pool::new(PoolConfig::fixed(16)).unwrap();

@@ -20,6 +20,7 @@ mod links;
 mod memory;
 mod neighbor;
 mod output;
+mod parked;
 mod parts;
 pub(crate) mod path;
 mod patience;
@@ -150,6 +151,8 @@ pub struct Engine {
     parts: PacketBatch,
     /// The connection that bulk came for last.
     bulk: Option<direct::Bulk>,
+    /// Connections whose links take nothing.
+    parked: parked::Parked,
     /// ACKs that wait for what comes next.
     held: acks::HeldAcks,
     /// Set while a link or the pool keeps connections from being served.
@@ -218,6 +221,7 @@ impl Engine {
             trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
             parts: PacketBatch::new(),
             bulk: None,
+            parked: Default::default(),
             held: Default::default(),
             blocked: false,
             starved: false,

@@ -39,6 +39,10 @@ impl Engine {
                 let displaced = self.tcp.settle(slot);
                 self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
             }
+        } else if let Served::Full(link) = served
+            && !self.stops_all(served)
+        {
+            self.park(slot, *link, is_next);
         } else if is_next {
             self.tcp.dirty.push_front(slot);
         } else {

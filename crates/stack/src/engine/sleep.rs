@@ -255,8 +255,9 @@ impl Engine {
             return Ok(());
         }
         let next = self.put_off_timers(turn.next_deadline, now);
-        // Without a free frame nothing can be received or sent, and nobody tells when one is released.
-        let dry = self.starved || self.out.pool.is_dry();
+        // Without a free frame nothing can be received or sent, and nobody tells when one is released: one that was
+        // just now may be what somebody waits for in line.
+        let dry = self.starved || self.out.pool.is_dry() || !self.admission.is_idle();
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,

@@ -3,8 +3,8 @@
 //! Connections that may have something to send stand in a list. One turn serves a bounded number of them,
 //! each with a budget of bytes; who has more goes to the end of the list. Who was cut short by the end of
 //! the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar
-//! and Varghese 1996). When a link takes nothing more, serving pauses: nothing is made that would have to
-//! be dropped.
+//! and Varghese 1996). When the pool or the only link gives nothing more, serving pauses: nothing is made that would
+//! have to be dropped. Of several links one that takes nothing keeps its own connections alone (`parked`).
 
 use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
@@ -43,14 +43,19 @@ pub(super) enum Served {
     Done,
     /// Its budget is used up.
     More,
-    /// The link or the pool gives nothing now.
+    /// The pool gives nothing now.
     Blocked,
+    /// This link takes nothing now.
+    Full(LinkId),
 }
 
 impl Engine {
     /// Serves connections that may have something to send; whether anything was sent.
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        if !self.parked.is_empty() {
+            self.unpark(now);
+        }
         match self.tcp.dirty.len() {
             0 => false,
             1 if self.serve_sole(now) => true,
@@ -105,7 +110,7 @@ impl Engine {
             if left == 0 {
                 break;
             }
-            if matches!(served, Served::Blocked) {
+            if self.stops_all(&served) {
                 self.pause_serving(slot);
                 break;
             }
@@ -144,6 +149,16 @@ impl Engine {
         };
         self.settle_served(slot, now, &served, is_next);
         (any, served)
+    }
+
+    /// Whether nobody else can be served either.
+    #[inline(always)]
+    pub(super) fn stops_all(&self, served: &Served) -> bool {
+        match served {
+            Served::Blocked => true,
+            Served::Full(_) => self.out.links.used_count() < 2,
+            Served::Done | Served::More => false,
+        }
     }
 
     /// The link or the pool gave nothing for the connection in `slot`: nobody is served until that may be otherwise.
@@ -247,8 +262,8 @@ fn serve(
     let served = loop {
         let way = way_of(out, socket, now);
         let room = way.map_or(1, |way| out.room(now, way.link));
-        if room == 0 {
-            break Served::Blocked;
+        if let Some(way) = way.filter(|_| room == 0) {
+            break Served::Full(way.link);
         }
         let limits = way.map_or(NO_WAY, |way| transmit_limits(out, way, socket.conn.ends()));
         let mss = socket.conn.mss().max(1);

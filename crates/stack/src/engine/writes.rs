@@ -102,7 +102,16 @@ impl Admission {
         self.line.push_back(socket.id);
     }
 
-    /// As [`Engine::charge`]. Who was cut short by its share stands in line at once: what it writes next is the rest.
+    /// There was no frame for a write: its connection hears of it in line, once there are some.
+    #[cold]
+    pub fn wait_for_frames(&mut self, socket: &mut TcpSocket) {
+        if socket.grant_kib != IN_LINE {
+            self.stand_in_line(socket);
+        }
+    }
+
+    /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that. Who was cut short by its
+    /// share stands in line at once: what it writes next is the rest.
     #[inline]
     pub fn charge(&mut self, socket: &mut TcpSocket, written: usize, wanted: usize) {
         let left = match socket.grant_kib {
@@ -136,21 +145,14 @@ impl Engine {
         }
     }
 
-    /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that.
-    #[inline]
-    pub(super) fn charge(&mut self, id: SocketId, written: usize, wanted: usize) {
-        if let Some((_, socket)) = self.tcp.by_id(id) {
-            self.admission.charge(socket, written, wanted);
-        }
-    }
-
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
     /// was.
     pub(super) fn grant_writes(&mut self) -> bool {
         let all = self.limits.write_turn_bytes;
         self.admission.left = all;
         let waiting = self.admission.line.len();
-        if waiting == 0 {
+        // Without a free frame a share is of no use to anybody.
+        if waiting == 0 || self.out.pool.is_dry() {
             return false;
         }
         let share = (all / waiting).clamp(self.admission.least_share, most_share(&self.limits));

@@ -45,10 +45,9 @@ pub(super) fn of(model: &Model<'_>) -> Vec<CaseCards> {
     let mut room = (WEIGHT / mean).max(sides.min(40));
     let cases = model.cases.iter().map(|case| {
         let runs = || case.rows.iter().flat_map(|row| row.group.all());
-        let largest = runs().map(|run| activity::largest(run)).fold(0.0, f64::max);
-        let what = runs()
-            .find_map(|run| activity::outcome_key(run))
-            .map_or(String::new(), |key| key.to_owned());
+        let largest = runs().map(activity::largest).fold(0.0, f64::max);
+        let what =
+            runs().find_map(activity::outcome_key).map_or(String::new(), |key| key.to_owned());
         let sides = case.rows.iter().map(|row| side(row, case, largest, each, &mut room)).collect();
         CaseCards { label: case.label.clone(), what, sides }
     });

@@ -1,0 +1,82 @@
+//! Connections whose link takes nothing.
+//!
+//! They wait beside the list of those that may have something to send, in a line for each such link, so that what others
+//! send over other links goes on. As their link takes something again some of them go back to the head of the list, the
+//! first to have found no room first; where ways have changed all of them go, as theirs may lead elsewhere now.
+
+use std::collections::VecDeque;
+
+use millstream_packet::Instant;
+use millstream_route::{Generations, LinkId};
+
+use super::Engine;
+
+/// See the module text.
+#[derive(Default)]
+pub(super) struct Parked {
+    lines: Vec<Line>,
+    /// By which they found their way.
+    generations: Option<Generations>,
+}
+
+struct Line {
+    link: LinkId,
+    /// Their slots. A slot whose connection is gone may still stand here.
+    slots: VecDeque<u32>,
+    /// How many went back to the list last, and how many of these have found no room again: they come first still, in
+    /// the order that they had.
+    taken: usize,
+    returned: usize,
+}
+
+impl Line {
+    fn put(&mut self, slot: u32, is_next: bool) {
+        if is_next && self.returned < self.taken {
+            self.slots.insert(self.returned, slot);
+            self.returned += 1;
+        } else {
+            self.slots.push_back(slot);
+        }
+    }
+}
+
+impl Parked {
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    fn line(&mut self, link: LinkId) -> &mut Line {
+        let at = self.lines.iter().position(|line| line.link == link).unwrap_or_else(|| {
+            self.lines.push(Line { link, slots: VecDeque::new(), taken: 0, returned: 0 });
+            self.lines.len() - 1
+        });
+        &mut self.lines[at]
+    }
+}
+
+impl Engine {
+    /// The connection in `slot`, which stands in no list, waits for its link; it `is_next` where it found no room at all.
+    pub(super) fn park(&mut self, slot: u32, link: LinkId, is_next: bool) {
+        if self.parked.is_empty() {
+            self.parked.generations = Some(self.out.generations());
+        }
+        self.parked.line(link).put(slot, is_next);
+    }
+
+    /// Puts connections back whose links take something again, of each as many as a turn serves.
+    #[inline(never)]
+    pub(super) fn unpark(&mut self, now: Instant) {
+        let Self { parked, out, tcp, limits, .. } = self;
+        if parked.generations != Some(out.generations()) {
+            let lines = parked.lines.drain(..);
+            return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
+        }
+        parked.lines.retain_mut(|line| {
+            let most = limits.transmit_connections.min(out.room(now, line.link));
+            (line.taken, line.returned) = (line.slots.len().min(most), 0);
+            line.slots.drain(..line.taken).rev().for_each(|slot| tcp.dirty.push_front(slot));
+            // One that is empty stays until the next time, as some may come back.
+            line.taken != 0 || !line.slots.is_empty()
+        });
+    }
+}
