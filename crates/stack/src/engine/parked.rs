@@ -63,11 +63,17 @@ impl Engine {
         self.parked.line(link).put(slot, is_next);
     }
 
+    /// Whether ways have changed, so that those who wait have another perhaps.
+    pub(super) fn parked_may_go(&self) -> bool {
+        !self.parked.is_empty() && self.parked.generations != Some(self.out.generations())
+    }
+
     /// Puts connections back whose links take something again, of each as many as a turn serves.
     #[inline(never)]
     pub(super) fn unpark(&mut self, now: Instant) {
+        let may_go = self.parked_may_go();
         let Self { parked, out, tcp, limits, .. } = self;
-        if parked.generations != Some(out.generations()) {
+        if may_go {
             let lines = parked.lines.drain(..);
             return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
         }

@@ -26,6 +26,8 @@ pub(super) struct Admission {
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
+    /// Refused for want of a frame; likewise. They may try again at any time, and are told when there is one.
+    starved: VecDeque<SocketId>,
 }
 
 /// Bytes in KiB, rounded up, below what stands for the line.
@@ -42,7 +44,8 @@ impl Admission {
     /// Nobody stands in line, and as much may be written before the first turn as between two.
     pub fn new(limits: &Limits) -> Self {
         let left = limits.write_turn_bytes;
-        Self { left, least_share: WRITE_SHARE_BYTES.min(most_share(limits)), line: VecDeque::new() }
+        let least_share = WRITE_SHARE_BYTES.min(most_share(limits));
+        Self { left, least_share, line: VecDeque::new(), starved: VecDeque::new() }
     }
 
     /// Whether nobody stands in line.
@@ -102,11 +105,11 @@ impl Admission {
         self.line.push_back(socket.id);
     }
 
-    /// There was no frame for a write: its connection hears of it in line, once there are some.
+    /// There was no frame for a write: its connection is told when there is one.
     #[cold]
     pub fn wait_for_frames(&mut self, socket: &mut TcpSocket) {
-        if socket.grant_kib != IN_LINE {
-            self.stand_in_line(socket);
+        if !std::mem::replace(&mut socket.wants_frames, true) {
+            self.starved.push_back(socket.id);
         }
     }
 
@@ -151,9 +154,9 @@ impl Engine {
         let all = self.limits.write_turn_bytes;
         self.admission.left = all;
         let waiting = self.admission.line.len();
-        // Without a free frame a share is of no use to anybody.
-        if waiting == 0 || self.out.pool.is_dry() {
-            return false;
+        let told = self.has_starved_writers() && self.tell_starved_writers();
+        if waiting == 0 {
+            return told;
         }
         let share = (all / waiting).clamp(self.admission.least_share, most_share(&self.limits));
         let mut granted = false;
@@ -169,7 +172,28 @@ impl Engine {
             granted = true;
         }
         self.out.stats.write_grants += u64::from(granted);
-        granted
+        granted | told
+    }
+
+    /// Whether somebody was refused for want of a frame.
+    #[inline]
+    pub(super) fn has_starved_writers(&self) -> bool {
+        !self.admission.starved.is_empty()
+    }
+
+    /// Tells as many of them as a turn serves that there are frames, if there are; whether it did.
+    #[cold]
+    fn tell_starved_writers(&mut self) -> bool {
+        if self.out.pool.is_dry() {
+            return false;
+        }
+        let count = self.admission.starved.len().min(self.limits.transmit_connections);
+        for id in self.admission.starved.drain(..count) {
+            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
+            socket.wants_frames = false;
+            self.events.push(id, &mut socket.pending, WRITABLE);
+        }
+        true
     }
 
     /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
