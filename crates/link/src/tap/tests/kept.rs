@@ -1,0 +1,60 @@
+//! Devices that outlive their users.
+
+use std::os::fd::AsRawFd;
+
+use super::{Bench, PORT, addresses};
+use crate::netdev::{Namespace, ScatterGather};
+use crate::testing::{bytes, parse, permitted};
+use crate::{Link, Tap, TapConfig};
+
+/// Has a device outlive its user.
+fn keep(tap: Tap) {
+    // SAFETY: TUNSETPERSIST takes its argument by value.
+    let kept = unsafe { libc::ioctl(tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
+    assert_eq!(kept, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_device_that_had_a_user_with_offloads_gives_whole_packets_to_one_without_headers() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let whole = TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        host_addresses: vec![(addresses(false).0, 24)],
+        io_uring: Some(false),
+        ..TapConfig::default()
+    };
+    let Some(tap) = permitted(Tap::open(&whole)) else { return };
+    keep(tap);
+    let tap = Tap::open(&TapConfig { vnet_hdr: false, ..whole }).unwrap();
+    let mut bench = Bench::of(namespace, tap);
+    let socket = bench.socket(false);
+    socket.send_to(b"from the kernel", (addresses(false).1, PORT)).unwrap();
+    let medium = bench.medium;
+    let heard = bench.hear(|packet| bytes(packet).ends_with(b"from the kernel"));
+    assert!(parse(&heard, medium).is_valid, "the kernel has summed it");
+}
+
+#[test]
+fn a_device_whose_user_was_killed_has_its_offloads_again() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let plain = TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        vnet_hdr: false,
+        ..TapConfig::default()
+    };
+    let whole = TapConfig { vnet_hdr: true, ..plain.clone() };
+    let Some(tap) = permitted(Tap::open(&plain)) else { return };
+    keep(tap);
+    let whole_before = Tap::open(&whole).unwrap().capabilities().rx_merge;
+    let left = || {
+        let mut pieces = ScatterGather::of("ms-kept").unwrap();
+        pieces.lay_whole(true).unwrap();
+        std::mem::forget(pieces);
+    };
+    namespace.run(left).unwrap();
+    let tap = Tap::open(&whole).unwrap();
+    assert_eq!(tap.capabilities().rx_merge, whole_before, "{:?}", tap.notes());
+    assert!(whole_before || !tap.notes().is_empty());
+}
