@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{config, engine, pool, settle};
 use millstream::link::{PairConfig, Placing, pair};
 use millstream::local::{Stack, TcpListener};
-use millstream::packet::{BATCH_LIMIT, Pool, PoolConfig};
+use millstream::packet::BATCH_LIMIT;
 use millstream::{Engine, Error, Limits, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
@@ -450,36 +450,6 @@ fn who_was_refused_hears_when_it_may_write() {
         assert!(told.iter().all(|&times| times > 0), "{told:?}");
         told = [0; 3];
     }
-}
-
-/// Frames that others hold, and release without a word.
-#[test]
-fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
-    let frames = Pool::new(PoolConfig::fixed(256)).expect("memory");
-    let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let mut near = engine(config(&frames, 1), near, &common::NEAR);
-    let mut far = engine(config(&pool(), 2), far, &common::FAR);
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
-    near.refresh_time();
-    let id = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
-    settle(&mut near, &mut far);
-    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
-    let held: Vec<_> = std::iter::from_fn(|| frames.alloc(0)).collect();
-    while near.next_event().is_some() {}
-    assert_eq!(near.tcp_write(id, &[3; 5000]), Err(Error::WouldBlock), "{} held", held.len());
-    for _ in 0..3 {
-        turn(&mut near);
-        assert_eq!(near.next_event(), None);
-    }
-    drop(held);
-    let begun = std::time::Instant::now();
-    while near.next_event().is_none() {
-        near.run_once(Some(Duration::from_secs(30))).expect("a turn");
-        assert!(begun.elapsed() < Duration::from_secs(20));
-    }
-    assert_eq!(near.tcp_write(id, &[3; 5000]), Ok(5000));
-    settle(&mut near, &mut far);
-    assert_eq!(drain(&mut far, &[theirs]), [5000]);
 }
 
 #[test]

@@ -210,7 +210,6 @@ impl Engine {
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.admission.is_idle()
-            || self.has_starved_writers()
             || self.parked_may_go()
             || self.out.waiting
             || !self.received.is_empty();
@@ -257,9 +256,8 @@ impl Engine {
             return Ok(());
         }
         let next = self.put_off_timers(turn.next_deadline, now);
-        // Without a free frame nothing can be received or sent, and nobody tells when one is released: one that was
-        // just now may be what somebody waits for.
-        let dry = self.starved || self.out.pool.is_dry() || self.has_starved_writers();
+        // Without a free frame nothing can be received or sent, and nobody tells when one is released.
+        let dry = self.starved || self.out.pool.is_dry();
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,

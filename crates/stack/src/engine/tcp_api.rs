@@ -264,9 +264,6 @@ impl Engine {
         }
         let result = socket.conn.write(&self.out.pool, &data[..admitted]);
         self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
-        if matches!(result, Err(ConnError::NoMemory)) {
-            self.admission.wait_for_frames(socket);
-        }
         // What was written is to be sent, and then it shows whether it can be.
         if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
             socket.dirty = true;
@@ -292,12 +289,8 @@ impl Engine {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(&self.out.pool, packet);
-        match &result {
-            Ok(()) => self.admission.charge(socket, len, len),
-            Err(refused) if refused.why == ConnError::NoMemory => {
-                self.admission.wait_for_frames(socket);
-            }
-            Err(_) => {}
+        if result.is_ok() {
+            self.admission.charge(socket, len, len);
         }
         self.tcp.touch(slot);
         result.map_err(|refused| (refused.packet, write_error(refused.why)))

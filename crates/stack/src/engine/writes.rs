@@ -26,8 +26,6 @@ pub(super) struct Admission {
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
-    /// Refused for want of a frame; likewise. They may try again at any time, and are told when there is one.
-    starved: VecDeque<SocketId>,
 }
 
 /// Bytes in KiB, rounded up, below what stands for the line.
@@ -44,8 +42,7 @@ impl Admission {
     /// Nobody stands in line, and as much may be written before the first turn as between two.
     pub fn new(limits: &Limits) -> Self {
         let left = limits.write_turn_bytes;
-        let least_share = WRITE_SHARE_BYTES.min(most_share(limits));
-        Self { left, least_share, line: VecDeque::new(), starved: VecDeque::new() }
+        Self { left, least_share: WRITE_SHARE_BYTES.min(most_share(limits)), line: VecDeque::new() }
     }
 
     /// Whether nobody stands in line.
@@ -105,14 +102,6 @@ impl Admission {
         self.line.push_back(socket.id);
     }
 
-    /// There was no frame for a write: its connection is told when there is one.
-    #[cold]
-    pub fn wait_for_frames(&mut self, socket: &mut TcpSocket) {
-        if !std::mem::replace(&mut socket.wants_frames, true) {
-            self.starved.push_back(socket.id);
-        }
-    }
-
     /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that. Who was cut short by its
     /// share stands in line at once: what it writes next is the rest.
     #[inline]
@@ -154,9 +143,8 @@ impl Engine {
         let all = self.limits.write_turn_bytes;
         self.admission.left = all;
         let waiting = self.admission.line.len();
-        let told = self.has_starved_writers() && self.tell_starved_writers();
         if waiting == 0 {
-            return told;
+            return false;
         }
         let share = (all / waiting).clamp(self.admission.least_share, most_share(&self.limits));
         let mut granted = false;
@@ -172,28 +160,7 @@ impl Engine {
             granted = true;
         }
         self.out.stats.write_grants += u64::from(granted);
-        granted | told
-    }
-
-    /// Whether somebody was refused for want of a frame.
-    #[inline]
-    pub(super) fn has_starved_writers(&self) -> bool {
-        !self.admission.starved.is_empty()
-    }
-
-    /// Tells as many of them as a turn serves that there are frames, if there are; whether it did.
-    #[cold]
-    fn tell_starved_writers(&mut self) -> bool {
-        if self.out.pool.is_dry() {
-            return false;
-        }
-        let count = self.admission.starved.len().min(self.limits.transmit_connections);
-        for id in self.admission.starved.drain(..count) {
-            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
-            socket.wants_frames = false;
-            self.events.push(id, &mut socket.pending, WRITABLE);
-        }
-        true
+        granted
     }
 
     /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
