@@ -59,6 +59,10 @@ pub struct Limits {
     /// granted a share in one of the next turns, in the order of asking; until then what it has written waits to be whole
     /// super-segments. A share ends with a whole one.
     pub write_turn_bytes: usize,
+    /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
+    /// of them have as much within [`WRITE_ROUND_BYTES`]. The longer one goes on, the less often a peer has read
+    /// everything, sleeps, and has to be woken.
+    pub write_share_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
     /// to put received payload straight there,
     /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
@@ -118,6 +122,7 @@ impl Default for Limits {
             transmit_turn_bytes: 512 * 1024,
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 256 * 1024,
+            write_share_bytes: 768 * 1024,
             direct_read_bytes: 8 * 1024,
             lend_bytes: 256 * 1024,
             lend_wait: Duration::from_micros(100),
@@ -151,10 +156,14 @@ fn under_way_bytes(most: usize) -> usize {
 /// in the processor's cache, and answers do not outrun what they answer.
 pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 
-/// Least share of [`Limits::write_turn_bytes`] that a connection in line is granted: four super-segments,
-/// so that many connections do not mean small segments, and that what one writes is acknowledged, and its memory used
-/// again, before the next has its turn.
+/// Least share that a connection in line is granted, as far as [`Limits::write_turn_bytes`] has it: four
+/// super-segments, so that many connections do not mean small segments, and that what one writes is acknowledged, and
+/// its memory used again, before the next has its turn.
 pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
+
+/// What all who stand in line are granted in one round, as far as none has less than [`WRITE_SHARE_BYTES`] or more than
+/// [`Limits::write_share_bytes`]: at 75 Gb/s less than the 40 ms after which a peer acknowledges by time.
+pub const WRITE_ROUND_BYTES: usize = 320 << 20;
 
 /// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
 /// worth a guess.

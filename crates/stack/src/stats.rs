@@ -246,6 +246,8 @@ pub struct EngineStats {
     pub neighbor_solicits: u64,
     /// Turns that granted a share to connections whose writes had to wait for others.
     pub write_grants: u64,
+    /// Connections that began to wait for a free frame, as a write found none.
+    pub write_starvations: u64,
     /// Timers fired.
     pub timers_fired: u64,
     /// Header templates made anew because routes or neighbours had changed.
@@ -321,6 +323,7 @@ impl EngineStats {
             icmp_errors_sent: 0,
             neighbor_solicits: 0,
             write_grants: 0,
+            write_starvations: 0,
             timers_fired: 0,
             templates_built: 0,
             drops: [0; DropReason::COUNT],

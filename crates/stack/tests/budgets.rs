@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{config, engine, pool, settle};
 use millstream::link::{PairConfig, Placing, pair};
 use millstream::local::{Stack, TcpListener};
-use millstream::packet::BATCH_LIMIT;
+use millstream::packet::{BATCH_LIMIT, Pool, PoolConfig};
 use millstream::{Engine, Error, Limits, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
@@ -276,7 +276,8 @@ fn a_turn_serves_no_more_connections_than_its_budget() {
 #[test]
 fn applications_share_what_is_written_between_two_turns() {
     const TURN: usize = 512 * 1024;
-    let limits = Limits { write_turn_bytes: TURN, ..Limits::default() };
+    let share = TURN / 2;
+    let limits = Limits { write_turn_bytes: TURN, write_share_bytes: share, ..Limits::default() };
     let (mut near, mut far) = limited(limits);
     let (ours, theirs) = open(&mut near, &mut far, 20);
     let data = vec![4; 300_000];
@@ -295,8 +296,8 @@ fn applications_share_what_is_written_between_two_turns() {
     }
     let (least, most) = (written.iter().min().expect("20"), written.iter().max().expect("20"));
     let total: usize = written.iter().sum();
-    // Grants from before, each at most what a connection may hold unsent, come on top.
-    let before = 20 * Limits::default().unsent_bytes;
+    // Grants from before come on top.
+    let before = 20 * share;
     assert!(total <= 100 * TURN + before, "{total} bytes in 100 turns");
     assert!(*least > 0 && most - least <= 2 * TURN, "{written:?}");
     assert!(least * 2 > total / 20, "half a fair share: {written:?}");
@@ -334,7 +335,9 @@ fn who_was_refused_and_never_writes_again_has_it_all_sent() {
 
 #[test]
 fn a_share_ends_with_a_whole_super_segment() {
-    let (mut near, mut far) = offloading(Limits::default());
+    // So that no share is cut short by a send buffer.
+    let limits = Limits { write_share_bytes: 256 * 1024, ..Limits::default() };
+    let (mut near, mut far) = offloading(limits);
     let (ours, theirs) = open(&mut near, &mut far, 3);
     let data = vec![4; 128 * 1024];
     let mut written = [0; 3];
@@ -354,6 +357,36 @@ fn a_share_ends_with_a_whole_super_segment() {
         settle(&mut near, &mut far);
     }
     assert!(written.iter().all(|&bytes| bytes > 40 * data.len()), "{written:?}");
+}
+
+/// Beyond what a turn has for one, and all of it is sent before the next turn.
+#[test]
+fn one_of_several_in_line_goes_on_for_a_large_share() {
+    let limits = Limits::default();
+    let (mut near, mut far) = offloading(limits.clone());
+    let (ours, theirs) = open(&mut near, &mut far, 3);
+    let data = vec![4; 128 * 1024];
+    let (mut written, mut large) = ([0; 3], 0);
+    for _ in 0..60 {
+        for (at, &id) in ours.iter().enumerate() {
+            let before = (written[at], sent(&mut near, &[id])[0]);
+            while let Ok(bytes) = near.tcp_send(id, &data) {
+                written[at] += bytes;
+            }
+            let now = written[at] - before.0;
+            assert!(now <= limits.write_share_bytes, "{now} bytes of a share");
+            let is_sent = sent(&mut near, &[id])[0] - before.1 == now as u64;
+            large += usize::from(is_sent && now > limits.write_turn_bytes);
+        }
+        for _ in 0..2 {
+            turn(&mut far);
+            drain(&mut far, &theirs);
+        }
+        turn(&mut near);
+    }
+    assert!(large >= 10, "{large} large shares, of {written:?} bytes");
+    let (least, most) = (written.iter().min().expect("3"), written.iter().max().expect("3"));
+    assert!(most - least <= 2 * limits.write_share_bytes, "{written:?}");
 }
 
 #[test]
@@ -450,6 +483,37 @@ fn who_was_refused_hears_when_it_may_write() {
         assert!(told.iter().all(|&times| times > 0), "{told:?}");
         told = [0; 3];
     }
+}
+
+/// Frames that others hold, and release without a word.
+#[test]
+fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
+    let frames = Pool::new(PoolConfig::fixed(256)).expect("memory");
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(config(&frames, 1), near, &common::NEAR);
+    let mut far = engine(config(&pool(), 2), far, &common::FAR);
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
+    near.refresh_time();
+    let id = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    settle(&mut near, &mut far);
+    let (theirs, _) = far.tcp_accept(listener).expect("a connection");
+    let held: Vec<_> = std::iter::from_fn(|| frames.alloc(0)).collect();
+    while near.next_event().is_some() {}
+    assert_eq!(near.tcp_write(id, &[3; 5000]), Err(Error::WouldBlock), "{} held", held.len());
+    for _ in 0..3 {
+        turn(&mut near);
+        assert_eq!(near.next_event(), None);
+    }
+    assert_eq!(near.stats().write_starvations, 1);
+    drop(held);
+    let begun = std::time::Instant::now();
+    while near.next_event().is_none() {
+        near.run_once(Some(Duration::from_secs(30))).expect("a turn");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(near.tcp_write(id, &[3; 5000]), Ok(5000));
+    settle(&mut near, &mut far);
+    assert_eq!(drain(&mut far, &[theirs]), [5000]);
 }
 
 #[test]

@@ -140,6 +140,7 @@ pub(super) fn engine_record(
         ("tcp_tx_lent_copied_bytes", stats.tcp_tx_lent_copied_bytes),
         ("tcp_tx_pure", stats.tcp_tx_pure),
         ("write_grants", stats.write_grants),
+        ("write_starvations", stats.write_starvations),
         ("timers_fired", stats.timers_fired),
         ("dropped", stats.dropped_total()),
     ];

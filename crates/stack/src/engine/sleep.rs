@@ -210,6 +210,7 @@ impl Engine {
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.admission.is_idle()
+            || self.may_tell_starved()
             || self.parked_may_go()
             || self.out.waiting
             || !self.received.is_empty();
@@ -257,7 +258,11 @@ impl Engine {
         }
         let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
-        let dry = self.starved || self.out.pool.is_dry();
+        let is_dry = self.out.pool.is_dry();
+        if !is_dry && self.admission.has_starved() {
+            return Ok(());
+        }
+        let dry = self.starved || is_dry;
         let limits = [
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,

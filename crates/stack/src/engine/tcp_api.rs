@@ -264,6 +264,9 @@ impl Engine {
         }
         let result = socket.conn.write(&self.out.pool, &data[..admitted]);
         self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
+        if matches!(result, Err(ConnError::NoMemory)) {
+            self.admission.wait_for_frames(socket, &mut self.out.stats);
+        }
         // What was written is to be sent, and then it shows whether it can be.
         if !socket.dirty && (matches!(result, Ok(1..)) || socket.conn.has_output()) {
             socket.dirty = true;
@@ -289,8 +292,12 @@ impl Engine {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(&self.out.pool, packet);
-        if result.is_ok() {
-            self.admission.charge(socket, len, len);
+        match &result {
+            Ok(()) => self.admission.charge(socket, len, len),
+            Err(refused) if refused.why == ConnError::NoMemory => {
+                self.admission.wait_for_frames(socket, &mut self.out.stats);
+            }
+            Err(_) => {}
         }
         self.tcp.touch(slot);
         result.map_err(|refused| (refused.packet, write_error(refused.why)))

@@ -3,20 +3,22 @@
 //! What is written is sent at once as far as the peer and the path take it, while it is still in the
 //! processor's cache. What cannot be sent only grows cold in a queue. So writes are bounded twice: a
 //! connection holds at most [`Limits::unsent_bytes`](crate::Limits) that it has not sent yet, and all of
-//! them together take at most [`Limits::write_turn_bytes`](crate::Limits) between two turns, however
+//! them together take at most [`Limits::write_turn_bytes`](crate::Limits), or one share, between two turns, however
 //! many there are.
 //!
 //! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
-//! robin with shares of equal size. As long as nobody stands in line, the first to write may have all of the turn. A
+//! robin with shares of equal size, the larger the fewer stand there
+//! ([`Limits::write_share_bytes`](crate::Limits)). As long as nobody stands in line, the first to write may have all of the turn. A
 //! grant that is not used stays good, and gives way to that once nobody stands in line. A small write on a connection
 //! that has nothing unsent is refused only while it stands in line itself.
 
 use std::collections::VecDeque;
 
 use super::Engine;
-use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_SHARE_BYTES};
+use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_ROUND_BYTES, WRITE_SHARE_BYTES};
 use crate::socket::tcp::{IN_LINE, TcpSocket};
 use crate::socket::{Readiness, SocketId};
+use crate::stats::EngineStats;
 
 /// See the module text.
 pub(super) struct Admission {
@@ -26,6 +28,8 @@ pub(super) struct Admission {
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
+    /// Refused for want of a frame, likewise; they are told when there is one.
+    starved: VecDeque<SocketId>,
 }
 
 /// Bytes in KiB, rounded up, below what stands for the line.
@@ -33,8 +37,8 @@ fn kib(bytes: usize) -> u16 {
     u16::try_from(bytes.div_ceil(1024)).unwrap_or(IN_LINE).min(IN_LINE - 1)
 }
 
-/// What one connection is granted at most: more than it may hold unsent is of no use to it.
-fn most_share(limits: &Limits) -> usize {
+/// What one connection that stands in line by itself is granted: what it holds unsent would be used again too late.
+fn lone_share(limits: &Limits) -> usize {
     limits.unsent_bytes.clamp(1, limits.write_turn_bytes.max(1))
 }
 
@@ -42,12 +46,28 @@ impl Admission {
     /// Nobody stands in line, and as much may be written before the first turn as between two.
     pub fn new(limits: &Limits) -> Self {
         let left = limits.write_turn_bytes;
-        Self { left, least_share: WRITE_SHARE_BYTES.min(most_share(limits)), line: VecDeque::new() }
+        let least_share = WRITE_SHARE_BYTES.min(lone_share(limits));
+        Self { left, least_share, line: VecDeque::new(), starved: VecDeque::new() }
     }
 
     /// Whether nobody stands in line.
     pub fn is_idle(&self) -> bool {
         self.line.is_empty()
+    }
+
+    /// Whether somebody was refused for want of a frame, and has not been told since.
+    #[inline]
+    pub fn has_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// What each of so many in line is granted.
+    fn share(&self, limits: &Limits, waiting: usize) -> usize {
+        if waiting == 1 {
+            return lone_share(limits);
+        }
+        let most = limits.write_share_bytes.max(self.least_share);
+        (WRITE_ROUND_BYTES / waiting).clamp(self.least_share, most)
     }
 }
 
@@ -102,6 +122,15 @@ impl Admission {
         self.line.push_back(socket.id);
     }
 
+    /// There was no frame for a write: its connection is told when there is one, and may try at any time.
+    #[cold]
+    pub fn wait_for_frames(&mut self, socket: &mut TcpSocket, stats: &mut EngineStats) {
+        if !std::mem::replace(&mut socket.wants_frames, true) {
+            stats.write_starvations += 1;
+            self.starved.push_back(socket.id);
+        }
+    }
+
     /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that. Who was cut short by its
     /// share stands in line at once: what it writes next is the rest.
     #[inline]
@@ -140,27 +169,51 @@ impl Engine {
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
     /// was.
     pub(super) fn grant_writes(&mut self) -> bool {
-        let all = self.limits.write_turn_bytes;
-        self.admission.left = all;
+        self.admission.left = self.limits.write_turn_bytes;
         let waiting = self.admission.line.len();
-        if waiting == 0 {
-            return false;
+        let told = self.may_tell_starved();
+        if told {
+            self.tell_starved();
         }
-        let share = (all / waiting).clamp(self.admission.least_share, most_share(&self.limits));
+        if waiting == 0 {
+            return told;
+        }
+        let share = self.admission.share(&self.limits, waiting);
         let mut granted = false;
-        while self.admission.left >= share {
+        while !granted || self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             socket.grant_kib = kib(share);
-            self.admission.left -= share;
+            self.admission.left = self.admission.left.saturating_sub(share);
             self.events.push(id, &mut socket.pending, WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
             self.tcp.touch(slot);
             granted = true;
         }
+        if granted {
+            // It may all be sent before the next turn.
+            self.push_left = self.push_left.max(share);
+        }
         self.out.stats.write_grants += u64::from(granted);
-        granted
+        granted | told
+    }
+
+    /// Whether somebody was refused for want of a frame, and there is one.
+    #[inline]
+    pub(super) fn may_tell_starved(&self) -> bool {
+        self.admission.has_starved() && !self.out.pool.is_dry()
+    }
+
+    /// Tells as many of them as a turn serves.
+    #[cold]
+    fn tell_starved(&mut self) {
+        let count = self.admission.starved.len().min(self.limits.transmit_connections);
+        for id in self.admission.starved.drain(..count) {
+            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
+            socket.wants_frames = false;
+            self.events.push(id, &mut socket.pending, WRITABLE);
+        }
     }
 
     /// What arrived was taken without a turn: as much may be written as between two of them. False, and nothing is
@@ -181,5 +234,27 @@ impl Engine {
             socket.wants_room = false;
             self.events.push(socket.id, &mut socket.pending, WRITABLE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_the_larger_the_fewer_stand_in_line() {
+        let limits = Limits::default();
+        let share = |waiting| Admission::new(&limits).share(&limits, waiting);
+        assert_eq!(share(1), limits.write_turn_bytes);
+        assert_eq!([share(2), share(400)], [limits.write_share_bytes; 2]);
+        assert_eq!(share(1000), WRITE_ROUND_BYTES / 1000);
+        assert_eq!([share(2000), share(65_536)], [WRITE_SHARE_BYTES; 2]);
+    }
+
+    #[test]
+    fn a_share_is_no_less_than_small_turns_have() {
+        let limits = Limits { write_turn_bytes: 10_240, write_share_bytes: 1, ..Limits::default() };
+        let admission = Admission::new(&limits);
+        assert_eq!([1, 2, 65_536].map(|waiting| admission.share(&limits, waiting)), [10_240; 3]);
     }
 }

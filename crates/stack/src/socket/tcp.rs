@@ -57,6 +57,8 @@ pub(crate) struct TcpSocket {
     pub grant_kib: u16,
     /// Was refused for too much unsent.
     pub wants_room: bool,
+    /// A write was refused for want of a frame.
+    pub wants_frames: bool,
 }
 
 /// What an idle connection takes, all tables included: the socket, its place among the slots, the flows (as many
@@ -178,6 +180,7 @@ impl TcpTable {
             deficit: 0,
             grant_kib: 0,
             wants_room: false,
+            wants_frames: false,
         };
         let slot = self.sockets.insert(socket).ok()?;
         if self.flows.insert(hash, slot).is_err() {
