@@ -11,7 +11,8 @@
 //! level 7   64 slots of 64^7 ticks  hundreds of years: nothing lies beyond
 //! ```
 //! A timer sits at the level of the highest 6-bit digit in which its tick differs from `elapsed`; when
-//! `elapsed` reaches its slot it moves down or fires.
+//! `elapsed` reaches its slot it moves down or fires. However many lie in a slot, a call moves and fires so many, and
+//! the next goes on with that slot.
 
 use std::time::Duration;
 
@@ -60,6 +61,9 @@ impl Node {
 /// Timers that are taken from a wheel together at most.
 const DUE_LIMIT: usize = 64;
 
+/// Timers that move down at most in a turn, of each wheel: some 100 µs of them, were they in no cache.
+pub(crate) const MOVES: usize = 2048;
+
 /// Timers that were due, and are armed no more.
 pub(crate) struct Due {
     ids: [u32; DUE_LIMIT],
@@ -86,6 +90,8 @@ pub struct Wheel {
     /// What [`Wheel::next_deadline`] answers, in ticks; `u64::MAX` when nothing is armed.
     next: u64,
     elapsed: u64,
+    /// Level and number of the slot that a budget has ended in: what is left there comes before all others.
+    begun: Option<(usize, usize)>,
     armed: usize,
 }
 
@@ -108,6 +114,7 @@ impl Wheel {
             earliest: [[u64::MAX; SLOTS]; LEVELS],
             next: u64::MAX,
             elapsed: now.as_nanos() >> TICK_SHIFT,
+            begun: None,
             armed: 0,
         }
     }
@@ -184,38 +191,46 @@ impl Wheel {
     }
 
     /// Moves the wheel to `now` and calls `fire` with every timer due, disarmed. `fire` gets the number
-    /// only; it arms timers again after the call. At most `budget` timers fire; true when more are due.
-    pub fn expire(&mut self, now: Instant, budget: usize, fire: impl FnMut(u32)) -> bool {
-        let more = self.advance(now, budget, fire);
+    /// only; it arms timers again after the call. At most `budget` timers fire, and at most so many `moves` are made of
+    /// others to where they are looked at again, which are counted down; true when more are due.
+    pub fn expire(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        moves: &mut usize,
+        fire: impl FnMut(u32),
+    ) -> bool {
+        self.advance(now, budget, moves, fire);
         self.next = self.first_deadline();
-        more
+        self.is_due(now)
     }
 
     /// The timers that [`expire`](Self::expire) fires, as many as a [`Due`] holds.
     #[inline]
-    pub(crate) fn take_due(&mut self, now: Instant, budget: usize) -> Due {
+    pub(crate) fn take_due(&mut self, now: Instant, budget: usize, moves: &mut usize) -> Due {
         let mut due = Due { ids: [0; DUE_LIMIT], count: 0, more: false };
-        due.more = self.expire(now, budget.min(DUE_LIMIT), |id| {
+        due.more = self.expire(now, budget.min(DUE_LIMIT), moves, |id| {
             due.ids[due.count] = id;
             due.count += 1;
         });
         due
     }
 
-    fn advance(&mut self, now: Instant, budget: usize, mut fire: impl FnMut(u32)) -> bool {
+    fn advance(
+        &mut self,
+        now: Instant,
+        budget: usize,
+        moves: &mut usize,
+        mut fire: impl FnMut(u32),
+    ) {
         let now = now.as_nanos() >> TICK_SHIFT;
         let mut fired = 0;
-        while let Some((level, slot, start)) = self.first_slot() {
-            if start > now {
-                break;
-            }
-            if start > self.elapsed {
-                self.elapsed = start;
-            }
+        while let Some((level, slot)) = self.begin_slot(now) {
             // The slot is emptied one timer at a time, so that a budget can end in the middle of it.
             while self.heads[level][slot] != NIL {
-                if fired == budget {
-                    return true;
+                if fired == budget || *moves == 0 {
+                    self.begun = Some((level, slot));
+                    return;
                 }
                 let id = self.heads[level][slot];
                 let deadline = self.nodes[id as usize].deadline();
@@ -224,6 +239,7 @@ impl Wheel {
                     fired += 1;
                     fire(id);
                 } else {
+                    *moves -= 1;
                     self.link(id, deadline);
                 }
             }
@@ -231,7 +247,16 @@ impl Wheel {
         if now > self.elapsed {
             self.elapsed = now;
         }
-        false
+    }
+
+    /// The slot that was begun, or the next one up to `now`, where the wheel then stands.
+    fn begin_slot(&mut self, now: u64) -> Option<(usize, usize)> {
+        if let Some(begun) = self.begun.take() {
+            return Some(begun);
+        }
+        let (level, slot, start) = self.first_slot().filter(|&(.., start)| start <= now)?;
+        self.elapsed = self.elapsed.max(start);
+        Some((level, slot))
     }
 
     /// A time at which the wheel has to be advanced: never later than the first deadline, and equal to
@@ -341,6 +366,10 @@ mod tests {
         Instant::from_nanos(micros * 1000)
     }
 
+    fn expire(wheel: &mut Wheel, now: Instant, budget: usize, fire: impl FnMut(u32)) -> bool {
+        wheel.expire(now, budget, &mut { MOVES }, fire)
+    }
+
     #[test]
     fn fires_in_time_and_once() {
         let mut wheel = Wheel::new(at(0));
@@ -348,11 +377,11 @@ mod tests {
         wheel.arm(5, at(40));
         assert_eq!(wheel.armed(), 2);
         let mut fired = Vec::new();
-        wheel.expire(at(100), 10, |id| fired.push(id));
+        expire(&mut wheel, at(100), 10, |id| fired.push(id));
         assert_eq!(fired, [5]);
         let deadline = wheel.next_deadline().expect("one is armed");
         assert!(deadline >= at(200_000) && deadline < at(200_017));
-        wheel.expire(deadline, 10, |id| fired.push(id));
+        expire(&mut wheel, deadline, 10, |id| fired.push(id));
         assert_eq!(fired, [5, 3]);
         assert_eq!(wheel.next_deadline(), None);
     }
@@ -368,7 +397,7 @@ mod tests {
         }
         assert_eq!(wheel.armed(), 0);
         assert_eq!(wheel.next_deadline(), None);
-        wheel.expire(at(10_000_000), 10, |_| panic!("nothing is armed"));
+        expire(&mut wheel, at(10_000_000), 10, |_| panic!("nothing is armed"));
     }
 
     #[test]
@@ -398,10 +427,50 @@ mod tests {
             wheel.arm(id, at(50));
         }
         let mut count = 0;
-        assert!(wheel.expire(at(100), 30, |_| count += 1));
+        assert!(expire(&mut wheel, at(100), 30, |_| count += 1));
         assert_eq!(count, 30);
-        while wheel.expire(at(100), 30, |_| count += 1) {}
+        while expire(&mut wheel, at(100), 30, |_| count += 1) {}
         assert_eq!(count, 100);
+    }
+
+    /// Due at the first tick of a slot of level 1, in which others lie that come later and move down first.
+    #[test]
+    fn a_budget_that_ends_in_a_slot_leaves_nobody_there_late() {
+        let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
+        let mut wheel = Wheel::new(tick(0));
+        for id in 0..200 {
+            wheel.arm(id, tick(if id % 2 == 0 { 128 } else { 128 + 40 }));
+        }
+        let mut fired = 0;
+        while expire(&mut wheel, tick(128), 3, |_| fired += 1) {}
+        assert_eq!((fired, wheel.armed()), (100, 100));
+    }
+
+    #[test]
+    fn no_call_moves_more_than_its_budget() {
+        let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
+        let mut wheel = Wheel::new(tick(0));
+        for id in 0..10_000 {
+            wheel.arm(id, tick(3 * 4096 + 100 + u64::from(id % 3000)));
+        }
+        // The first to fire lies behind all others in the list.
+        wheel.arm(10_000, tick(3 * 4096 + 50));
+        let waiting = |wheel: &Wheel| {
+            let lie = |node: &&Node| usize::from(node.bucket()) / SLOTS == 2;
+            wheel.nodes.iter().filter(lie).count()
+        };
+        let (mut calls, mut fired) = (0, Vec::new());
+        while waiting(&wheel) != 0 {
+            let before = waiting(&wheel);
+            let more = wheel.expire(tick(3 * 4096 + 50), 10, &mut 100, |id| fired.push(id));
+            assert!(before - waiting(&wheel) <= 100 + 10);
+            assert_eq!(more, fired.is_empty());
+            calls += 1;
+        }
+        assert!(calls >= 10_000 / 110, "{calls}");
+        assert_eq!(fired, [10_000]);
+        while expire(&mut wheel, tick(3 * 4096 + 4000), 10, |id| fired.push(id)) {}
+        assert_eq!((fired.len(), wheel.armed()), (10_001, 0));
     }
 
     #[derive(Clone, Debug)]
@@ -439,7 +508,7 @@ mod tests {
                     Op::Advance(by) => {
                         now += by;
                         let mut fired = Vec::new();
-                        while wheel.expire(at(now), 3, |id| fired.push(id)) {}
+                        while expire(&mut wheel, at(now), 3, |id| fired.push(id)) {}
                         for id in fired {
                             let due = model.remove(&id).expect("fired timers were armed");
                             prop_assert!(due <= now, "{} fired early at {}", due, now);

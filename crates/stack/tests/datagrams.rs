@@ -152,6 +152,56 @@ fn many_end_before_the_first_that_cannot_be_sent() {
     assert_eq!(near.udp_send_many(socket, &list), Ok(2));
 }
 
+/// By each call, to a peer whose headers are kept and to one whose are not.
+#[test]
+fn who_was_refused_for_want_of_room_hears_of_it_once() {
+    type Send = fn(&mut Engine, SocketId) -> Result<(), Error>;
+    const KNOWN: &str = "10.9.0.2:9";
+    let calls: [Send; 3] = [
+        |near, socket| near.udp_send(socket, &[7; 32], Some(addr(KNOWN))),
+        |near, socket| {
+            let datagram = DatagramToSend { data: &[7; 32], to: Some(addr(KNOWN)) };
+            near.udp_send_many(socket, &[datagram]).map(drop)
+        },
+        |near, socket| near.udp_send_segmented(socket, &[7; 64], 32, Some(addr("10.9.0.2:10"))),
+    ];
+    let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
+    let sockets =
+        [5, 6].map(|port| near.udp_bind(SocketAddr::from(([10, 9, 0, 1], port))).unwrap());
+    for socket in [sockets[0], sockets[0], sockets[1]] {
+        near.udp_send(socket, b"who is there?", Some(addr(KNOWN))).expect("send");
+        settle(&mut near, &mut far);
+    }
+    let told = |near: &mut Engine| {
+        let now = near.now();
+        near.turn(now);
+        std::iter::from_fn(|| near.next_event()).collect::<Vec<_>>()
+    };
+    for send in calls {
+        for socket in sockets {
+            while send(&mut near, socket).is_ok() {}
+            assert_eq!(send(&mut near, socket), Err(Error::WouldBlock));
+        }
+        for _ in 0..3 {
+            assert_eq!(told(&mut near), [], "nobody takes anything");
+        }
+        settle(&mut near, &mut far);
+        let events = told(&mut near);
+        let mut ids: Vec<_> = events
+            .iter()
+            .map(|&(id, readiness)| {
+                assert!(readiness.writable && !readiness.readable, "{readiness:?}");
+                id
+            })
+            .collect();
+        ids.sort_unstable_by_key(|id| *id == sockets[1]);
+        assert_eq!(ids, sockets);
+        assert_eq!(told(&mut near), []);
+        assert_eq!(send(&mut near, sockets[0]), Ok(()));
+        settle(&mut near, &mut far);
+    }
+}
+
 #[test]
 fn a_datagram_finds_the_socket_that_is_there_now() {
     let (mut near, mut far) = two(PairConfig::default());

@@ -18,6 +18,7 @@ use super::{Engine, Serial};
 use crate::demux::PackedKey;
 use crate::socket::listener::{Listener, Request};
 use crate::stats::DropReason;
+use crate::timer::MOVES;
 
 impl Engine {
     /// A SYN for a listener. `hash` is that of the segment's ends, `isn` the number to answer with.
@@ -213,7 +214,7 @@ impl Engine {
     /// Repeats the answers that are due, or gives up; whether there were any.
     #[inline(never)]
     pub(super) fn half_open_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.half_open.wheel.take_due(now, self.limits.timers);
+        let due = self.tcp.half_open.wheel.take_due(now, self.limits.timers, &mut { MOVES });
         self.out.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             let Some(request) = self.tcp.half_open.get_mut(entry) else { continue };

@@ -204,6 +204,7 @@ impl Engine {
                 links: Default::default(),
                 link_changes: 0,
                 waiting: false,
+                full: None,
                 pool,
             },
             tcp: TcpTable::new(&limits, &words(&seed, 1), &words(&seed, 3), now),

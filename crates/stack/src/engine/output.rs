@@ -32,6 +32,8 @@ pub(crate) struct Output {
     pub link_changes: u32,
     /// Packets may wait for a link.
     pub waiting: bool,
+    /// The link whose queue was last found to have no room.
+    pub full: Option<LinkId>,
     pub table: RouteTable,
     pub routes: Routes,
     pub neighbors: NeighborTable,
@@ -237,7 +239,11 @@ impl Output {
         if self.links[link.index()].queue.is_full() {
             self.make_room(now, link);
         }
-        self.links[link.index()].queue.room()
+        let room = self.links[link.index()].queue.room();
+        if room == 0 {
+            self.full = Some(link);
+        }
+        room
     }
 
     #[inline(never)]

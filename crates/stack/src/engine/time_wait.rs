@@ -5,6 +5,7 @@ use millstream_packet::Instant;
 use super::Engine;
 use super::tcp_input::Incoming;
 use crate::stats::DropReason;
+use crate::timer::MOVES;
 
 impl Engine {
     /// A segment between two ends that are in TIME-WAIT. `hash` is that of the ends.
@@ -44,7 +45,7 @@ impl Engine {
     /// Forgets those whose time is over; whether there were any.
     #[inline(never)]
     pub(super) fn time_wait_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.timers);
+        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.timers, &mut { MOVES });
         self.out.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             self.tcp.time_wait.remove(entry);

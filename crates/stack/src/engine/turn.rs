@@ -8,6 +8,7 @@ use millstream_packet::Instant;
 use super::{DirectRead, Engine, ReceivedDatagram};
 use crate::socket::SocketId;
 use crate::stages::Stage;
+use crate::timer::MOVES;
 
 /// What a turn did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,7 @@ impl Engine {
         progress |= self.transmit(now);
         progress |= self.grant_writes();
         progress |= self.out.flush(now);
+        progress |= self.tell_of_room(now);
         self.out.stats.stages.mark(Stage::Egress, 0);
         self.trim_events();
         if self.out.pool.growth_wanted() {
@@ -158,13 +160,13 @@ impl Engine {
         fired | self.connection_timers(now)
     }
 
-    /// Fires timers of connections that are due, as many as a turn may; whether there were any.
+    /// Fires timers of connections that are due, as many as a turn may; whether there are any.
     #[inline(never)]
     fn connection_timers(&mut self, now: Instant) -> bool {
-        let mut left = self.limits.timers;
+        let (mut left, mut moves) = (self.limits.timers, MOVES);
         let mut more = true;
-        while more && left != 0 {
-            let due = self.tcp.wheel.take_due(now, left);
+        while more && left != 0 && moves != 0 {
+            let due = self.tcp.wheel.take_due(now, left, &mut moves);
             more = due.more;
             for &slot in due.ids() {
                 self.connection_timer(slot, now);
@@ -173,7 +175,7 @@ impl Engine {
         }
         let fired = self.limits.timers - left;
         self.out.stats.timers_fired += fired as u64;
-        fired != 0
+        fired != 0 || more
     }
 
     /// The timer of a connection that was armed for now at the latest. The deadline may have moved later since.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
-use millstream_route::{Generations, HeaderTemplate};
+use millstream_route::{Generations, HeaderTemplate, LinkId};
 
 use super::listener::{match_rank, overlaps};
 use super::udp_flows::Flows;
@@ -35,6 +35,8 @@ pub(crate) struct UdpSocket {
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
     pub path: Option<Box<DatagramPath>>,
+    /// Was refused for want of room on a link.
+    pub wants_room: bool,
 }
 
 /// Headers kept ready for the peer that datagrams go to.
@@ -53,6 +55,8 @@ pub(crate) struct UdpTable {
     limit_bytes: usize,
     /// Forgotten when a socket changes.
     pub flows: Flows,
+    /// Refused for want of room on this link, oldest first; each is here once. Sockets that are gone may still be named.
+    pub refused: VecDeque<(SocketId, LinkId)>,
 }
 
 impl UdpTable {
@@ -62,6 +66,7 @@ impl UdpTable {
             by_port: BTreeMap::new(),
             limit_bytes,
             flows: Flows::new(),
+            refused: VecDeque::new(),
         }
     }
 
@@ -91,6 +96,7 @@ impl UdpTable {
             scope: None,
             last_remote: None,
             path: None,
+            wants_room: false,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
         self.by_port.entry(local.port()).or_default().push(slot);

@@ -3,6 +3,7 @@
 mod echo;
 mod many;
 mod receive;
+mod refused;
 mod shown;
 
 use std::net::{IpAddr, SocketAddr};
@@ -179,8 +180,20 @@ impl Engine {
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the path's MTU are refused: they are not fragmented.
+    /// of the turn. Datagrams longer than the path's MTU are refused: they are not fragmented. A writable event
+    /// follows [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
+        &mut self,
+        id: SocketId,
+        data: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Result<(), Error> {
+        let sent = self.udp_send_copy(id, data, to);
+        self.udp_heed(id, sent)
+    }
+
+    #[inline]
+    fn udp_send_copy(
         &mut self,
         id: SocketId,
         data: &[u8],
@@ -210,6 +223,16 @@ impl Engine {
     /// [`Meta::segmentation`](millstream_packet::Meta) is that of UDP, see
     /// [`udp_send_segmented`](Self::udp_send_segmented).
     pub fn udp_send_packet(
+        &mut self,
+        id: SocketId,
+        packet: Packet,
+        to: Option<SocketAddr>,
+    ) -> Result<(), Error> {
+        let sent = self.udp_send_owned(id, packet, to);
+        self.udp_heed(id, sent)
+    }
+
+    fn udp_send_owned(
         &mut self,
         id: SocketId,
         mut packet: Packet,
