@@ -60,7 +60,7 @@ pub struct Limits {
     /// super-segments. A share ends with a whole one.
     pub write_turn_bytes: usize,
     /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
-    /// of them have as much within [`WRITE_ROUND_BYTES`]. The longer one goes on, the less often a peer has read
+    /// of them have as much within [`WRITE_ROUND`]. The longer one goes on, the less often a peer has read
     /// everything, sleeps, and has to be woken.
     pub write_share_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
@@ -161,9 +161,10 @@ pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
 /// its memory used again, before the next has its turn.
 pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
 
-/// What all who stand in line are granted in one round, as far as none has less than [`WRITE_SHARE_BYTES`] or more than
-/// [`Limits::write_share_bytes`]: at 75 Gb/s less than the 40 ms after which a peer acknowledges by time.
-pub const WRITE_ROUND_BYTES: usize = 320 << 20;
+/// How long a round of all who stand in line takes at most at the rate at which they write, as far as none has less than
+/// [`WRITE_SHARE_BYTES`]: a peer's delayed ACKs go by a timer of 40 ms, which fires for whoever comes again later. As
+/// shares end with whole super-segments, a round is shorter.
+pub const WRITE_ROUND: Duration = Duration::from_millis(40);
 
 /// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
 /// worth a guess.

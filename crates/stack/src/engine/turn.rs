@@ -92,7 +92,7 @@ impl Engine {
         // What a time-out has sent again goes by the MTU as it is.
         self.follow_links(now);
         progress |= self.transmit(now);
-        progress |= self.grant_writes();
+        progress |= self.grant_writes(now);
         progress |= self.out.flush(now);
         progress |= self.tell_of_room(now);
         self.out.stats.stages.mark(Stage::Egress, 0);

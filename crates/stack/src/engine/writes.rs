@@ -14,8 +14,10 @@
 
 use std::collections::VecDeque;
 
+use millstream_packet::Instant;
+
 use super::Engine;
-use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_ROUND_BYTES, WRITE_SHARE_BYTES};
+use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
 use crate::socket::tcp::{IN_LINE, TcpSocket};
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
@@ -28,8 +30,37 @@ pub(super) struct Admission {
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
+    /// How fast what is granted is written.
+    pace: Pace,
     /// Refused for want of a frame, likewise; they are told when there is one.
     starved: VecDeque<SocketId>,
+}
+
+/// The time that a granted byte takes, on average of some twenty grants while there always was somebody in line.
+#[derive(Default)]
+struct Pace {
+    /// Nothing at first.
+    byte_ps: u64,
+    /// When so much was granted last, and others went on waiting.
+    last: Option<(Instant, usize)>,
+}
+
+impl Pace {
+    fn granted(&mut self, now: Instant, bytes: usize) {
+        let Some((then, before)) = self.last.replace((now, bytes)) else { return };
+        let byte_ps = now.saturating_duration_since(then).as_nanos() as u64 * 1000 / before as u64;
+        self.byte_ps = match self.byte_ps {
+            0 => byte_ps,
+            // One pause of the machine's is not the pace of the writers.
+            mean => mean - mean / 16 + byte_ps.min(4 * mean) / 16,
+        };
+    }
+
+    /// Bytes of a round.
+    fn round(&self) -> usize {
+        let round_ps = WRITE_ROUND.as_nanos() as u64 * 1000;
+        usize::try_from(round_ps / self.byte_ps.max(1)).unwrap_or(usize::MAX)
+    }
 }
 
 /// Bytes in KiB, rounded up, below what stands for the line.
@@ -47,7 +78,8 @@ impl Admission {
     pub fn new(limits: &Limits) -> Self {
         let left = limits.write_turn_bytes;
         let least_share = WRITE_SHARE_BYTES.min(lone_share(limits));
-        Self { left, least_share, line: VecDeque::new(), starved: VecDeque::new() }
+        let (line, starved) = (VecDeque::new(), VecDeque::new());
+        Self { left, least_share, line, pace: Pace::default(), starved }
     }
 
     /// Whether nobody stands in line.
@@ -67,7 +99,7 @@ impl Admission {
             return lone_share(limits);
         }
         let most = limits.write_share_bytes.max(self.least_share);
-        (WRITE_ROUND_BYTES / waiting).clamp(self.least_share, most)
+        (self.pace.round() / waiting).clamp(self.least_share, most)
     }
 }
 
@@ -168,7 +200,7 @@ impl Engine {
 
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
     /// was.
-    pub(super) fn grant_writes(&mut self) -> bool {
+    pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
         self.admission.left = self.limits.write_turn_bytes;
         let waiting = self.admission.line.len();
         let told = self.may_tell_starved();
@@ -176,11 +208,12 @@ impl Engine {
             self.tell_starved();
         }
         if waiting == 0 {
+            self.admission.pace.last = None;
             return told;
         }
         let share = self.admission.share(&self.limits, waiting);
-        let mut granted = false;
-        while !granted || self.admission.left >= share {
+        let mut count = 0;
+        while count == 0 || self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             socket.grant_kib = kib(share);
@@ -189,9 +222,11 @@ impl Engine {
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
             self.tcp.touch(slot);
-            granted = true;
+            count += 1;
         }
+        let granted = count != 0;
         if granted {
+            self.admission.pace.granted(now, count * share);
             // It may all be sent before the next turn.
             self.push_left = self.push_left.max(share);
         }
@@ -239,16 +274,51 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    /// What each of so many in line is granted in the end where a byte takes so long.
+    fn settled(limits: &Limits, waiting: usize, byte_ps: u64) -> usize {
+        let mut admission = Admission::new(limits);
+        let mut now = Instant::ZERO;
+        for _ in 0..100 {
+            let share = admission.share(limits, waiting);
+            admission.pace.granted(now, share);
+            now += Duration::from_nanos(share as u64 * byte_ps / 1000);
+        }
+        admission.share(limits, waiting)
+    }
 
     #[test]
     fn shares_are_the_larger_the_fewer_stand_in_line() {
         let limits = Limits::default();
-        let share = |waiting| Admission::new(&limits).share(&limits, waiting);
+        let share = |waiting| settled(&limits, waiting, 100);
         assert_eq!(share(1), limits.write_turn_bytes);
         assert_eq!([share(2), share(400)], [limits.write_share_bytes; 2]);
-        assert_eq!(share(1000), WRITE_ROUND_BYTES / 1000);
+        // 400 MB in 40 ms.
+        assert!((395_000..405_000).contains(&share(1000)), "{}", share(1000));
         assert_eq!([share(2000), share(65_536)], [WRITE_SHARE_BYTES; 2]);
+        assert_eq!(settled(&limits, 100, 8000), WRITE_SHARE_BYTES, "at 1 Gb/s");
+    }
+
+    #[test]
+    fn one_pause_is_not_the_pace() {
+        let limits = Limits::default();
+        let mut pace = Pace::default();
+        let mut now = Instant::ZERO;
+        for _ in 0..100 {
+            pace.granted(now, 300_000);
+            now += Duration::from_micros(30);
+        }
+        let before = pace.round();
+        pace.granted(now + Duration::from_millis(20), limits.write_share_bytes);
+        assert!(pace.round() > before * 4 / 5, "{} of {before}", pace.round());
+        // Time in which nobody waits is none of a round.
+        pace.last = None;
+        let before = pace.round();
+        pace.granted(now + Duration::from_secs(1), 300_000);
+        assert_eq!(pace.round(), before);
     }
 
     #[test]
