@@ -61,7 +61,8 @@ pub struct Limits {
     pub write_turn_bytes: usize,
     /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
     /// of them have as much within [`WRITE_ROUND`]. The longer one goes on, the less often a peer has read
-    /// everything, sleeps, and has to be woken.
+    /// everything, sleeps, and has to be woken; what a send buffer does not hold at once waits for another turn, so that
+    /// those with more room would be written to more.
     pub write_share_bytes: usize,
     /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
     /// to put received payload straight there,
@@ -122,7 +123,7 @@ impl Default for Limits {
             transmit_turn_bytes: 512 * 1024,
             unsent_bytes: 256 * 1024,
             write_turn_bytes: 256 * 1024,
-            write_share_bytes: 768 * 1024,
+            write_share_bytes: 448 * 1024,
             direct_read_bytes: 8 * 1024,
             lend_bytes: 256 * 1024,
             lend_wait: Duration::from_micros(100),

@@ -203,6 +203,26 @@ fn who_was_refused_for_want_of_room_hears_of_it_once() {
 }
 
 #[test]
+fn who_was_refused_on_a_link_that_is_taken_away_hears_of_it() {
+    let (mut near, mut far) = two(PairConfig { capacity: 8, ..PairConfig::default() });
+    let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
+    near.udp_send(socket, b"who is there?", Some(addr("10.9.0.2:9"))).expect("send");
+    settle(&mut near, &mut far);
+    while near.udp_send(socket, &[7; 32], Some(addr("10.9.0.2:9"))).is_ok() {}
+    while near.next_event().is_some() {}
+    let link = near.links().next().expect("one").id;
+    near.remove_link(link).expect("the link");
+    let now = near.now();
+    near.turn(now);
+    assert_eq!(
+        near.next_event().map(|(id, readiness)| (id, readiness.writable)),
+        Some((socket, true))
+    );
+    assert!(near.udp_send(socket, &[7; 32], Some(addr("10.9.0.2:9"))).is_err());
+    near.turn(now);
+}
+
+#[test]
 fn a_datagram_finds_the_socket_that_is_there_now() {
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");

@@ -240,7 +240,7 @@ impl Engine {
             }
             self.tcp.half_open.wheel.arm(entry, next);
         }
-        !due.ids().is_empty()
+        !due.ids().is_empty() || due.more
     }
 }
 

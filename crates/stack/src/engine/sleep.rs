@@ -211,7 +211,7 @@ impl Engine {
             || !self.held.is_empty()
             || !self.admission.is_idle()
             || self.may_tell_starved()
-            || !self.udp.refused.is_empty()
+            || self.udp.refused.links != 0
             || self.parked_may_go()
             || self.out.waiting
             || !self.received.is_empty();

@@ -50,6 +50,6 @@ impl Engine {
         for &entry in due.ids() {
             self.tcp.time_wait.remove(entry);
         }
-        !due.ids().is_empty()
+        !due.ids().is_empty() || due.more
     }
 }

@@ -7,10 +7,10 @@
 //! many there are.
 //!
 //! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
-//! robin with shares of equal size, the larger the fewer stand there
-//! ([`Limits::write_share_bytes`](crate::Limits)). As long as nobody stands in line, the first to write may have all of the turn. A
-//! grant that is not used stays good, and gives way to that once nobody stands in line. A small write on a connection
-//! that has nothing unsent is refused only while it stands in line itself.
+//! robin with shares of equal size, the larger the fewer stand there ([`Limits::write_share_bytes`](crate::Limits)). As
+//! long as nobody stands in line, the first to write may have all of the turn. A grant that is not used stays good, and
+//! gives way to that once nobody stands in line. A small write on a connection that has nothing unsent is refused only
+//! while it stands in line itself.
 
 use std::collections::VecDeque;
 
@@ -30,6 +30,8 @@ pub(super) struct Admission {
     least_share: usize,
     /// Refused, oldest first; each is here once. Sockets that are gone may still be named.
     line: VecDeque<SocketId>,
+    /// Who was granted a share last.
+    last: Option<SocketId>,
     /// How fast what is granted is written.
     pace: Pace,
     /// Refused for want of a frame, likewise; they are told when there is one.
@@ -45,10 +47,14 @@ struct Pace {
     last: Option<(Instant, usize)>,
 }
 
+/// No pace is faster, so that one that is found to be slower is followed.
+const FASTEST_BYTE_PS: u64 = 16;
+
 impl Pace {
     fn granted(&mut self, now: Instant, bytes: usize) {
         let Some((then, before)) = self.last.replace((now, bytes)) else { return };
-        let byte_ps = now.saturating_duration_since(then).as_nanos() as u64 * 1000 / before as u64;
+        let ns = now.saturating_duration_since(then).as_nanos() as u64;
+        let byte_ps = (ns.saturating_mul(1000) / before as u64).max(FASTEST_BYTE_PS);
         self.byte_ps = match self.byte_ps {
             0 => byte_ps,
             // One pause of the machine's is not the pace of the writers.
@@ -79,7 +85,7 @@ impl Admission {
         let left = limits.write_turn_bytes;
         let least_share = WRITE_SHARE_BYTES.min(lone_share(limits));
         let (line, starved) = (VecDeque::new(), VecDeque::new());
-        Self { left, least_share, line, pace: Pace::default(), starved }
+        Self { left, least_share, line, last: None, pace: Pace::default(), starved }
     }
 
     /// Whether nobody stands in line.
@@ -93,11 +99,14 @@ impl Admission {
         !self.starved.is_empty()
     }
 
-    /// What each of so many in line is granted.
+    /// What each of those in line is granted. Who stands there by itself, but behind somebody else, is one of two.
+    fn next_share(&self, limits: &Limits) -> usize {
+        let is_lone = self.line.len() == 1 && self.last.is_none_or(|last| self.line[0] == last);
+        if is_lone { lone_share(limits) } else { self.share(limits, self.line.len().max(2)) }
+    }
+
+    /// What each of so many is granted.
     fn share(&self, limits: &Limits, waiting: usize) -> usize {
-        if waiting == 1 {
-            return lone_share(limits);
-        }
         let most = limits.write_share_bytes.max(self.least_share);
         (self.pace.round() / waiting).clamp(self.least_share, most)
     }
@@ -202,20 +211,20 @@ impl Engine {
     /// was.
     pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
         self.admission.left = self.limits.write_turn_bytes;
-        let waiting = self.admission.line.len();
         let told = self.may_tell_starved();
         if told {
             self.tell_starved();
         }
-        if waiting == 0 {
+        if self.admission.is_idle() {
             self.admission.pace.last = None;
             return told;
         }
-        let share = self.admission.share(&self.limits, waiting);
+        let share = self.admission.next_share(&self.limits);
         let mut count = 0;
         while count == 0 || self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
+            self.admission.last = Some(id);
             socket.grant_kib = kib(share);
             self.admission.left = self.admission.left.saturating_sub(share);
             self.events.push(id, &mut socket.pending, WRITABLE);
@@ -277,6 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::socket::SocketKind;
 
     /// What each of so many in line is granted in the end where a byte takes so long.
     fn settled(limits: &Limits, waiting: usize, byte_ps: u64) -> usize {
@@ -294,12 +304,26 @@ mod tests {
     fn shares_are_the_larger_the_fewer_stand_in_line() {
         let limits = Limits::default();
         let share = |waiting| settled(&limits, waiting, 100);
-        assert_eq!(share(1), limits.write_turn_bytes);
         assert_eq!([share(2), share(400)], [limits.write_share_bytes; 2]);
         // 400 MB in 40 ms.
         assert!((395_000..405_000).contains(&share(1000)), "{}", share(1000));
         assert_eq!([share(2000), share(65_536)], [WRITE_SHARE_BYTES; 2]);
         assert_eq!(settled(&limits, 100, 8000), WRITE_SHARE_BYTES, "at 1 Gb/s");
+    }
+
+    #[test]
+    fn one_of_two_has_as_much_as_the_other_though_it_stands_in_line_by_itself() {
+        let limits = Limits::default();
+        let mut admission = Admission::new(&limits);
+        let id = |slot| SocketId::new(SocketKind::Tcp, slot, 0);
+        admission.line.push_back(id(1));
+        assert_eq!(admission.next_share(&limits), limits.write_turn_bytes);
+        admission.last = Some(id(1));
+        assert_eq!(admission.next_share(&limits), limits.write_turn_bytes);
+        admission.last = Some(id(2));
+        assert_eq!(admission.next_share(&limits), limits.write_share_bytes);
+        admission.line.push_back(id(2));
+        assert_eq!(admission.next_share(&limits), limits.write_share_bytes);
     }
 
     #[test]
@@ -314,6 +338,15 @@ mod tests {
         let before = pace.round();
         pace.granted(now + Duration::from_millis(20), limits.write_share_bytes);
         assert!(pace.round() > before * 4 / 5, "{} of {before}", pace.round());
+        // Grants that nobody has used yet say nothing about it for long.
+        for _ in 0..100 {
+            pace.granted(now, 300_000);
+        }
+        for _ in 0..100 {
+            now += Duration::from_micros(30);
+            pace.granted(now, 300_000);
+        }
+        assert!(pace.round().abs_diff(before) < before / 10, "{} of {before}", pace.round());
         // Time in which nobody waits is none of a round.
         pace.last = None;
         let before = pace.round();
@@ -325,6 +358,6 @@ mod tests {
     fn a_share_is_no_less_than_small_turns_have() {
         let limits = Limits { write_turn_bytes: 10_240, write_share_bytes: 1, ..Limits::default() };
         let admission = Admission::new(&limits);
-        assert_eq!([1, 2, 65_536].map(|waiting| admission.share(&limits, waiting)), [10_240; 3]);
+        assert_eq!([2, 65_536].map(|waiting| admission.share(&limits, waiting)), [10_240; 2]);
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct UdpSocket {
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
     pub path: Option<Box<DatagramPath>>,
-    /// Was refused for want of room on a link.
-    pub wants_room: bool,
+    /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
+    pub wants_room: u64,
 }
 
 /// Headers kept ready for the peer that datagrams go to.
@@ -48,6 +48,45 @@ pub(crate) struct DatagramPath {
     pub template: HeaderTemplate,
 }
 
+/// Who was refused for want of room on a link.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// Links for which there is somebody, a bit each.
+    pub links: u64,
+    /// By the link's bit, oldest first; each socket is there once. Sockets that are gone may still be named.
+    by_bit: Vec<VecDeque<SocketId>>,
+}
+
+impl Refused {
+    /// The bit of a link. As many links as there are bits may be in use; beside ones that have failed two may share one.
+    pub fn bit(link: LinkId) -> usize {
+        link.index() % u64::BITS as usize
+    }
+
+    /// Remembers a socket, unless it is for this link.
+    pub fn add(&mut self, socket: &mut UdpSocket, link: LinkId) {
+        let bit = Self::bit(link);
+        if socket.wants_room & 1 << bit != 0 {
+            return;
+        }
+        socket.wants_room |= 1 << bit;
+        self.links |= 1 << bit;
+        if self.by_bit.len() <= bit {
+            self.by_bit.resize_with(bit + 1, VecDeque::new);
+        }
+        self.by_bit[bit].push_back(socket.id);
+    }
+
+    /// Who was refused first on the link with this bit.
+    pub fn pop(&mut self, bit: usize) -> Option<SocketId> {
+        let id = self.by_bit.get_mut(bit).and_then(VecDeque::pop_front);
+        if self.by_bit.get(bit).is_none_or(VecDeque::is_empty) {
+            self.links &= !(1 << bit);
+        }
+        id
+    }
+}
+
 /// All UDP sockets, by port.
 pub(crate) struct UdpTable {
     pub sockets: Slab<UdpSocket>,
@@ -55,8 +94,7 @@ pub(crate) struct UdpTable {
     limit_bytes: usize,
     /// Forgotten when a socket changes.
     pub flows: Flows,
-    /// Refused for want of room on this link, oldest first; each is here once. Sockets that are gone may still be named.
-    pub refused: VecDeque<(SocketId, LinkId)>,
+    pub refused: Refused,
 }
 
 impl UdpTable {
@@ -66,7 +104,7 @@ impl UdpTable {
             by_port: BTreeMap::new(),
             limit_bytes,
             flows: Flows::new(),
-            refused: VecDeque::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -96,7 +134,7 @@ impl UdpTable {
             scope: None,
             last_remote: None,
             path: None,
-            wants_room: false,
+            wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
         self.by_port.entry(local.port()).or_default().push(slot);

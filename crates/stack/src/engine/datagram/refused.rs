@@ -4,6 +4,7 @@ use millstream_packet::Instant;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::socket::udp::{Refused, UdpTable};
 use crate::socket::{Readiness, SocketId};
 
 const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
@@ -20,36 +21,53 @@ impl Engine {
 
     #[cold]
     fn udp_wants_room(&mut self, id: SocketId) {
-        let (Ok(socket), Some(link)) = (self.udp.by_id(id), self.out.full) else { return };
-        if !std::mem::replace(&mut socket.wants_room, true) {
-            self.udp.refused.push_back((id, link));
+        let UdpTable { sockets, refused, .. } = &mut self.udp;
+        let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
+        if let (Some(socket), Some(link)) = (socket, self.out.full) {
+            refused.add(socket, link);
         }
     }
 
     /// Tells those who were refused for want of room on links that have some; whether there was anybody.
     #[inline]
     pub(in crate::engine) fn tell_of_room(&mut self, now: Instant) -> bool {
-        !self.udp.refused.is_empty() && self.tell_refused(now)
+        self.udp.refused.links != 0 && self.tell_refused(now)
     }
 
-    /// As many of them as a turn serves.
+    /// For each link as many of them as a turn serves.
     #[cold]
     fn tell_refused(&mut self, now: Instant) -> bool {
         let mut told = false;
-        for _ in 0..self.udp.refused.len().min(self.limits.transmit_connections) {
-            let Some((id, link)) = self.udp.refused.pop_front() else { break };
-            if self.udp.by_id(id).is_err() {
+        let mut left = self.udp.refused.links;
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if !self.has_room(now, bit) {
                 continue;
             }
-            if self.out.room(now, link) == 0 {
-                self.udp.refused.push_back((id, link));
-                continue;
+            for _ in 0..self.limits.transmit_connections {
+                let Some(id) = self.udp.refused.pop(bit) else { break };
+                told = true;
+                let Ok(socket) = self.udp.by_id(id) else { continue };
+                socket.wants_room &= !(1 << bit);
+                self.events.push(id, &mut socket.pending, WRITABLE);
             }
-            let Ok(socket) = self.udp.by_id(id) else { continue };
-            socket.wants_room = false;
-            self.events.push(id, &mut socket.pending, WRITABLE);
-            told = true;
         }
         told
+    }
+
+    /// Whether a link with this bit has room, or is gone: then the next call says what is wrong.
+    fn has_room(&mut self, now: Instant, bit: usize) -> bool {
+        let mut is_full = false;
+        for place in 0..self.out.links.used_count() {
+            let Some(link) = self.out.links.at(place) else { break };
+            if Refused::bit(link) == bit {
+                if self.out.room(now, link) != 0 {
+                    return true;
+                }
+                is_full = true;
+            }
+        }
+        !is_full
     }
 }
