@@ -193,8 +193,6 @@ impl Admission {
     }
 }
 
-const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
-
 impl Engine {
     /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
     #[inline]
@@ -227,7 +225,7 @@ impl Engine {
             self.admission.last = Some(id);
             socket.grant_kib = kib(share);
             self.admission.left = self.admission.left.saturating_sub(share);
-            self.events.push(id, &mut socket.pending, WRITABLE);
+            self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
             self.tcp.touch(slot);
@@ -256,7 +254,7 @@ impl Engine {
         for id in self.admission.starved.drain(..count) {
             let Some((_, socket)) = self.tcp.by_id(id) else { continue };
             socket.wants_frames = false;
-            self.events.push(id, &mut socket.pending, WRITABLE);
+            self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 
@@ -276,7 +274,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.unsent_bytes {
             socket.wants_room = false;
-            self.events.push(socket.id, &mut socket.pending, WRITABLE);
+            self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 }

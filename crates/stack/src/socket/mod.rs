@@ -62,6 +62,9 @@ pub struct Readiness {
 }
 
 impl Readiness {
+    /// There is room again for who was refused.
+    pub(crate) const WRITABLE: Self = Self { readable: false, writable: true, closed: false };
+
     /// Nothing happened.
     #[inline]
     pub fn is_empty(self) -> bool {

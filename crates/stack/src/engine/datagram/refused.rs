@@ -7,8 +7,6 @@ use crate::error::Error;
 use crate::socket::udp::{Refused, UdpTable};
 use crate::socket::{Readiness, SocketId};
 
-const WRITABLE: Readiness = Readiness { readable: false, writable: true, closed: false };
-
 impl Engine {
     /// What a call on the socket has `sent`; one that was refused for want of room is remembered.
     #[inline]
@@ -50,7 +48,7 @@ impl Engine {
                 told = true;
                 let Ok(socket) = self.udp.by_id(id) else { continue };
                 socket.wants_room &= !(1 << bit);
-                self.events.push(id, &mut socket.pending, WRITABLE);
+                self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             }
         }
         told
