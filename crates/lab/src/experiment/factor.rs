@@ -36,8 +36,8 @@ pub enum Levels {
     Words(&'static [&'static str]),
     /// A whole number in this range.
     Number(u64, u64),
-    /// This word, or a whole number in this range.
-    WordOrNumber(&'static str, u64, u64),
+    /// One of these words, or a whole number in this range.
+    WordsOrNumber(&'static [&'static str], u64, u64),
     /// A number in this range, of at most three decimal places.
     Decimal(f64, f64),
 }
@@ -47,8 +47,8 @@ impl fmt::Display for Levels {
         match self {
             Levels::Words(words) => f.write_str(&words.join(", ")),
             Levels::Number(low, high) => write!(f, "a whole number from {low} to {high}"),
-            Levels::WordOrNumber(word, low, high) => {
-                write!(f, "{word} or a whole number from {low} to {high}")
+            Levels::WordsOrNumber(words, low, high) => {
+                write!(f, "{} or a whole number from {low} to {high}", words.join(", "))
             }
             Levels::Decimal(low, high) => write!(f, "a number from {low} to {high}"),
         }
@@ -127,16 +127,16 @@ pub const FACTORS: &[Factor] = &[
     factor(
         "socket_buffer_bytes",
         BOTH,
-        Levels::WordOrNumber("auto", 4096, 1 << 30),
+        Levels::WordsOrNumber(&["auto"], 4096, 1 << 30),
         "auto",
         "send and receive buffer of the sockets of both hosts",
     ),
     factor(
         "peer_buffer_bytes",
         BOTH,
-        Levels::WordOrNumber("same", 4096, 1 << 30),
+        Levels::WordsOrNumber(&["same", "auto"], 4096, 1 << 30),
         "same",
-        "the same for the far host alone; same = as socket_buffer_bytes",
+        "the same for the far host alone; same = as socket_buffer_bytes, auto = its stack tunes them",
     ),
     factor(
         "congestion",
@@ -149,7 +149,7 @@ pub const FACTORS: &[Factor] = &[
     factor(
         "idle_latency_us",
         BOTH,
-        Levels::WordOrNumber("auto", 0, 2_000_000_000),
+        Levels::WordsOrNumber(&["auto"], 0, 2_000_000_000),
         "auto",
         "longest wake-up time of idle CPUs that the kernel is asked for during a run, of the whole machine and for \
          both stacks; 0 = idle CPUs poll instead of halting; auto = nothing is asked",
@@ -206,13 +206,13 @@ pub const FACTORS: &[Factor] = &[
     impairment("reorder_by_us", Levels::Number(1, 10_000_000), "1000", "for how long"),
     impairment(
         "rate_mbit",
-        Levels::WordOrNumber("none", 1, 100_000),
+        Levels::WordsOrNumber(&["none"], 1, 100_000),
         "none",
         "Mbit/s that pass, link headers included",
     ),
     impairment(
         "queue_packets",
-        Levels::WordOrNumber("auto", 1, 100_000),
+        Levels::WordsOrNumber(&["auto"], 1, 100_000),
         "auto",
         "packets that wait for the rate; auto = what passes in a round trip, at least 100",
     ),
@@ -277,8 +277,8 @@ impl Levels {
         match *self {
             Levels::Words(words) => words.contains(&text).then(|| text.to_owned()),
             Levels::Number(low, high) => number(low, high),
-            Levels::WordOrNumber(word, _, _) if word == text => Some(text.to_owned()),
-            Levels::WordOrNumber(_, low, high) => number(low, high),
+            Levels::WordsOrNumber(words, _, _) if words.contains(&text) => Some(text.to_owned()),
+            Levels::WordsOrNumber(_, low, high) => number(low, high),
             Levels::Decimal(low, high) => {
                 // "-0" is 0.
                 let value = text.parse::<f64>().ok()? + 0.0;
@@ -311,7 +311,9 @@ mod tests {
             assert_eq!(streams.level(refused), None, "{refused}");
         }
         assert_eq!(Factor::of("socket_buffer_bytes").unwrap().level("auto").unwrap(), "auto");
-        assert_eq!(Factor::of("peer_buffer_bytes").unwrap().level("same").unwrap(), "same");
+        for word in ["same", "auto"] {
+            assert_eq!(Factor::of("peer_buffer_bytes").unwrap().level(word).unwrap(), word);
+        }
         let idle = Factor::of("idle_latency_us").unwrap();
         assert_eq!(idle.level("0").as_deref(), Some("0"));
         assert_eq!(idle.level("-1"), None);

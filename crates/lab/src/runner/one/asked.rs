@@ -29,6 +29,14 @@ pub(in crate::runner) fn two_cpus() -> Option<Cpus> {
     near.zip(far).filter(|(near, far)| near != far)
 }
 
+/// Buffers of the sockets of the near or the `far` host; `None` leaves them to its stack.
+fn buffer_bytes(configuration: &Configuration, far: bool) -> Option<usize> {
+    let has_own = far && configuration.level("peer_buffer_bytes") != "same";
+    let factor = if has_own { "peer_buffer_bytes" } else { "socket_buffer_bytes" };
+    // a word is no number
+    Some(configuration.number(factor) as usize).filter(|&bytes| bytes > 0)
+}
+
 /// What joins the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
@@ -139,9 +147,7 @@ impl Run<'_> {
 
     /// Buffers of the sockets of an end; `None` leaves them to its stack.
     pub(super) fn buffer_bytes(&self, end: Option<End>) -> Option<usize> {
-        let number = |factor| self.configuration().number(factor) as usize;
-        let own = if end == Some(End::Far) { number("peer_buffer_bytes") } else { 0 };
-        Some(if own > 0 { own } else { number("socket_buffer_bytes") }).filter(|&bytes| bytes > 0)
+        buffer_bytes(self.configuration(), end == Some(End::Far))
     }
 
     /// Whether the engine runs in a thread of its own.
@@ -185,5 +191,28 @@ impl Run<'_> {
             addresses: both(number),
             far_addresses: both(2),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_far_host_has_buffers_of_its_own_where_they_are_asked_for() {
+        let buffers = |near: &str, far: &str| {
+            let levels = [("socket_buffer_bytes", near), ("peer_buffer_bytes", far)];
+            let configuration = Configuration {
+                workload: Workload::TcpStream,
+                stack: "millstream".into(),
+                named: levels.map(|(factor, level)| (factor.into(), level.into())).into(),
+                settings: [].into(),
+            };
+            (buffer_bytes(&configuration, false), buffer_bytes(&configuration, true))
+        };
+        assert_eq!(buffers("auto", "same"), (None, None));
+        assert_eq!(buffers("65536", "same"), (Some(65536), Some(65536)));
+        assert_eq!(buffers("65536", "auto"), (Some(65536), None));
+        assert_eq!(buffers("auto", "65536"), (None, Some(65536)));
     }
 }
