@@ -10,6 +10,8 @@ use crate::LinkError;
 use crate::sys::check;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+#[cfg(test)]
+const ETHTOOL_GTXCSUM: u32 = 0x16;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GSG: u32 = 0x18;
 const ETHTOOL_SSG: u32 = 0x19;
@@ -37,6 +39,13 @@ pub fn set_transmit_checksum(name: &str, on: bool) -> Result<(), LinkError> {
     // SAFETY: a live value of the command's kind.
     let done = unsafe { ask_named(name, (&raw mut value).cast()) };
     done.map_err(|e| LinkError::from_io(format!("set the checksum offload of {name}"), e))
+}
+
+/// Whether interface `name` of the calling thread's namespace takes them.
+#[cfg(test)]
+pub(crate) fn takes_transmit_checksum(name: &str) -> io::Result<bool> {
+    let index = super::index(name).map_err(io::Error::other)?;
+    value(socket()?.as_raw_fd(), index, ETHTOOL_GTXCSUM, 0).map(|on| on != 0)
 }
 
 /// Whether the interface `name` is an end of a virtual pair; false where that cannot be told.

@@ -16,6 +16,8 @@ mod sysfs;
 mod veth;
 
 pub use ethtool::set_transmit_checksum;
+#[cfg(test)]
+pub(crate) use ethtool::takes_transmit_checksum;
 pub(crate) use ethtool::{ScatterGather, allow_pieces, is_veth, receive_queues};
 #[cfg(test)]
 pub(crate) use held::{add_macvlan, hold};

@@ -76,16 +76,56 @@ pub(super) struct Device {
     /// What was asked for and not had, for people.
     pub notes: Vec<String>,
     driver: Driver,
+    /// Held by each of its queues.
+    queues: Arc<()>,
 }
 
 /// Looks whether the device of `fd` is there: who only writes is told no more than that it takes nothing.
 ///
 /// # Errors
 /// `EBADFD` when it was removed.
-pub(super) fn look(fd: &OwnedFd) -> io::Result<()> {
+pub(super) fn look(queue: &Queue) -> io::Result<()> {
+    flags(queue.as_raw_fd()).map(drop)
+}
+
+/// How the device of `fd` was made.
+fn flags(fd: RawFd) -> io::Result<libc::c_int> {
     let mut request = interface_request("any")?;
     // SAFETY: TUNGETIFF fills in one ifreq, which is alive.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) }).map(drop)
+    check(unsafe { libc::ioctl(fd, libc::TUNGETIFF, &raw mut request) })?;
+    // SAFETY: the flags are what it has filled in.
+    Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
+}
+
+/// The descriptor of a queue. The last one of a device that outlives its users takes back what was agreed with it: who
+/// has it next, without virtio-net headers perhaps, would be given packets unsummed and uncut.
+pub(super) struct Queue {
+    fd: OwnedFd,
+    all: Option<Arc<()>>,
+}
+
+#[cfg(test)]
+impl Queue {
+    /// As if `fd` were a queue's.
+    pub fn posing(fd: OwnedFd) -> Self {
+        Self { fd, all: None }
+    }
+}
+
+impl AsRawFd for Queue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let is_last = self.all.take().and_then(Arc::into_inner).is_some();
+        let fd = self.as_raw_fd();
+        if is_last && flags(fd).is_ok_and(|flags| flags & libc::IFF_PERSIST != 0) {
+            let _ = Driver::default().set_offload(fd, 0);
+        }
+    }
 }
 
 impl Device {
@@ -126,6 +166,7 @@ impl Device {
             takes: Takes::default(),
             notes,
             driver,
+            queues: Arc::default(),
         };
         match vnet {
             true => device.negotiate(fd.as_raw_fd(), config.offload)?,
@@ -138,6 +179,11 @@ impl Device {
         Ok((fd, device))
     }
 
+    /// The queue of `fd`, which is attached to this device.
+    pub fn queue(&self, fd: OwnedFd) -> Queue {
+        Queue { fd, all: Some(Arc::clone(&self.queues)) }
+    }
+
     /// One more queue of this device, which must have been opened for several.
     pub fn another_queue(&self, kind: TapKind) -> Result<OwnedFd, LinkError> {
         let fd = open_clone()?;
@@ -147,8 +193,8 @@ impl Device {
     }
 
     /// Has the kernel poll all queues attached so far, if it is to, as long as what is returned lives; the
-    /// device must be up. With `as_it_flows` it begins inside our calls, and that changes.
-    pub fn poll(&self, as_it_flows: bool) -> Result<Option<Polling>, LinkError> {
+    /// device must be up. As data flow in bulk (`is_bulk`), or as they do not.
+    pub fn poll(&self, is_bulk: bool) -> Result<Option<Polling>, LinkError> {
         let Some(napi) = self.napi else { return Ok(None) };
         let control = NapiControl::open(&self.name)?;
         // Super-segments come in pieces or not at all.
@@ -156,10 +202,7 @@ impl Device {
             true => None,
             false => ScatterGather::open(Arc::clone(&self.socket), self.index).ok(),
         };
-        match as_it_flows {
-            true => Polling::new(control, napi, pieces).map(Some),
-            false => Polling::always(control, napi, pieces).map(Some),
-        }
+        Polling::new(control, napi, pieces, is_bulk).map(Some)
     }
 
     /// Agrees on the header's size and on what the kernel may leave undone in it.

@@ -41,7 +41,7 @@ use crate::{
     TransmitChecksum, limits, netdev,
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
-use device::{Device, Driver};
+use device::{Device, Driver, Queue};
 use flow::{FlowMark, carries_data};
 use polling::Polling;
 use relief::{Look, Relief};
@@ -60,7 +60,7 @@ pub struct Tap {
     /// Has other CPUs receive what we send. It goes before the device: the kernel forgets to count down the steered
     /// queues of a device that ends, and all others of the machine pay for it.
     relief: Option<Relief>,
-    fd: OwnedFd,
+    fd: Queue,
     name: String,
     /// What somebody has set of the device, and whom to ask.
     follow: Follow,
@@ -71,8 +71,10 @@ pub struct Tap {
     sender: Sender,
     /// Packets are read by this, many with one call, when many are expected.
     reads: Option<ReadRing>,
-    /// Changes how the kernel polls the device.
+    /// Changes how the kernel polls the device as its traffic does, if this is its only queue.
     polling: Option<Polling>,
+    /// Else how it is polled as long as one of its queues is left.
+    polled: Option<Arc<Polling>>,
     /// Takes back what others have read of what we sent.
     returns: Option<Returns>,
     expected: Expectation,
@@ -127,9 +129,10 @@ impl Tap {
             let mut all = vec![first];
             while all.len() < queues {
                 let fd = device.another_queue(config.kind)?;
-                device.poll(false)?;
                 let capabilities = all[0].capabilities.clone();
                 let mut queue = Self::assemble(fd, &device, capabilities);
+                queue.polled = all[0].polled.clone();
+                queue.polled.as_ref().map_or(Ok(()), |polled| polled.set())?;
                 queue.apply(config);
                 all.push(queue);
             }
@@ -154,7 +157,8 @@ impl Tap {
     ) -> Result<(Self, Device), LinkError> {
         let (fd, mut device) = Device::open(config, multi_queue, driver)?;
         let mtu = device.configure(config)?;
-        let polling = device.poll(!multi_queue && config.napi == NapiMode::Auto);
+        let changes = !multi_queue && config.napi == NapiMode::Auto;
+        let polling = device.poll(!changes);
         if let Err(error) = polling {
             // Without those settings it would cost more than plain receiving.
             drop(fd);
@@ -197,7 +201,10 @@ impl Tap {
         };
         let mut tap = Self::assemble(fd, &device, capabilities);
         tap.apply(config);
-        tap.polling = polling?;
+        match changes {
+            true => tap.polling = polling?,
+            false => tap.polled = polling?.map(Arc::new),
+        }
         if config.rps && !multi_queue && tap.capabilities.rx_merge && device.napi.is_none() {
             tap.relieve();
         }
@@ -333,7 +340,7 @@ impl Tap {
         let grows = capabilities.rx_merge && device.takes.tcp;
         let most = if grows { limits::MTU_MAX_BYTES } else { capabilities.mtu };
         Self {
-            fd,
+            fd: device.queue(fd),
             name: device.name.clone(),
             follow: Follow::new(device.index, capabilities.mtu, most, None),
             socket: Arc::clone(&device.socket),
@@ -344,6 +351,7 @@ impl Tap {
             sender: Sender::new(device.takes, medium, longest, device.vnet),
             reads: None,
             polling: None,
+            polled: None,
             returns: None,
             relief: None,
             expected: Expectation::new(),

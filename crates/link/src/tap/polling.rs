@@ -22,7 +22,7 @@ const BULK_BATCHES: u32 = 16;
 /// Batches in a row without bulk before it rests again.
 const CALM_BATCHES: u32 = 4096;
 
-/// The polling of a device with one queue.
+/// The polling of a device: dropped, it is as it was found.
 #[derive(Debug)]
 pub(super) struct Polling {
     control: NapiControl,
@@ -31,14 +31,13 @@ pub(super) struct Polling {
     /// Of a device whose packets the kernel cuts and sums.
     pieces: Option<ScatterGather>,
     is_bulk: bool,
-    /// Bulk or not.
-    is_fixed: bool,
     bulk: u32,
     calm: u32,
 }
 
 impl Polling {
-    /// Begins without bulk; packets lie in one piece while there is some, if `pieces` can be had.
+    /// As data flow in bulk (`is_bulk`), or as they do not; packets lie in one piece while they do, if `pieces` can be
+    /// had.
     ///
     /// # Errors
     /// See [`NapiControl::set`].
@@ -46,24 +45,21 @@ impl Polling {
         control: NapiControl,
         napi: Napi,
         pieces: Option<ScatterGather>,
+        is_bulk: bool,
     ) -> Result<Self, LinkError> {
-        let (is_bulk, is_fixed) = (false, false);
-        let mut polling = Self { control, napi, pieces, is_bulk, is_fixed, bulk: 0, calm: 0 };
+        let mut polling = Self { control, napi, pieces, is_bulk, bulk: 0, calm: 0 };
         polling.change(is_bulk).map(|()| polling)
     }
 
-    /// As with bulk, whatever flows.
+    /// Has the device's queues that came since polled like the others.
     ///
     /// # Errors
     /// See [`NapiControl::set`].
-    pub fn always(
-        control: NapiControl,
-        napi: Napi,
-        pieces: Option<ScatterGather>,
-    ) -> Result<Self, LinkError> {
-        let (is_bulk, is_fixed) = (true, true);
-        let mut polling = Self { control, napi, pieces, is_bulk, is_fixed, bulk: 0, calm: 0 };
-        polling.change(is_bulk).map(|()| polling)
+    pub fn set(&self) -> Result<(), LinkError> {
+        match self.is_bulk {
+            true => self.control.set(self.napi.gro_flush, self.napi.threaded),
+            false => self.control.set(Duration::ZERO, false),
+        }
     }
 
     /// A batch went by, in either direction, that was bulk or not.
@@ -72,9 +68,6 @@ impl Polling {
     /// When the polling was to be changed, and was not.
     #[inline]
     pub fn saw(&mut self, is_bulk: bool) -> Result<(), LinkError> {
-        if self.is_fixed {
-            return Ok(());
-        }
         if is_bulk {
             self.calm = 0;
             self.bulk = self.bulk.saturating_add(2);
@@ -96,10 +89,7 @@ impl Polling {
             // Only the cost of packets depends on it.
             let _ = pieces.lay_whole(is_bulk);
         }
-        match is_bulk {
-            true => self.control.set(self.napi.gro_flush, self.napi.threaded),
-            false => self.control.set(Duration::ZERO, false),
-        }
+        self.set()
     }
 }
 
@@ -121,7 +111,7 @@ mod tests {
         };
         let Some(mut tap) = permitted(Tap::open(&config)) else { return };
         // The device is as it came.
-        tap.polling = None;
+        tap.polled = None;
         if !tap.notes().is_empty() {
             return println!("skipped: {:?}", tap.notes());
         }
@@ -130,7 +120,7 @@ mod tests {
         let control = namespace.run(|| NapiControl::open(name)).unwrap().unwrap();
         let pieces = namespace.run(|| ScatterGather::of(name)).unwrap().unwrap();
         let in_pieces = || namespace.run(|| ScatterGather::of(name)).unwrap().unwrap().found();
-        let mut polling = Polling::new(control, Napi::default(), Some(pieces)).unwrap();
+        let mut polling = Polling::new(control, Napi::default(), Some(pieces), false).unwrap();
         assert_eq!((set("threaded"), set("gro_flush_timeout")), ("0".into(), "0".into()));
         for _ in 0..10_000 {
             // A request, its answer, a large answer now and then.

@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::{Bench, PORT, addresses};
-use crate::netdev::{Namespace, ScatterGather};
+use crate::netdev::{self, Namespace, ScatterGather};
 use crate::testing::{bytes, parse, permitted};
 use crate::{Link, Tap, TapConfig};
 
@@ -33,6 +33,27 @@ fn a_device_that_had_a_user_with_offloads_gives_whole_packets_to_one_without_hea
     let medium = bench.medium;
     let heard = bench.hear(|packet| bytes(packet).ends_with(b"from the kernel"));
     assert!(parse(&heard, medium).is_valid, "the kernel has summed it");
+}
+
+#[test]
+fn a_device_is_left_without_offloads_by_the_last_queue() {
+    let Some(namespace) = permitted(Namespace::create()) else { return };
+    let config = TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        ..TapConfig::default()
+    };
+    let Some(mut queues) = permitted(Tap::open_queues(&config, 2)) else { return };
+    if !queues[0].capabilities().rx_merge {
+        return println!("skipped: {:?}", queues[0].notes());
+    }
+    let last = queues.pop().unwrap();
+    drop(queues);
+    let unsummed =
+        || namespace.run(|| netdev::takes_transmit_checksum("ms-kept")).unwrap().unwrap();
+    assert!(unsummed(), "another queue is left");
+    keep(last);
+    assert!(!unsummed());
 }
 
 #[test]
