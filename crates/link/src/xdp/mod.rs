@@ -399,7 +399,7 @@ impl Link for Xdp {
     }
 
     fn stats(&self) -> LinkStats {
-        let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, .. } =
+        let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, tx_invalid, .. } =
             self.kernel_statistics();
         let mut stats = self.stats;
         let unfilled = match self.has_fragments {
@@ -410,6 +410,8 @@ impl Link for Xdp {
         stats.drops[DropCause::Overrun.index()] += rx_ring_full;
         stats.drops[DropCause::FillEmpty.index()] += unfilled;
         stats.drops[DropCause::TooLong.index()] += rx_dropped - unfilled;
+        // Taken for sent when they went into the ring.
+        stats.drops[DropCause::Refused.index()] += tx_invalid;
         stats
     }
 

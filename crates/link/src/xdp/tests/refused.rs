@@ -101,6 +101,16 @@ fn large_frames_that_find_too_few_of_ours_are_counted_as_that() {
 }
 
 #[test]
+fn what_the_kernel_finds_no_packet_in_is_counted_as_refused() {
+    let Some(bench) = bench(1500, 1) else { return };
+    let Some(mut link) = bench.open(&bench.config()) else { return };
+    // Beyond all memory of the socket.
+    link.socket.tx.push(libc::xdp_desc { addr: 1 << 40, len: 60, options: 0 });
+    send(&mut link, &bench.pool, vec![datagram(&bench, 60).build(&bench.pool)]);
+    assert_eq!(link.stats().dropped(DropCause::Refused), 1, "{:?}", link.kernel_statistics());
+}
+
+#[test]
 fn an_engine_with_a_pool_of_its_own_is_served_from_the_memory_of_the_socket() {
     let Some(bench) = bench(9000, 1) else { return };
     let Some(mut link) = bench.open(&XdpConfig { ring: Some(64), ..bench.config() }) else {
