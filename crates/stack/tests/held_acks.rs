@@ -463,6 +463,23 @@ fn while_turns_are_far_apart_an_ack_waits_as_long_as_a_delayed_one() {
 }
 
 #[test]
+fn an_ack_that_may_go_does_not_wait_behind_one_of_what_is_lent() {
+    let (mut hosts, mut other, _) = lent_among_two();
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0);
+    hosts.read();
+    hosts.swap(&mut other);
+    hosts.lends.store(false, Ordering::Relaxed);
+    hosts.send();
+    assert_eq!(hosts.far_turn(), 0, "the link has more");
+    hosts.says(false);
+    assert_eq!(hosts.far_turn(), 1);
+    assert_eq!(hosts.unacknowledged(), 0);
+    hosts.swap(&mut other);
+    assert_ne!(hosts.unacknowledged(), 0, "the link has been empty for no time");
+}
+
+#[test]
 fn an_engine_sends_the_ack_of_what_is_lent_before_it_sleeps() {
     let (mut hosts, _) = lent();
     hosts.far.set_busy_poll(Duration::ZERO);

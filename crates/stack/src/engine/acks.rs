@@ -53,9 +53,11 @@ const GATHERED_MAX: usize = 256;
 /// A connection's mark while its ACK is gathered.
 const GATHERED: u8 = u8::MAX;
 
-/// Connections whose ACK is held, longest first. One that has gone meanwhile, or has sent its ACK, may still be named.
+/// Connections whose ACK is held. One that has gone meanwhile, or has sent its ACK, may still be named.
 pub(super) struct HeldAcks {
-    line: VecDeque<Held>,
+    /// Longest first, and apart from those for what is lent, which wait longer.
+    ordinary: VecDeque<Held>,
+    for_lent: VecDeque<Held>,
     /// Those whose ACK goes together with the others'; and when there were any, and how much had come by then.
     gathered: Vec<u32>,
     gathered_at: Instant,
@@ -77,13 +79,13 @@ struct Held {
     slot: u32,
     since: u64,
     at: Instant,
-    lent: bool,
 }
 
 impl Default for HeldAcks {
     fn default() -> Self {
         Self {
-            line: VecDeque::new(),
+            ordinary: VecDeque::new(),
+            for_lent: VecDeque::new(),
             // A turn may bring more before it is over.
             gathered: Vec::with_capacity(2 * GATHERED_MAX),
             gathered_at: Instant::ZERO,
@@ -115,7 +117,35 @@ impl HeldAcks {
     /// Whether none waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.line.is_empty() && self.gathered.is_empty()
+        self.ordinary.is_empty() && self.for_lent.is_empty() && self.gathered.is_empty()
+    }
+
+    /// The ACK of the connection in `slot` waits from this turn on, which began at `now` and is the engine's
+    /// `turns`-th. Returns the mark of the connection.
+    fn hold(&mut self, slot: u32, now: Instant, turns: u64) -> u8 {
+        let (line, since) = match self.lent {
+            // This turn is counted when it is over.
+            true => (&mut self.for_lent, self.fruitful + 1),
+            false => (&mut self.ordinary, turns),
+        };
+        line.push_back(Held { slot, since, at: now });
+        mark(since)
+    }
+
+    /// The next of a line that has waited since `turn` was `turns` less, or for as long as a peer is to wait; each if
+    /// nothing more is to come (`is_dry`).
+    fn next_over(
+        line: &mut VecDeque<Held>,
+        is_dry: bool,
+        turn: u64,
+        turns: u64,
+        now: Instant,
+    ) -> Option<Held> {
+        line.pop_front_if(|held| {
+            is_dry
+                || turn.saturating_sub(held.since) >= turns
+                || Self::is_over(held.at, now, HELD_ACK_LIMIT)
+        })
     }
 
     /// Whether an ACK of the connection in `slot` waits for no more than `bytes`, or for all that the window allowed
@@ -190,11 +220,7 @@ impl Engine {
             return self.tcp.mark_dirty(slot);
         }
         if socket.ack_held == 0 {
-            let lent = held.lent;
-            // This turn is counted when it is over.
-            let since = if lent { held.fruitful + 1 } else { self.out.stats.turns };
-            socket.ack_held = mark(since);
-            held.line.push_back(Held { slot, since, at: self.time, lent });
+            socket.ack_held = held.hold(slot, self.time, self.out.stats.turns);
         }
     }
 
@@ -210,26 +236,34 @@ impl Engine {
     /// The same where some wait.
     #[inline(never)]
     fn release_held(&mut self, now: Instant) {
-        let has_more = self.out.links.used_slots().any(|slot| slot.more);
         self.release_gathered(now);
         // Connections that move data take turns, too: so many batches pass until one is served again.
         let busy = (self.tcp.quiet.len() as u64 / 2).min(HELD_ACK_TURNS_MAX);
-        while let Some(&Held { slot, since, at, lent }) = self.held.line.front() {
-            let (turn, turns, is_dry) = match lent {
-                true => (
-                    self.held.fruitful,
-                    self.limits.lent_ack_turns,
-                    self.held.is_dry_for(LENT_ACK_PAUSE, now),
-                ),
-                false => (self.out.stats.turns, self.limits.held_ack_turns, !has_more),
-            };
-            let waits = !is_dry && turn.saturating_sub(since) < busy.max(turns.into());
-            if waits && !HeldAcks::is_over(at, now, HELD_ACK_LIMIT) {
-                break;
-            }
-            self.held.line.pop_front();
+        self.release_ordinary(now, busy);
+        self.release_for_lent(now, busy);
+    }
+
+    fn release_ordinary(&mut self, now: Instant, busy: u64) {
+        if self.held.ordinary.is_empty() {
+            return;
+        }
+        let is_dry = !self.out.links.used_slots().any(|slot| slot.more);
+        let (turn, turns) = (self.out.stats.turns, busy.max(self.limits.held_ack_turns.into()));
+        while let Some(Held { slot, since, .. }) =
+            HeldAcks::next_over(&mut self.held.ordinary, is_dry, turn, turns, now)
+        {
+            self.let_go(slot, mark(since));
+        }
+    }
+
+    fn release_for_lent(&mut self, now: Instant, busy: u64) {
+        let is_dry = self.held.is_dry_for(LENT_ACK_PAUSE, now);
+        let (turn, turns) = (self.held.fruitful, busy.max(self.limits.lent_ack_turns.into()));
+        while let Some(Held { slot, since, .. }) =
+            HeldAcks::next_over(&mut self.held.for_lent, is_dry, turn, turns, now)
+        {
             let went = self.let_go(slot, mark(since));
-            if let (true, Some(stop)) = (lent && is_dry, went) {
+            if let (true, Some(stop)) = (is_dry, went) {
                 self.held.lone.peer_stopped(slot, stop, Range::of(&self.limits));
             }
         }
