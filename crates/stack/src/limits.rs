@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use millstream_link::sys;
 
+use crate::Error;
+
 /// Places from home within which a flow must lie in its table. A flow that finds none is refused, like
 /// one beyond the socket limit.
 pub const DEMUX_PROBES: usize = 48;
@@ -140,6 +142,23 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Refuses those with which a connection would stand still.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let least = [
+            (self.transmit_turn_bytes, "Limits::transmit_turn_bytes is 1 at least"),
+            (self.unsent_bytes, "Limits::unsent_bytes is 1 at least"),
+            (self.write_turn_bytes, "Limits::write_turn_bytes is 1 at least"),
+            (self.transmit_connections, "Limits::transmit_connections is 1 at least"),
+            (self.timers, "Limits::timers is 1 at least"),
+        ];
+        match least.iter().find(|(limit, _)| *limit == 0) {
+            Some((_, what)) => Err(Error::Invalid(what)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What several connections have under way within a machine passes its caches between being written and being read, and
 /// then is written to again: so much of the last cache, which others use, too, as one part in so many. 32 MiB (EPYC) are
 /// not enough for 16, which streams at 0.6 to 0.8 of the rate that 6 have; 480 (Xeon) are, and there fewer cost more
@@ -272,3 +291,26 @@ pub const LINK_HEADROOM_BYTES: usize = 64;
 /// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
 /// TCP with all options (60), rounded up.
 pub const HEADROOM_BYTES: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, EngineConfig};
+
+    #[test]
+    fn limits_with_which_nothing_would_move_are_refused() {
+        let zeros: [(&str, fn(&mut Limits) -> &mut usize); 5] = [
+            ("transmit_turn_bytes", |limits| &mut limits.transmit_turn_bytes),
+            ("unsent_bytes", |limits| &mut limits.unsent_bytes),
+            ("write_turn_bytes", |limits| &mut limits.write_turn_bytes),
+            ("transmit_connections", |limits| &mut limits.transmit_connections),
+            ("timers", |limits| &mut limits.timers),
+        ];
+        for (name, limit) in zeros {
+            let mut config = EngineConfig::default();
+            *limit(&mut config.limits) = 0;
+            let error = Engine::new(config).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|text| text.contains(name)), "{name}: {error:?}");
+        }
+    }
+}

@@ -181,9 +181,13 @@ const NO_SUCH_LINK: Error = Error::Invalid("no such link");
 
 impl Engine {
     /// An engine without links.
+    ///
+    /// # Errors
+    /// For [`Limits`] of zero that would have connections stand still; when the system gives no random numbers.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
         let EngineConfig { pool, limits, seed, tcp, busy_poll, idle_latency, stage_sample, clock } =
             config;
+        limits.check()?;
         let seed = match seed {
             Some(seed) => seed,
             None => system_seed()?,
