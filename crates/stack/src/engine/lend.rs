@@ -5,7 +5,8 @@
 //! write ends was never copied, and the rest, a little more than what is in flight, goes into the send queue then. A
 //! [`Loan`] sees to that however the write ends. Without it the connection must not be served: its queue has places for
 //! bytes that are not there yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a reset)
-//! ends the loan, as do timers that are due, output of other connections and others who wait to write.
+//! ends the loan, as do timers that are due, output of other connections, news of other sockets, and others who wait to
+//! write.
 //!
 //! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
 //! and at the end, the write waits a little for ACKs ([`Patience`]) if round trips are as short.
@@ -58,6 +59,8 @@ struct Loan<'a> {
     sent: usize,
     /// Nothing could be sent since the last look.
     waits: bool,
+    /// Unseen news of other sockets as it began.
+    news: usize,
     widened: Widened,
     patience: Patience,
 }
@@ -124,7 +127,15 @@ impl Engine {
         let widened = socket.conn.widen(LEND_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
         let patience = Patience::new(if is_of_use { wait } else { Duration::ZERO });
-        Some(Loan { engine: self, id, data, lent: 0, sent: 0, waits: false, widened, patience })
+        let news = self.news_of_others(id);
+        let (lent, sent, waits) = (0, 0, false);
+        Some(Loan { engine: self, id, data, lent, sent, waits, news, widened, patience })
+    }
+
+    /// How many sockets but this one have news that nobody has seen.
+    fn news_of_others(&mut self, id: SocketId) -> usize {
+        let own = self.tcp.by_id(id).is_some_and(|(_, socket)| !socket.pending.is_empty());
+        self.events.len() - usize::from(own)
     }
 
     /// Whether and how the connection may lend now.
@@ -201,7 +212,7 @@ impl Loan<'_> {
     /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
     /// was waited for too long, whatever came; until then this stands for a turn.
     fn look(&mut self) -> bool {
-        let Self { engine, id, waits, patience, .. } = self;
+        let Self { engine, id, waits, news, patience, .. } = self;
         let now = engine.refresh_time();
         let mut received = 0;
         for _ in 0..LEND_LOOKS {
@@ -219,7 +230,8 @@ impl Loan<'_> {
         }
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());
         let is_due = engine.next_deadline().is_some_and(|due| due <= now);
-        if others || is_due || !engine.renew_writes() {
+        let is_told = engine.news_of_others(*id) > *news;
+        if others || is_due || is_told || !engine.renew_writes() {
             return false;
         }
         engine.push_left = engine.limits.transmit_turn_bytes;
