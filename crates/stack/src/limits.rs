@@ -299,7 +299,8 @@ mod tests {
 
     #[test]
     fn limits_with_which_nothing_would_move_are_refused() {
-        let zeros: [(&str, fn(&mut Limits) -> &mut usize); 5] = [
+        type Of = fn(&mut Limits) -> &mut usize;
+        let zeros: [(&str, Of); 5] = [
             ("transmit_turn_bytes", |limits| &mut limits.transmit_turn_bytes),
             ("unsent_bytes", |limits| &mut limits.unsent_bytes),
             ("write_turn_bytes", |limits| &mut limits.write_turn_bytes),

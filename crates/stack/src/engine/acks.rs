@@ -141,11 +141,11 @@ impl HeldAcks {
         turns: u64,
         now: Instant,
     ) -> Option<Held> {
-        line.pop_front_if(|held| {
-            is_dry
-                || turn.saturating_sub(held.since) >= turns
-                || Self::is_over(held.at, now, HELD_ACK_LIMIT)
-        })
+        let held = line.front()?;
+        let is_over = is_dry
+            || turn.saturating_sub(held.since) >= turns
+            || Self::is_over(held.at, now, HELD_ACK_LIMIT);
+        if is_over { line.pop_front() } else { None }
     }
 
     /// Whether an ACK of the connection in `slot` waits for no more than `bytes`, or for all that the window allowed
