@@ -60,4 +60,4 @@ pub use share::{Share, Shared};
 pub use stats::{DropCause, LinkStats};
 pub use tap::{Napi, NapiMode, Tap, TapConfig, TapKind};
 pub use trace::{Direction, Trace, TraceConfig};
-pub use xdp::{BusyPoll, FlowMatch, Steer, Xdp, XdpConfig, XdpStatistics};
+pub use xdp::{BusyPoll, FlowMatch, Steer, Steering, Xdp, XdpConfig, XdpStatistics};

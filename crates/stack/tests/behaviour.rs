@@ -2,12 +2,14 @@
 
 mod common;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use common::{settle, two};
-use millstream::link::PairConfig;
+use common::{NEAR, config, engine, pool, settle, two};
+use millstream::link::{Link, PairConfig, pair};
+use millstream::packet::PacketBatch;
 use millstream::tcp::State;
+use millstream::wire::ip::{self, Protocol};
 use millstream::{DropReason, Engine, Error, SocketId, SocketKind};
 
 fn addr(text: &str) -> SocketAddr {
@@ -111,6 +113,34 @@ fn an_absent_neighbour_is_told_of() {
     assert_eq!(near.udp_recv(socket, &mut [0; 9]), Err(Error::HostUnreachable));
     assert_eq!(near.stats().dropped(DropReason::NeighborUnreachable), 1);
     assert_eq!(near.stats().neighbor_solicits, 3);
+}
+
+/// A link that brings only what is for some addresses (AF_XDP) has the answer so, too.
+#[test]
+fn a_router_is_asked_by_the_address_of_what_waits_for_it() {
+    let pool = pool();
+    let (near, mut far) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(config(&pool, 1), near, &NEAR);
+    let router: Ipv6Addr = "fe80::99".parse().expect("an address");
+    let link = near.links().next().expect("a link").id;
+    near.add_gateway(link, router.into()).expect("a route");
+    let socket = near.udp_bind(addr("[::]:0")).expect("bind");
+    near.udp_send(socket, b"far away", Some(addr("[2001:db8::9]:9"))).expect("send");
+    let mut now = near.refresh_time();
+    let mut askers = Vec::new();
+    for _ in 0..3 {
+        near.turn(now);
+        now += Duration::from_millis(1100);
+        let mut batch = PacketBatch::new();
+        far.receive(now, &pool, &mut batch).expect("packets");
+        for packet in batch.drain() {
+            let header = ip::parse(&packet.head()[14..], packet.len() - 14).expect("IPv6");
+            let is_for = packet.head().windows(16).any(|bytes| bytes == router.octets());
+            askers.extend((header.protocol == Protocol::ICMPV6 && is_for).then_some(header.src));
+        }
+    }
+    let own: IpAddr = "fd09::1".parse().expect("an address");
+    assert_eq!(askers, [own; 3]);
 }
 
 #[test]

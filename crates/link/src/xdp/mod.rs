@@ -40,7 +40,7 @@ mod tests;
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
@@ -100,6 +100,34 @@ pub struct XdpStatistics {
     pub tx_ring_empty: u64,
 }
 
+/// Which packets the sockets of an interface get that were opened together. It keeps nothing attached.
+#[derive(Clone)]
+pub struct Steering {
+    attachment: Weak<Attachment>,
+    name: String,
+}
+
+impl std::fmt::Debug for Steering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Steering").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Steering {
+    /// From now on they get what `steer` says, without a packet in between that neither the old nor the new would give.
+    ///
+    /// # Errors
+    /// When `steer` is refused or the kernel refuses the program; the old one stays. When the sockets or the interface
+    /// are gone.
+    pub fn set(&self, steer: &Steer) -> Result<(), LinkError> {
+        steer.check()?;
+        match self.attachment.upgrade() {
+            Some(attachment) => attachment.replace(steer),
+            None => Err(LinkError::gone(&self.name)),
+        }
+    }
+}
+
 /// An AF_XDP socket as a link.
 pub struct Xdp {
     socket: Socket,
@@ -147,16 +175,11 @@ impl Xdp {
         self.zero_copy
     }
 
-    /// Changes what the sockets of all queues opened together get, without a packet in between.
-    ///
-    /// # Errors
-    /// When `steer` is refused or the kernel refuses the program; the old one stays. When the interface is gone.
-    pub fn steer(&self, steer: &Steer) -> Result<(), LinkError> {
-        steer.check()?;
-        match &self.attachment {
-            Some(attachment) => attachment.replace(steer),
-            None => Err(LinkError::gone(&self.name)),
-        }
+    /// What changes which packets this socket gets, with those of all queues opened together, after the link was handed to
+    /// an engine, too.
+    pub fn steering(&self) -> Steering {
+        let attachment = self.attachment.as_ref().map(Arc::downgrade).unwrap_or_default();
+        Steering { attachment, name: self.name.clone() }
     }
 
     /// The kernel's counters.

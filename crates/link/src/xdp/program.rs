@@ -43,8 +43,12 @@ impl Steer {
         if flows.len() > XDP_FLOWS {
             return refuse("too many flows to steer to the AF_XDP socket");
         }
-        match flows.iter().any(|flow| flow.address.is_none() && flow.port.is_none()) {
-            true => refuse("a flow without address and port would be all: steer all"),
+        if flows.iter().any(|flow| flow.address.is_none() && flow.port.is_none()) {
+            return refuse("a flow without address and port would be all: steer all");
+        }
+        let has_ports = |protocol| [Protocol::TCP, Protocol::UDP].contains(&protocol);
+        match flows.iter().filter_map(|flow| flow.port).any(|(protocol, _)| !has_ports(protocol)) {
+            true => refuse("a flow's port is one of TCP or of UDP"),
             false => Ok(()),
         }
     }
@@ -82,6 +86,8 @@ const PSEUDO_MAP: u8 = 1;
 const REDIRECT_MAP: i32 = 51;
 const XDP_PASS: i32 = 2;
 const NO_PORT: i32 = -1;
+/// A type of ICMPv6 (RFC 4861 section 4.3).
+const NEIGHBOR_SOLICITATION: i32 = 135;
 
 /// Offsets in `struct xdp_md`.
 const CONTEXT_DATA: i16 = 0;
@@ -265,26 +271,44 @@ fn match_v6(a: &mut Assembler, flows: &[FlowMatch], pass: Label, redirect: Label
             Some(IpAddr::V4(_)) => continue,
             None => None,
         };
-        // RFC 4291 section 2.7.1: where a neighbour solicitation for the address goes.
-        let solicited = octets.filter(|_| flow.port.is_none()).map(|own| {
-            let mut group = [0; 16];
-            group[..2].copy_from_slice(&[0xff, 0x02]);
-            group[11..13].copy_from_slice(&[1, 0xff]);
-            group[13..].copy_from_slice(&own[13..]);
-            group
-        });
-        for octets in [Some(octets), solicited.map(Some)].into_iter().flatten() {
-            let next = a.label();
-            for (i, word) in octets.map(|o| words::<4>(&o)).into_iter().flatten().enumerate() {
-                a.load(LOAD_WORD, 8, 2, 38 + 4 * i as i16);
-                a.jump(JUMP_UNLESS, 8, 0, word, next);
-            }
-            match_port(a, flow, next);
-            a.jump(JUMP, 0, 0, 0, redirect);
-            a.place(next);
+        let next = a.label();
+        if let Some(octets) = octets {
+            match_address(a, &octets, 38, next);
+        }
+        match_port(a, flow, next);
+        a.jump(JUMP, 0, 0, 0, redirect);
+        a.place(next);
+        if let (Some(own), None) = (octets, flow.port) {
+            match_solicitation(a, &own, redirect);
         }
     }
     a.jump(JUMP, 0, 0, 0, pass);
+}
+
+/// Goes to `next` unless the address at `offset` is this one.
+fn match_address(a: &mut Assembler, octets: &[u8; 16], offset: i16, next: Label) {
+    for (i, word) in words::<4>(octets).into_iter().enumerate() {
+        a.load(LOAD_WORD, 8, 2, offset + 4 * i as i16);
+        a.jump(JUMP_UNLESS, 8, 0, word, next);
+    }
+}
+
+/// Redirects neighbour solicitations of the address. The group that they are sent to (RFC 4291 section 2.7.1) is that of
+/// all addresses with the same last three bytes, the kernel's perhaps among them; the target tells.
+fn match_solicitation(a: &mut Assembler, own: &[u8; 16], redirect: Label) {
+    let mut group = [0; 16];
+    group[..2].copy_from_slice(&[0xff, 0x02]);
+    group[11..13].copy_from_slice(&[1, 0xff]);
+    group[13..].copy_from_slice(&own[13..]);
+    let next = a.label();
+    match_address(a, &group, 38, next);
+    a.jump(JUMP_UNLESS, 9, 0, i32::from(Protocol::ICMPV6.0), next);
+    a.need(78, next);
+    a.load(LOAD_BYTE, 8, 2, 54);
+    a.jump(JUMP_UNLESS, 8, 0, NEIGHBOR_SOLICITATION, next);
+    match_address(a, own, 62, next);
+    a.jump(JUMP, 0, 0, 0, redirect);
+    a.place(next);
 }
 
 fn match_arp(a: &mut Assembler, flows: &[FlowMatch], pass: Label, redirect: Label) {

@@ -348,9 +348,17 @@ fn only_the_flows_asked_for_are_taken_and_none_after_the_end() {
     let got = receive(&mut link, &bench.pool, 1, |_| true);
     let head = got.first().expect("a packet").head();
     assert_eq!((head[20], head[54]), (58, 135), "a neighbour solicitation");
+    // Nobody else's, whose last bytes are the same, so that the same group is asked for them.
+    let kernels: IpAddr = "fd70::5:0:0:2".parse().unwrap();
+    bench.near.run(|| netdev::set_address("ms0", kernels, 64)).unwrap().unwrap();
+    let kernel_v6 = socket(&bench.near, (kernels, 7000).into());
+    host_v6.send_to(b"kernel", (kernels, 7000)).unwrap();
+    assert_eq!(kernel_v6.recv(&mut buffer).unwrap(), 6);
     // And the same for IPv4, by ARP, when it has forgotten the address.
     let other = [10, 70, 0, 3];
-    link.steer(&Steer::Flows(vec![FlowMatch { address: Some(other.into()), port: None }])).unwrap();
+    link.steering()
+        .set(&Steer::Flows(vec![FlowMatch { address: Some(other.into()), port: None }]))
+        .unwrap();
     host.send_to(b"who", (IpAddr::from(other), 5)).unwrap();
     let got = receive(&mut link, &bench.pool, 1, |packet| packet.head()[12..14] == [8, 6]);
     assert_eq!(got[0].head()[38..42], other);
@@ -358,10 +366,12 @@ fn only_the_flows_asked_for_are_taken_and_none_after_the_end() {
     host.send_to(b"kernel", (beside, 8000)).unwrap();
     assert_eq!(kernel_8000.recv(&mut buffer).unwrap(), 6);
 
-    link.steer(&Steer::All).unwrap();
+    link.steering().set(&Steer::All).unwrap();
     host.send_to(b"all", (beside, 8000)).unwrap();
     assert_eq!(payload(&receive(&mut link, &bench.pool, 1, is_udp_v4)[0]), b"all");
+    let steering = link.steering();
     drop(link);
+    assert!(steering.set(&Steer::All).is_err());
     host.send_to(b"after", (beside, 8000)).unwrap();
     assert_eq!(kernel_8000.recv(&mut buffer).unwrap(), 5);
 }

@@ -26,7 +26,7 @@ mod types;
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use millstream_packet::{Instant, Packet, PacketQueue, QueueLimits};
 use millstream_wire::ethernet::MacAddr;
@@ -56,6 +56,8 @@ struct Entry {
     ever_used: bool,
     /// Somebody may hold the address without asking again, since the generation last changed for it.
     given_out: bool,
+    /// Of ours, the address that it was last asked from.
+    asker: Option<Ipv6Addr>,
     pending: List,
 }
 
@@ -155,6 +157,25 @@ impl NeighborTable {
         let slot = *self.index.get(&Key::new(link, ip))?;
         let entry = self.entries[slot as usize].as_ref()?;
         (entry.state != State::Incomplete).then_some(entry.mac)
+    }
+
+    /// The packet that has waited longest for the neighbour's address.
+    pub fn first_waiting(&self, link: LinkId, ip: IpAddr) -> Option<&Packet> {
+        let slot = *self.index.get(&Key::new(link, ip))?;
+        self.pending.first(&self.entries[slot as usize].as_ref()?.pending)
+    }
+
+    /// From which address the neighbour was last asked, as [`set_asker`](Self::set_asker) has it.
+    pub fn asker(&self, link: LinkId, ip: IpAddr) -> Option<Ipv6Addr> {
+        let slot = *self.index.get(&Key::new(link, ip))?;
+        self.entries[slot as usize].as_ref()?.asker
+    }
+
+    /// The neighbour, if it is in the table, is asked from this address.
+    pub fn set_asker(&mut self, link: LinkId, ip: IpAddr, asker: Ipv6Addr) {
+        if let Some(&slot) = self.index.get(&Key::new(link, ip)) {
+            self.entry(slot).asker = Some(asker);
+        }
     }
 
     /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
@@ -333,6 +354,7 @@ impl NeighborTable {
             heard: now,
             ever_used: wanted,
             given_out: false,
+            asker: None,
             pending: List::EMPTY,
         };
         let slot = match self.free.pop() {

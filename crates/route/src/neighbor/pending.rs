@@ -113,6 +113,11 @@ impl PendingStore {
         Ok(())
     }
 
+    /// The oldest packet of a list.
+    pub(super) fn first(&self, list: &List) -> Option<&Packet> {
+        self.slots.get(list.head as usize)?.packet.as_ref()
+    }
+
     /// Takes the oldest packet of a list.
     pub(super) fn pop(&mut self, list: &mut List) -> Option<Packet> {
         if list.head == END {

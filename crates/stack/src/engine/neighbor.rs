@@ -7,7 +7,7 @@ use millstream_route::{Action, Evidence, Heard, LinkId, solicited_node};
 use millstream_wire::arp::{self, ArpOperation, ArpPacket};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::icmp::{self, Unreachable};
-use millstream_wire::ip::{IpHeader, Protocol, Version};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 use millstream_wire::ndp::{
     self, Envelope, NdpMessage, NeighborAdvert, NeighborSolicitation, RouterSolicitation,
 };
@@ -40,6 +40,8 @@ impl Output {
                 self.send_arp(now, link, unicast.unwrap_or(MacAddr::BROADCAST), &request);
             }
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
+                let source = self.asker(link, target).unwrap_or(source);
+                self.neighbors.set_asker(link, ip, source);
                 let source_ll = Some(self.links[link.index()].capabilities.mac);
                 let message =
                     NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll });
@@ -52,6 +54,21 @@ impl Output {
             }
             _ => self.stats.drop(DropReason::NoRoute),
         }
+    }
+
+    /// Who asks for an IPv6 neighbour: the source of what waits for it (RFC 4861 section 7.2.2), or who has asked
+    /// before. Another address of ours may be one whose packets are not brought to us, as AF_XDP is asked for some.
+    fn asker(&self, link: LinkId, target: Ipv6Addr) -> Option<Ipv6Addr> {
+        let waiting = self.neighbors.first_waiting(link, target.into());
+        let header = waiting.and_then(|packet| ip::parse_quoted(packet.head()).ok());
+        let source = header.and_then(|header| match header.src {
+            IpAddr::V6(source) => Some(source),
+            IpAddr::V4(_) => None,
+        });
+        let is_ours =
+            |address: &Ipv6Addr| self.addresses.of_link(link).any(|own| own.addr == *address);
+        let asked = || self.neighbors.asker(link, target.into()).filter(is_ours);
+        source.filter(is_ours).or_else(asked)
     }
 
     pub fn send_arp(&mut self, now: Instant, link: LinkId, to: MacAddr, message: &ArpPacket) {

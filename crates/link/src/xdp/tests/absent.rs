@@ -143,7 +143,7 @@ fn the_packets_of_an_interface_that_was_moved_are_others() {
         UdpSocket::recv(&socket, &mut [0; 100]).is_ok()
     });
     assert!(comes, "the link's program passes nothing on");
-    assert!(link.steer(&Steer::All).is_err());
+    assert!(link.steering().set(&Steer::All).is_err());
 }
 
 #[test]

@@ -80,8 +80,13 @@ fn a_pool_that_may_grow_is_refused() {
     let config = XdpConfig { interface: "lo".into(), ..XdpConfig::default() };
     let error = Xdp::open(&config, &pool).unwrap_err();
     assert!(error.to_string().contains("initial_frames = limit_frames"), "{error}");
-    let none = XdpConfig { steer: Steer::Flows(Vec::new()), ..config };
-    assert!(Xdp::open(&none, &pool).unwrap_err().to_string().contains("no flow"));
+    let refusal = |flows| {
+        let config = XdpConfig { steer: Steer::Flows(flows), ..config.clone() };
+        Xdp::open(&config, &pool).unwrap_err().to_string()
+    };
+    assert!(refusal(Vec::new()).contains("no flow"));
+    let port = Some((Protocol::ICMPV6, 1));
+    assert!(refusal(vec![FlowMatch { address: None, port }]).contains("TCP or of UDP"));
 }
 
 #[test]
