@@ -485,6 +485,8 @@ impl Link for RawLink {
         self.overruns.set(self.overruns.get() + socket::take_overruns(self.fd.as_raw_fd()));
         let mut stats = self.stats;
         stats.drops[DropCause::Overrun.index()] += self.overruns.get();
+        stats.drops[DropCause::Truncated.index()] +=
+            self.ring.as_ref().map_or(0, ReceiveRing::lost);
         stats
     }
 

@@ -38,6 +38,7 @@ pub(super) struct ReceiveRing {
     at: usize,
     /// The block is ours.
     is_ours: bool,
+    lost: u64,
 }
 
 // SAFETY: the mapping belongs to this value; the kernel writes only to blocks that are its own.
@@ -93,7 +94,8 @@ impl ReceiveRing {
         let at = unsafe { libc::mmap(none, len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         match NonNull::new(at.cast()) {
             Some(map) if at != libc::MAP_FAILED => {
-                Ok(Self { map, block_bytes, blocks, block: 0, left: 0, at: 0, is_ours: false })
+                let (block, left, at, is_ours, lost) = (0, 0, 0, false, 0);
+                Ok(Self { map, block_bytes, blocks, block, left, at, is_ours, lost })
             }
             _ => Err(LinkError::last("map a receive ring")),
         }
@@ -142,10 +144,12 @@ impl ReceiveRing {
                 (self.left, self.at) = (self.word(COUNT), self.word(FIRST) as usize);
                 continue;
             }
-            match self.head().and_then(|head| Some((head, self.place(&head)?))) {
-                Some(found) => break found,
+            match self.head().map(|head| (head, self.place(&head))) {
+                // What it had no virtio-net header for: it gave the place up, and counts the packet as dropped.
+                Some((head, _)) if head.tp_status & libc::TP_STATUS_USER == 0 => self.skip(&head),
+                Some((head, Some(place))) => break (head, place),
                 // The kernel wrote nonsense: the rest of the block is lost.
-                None => self.left = 0,
+                _ => self.lost += u64::from(std::mem::take(&mut self.left)),
             }
         };
         let len = head.tp_snaplen as usize;
@@ -181,11 +185,23 @@ impl ReceiveRing {
         Some(unsafe { self.block().add(self.at).cast::<libc::tpacket3_hdr>().read_unaligned() })
     }
 
+    /// Goes on to the place after that of `head`.
+    fn skip(&mut self, head: &libc::tpacket3_hdr) {
+        self.left = self.left.saturating_sub(1);
+        self.at += head.tp_next_offset as usize;
+    }
+
+    /// Packets lost since it was made because the kernel's account of a block made no sense.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Goes on to the packet after the one seen.
     pub fn advance(&mut self) {
-        let next = self.head().map_or(0, |head| head.tp_next_offset as usize);
-        self.left = self.left.saturating_sub(1);
-        self.at += next;
+        match self.head() {
+            Some(head) => self.skip(&head),
+            None => self.left = 0,
+        }
         if self.left == 0 && self.is_ours {
             self.release();
         }

@@ -24,6 +24,7 @@ fn ring() -> ReceiveRing {
         left: 0,
         at: 0,
         is_ours: false,
+        lost: 0,
     }
 }
 
@@ -62,6 +63,7 @@ impl ReceiveRing {
         let mut head: libc::tpacket3_hdr = unsafe { std::mem::zeroed() };
         (head.tp_next_offset, head.tp_snaplen, head.tp_len) = (next, snap, snap + lost);
         (head.tp_mac, head.hv1.tp_vlan_tci) = (MAC as u16, 7);
+        head.tp_status = libc::TP_STATUS_USER;
         // SAFETY: all bytes of a head are written: it was zeroed whole.
         let head: [u8; HEAD_BYTES] = unsafe { std::mem::transmute(head) };
         self.put(block, at, &head);
@@ -120,5 +122,26 @@ fn nonsense_ends_a_block() {
         let got = ring.all();
         assert_eq!(got.last(), Some(&(b"whole".to_vec(), false)), "{snap} {next}");
         assert_eq!(got.len(), if snap == 4 { 2 } else { 1 }, "{snap} {next}");
+        // Two were said to be there.
+        assert_eq!(got.len() as u64 - 1 + ring.lost(), 2, "{snap} {next}");
+    }
+}
+
+#[test]
+fn places_that_the_kernel_gave_up_are_passed_over() {
+    for given_up in 0..3 {
+        let mut ring = ring();
+        let packets: [&[u8]; 3] = [b"one", b"two", b"three"];
+        ring.hand_over(0, &packets, 0);
+        let before: usize = packets[..given_up].iter().map(|bytes| MAC + bytes.len() + 1).sum();
+        let status = std::mem::offset_of!(libc::tpacket3_hdr, tp_status);
+        let at = 48 + before;
+        ring.put(0, at + status, &0_u32.to_ne_bytes());
+        // What it wrote before it gave up, or what was there before.
+        ring.put(0, at + std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), &[0xff; 2]);
+        let left = packets.iter().enumerate().filter(|(i, _)| *i != given_up);
+        let left: Vec<_> = left.map(|(_, bytes)| (bytes.to_vec(), false)).collect();
+        assert_eq!((ring.all(), ring.lost()), (left, 0));
+        assert_eq!(ring.status_of(0).load(Ordering::Acquire), libc::TP_STATUS_KERNEL);
     }
 }
