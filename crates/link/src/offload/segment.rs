@@ -305,10 +305,12 @@ pub(crate) fn guess_segmentation(head: &[u8], medium: Medium, mtu: usize) -> Opt
     let l4 = transport_offset(head, l3)?;
     let is_v6 = head.get(l3)? >> 4 == 6;
     let protocol = head.get(if is_v6 { l3 + 6 } else { l3 + 9 })?;
+    // A later fragment has no TCP header, and the first only the beginning of a segment.
+    let is_fragment = !is_v6 && (head.get(l3 + 6)? & 0x3f, *head.get(l3 + 7)?) != (0, 0);
     let kind = if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 };
     let header_len = header_len(head, l4, kind)?;
     let size = u16::try_from(mtu.checked_sub(header_len - l3)?).ok()?;
-    (*protocol == 6 && size > 0).then_some(Segmentation {
+    (*protocol == 6 && size > 0 && !is_fragment).then_some(Segmentation {
         kind,
         ecn: false,
         size,

@@ -189,6 +189,24 @@ fn a_call_passes_over_some_packets_and_leaves_the_rest_to_the_next() {
 }
 
 #[test]
+fn of_what_is_too_long_a_fragment_is_not_cut() {
+    let mut bytes = vec![0; 3000];
+    bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+    bytes[16..18].copy_from_slice(&2986_u16.to_be_bytes());
+    (bytes[23], bytes[46]) = (6, 5 << 4);
+    // Where in its packet, and whether more follow.
+    for (fragment, is_whole) in [(0x4000_u16, true), (0, true), (0x2000, false), (185, false)] {
+        bytes[20..22].copy_from_slice(&fragment.to_be_bytes());
+        let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &bytes)]);
+        let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };
+        let mut link = replay(file, config).unwrap();
+        let cut = receive(&mut link, Instant::ZERO).len();
+        assert_eq!(cut != 0, is_whole, "{fragment:#x}");
+        assert_eq!(link.stats().dropped(DropCause::TooLong) == 0, is_whole, "{fragment:#x}");
+    }
+}
+
+#[test]
 fn parts_of_packets_are_dropped_and_counted() {
     let (file, _) = captured(Medium::Ethernet, 100);
     let config = ReplayConfig { pace: Pace::Fast, ..ReplayConfig::default() };

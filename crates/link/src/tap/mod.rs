@@ -173,10 +173,11 @@ impl Tap {
             TapKind::Tap => Medium::Ethernet,
             TapKind::Tun => Medium::Ip,
         };
-        let mut whole = device.offload;
+        let (mut whole, mut udp) = (device.offload, device.udp_offload);
         if whole && config.self_check {
-            let checked = probe::run(fd.as_raw_fd(), &device.name, medium);
+            let checked = probe::run(fd.as_raw_fd(), &device.name, medium, udp);
             whole = checked.sends_whole;
+            udp &= checked.sends_datagrams_whole;
             if !checked.receives_whole {
                 device.withdraw_offload(fd.as_raw_fd());
             }
@@ -186,7 +187,7 @@ impl Tap {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
-        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && device.udp_offload };
+        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp };
         // What the device does not take, the sender cuts and sums while it copies, unless it need not copy.
         let cuts = !device.takes.wants_segments(mtu + medium.header_len());
         let super_segment = cuts.then_some(limits::SUPER_SEGMENT_BYTES);

@@ -1,4 +1,5 @@
-//! The self-check at opening: does a super-segment with a partial checksum pass whole, both ways?
+//! The self-check at opening: does a super-segment with a partial checksum pass whole, both ways? Of datagrams only to
+//! the kernel: where it does not give them whole, it cuts them, and that is no more than slower.
 //!
 //! A packet socket on the kernel's side of the device sends one and looks for the one we send, for
 //! IPv4 and IPv6. The packets are addressed to nobody: on Ethernet to a link address that no
@@ -17,21 +18,46 @@ use crate::{Medium, vnet};
 
 const SEGMENT_BYTES: u16 = 1000;
 const PAYLOAD_BYTES: usize = 3000;
-const TCP_HEADER_BYTES: usize = 20;
+
+/// A transport of super-segments, and what of its header a probe needs to know.
+#[derive(Clone, Copy)]
+struct Transport {
+    protocol: u8,
+    header_bytes: usize,
+    checksum_at: usize,
+    kinds: [SegmentationKind; 2],
+}
+
+const TCP: Transport = Transport {
+    protocol: 6,
+    header_bytes: 20,
+    checksum_at: 16,
+    kinds: [SegmentationKind::TcpV4, SegmentationKind::TcpV6],
+};
+
+const UDP: Transport =
+    Transport { protocol: 17, header_bytes: 8, checksum_at: 6, kinds: [SegmentationKind::Udp; 2] };
 
 /// What the self-check found.
 pub(super) struct Checked {
     /// The kernel took our super-segments whole.
     pub sends_whole: bool,
+    /// The same of those of datagrams; true where that was not asked.
+    pub sends_datagrams_whole: bool,
     /// The kernel gave its super-segments whole.
     pub receives_whole: bool,
     pub notes: Vec<String>,
 }
 
-/// Sends the probes through the device `name`, which is up and whose other end is `tap`. Control
-/// path: takes a few system calls, and a tenth of a second for each probe that does not arrive.
-pub(super) fn run(tap: RawFd, name: &str, medium: Medium) -> Checked {
-    let mut checked = Checked { sends_whole: true, receives_whole: true, notes: Vec::new() };
+/// Sends the probes through the device `name`, which is up and whose other end is `tap`; those of datagrams too, if
+/// `udp`. Control path: takes a few system calls, and a tenth of a second for each probe that does not arrive.
+pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked {
+    let mut checked = Checked {
+        sends_whole: true,
+        sends_datagrams_whole: true,
+        receives_whole: true,
+        notes: Vec::new(),
+    };
     let socket = match socket::open(name) {
         Ok(socket) => socket,
         Err(error) => {
@@ -41,7 +67,7 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium) -> Checked {
     };
     let kernel = socket.as_raw_fd();
     for (family, is_v6) in [("IPv4", false), ("IPv6", true)] {
-        let probe = Probe::new(medium, is_v6);
+        let probe = Probe::new(medium, is_v6, TCP);
         if !probe.passes(tap, kernel) {
             checked.sends_whole = false;
             checked.notes.push(format!(
@@ -56,6 +82,12 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium) -> Checked {
                 "{name}: the kernel did not give an {family} super-segment whole: plain frames"
             ));
         }
+        if udp && checked.sends_whole && !Probe::new(medium, is_v6, UDP).passes(tap, kernel) {
+            checked.sends_datagrams_whole = false;
+            checked.notes.push(format!(
+                "{name}: the kernel did not take an {family} super-segment of UDP: cut in software"
+            ));
+        }
     }
     checked
 }
@@ -68,20 +100,21 @@ struct Probe {
 }
 
 impl Probe {
-    fn new(medium: Medium, is_v6: bool) -> Self {
+    fn new(medium: Medium, is_v6: bool, transport: Transport) -> Self {
+        let Transport { protocol, header_bytes, checksum_at, kinds } = transport;
         let l3 = medium.header_len();
         let l4 = l3 + if is_v6 { 40 } else { 20 };
-        let header_len = l4 + TCP_HEADER_BYTES;
+        let header_len = l4 + header_bytes;
         let mut packet = vec![0; header_len + PAYLOAD_BYTES];
         if medium == Medium::Ethernet {
             packet[..12].copy_from_slice(b"\x02MSprb\x02MSprc");
             packet[12..14].copy_from_slice(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
         }
-        let transport_len = (TCP_HEADER_BYTES + PAYLOAD_BYTES) as u16;
+        let transport_len = (header_bytes + PAYLOAD_BYTES) as u16;
         let addresses = if is_v6 {
             packet[l3] = 0x60;
             packet[l3 + 4..l3 + 6].copy_from_slice(&transport_len.to_be_bytes());
-            packet[l3 + 6..l3 + 8].copy_from_slice(&[6, 1]);
+            packet[l3 + 6..l3 + 8].copy_from_slice(&[protocol, 1]);
             // 2001:db8::2 (RFC 3849) to ::1.
             packet[l3 + 8..l3 + 12].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
             packet[l3 + 23] = 2;
@@ -90,7 +123,7 @@ impl Probe {
         } else {
             packet[l3] = 0x45;
             packet[l3 + 2..l3 + 4].copy_from_slice(&(transport_len + 20).to_be_bytes());
-            packet[l3 + 8..l3 + 10].copy_from_slice(&[1, 6]);
+            packet[l3 + 8..l3 + 10].copy_from_slice(&[1, protocol]);
             // 192.0.2.2 (RFC 5737) to 127.0.0.1.
             packet[l3 + 12..l3 + 20].copy_from_slice(&[192, 0, 2, 2, 127, 0, 0, 1]);
             let value = sum::finish(sum::sum(&packet[l3..l4]));
@@ -98,17 +131,20 @@ impl Probe {
             l3 + 12..l3 + 20
         };
         let [length_high, length_low] = transport_len.to_be_bytes();
-        let tail = sum::sum(&[0, 6, length_high, length_low]);
+        let tail = sum::sum(&[0, protocol, length_high, length_low]);
         let [high, low] = sum::finish(sum::combine(sum::sum(&packet[addresses]), tail, false));
         packet[l4..l4 + 4].copy_from_slice(&[0, 9, 0, 9]);
-        packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]);
-        packet[l4 + 16..l4 + 18].copy_from_slice(&[!high, !low]);
+        match protocol {
+            17 => packet[l4 + 4..l4 + 6].copy_from_slice(&transport_len.to_be_bytes()),
+            _ => packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]),
+        }
+        packet[l4 + checksum_at..l4 + checksum_at + 2].copy_from_slice(&[!high, !low]);
         packet[header_len..].fill(0x5a);
 
         let meta = Meta {
-            checksum: Checksum::Partial { start: l4 as u16, offset: 16 },
+            checksum: Checksum::Partial { start: l4 as u16, offset: checksum_at as u16 },
             segmentation: Some(Segmentation {
-                kind: if is_v6 { SegmentationKind::TcpV6 } else { SegmentationKind::TcpV4 },
+                kind: kinds[usize::from(is_v6)],
                 ecn: false,
                 size: SEGMENT_BYTES,
                 header_len: header_len as u16,

@@ -35,8 +35,8 @@ impl Default for TraceConfig {
 /// A link whose packets are captured as they pass.
 ///
 /// Sent packets are captured when the inner link has taken them (or dropped them), received ones as
-/// they are handed over. A failed write ends the capture and is kept ([`error`](Self::error)); the
-/// traffic goes on.
+/// they are handed over. A failed write ends the capture and is kept ([`error`](Self::error)), and the link's
+/// [`notes`](Link::notes) say so; the traffic goes on.
 pub struct Trace<L, W: Write> {
     inner: L,
     out: W,
@@ -44,6 +44,8 @@ pub struct Trace<L, W: Write> {
     /// Blocks not yet written.
     blocks: Vec<u8>,
     error: Option<io::Error>,
+    /// Once it has ended: what the inner link says, and why.
+    notes: Vec<String>,
     captured: u64,
 }
 
@@ -92,7 +94,8 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     pub fn new(inner: L, mut out: W, config: TraceConfig) -> io::Result<Self> {
         let snap = u32::try_from(config.snap_bytes).unwrap_or(u32::MAX);
         pcapng::write_start(&mut out, inner.capabilities().medium, inner.name(), snap)?;
-        Ok(Self { inner, out, config, blocks: Vec::new(), error: None, captured: 0 })
+        let (blocks, notes) = Default::default();
+        Ok(Self { inner, out, config, blocks, error: None, notes, captured: 0 })
     }
 
     /// Packets captured so far.
@@ -137,18 +140,40 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     fn write(&mut self, len: usize, packets: usize) {
         match self.out.write_all(&self.blocks[..len]) {
             Ok(()) => self.captured += packets as u64,
-            Err(error) => self.error = Some(error),
+            Err(error) => self.end(error),
         }
         self.blocks.clear();
+    }
+
+    #[cold]
+    fn end(&mut self, error: io::Error) {
+        self.notes.clear();
+        self.notes.extend_from_slice(self.inner.notes());
+        let name = self.inner.name();
+        self.notes.push(format!("the capture of {name} ended: {error}"));
+        self.error = Some(error);
     }
 }
 
 impl<L: Link, W: Write + Send> Link for Trace<L, W> {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, is_down, refresh,
-        notes, stats, name
+        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, is_down, stats,
+        name
     );
+
+    fn refresh(&mut self) -> bool {
+        let has_changed = self.inner.refresh();
+        // What it may have said meanwhile.
+        if let Some(error) = self.error.take() {
+            self.end(error);
+        }
+        has_changed
+    }
+
+    fn notes(&self) -> &[String] {
+        if self.error.is_some() { &self.notes } else { self.inner.notes() }
+    }
 
     fn receive(
         &mut self,

@@ -156,6 +156,8 @@ fn a_failed_writer_ends_the_capture_and_not_the_traffic() {
         assert_eq!(b.receive(Instant::ZERO, &pool, &mut batch).unwrap(), 1);
     }
     assert_eq!(b.error().unwrap().to_string(), "disk full");
+    b.refresh();
+    assert_eq!(b.notes(), [format!("the capture of {} ended: disk full", b.name())]);
     assert_eq!(b.captured(), 0);
 }
 

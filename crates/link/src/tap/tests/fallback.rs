@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::tap::device::{TUN_F_CSUM, TUN_F_TSO6, TUN_F_USO4, TUN_F_USO6};
-use crate::{Xdp, XdpConfig};
+use crate::{FlowMatch, Steer, Xdp, XdpConfig};
 use millstream_packet::PoolConfig;
 
 /// Everything both ways over such a driver; what was counted, and what was said.
@@ -69,22 +69,39 @@ fn an_offload_agreed_to_and_not_done_is_found_and_given_up() {
     }
 }
 
-#[test]
-fn super_segments_that_do_not_arrive_are_cut_here() {
+/// What the self-check finds while somebody else takes what `steer` says before the kernel's stack has it.
+fn checked_beside(steer: Steer) -> Option<probe::Checked> {
     let config = TapConfig { kind: TapKind::Tap, self_check: false, ..TapConfig::default() };
-    let Some(bench) = Bench::open(config) else { return };
-    // Somebody else takes what the device receives before the kernel's stack has it.
+    let bench = Bench::open(config)?;
     let pool = Pool::new(PoolConfig::fixed(1024)).unwrap();
     let taker = XdpConfig {
         interface: bench.tap.name().to_owned(),
         netns: Some(bench.namespace.path()),
+        steer,
         ..XdpConfig::default()
     };
-    let Some(_taker) = permitted(Xdp::open(&taker, &pool)) else { return };
+    let _taker = permitted(Xdp::open(&taker, &pool))?;
     let (fd, name) = (bench.tap.fd.as_raw_fd(), bench.tap.name());
-    let checked = bench.namespace.run(|| probe::run(fd, name, Medium::Ethernet)).unwrap();
+    Some(bench.namespace.run(|| probe::run(fd, name, Medium::Ethernet, true)).unwrap())
+}
+
+#[test]
+fn super_segments_that_do_not_arrive_are_cut_here() {
+    let Some(checked) = checked_beside(Steer::All) else { return };
     assert!(!checked.sends_whole && checked.receives_whole);
     assert!(checked.notes[0].contains("did not take an IPv4 super-segment: cut in software"));
+}
+
+#[test]
+fn those_of_datagrams_may_be_cut_alone() {
+    let datagrams = FlowMatch { address: None, port: Some((ip::Protocol::UDP, 9)) };
+    let Some(checked) = checked_beside(Steer::Flows(vec![datagrams])) else { return };
+    assert!(checked.sends_whole && checked.receives_whole && !checked.sends_datagrams_whole);
+    let notes = checked.notes.join("\n");
+    for family in ["IPv4", "IPv6"] {
+        let said = format!("did not take an {family} super-segment of UDP: cut in software");
+        assert!(notes.contains(&said), "{notes}");
+    }
 }
 
 #[test]
