@@ -13,7 +13,7 @@ use super::patience::Patience;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::tcp::TcpStream;
-use super::worker::StreamParts;
+use super::worker::{StreamParts, accepted_places};
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
@@ -34,7 +34,8 @@ struct Inner {
 }
 
 impl TcpListener {
-    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`].
+    /// Listens on `addr`; see [`crate::Engine::tcp_listen_with`]. Up to `backlog` connections wait to be accepted, and
+    /// two where it is one.
     pub fn bind(stack: &Stack, addr: SocketAddr, backlog: usize) -> io::Result<Self> {
         Self::open(stack, addr, backlog, None)
     }
@@ -57,9 +58,12 @@ impl TcpListener {
     ) -> io::Result<Self> {
         let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
             let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
+            // Those in the ring have left the engine's list, and wait all the same.
+            let in_ring = accepted_places(backlog);
+            let backlog = backlog.saturating_sub(in_ring).max(1);
             let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
             let local = worker.engine.tcp_listener_addr(id)?;
-            Ok::<_, Error>((id, local, worker.attach_listener(id)))
+            Ok::<_, Error>((id, local, worker.attach_listener(id, in_ring)))
         })??;
         let inner = Inner {
             handle: Arc::clone(&stack.handle),
@@ -98,23 +102,30 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Inner { shared, patience, accepted, handle, .. } = &*self.inner;
         let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END | CUT_READ);
+        let taken = |ring: &Consumer<_>, parts| {
+            let is_half_empty = 2 * ring.len() <= ring.capacity();
+            (parts, is_half_empty)
+        };
         let attempt = |ring: &mut Consumer<StreamParts>| {
             // What was put before this was announced comes first.
             let is_cut = shared.has(CUT_READ);
             match ring.pop() {
-                Some(parts) => Tried::Done(Ok(parts)),
+                Some(parts) => Tried::Done(Ok(taken(ring, parts))),
                 None if !shared.has(READ_END) => {
                     let cut = if is_cut { shared.take_cut(CUT_READ) } else { None };
                     Tried::of(cut.map(|error| Err(error.into())))
                 }
                 // What was put before the end was announced.
-                None => Tried::Done(
-                    ring.pop().ok_or_else(|| shared.error().unwrap_or(Error::EngineGone).into()),
-                ),
+                None => Tried::Done(match ring.pop() {
+                    Some(parts) => Ok(taken(ring, parts)),
+                    None => Err(shared.error().unwrap_or(Error::EngineGone).into()),
+                }),
             }
         };
-        let parts = accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
-        if shared.rx_stalled.swap(false, Ordering::SeqCst) {
+        let (parts, is_half_empty) =
+            accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+        // The swap keeps its order with what left the ring.
+        if is_half_empty && shared.rx_stalled.swap(false, Ordering::SeqCst) {
             self.door().nudge(&self.door().listeners, self.inner.id.slot());
         }
         let peer = parts.remote;

@@ -76,6 +76,12 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Whether the engine has waited for room in the rx side since it was last told. What left the ring was told by a
+    /// sequentially consistent store.
+    pub fn takes_stall(&self) -> bool {
+        self.rx_stalled.load(Ordering::SeqCst) && self.rx_stalled.swap(false, Ordering::SeqCst)
+    }
+
     /// The engine's side: sets state bits and wakes who waits for them.
     pub fn set_state(&self, bits: u32) {
         self.state.fetch_or(bits, Ordering::AcqRel);

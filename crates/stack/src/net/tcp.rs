@@ -209,7 +209,7 @@ impl TcpStream {
     ) -> io::Result<R> {
         let Inner { shared, patience, rx, .. } = &*self.inner;
         let is_ready = |rx: &Reading| rx.is_ready() || shared.has(READ_END | READ_SHUT | CUT_READ);
-        rx.run(
+        let (taken, is_half_empty) = rx.run(
             &shared.reader,
             || patience.to_read(),
             is_ready,
@@ -223,13 +223,17 @@ impl TcpStream {
                     if !rx.has_some() {
                         return match state & (READ_END | READ_SHUT) {
                             0 => self.blocked(CUT_READ),
-                            _ => Tried::Done(self.end()),
+                            _ => Tried::Done(self.end().map(|end| (end, false))),
                         };
                     }
                 }
-                Tried::Done(take(rx))
+                Tried::Done(take(rx).map(|taken| (taken, rx.ring.is_half_empty())))
             },
-        )
+        )?;
+        if is_half_empty && shared.takes_stall() {
+            self.door().nudge(&self.door().streams, self.inner.id.slot());
+        }
+        Ok(taken)
     }
 
     /// It has to wait, unless it is to be told that no link leads to the peer.
@@ -247,21 +251,15 @@ impl TcpStream {
         self.inner.shared.take_error().map_or_else(|| Ok(R::default()), |error| Err(error.into()))
     }
 
-    /// So much was read: tells the engine of room, if it waits for some.
-    fn taken(&self, bytes: usize) {
+    fn count_read(&self, bytes: usize) {
         self.inner.read.fetch_add(bytes as u64, Ordering::Relaxed);
-        if self.inner.shared.rx_stalled.load(Ordering::SeqCst)
-            && self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst)
-        {
-            self.door().nudge(&self.door().streams, self.inner.id.slot());
-        }
     }
 
     /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
         let pool = &self.inner.handle.door.pool;
         let packet = self.receive(|rx| Ok(rx.take_packet(max, pool)?))?;
-        self.taken(packet.as_ref().map_or(0, Packet::len));
+        self.count_read(packet.as_ref().map_or(0, Packet::len));
         Ok(packet)
     }
 
@@ -273,10 +271,7 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let peeked = self.receive(|rx| Ok(rx.peek(buffer)))?;
-        // What left the ring may be what the engine waits for.
-        self.taken(0);
-        Ok(peeked)
+        self.receive(|rx| Ok(rx.peek(buffer)))
     }
 
     /// Puts something in, as soon as there is room.
@@ -484,7 +479,7 @@ impl Read for &TcpStream {
         }
         let inner = &self.inner;
         let read = self.receive(|rx| Ok(rx.copy_to(buffer, &inner.rx)))?;
-        self.taken(read);
+        self.count_read(read);
         Ok(read)
     }
 }

@@ -226,28 +226,28 @@ impl UdpSocket {
     fn receive<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
         let Inner { shared, patience, rx, .. } = &*self.inner;
         let is_ready = |rx: &Reading| rx.has_some() || shared.has_error() || shared.has(CUT_READ);
+        let mut take = |rx: &mut Reading| {
+            let taken = take(rx);
+            Tried::Done(Ok((taken, rx.ring.is_half_empty())))
+        };
         let attempt = |rx: &mut Reading| {
             if rx.has_some() {
-                return Tried::Done(Ok(take(rx)));
+                return take(rx);
             }
             let is_cut = shared.has(CUT_READ);
             // What was put before that was announced.
             if is_cut && rx.has_some() {
-                return Tried::Done(Ok(take(rx)));
+                return take(rx);
             }
             let cut = || if is_cut { shared.take_cut(CUT_READ) } else { None };
             Tried::of(shared.take_error().or_else(cut).map(|error| Err(error.into())))
         };
-        let taken = rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
-        self.taken();
-        Ok(taken)
-    }
-
-    /// Tells the engine of room in the ring, if it waits for some.
-    fn taken(&self) {
-        if self.inner.shared.rx_stalled.swap(false, Ordering::SeqCst) {
+        let (taken, is_half_empty) =
+            rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+        if is_half_empty && shared.takes_stall() {
             self.nudge();
         }
+        Ok(taken)
     }
 
     /// The next datagram as it came, and who sent it.

@@ -199,9 +199,13 @@ impl Worker {
         Ok(StreamParts { id, shared, tx, rx, local, remote })
     }
 
-    /// Makes the ring of a listener.
-    pub fn attach_listener(&mut self, id: SocketId) -> (Arc<Shared>, Consumer<StreamParts>) {
-        let (accepted, consumer) = spsc(RING_PACKETS);
+    /// Makes the ring of a listener, for so many connections.
+    pub fn attach_listener(
+        &mut self,
+        id: SocketId,
+        places: usize,
+    ) -> (Arc<Shared>, Consumer<StreamParts>) {
+        let (accepted, consumer) = spsc(places);
         let shared = Arc::new(Shared::default());
         let listening =
             Listening { id, shared: Arc::clone(&shared), accepted, way: Way::default() };
@@ -522,6 +526,13 @@ impl Stream {
 pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut Stream> {
     let stream = streams.get_mut(id.slot() as usize)?.as_mut();
     stream.filter(|stream| stream.id == id)
+}
+
+/// Connections that may lie in the ring of a listener with this backlog: half of it, and one at least.
+pub(super) fn accepted_places(backlog: usize) -> usize {
+    let places = (backlog / 2).clamp(1, RING_PACKETS);
+    // A ring has a power of two.
+    1 << places.ilog2()
 }
 
 fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {

@@ -4,10 +4,10 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use millstream::Error;
 use millstream::link::PairConfig;
 use millstream::net::{Stack, TcpListener, TcpStream};
 use millstream::packet::Packet;
+use millstream::{Engine, Error};
 
 use super::{common, ends, far_addr, stacks};
 
@@ -146,4 +146,30 @@ fn no_time_at_all_to_connect_is_refused() {
     let (near, _far) = stacks(PairConfig::default());
     let error = TcpStream::connect_timeout(&near, far_addr(7), Duration::ZERO).err();
     assert_eq!(error.map(|error| error.kind()), Some(io::ErrorKind::InvalidInput));
+}
+
+#[test]
+fn no_more_connections_wait_than_the_backlog_says() {
+    for (backlog, waiting) in [(1, 2), (8, 8)] {
+        let (near, far) = stacks(PairConfig::default());
+        let listener = TcpListener::bind(&far, far_addr(21), backlog).expect("bind");
+        for _ in 0..3 * waiting {
+            let connect = |engine: &mut Engine| {
+                engine.refresh_time();
+                engine.tcp_connect(far_addr(21)).expect("connect");
+                engine.flush();
+            };
+            near.with_engine(connect).expect("an engine");
+            // One after the other.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        listener.set_nonblocking(true).expect("a mode");
+        // The engine hands more over when it is told of room.
+        let some = || {
+            std::thread::sleep(Duration::from_millis(20));
+            std::iter::from_fn(|| listener.accept().ok()).count()
+        };
+        let accepted = some() + some();
+        assert_eq!(accepted, waiting, "backlog {backlog}");
+    }
 }

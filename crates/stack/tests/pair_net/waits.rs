@@ -407,3 +407,35 @@ fn an_engine_that_lets_go_of_another_does_not_wait_for_its_end() {
         call.recv_timeout(PATIENCE).expect("they wait").expect("the call was run");
     }
 }
+
+/// What it could not take while the ring was full it takes much of at once.
+#[test]
+fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
+    let (client, server, stacks) = ends();
+    let writer = told(move || (&server).write_all(&vec![1; 16 << 20]));
+    let stalled = |stack: &Stack| {
+        // It has come as far as it can: nothing has happened for a while.
+        let mut last = u64::MAX;
+        loop {
+            let now = stack.stats().expect("an engine").rx_packets;
+            if now == last {
+                return;
+            }
+            last = now;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    stalled(&stacks[0]);
+    let before = stacks[0].wakes().edges;
+    let mut buffer = [0; 1024];
+    for _ in 0..300 {
+        (&client).read_exact(&mut buffer).expect("data");
+        // As long as an engine takes that was told.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let edges = stacks[0].wakes().edges - before;
+    assert!(edges < 20, "{edges} for 300 reads");
+    let mut rest = vec![0; (16 << 20) - 300 * 1024];
+    (&client).read_exact(&mut rest).expect("the rest");
+    writer.recv_timeout(PATIENCE).expect("done").expect("written");
+}
