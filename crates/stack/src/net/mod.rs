@@ -15,6 +15,7 @@ mod poller;
 mod ready;
 mod shared;
 mod side;
+mod starved;
 mod tcp;
 mod udp;
 mod waiter;

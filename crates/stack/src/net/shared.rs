@@ -42,6 +42,9 @@ pub const CUT_READ: u32 = 64;
 /// The same for one that writes.
 pub const CUT_WRITE: u32 = 128;
 
+/// A write has found no frame to copy into. The application sets this, with the wish for one; the engine clears it.
+pub const STARVED: u32 = 256;
+
 /// Wish: end the writing side, and wake who waits to write.
 pub const SHUTDOWN_WRITE: u8 = 1;
 /// Wish: let go of the socket.
@@ -50,6 +53,9 @@ pub const CLOSE: u8 = 2;
 pub const UNREAD: u8 = 8;
 /// Wish: wake who waits to read, for what the application's side has set in the state.
 pub const LOOK_AGAIN: u8 = 4;
+
+/// Wish: wake who waits to write, once there are frames.
+pub const FRAMES: u8 = 16;
 
 /// Readiness bits for pollers.
 pub const READABLE: u8 = 1;

@@ -12,8 +12,8 @@ use millstream_tcp::Config;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{
-    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
-    SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
+    CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
+    SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::waiter::deadline;
@@ -281,7 +281,8 @@ impl TcpStream {
         put: impl FnMut(&mut Giver<Packet>) -> Tried<io::Result<R>>,
     ) -> io::Result<R> {
         let Inner { shared, patience, tx, .. } = &*self.inner;
-        let is_ready = |tx: &Giver<Packet>| tx.has_room() || shared.has(WRITE_END | CUT_WRITE);
+        let has_room = |tx: &Giver<Packet>| tx.has_room() && !shared.has(STARVED);
+        let is_ready = |tx: &Giver<Packet>| has_room(tx) || shared.has(WRITE_END | CUT_WRITE);
         tx.run(&shared.writer, || patience.to_write(), is_ready, put)
     }
 
@@ -341,7 +342,9 @@ impl TcpStream {
                 break;
             }
             let Ok(packet) = Packet::bulk_from_slice(&self.door().pool, chunk, bulk) else {
-                return Tried::Done(Err(Error::Exhausted.into()));
+                self.inner.shared.state.fetch_or(STARVED, Ordering::AcqRel);
+                self.inner.wish(FRAMES);
+                return Tried::Blocked;
             };
             if let Err((_, error)) = self.put(tx, packet) {
                 return Tried::Done(Err(error.into()));

@@ -16,8 +16,10 @@ use super::Door;
 use super::datagrams::{Datagrams, Letter};
 use super::metered::{Giver, Taker, metered};
 use super::shared::{
-    CLOSE, CONNECTED, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD, WRITE_END,
+    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD,
+    WRITE_END,
 };
+use super::starved::Starved;
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
@@ -62,6 +64,8 @@ pub(super) struct Stream {
     closing: bool,
     /// Why it ended has been said.
     has_failed: bool,
+    /// It is in the line of those that wait for frames.
+    pub(super) is_starved: bool,
     pub(super) way: Way,
 }
 
@@ -81,6 +85,7 @@ pub struct Worker {
     pub(super) listeners: Vec<Option<Listening>>,
     pub(super) datagrams: Vec<Option<Datagrams>>,
     pub(super) ways: Ways,
+    pub(super) starved: Starved,
     /// Slots taken out of the ready sets; empty between uses.
     slots: Vec<u32>,
 }
@@ -88,8 +93,8 @@ pub struct Worker {
 impl Worker {
     pub fn new(engine: Engine) -> Self {
         let door = Arc::new(Door::new(&engine));
-        let (streams, listeners, datagrams, ways, slots) = Default::default();
-        Self { engine, door, streams, listeners, datagrams, ways, slots }
+        let (streams, listeners, datagrams, ways, starved, slots) = Default::default();
+        Self { engine, door, streams, listeners, datagrams, ways, starved, slots }
     }
 
     /// Runs until told to stop.
@@ -106,7 +111,8 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
-        let mut busy = self.application() | self.look_at_ways();
+        let mut busy = self.application() | self.look_at_ways() | self.tell_starved();
+        let max_sleep = [max_sleep, self.starved.rest()].into_iter().flatten().min();
         let door = Arc::clone(&self.door);
         let mut rested = false;
         if !busy && let Some(quiet) = self.engine.sleeps_before_turn() {
@@ -192,6 +198,7 @@ impl Worker {
             ending: false,
             closing: false,
             has_failed: false,
+            is_starved: false,
             way: Way::default(),
         };
         place(&mut self.streams, id.slot(), stream);
@@ -239,6 +246,9 @@ impl Worker {
         }
         if wishes & SHUTDOWN_WRITE != 0 {
             stream.shared.writable();
+        }
+        if wishes & FRAMES != 0 && !std::mem::replace(&mut stream.is_starved, true) {
+            self.starved.add(stream.id);
         }
         if !stream.shared.has(CONNECTED) {
             match engine.tcp_connected(stream.id) {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use millstream::Error;
 use millstream::link::PairConfig;
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::packet::Packet;
+use millstream::packet::{Packet, Pool, PoolConfig};
 
 use super::ends::until_it_sleeps;
-use super::{ends, far_addr, stacks};
+use super::{ends, far_addr, stacks, stacks_of};
 
 /// No test waits so long for a call that does not wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -438,4 +438,55 @@ fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
     let mut rest = vec![0; (16 << 20) - 300 * 1024];
     (&client).read_exact(&mut rest).expect("the rest");
     writer.recv_timeout(PATIENCE).expect("done").expect("written");
+}
+
+/// As a write that finds the ring full.
+#[test]
+fn a_write_that_finds_no_frame_waits_for_one() {
+    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
+    let (near, far) = stacks_of(&pool, PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (mut server, _) = listener.accept().expect("accept");
+    let hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+
+    client.set_nonblocking(true).expect("a mode");
+    let refused = (&client).write(b"not now").map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::WouldBlock));
+    client.set_nonblocking(false).expect("a mode");
+    let before = client.wakes().sleeps;
+    let writer = client.try_clone().expect("a clone");
+    let written = told(move || (&writer).write_all(b"at last"));
+    until_it_sleeps(&client, before);
+    drop(hoard);
+    written.recv_timeout(PATIENCE).expect("it is told").expect("room");
+    let mut got = [0; 7];
+    server.read_exact(&mut got).expect("data");
+    assert_eq!(&got, b"at last");
+}
+
+#[test]
+fn a_poller_hears_of_frames() {
+    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
+    let (near, far) = stacks_of(&pool, PairConfig::default());
+    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    client.set_nonblocking(true).expect("a mode");
+    let poller = Poller::new(&near);
+    poller.add(&client, 5).expect("add");
+    let hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    let freed = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(hoard);
+    });
+    let (mut events, mut refused) = (Vec::new(), 0);
+    while let Err(error) = (&client).write(b"at last") {
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        refused += 1;
+        events.clear();
+        poller.wait(Some(PATIENCE), &mut events).expect("a poller");
+        assert!(!events.is_empty(), "no news after {refused} refusals");
+    }
+    assert!((1..1000).contains(&refused), "{refused} refusals");
+    freed.join().expect("the hoard");
 }
