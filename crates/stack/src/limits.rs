@@ -246,6 +246,9 @@ pub const GATHERED_ACK_LIMIT: Duration = Duration::from_millis(2);
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 
+/// Those of all sockets together. The others go on in the next turn, in the order of asking.
+pub const DATAGRAMS_TURN: usize = 256;
+
 /// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been
 /// changed. It costs three system calls for each link, some 2 µs.
 pub const LINK_LOOK_PAUSE: Duration = Duration::from_millis(100);

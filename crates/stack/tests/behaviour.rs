@@ -143,6 +143,57 @@ fn a_router_is_asked_by_the_address_of_what_waits_for_it() {
     assert_eq!(askers, [own; 3]);
 }
 
+/// However many were asked for at once.
+#[test]
+fn a_turn_asks_again_for_no_more_neighbours_than_it_fires_timers() {
+    const ABSENT: usize = 100;
+    let pool = pool();
+    let (near, _far) = pair(PairConfig::default()).expect("a pair");
+    let mut config = config(&pool, 1);
+    config.limits.timers = 16;
+    let mut near = engine(config, near, &NEAR);
+    let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
+    for host in 0..ABSENT {
+        let to = SocketAddr::new(IpAddr::from([10, 9, 0, 100 + host as u8]), 9);
+        near.udp_send(socket, b"lost", Some(to)).expect("send");
+    }
+    let mut now = near.refresh_time();
+    near.turn(now);
+    let mut asked = near.stats().neighbor_solicits;
+    assert_eq!(asked, ABSENT as u64);
+    now += Duration::from_millis(1100);
+    let mut turns = 0;
+    while asked < 2 * ABSENT as u64 {
+        let turn = near.turn(now);
+        let more = near.stats().neighbor_solicits - asked;
+        assert!((1..=16).contains(&more), "{more} in turn {turns}");
+        asked += more;
+        turns += 1;
+        let is_due = turn.progress || turn.next_deadline.is_some_and(|due| due <= now);
+        assert!(is_due || asked == 2 * ABSENT as u64, "it would sleep");
+    }
+    assert_eq!(turns, ABSENT.div_ceil(16));
+}
+
+#[test]
+fn sockets_of_every_kind_are_shown() {
+    let (mut near, _far) = two(PairConfig::default());
+    near.tcp_listen(addr("0.0.0.0:80"), 1).expect("listen");
+    near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    near.udp_bind(addr("0.0.0.0:53")).expect("bind");
+    near.icmp_bind(77).expect("bind");
+    let shown: Vec<_> =
+        near.sockets().map(|socket| (socket.kind, socket.local.port(), socket.state)).collect();
+    for (kind, port, state) in [
+        (SocketKind::Listener, 80, "LISTEN"),
+        (SocketKind::Udp, 53, "UNCONN"),
+        (SocketKind::Icmp, 77, "UNCONN"),
+    ] {
+        assert!(shown.contains(&(kind, port, state)), "{shown:?}");
+    }
+    assert!(shown.iter().any(|(kind, ..)| *kind == SocketKind::Tcp), "{shown:?}");
+}
+
 #[test]
 fn a_thousand_connections_at_once() {
     const COUNT: usize = 1000;

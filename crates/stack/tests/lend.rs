@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::link::{Link, LinkError, PairConfig, PairEnd, Placing, forward_link, pair};
+use millstream::link::{Link, LinkError, Medium, PairConfig, PairEnd, Placing, forward_link, pair};
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::{Engine, EngineConfig, EngineStats, Error, SocketId};
@@ -174,6 +174,8 @@ struct Prompt {
     ends_at: usize,
     /// It sends a datagram when it has read so much.
     greets_at: usize,
+    /// The far end of another link, which has taken nothing, and takes all when this end has read so much.
+    full: Option<(usize, PairEnd)>,
 }
 
 impl Prompt {
@@ -196,14 +198,15 @@ impl Prompt {
             looks,
             ends_at,
             greets_at,
+            full: None,
         }
     }
 
-    fn serve(&mut self) {
+    fn serve(&mut self, now: Instant, pool: &Pool) {
         let mut buffer = [0; 65_536];
         for _ in 0..4 {
-            let now = self.far.refresh_time();
-            self.far.turn(now);
+            let far_now = self.far.refresh_time();
+            self.far.turn(far_now);
             self.conn = self.conn.or_else(|| Some(self.far.tcp_accept(self.listener).ok()?.0));
             let Some(conn) = self.conn else { continue };
             while let Ok(len @ 1..) = self.far.tcp_read(conn, &mut buffer) {
@@ -220,6 +223,13 @@ impl Prompt {
                 let from = self.far.udp_bind(addr(0)).expect("bind");
                 self.far.udp_send(from, b"hello", Some(HEARS)).expect("room");
                 self.far.flush();
+            }
+            if let Some((read, end)) = &mut self.full
+                && self.read >= *read
+            {
+                let taken = end.receive(now, pool, &mut PacketBatch::new());
+                assert_ne!(taken.expect("packets"), 0);
+                self.full = None;
             }
             self.others.extend(self.far.tcp_accept(self.listener).ok().map(|(conn, _)| conn));
             let left = self.talk.swap(0, Ordering::Relaxed);
@@ -247,7 +257,7 @@ impl Link for Prompt {
         if self.looks <= self.late {
             return Ok(0);
         }
-        self.serve();
+        self.serve(now, pool);
         match self.inner.receive(now, pool, batch) {
             Ok(0) => {
                 self.looks = 0;
@@ -454,6 +464,32 @@ fn a_write_that_lends_ends_when_there_is_news_for_others() {
         turn(&mut near);
     }
     assert!((greets_at..2 * greets_at).contains(&at), "{at} bytes");
+}
+
+#[test]
+fn a_write_that_lends_ends_when_there_is_room_that_others_wait_for() {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let small = PairConfig { medium: Medium::Ip, capacity: 8, ..PairConfig::default() };
+    let (full, far_full) = pair(small).expect("a pair");
+    let room_at = 4 << 20;
+    let link = Prompt { full: Some((room_at, far_full)), ..Prompt::new(near, far, &pool) };
+    let mut near = engine(config(&pool, 1), link, &NEAR);
+    let link = near.add_link(Box::new(full)).expect("a link");
+    near.add_address(link, "10.8.0.1/24".parse().expect("a prefix")).expect("an address");
+    let talks = near.udp_bind("10.8.0.1:7".parse().expect("an address")).expect("bind");
+    let to = Some("10.8.0.2:7".parse().expect("an address"));
+    let conn = near.tcp_connect(addr(0)).expect("connect");
+    while !near.tcp_connected(conn).expect("open") {
+        turn(&mut near);
+    }
+    while near.udp_send(talks, b"much", to) != Err(Error::WouldBlock) {}
+    let (data, mut at) = (&*DATA, 0);
+    while near.udp_send(talks, b"more", to).is_err() {
+        at += near.tcp_send(conn, &data[at..]).unwrap_or(0);
+        turn(&mut near);
+    }
+    assert!((room_at..2 * room_at).contains(&at), "{at} bytes");
 }
 
 fn turn(engine: &mut Engine) {

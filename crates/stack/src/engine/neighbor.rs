@@ -139,9 +139,10 @@ impl Output {
 }
 
 impl Engine {
-    /// Does what time makes due in the neighbour table.
+    /// Does what time makes due in the neighbour table, as much as a turn may.
     pub(super) fn neighbor_timers(&mut self, now: Instant) {
-        while let Some(action) = self.out.neighbors.poll(now) {
+        for _ in 0..self.limits.timers {
+            let Some(action) = self.out.neighbors.poll(now) else { break };
             match action {
                 Action::Solicit { link, ip, unicast } => self.out.solicit(now, link, ip, unicast),
                 Action::Unreachable { mut packets, .. } => {

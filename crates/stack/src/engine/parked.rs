@@ -68,6 +68,13 @@ impl Engine {
         !self.parked.is_empty() && self.parked.generations != Some(self.out.generations())
     }
 
+    /// Whether a link takes something again that some wait for, or ways have changed.
+    pub(super) fn parked_have_room(&mut self, now: Instant) -> bool {
+        let may_go = self.parked_may_go();
+        let Self { parked, out, .. } = self;
+        may_go || parked.lines.iter().any(|line| out.room(now, line.link) != 0)
+    }
+
     /// Puts connections back whose links take something again, of each as many as a turn serves.
     #[inline(never)]
     pub(super) fn unpark(&mut self, now: Instant) {

@@ -1,5 +1,7 @@
 //! What an engine shows of itself while it runs.
 
+use std::net::Ipv6Addr;
+
 use millstream_link::{LinkError, LinkStats};
 use millstream_route::{LinkId, Neighbor, Prefix};
 use millstream_tcp::State;
@@ -115,7 +117,18 @@ impl Engine {
             receive_queue: socket.queue.len(),
             send_queue: 0,
         });
-        listeners.chain(connections).chain(unfinished).chain(waiting).chain(datagrams)
+        let echoes = self.icmp.sockets.iter().map(|(_, socket)| SocketInfo {
+            id: socket.id,
+            kind: SocketKind::Icmp,
+            // As `ss` has it, the identifier where others have a port.
+            local: (Ipv6Addr::UNSPECIFIED, socket.identifier).into(),
+            remote: None,
+            state: "UNCONN",
+            receive_queue: socket.queue.len(),
+            send_queue: 0,
+        });
+        let streams = listeners.chain(connections).chain(unfinished).chain(waiting);
+        streams.chain(datagrams).chain(echoes)
     }
 
     /// Connections of any state, TIME-WAIT and unfinished handshakes included.

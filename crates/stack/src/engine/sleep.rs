@@ -202,11 +202,11 @@ impl Engine {
         if !self.sleeper.sleeps_first() {
             return None;
         }
-        // What a write has sent already still stands in the list.
-        let told = self.events.len();
+        // Who waits in a call takes no news: what there was before may still stand in the list.
+        let told = self.events.told();
         self.flush_if_due();
         // Who waited for room may have it now.
-        let due = self.events.len() > told
+        let due = self.events.told() != told
             || !self.tcp.dirty.is_empty()
             || !self.held.is_empty()
             || !self.admission.is_idle()

@@ -138,6 +138,18 @@ impl Engine {
         self.tcp.sockets.len() > self.tcp.held_in_time_wait || self.tcp.half_open.len() != 0
     }
 
+    /// Whether packets wait in a link's queue for the link to take them.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.out.waiting
+    }
+
+    /// Resets all connections that are left: nobody answers for them any more.
+    pub(crate) fn reset_left(&mut self) {
+        let ids: Vec<SocketId> = self.tcp.sockets.iter().map(|(_, socket)| socket.id).collect();
+        ids.into_iter().for_each(|id| self.tcp_abort(id));
+        while self.flush_if_due() {}
+    }
+
     /// Fires timers that are due; whether there were any.
     #[inline]
     fn timers(&mut self, now: Instant) -> bool {

@@ -214,9 +214,7 @@ impl Stack {
         }
         let over = !engine.has_unfinished();
         if !over {
-            let ids: Vec<SocketId> = engine.sockets().map(|socket| socket.id).collect();
-            ids.into_iter().for_each(|id| engine.tcp_abort(id));
-            while engine.flush_if_due() {}
+            engine.reset_left();
         }
         Ok(over)
     }

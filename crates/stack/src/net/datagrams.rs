@@ -26,6 +26,8 @@ pub struct Datagrams {
     pub id: SocketId,
     pub shared: Arc<Shared>,
     pub way: Way,
+    /// It stands in the line of those that have datagrams to send.
+    pub is_due: bool,
     tx: Taker<Letter>,
     rx: Giver<Letter>,
 }
@@ -36,18 +38,21 @@ impl Datagrams {
         let (tx, tx_taken) = metered(RING_DATAGRAMS, RING_BYTES);
         let (rx_put, rx) = metered(RING_DATAGRAMS, RING_BYTES);
         let shared = Arc::new(Shared::default());
-        (Self { id, shared, way: Way::default(), tx: tx_taken, rx: rx_put }, tx, rx)
+        let (way, is_due) = (Way::default(), false);
+        (Self { id, shared, way, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
-    /// Sends a turn's share of what was written; whether something is left for after the turn: who writes without end
-    /// must not keep links, timers and others waiting.
-    pub fn carry_out(&mut self, engine: &mut Engine) -> bool {
+    /// Sends a turn's share of what was written: who writes without end must not keep links, timers and others waiting.
+    /// How many it took.
+    pub fn carry_out(&mut self, engine: &mut Engine) -> usize {
         // Of what was sent before: it is told, and no datagram behind it is lost for that.
         if let Some(error) = engine.udp_take_error(self.id) {
             self.shared.set_passing_error(error);
         }
-        for _ in 0..DATAGRAM_TURN {
+        let mut count = 0;
+        while count < DATAGRAM_TURN {
             let Some((packet, to)) = self.tx.pop() else { break };
+            count += 1;
             match engine.udp_send_packet(self.id, packet, to) {
                 Ok(()) => {}
                 // Lost, as on any network.
@@ -58,6 +63,11 @@ impl Datagrams {
         if self.tx.is_half_empty() {
             self.shared.writable();
         }
+        count
+    }
+
+    /// Whether something is left that was written.
+    pub fn has_unsent(&self) -> bool {
         !self.tx.is_empty()
     }
 

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::shared::{
 use super::starved::Starved;
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
+use crate::limits::DATAGRAMS_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -86,6 +88,8 @@ pub struct Worker {
     pub(super) datagrams: Vec<Option<Datagrams>>,
     pub(super) ways: Ways,
     pub(super) starved: Starved,
+    /// UDP sockets that have something to send, by slot, each once.
+    due: VecDeque<u32>,
     /// Slots taken out of the ready sets; empty between uses.
     slots: Vec<u32>,
 }
@@ -93,8 +97,9 @@ pub struct Worker {
 impl Worker {
     pub fn new(engine: Engine) -> Self {
         let door = Arc::new(Door::new(&engine));
-        let (streams, listeners, datagrams, ways, starved, slots) = Default::default();
-        Self { engine, door, streams, listeners, datagrams, ways, starved, slots }
+        let (streams, listeners, datagrams, ways) = Default::default();
+        let (starved, due, slots) = Default::default();
+        Self { engine, door, streams, listeners, datagrams, ways, starved, due, slots }
     }
 
     /// Runs until told to stop.
@@ -158,14 +163,40 @@ impl Worker {
         door.datagrams.drain(|slot| slots.push(slot));
         busy |= !slots.is_empty();
         for slot in slots.drain(..) {
-            self.serve_datagrams(slot);
+            self.note_datagrams(slot);
         }
+        busy |= self.send_due_datagrams();
         door.listeners.drain(|slot| slots.push(slot));
         for slot in slots.drain(..) {
             self.serve_listener(slot);
         }
         self.slots = slots;
         busy
+    }
+
+    /// The socket may have something to send: it stands in line for that.
+    fn note_datagrams(&mut self, slot: u32) {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+        if !std::mem::replace(&mut socket.is_due, true) {
+            self.due.push_back(slot);
+        }
+    }
+
+    /// Serves those in line, as far as a turn's datagrams go; whether there were any.
+    fn send_due_datagrams(&mut self) -> bool {
+        let (mut left, any) = (DATAGRAMS_TURN, !self.due.is_empty());
+        // Who has more stands in line again.
+        for _ in 0..self.due.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(slot) = self.due.pop_front() else { break };
+            if let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) {
+                socket.is_due = false;
+            }
+            left = left.saturating_sub(self.serve_datagrams(slot));
+        }
+        any
     }
 
     /// Hands the sockets' news to the application's threads.
@@ -176,7 +207,7 @@ impl Worker {
             match id.kind() {
                 SocketKind::Tcp => self.serve_stream(id.slot(), readiness),
                 SocketKind::Listener => self.serve_listener(id.slot()),
-                SocketKind::Udp => self.serve_datagrams(id.slot()),
+                SocketKind::Udp => self.hand_over_datagrams(id.slot()),
                 SocketKind::Icmp => {}
             }
         }
@@ -328,24 +359,34 @@ impl Worker {
         }
     }
 
-    /// Carries datagrams both ways.
-    fn serve_datagrams(&mut self, slot: u32) {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+    /// Carries datagrams both ways; how many were sent.
+    fn serve_datagrams(&mut self, slot: u32) -> usize {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return 0 };
         // Asked first: nothing is sent by who has let go.
         let closes = socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
-        let has_more = socket.carry_out(&mut self.engine);
-        if has_more {
-            self.door.datagrams.add(slot);
-        }
-        if !closes {
-            socket.carry_in(&mut self.engine);
-        } else if !has_more {
+        let sent = socket.carry_out(&mut self.engine);
+        if socket.has_unsent() {
+            self.note_datagrams(slot);
+        } else if closes {
             self.engine.close(socket.id);
             self.datagrams[slot as usize] = None;
         }
+        if !closes {
+            self.hand_over_datagrams(slot);
+        }
+        sent
     }
 
-    /// Closes everything, tells all who wait, and lets what is left leave for a moment.
+    /// Hands over what was received, unless nobody will read it.
+    fn hand_over_datagrams(&mut self, slot: u32) {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE == 0 {
+            socket.carry_in(&mut self.engine);
+        }
+    }
+
+    /// Closes everything, tells all who wait, and lets what is left leave for a moment. Connections that are not at their
+    /// end then are reset.
     fn finish(&mut self) {
         for call in self.door.take_calls() {
             call(self);
@@ -370,7 +411,9 @@ impl Worker {
         let until = self.engine.refresh_time() + LINGER;
         loop {
             let has_datagrams = self.send_datagrams();
-            if !has_datagrams && !self.engine.has_unfinished() || self.engine.now() >= until {
+            let is_left =
+                has_datagrams || self.engine.has_waiting() || self.engine.has_unfinished();
+            if !is_left || self.engine.now() >= until {
                 break;
             }
             let left = until.saturating_duration_since(self.engine.now());
@@ -381,12 +424,16 @@ impl Worker {
             self.deliver();
         }
         self.engine.flush();
+        self.engine.reset_left();
     }
 
     /// Sends a turn's share of what lies in the rings of all UDP sockets; whether some is left.
     fn send_datagrams(&mut self) -> bool {
         let Self { datagrams, engine, .. } = self;
-        datagrams.iter_mut().flatten().fold(false, |left, socket| socket.carry_out(engine) | left)
+        datagrams.iter_mut().flatten().fold(false, |left, socket| {
+            socket.carry_out(engine);
+            socket.has_unsent() | left
+        })
     }
 
     /// No call waits for an engine that is gone.

@@ -7,6 +7,7 @@ pub(crate) mod mini;
 pub mod tcp;
 pub mod udp;
 pub(crate) mod udp_flows;
+mod udp_ports;
 
 use std::net::SocketAddr;
 
@@ -86,6 +87,8 @@ impl Readiness {
 #[derive(Default)]
 pub(crate) struct EventQueue {
     queue: std::collections::VecDeque<SocketId>,
+    /// How often there was something to tell, of whom it had been told before or not.
+    told: u64,
 }
 
 impl EventQueue {
@@ -95,6 +98,7 @@ impl EventQueue {
         if what.is_empty() {
             return;
         }
+        self.told += 1;
         if pending.is_empty() {
             self.queue.push_back(id);
         }
@@ -107,6 +111,11 @@ impl EventQueue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// See the field.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,16 +1,17 @@
 //! UDP sockets.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::Packet;
 use millstream_route::{Generations, HeaderTemplate, LinkId};
 
-use super::listener::{match_rank, overlaps};
 use super::udp_flows::Flows;
+use super::udp_ports::Ports;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::engine::{Serial, Way};
 use crate::error::Error;
+use crate::limits::EVENTS_UNTRIMMED;
 use crate::slab::Slab;
 
 /// A datagram that waits to be read.
@@ -77,6 +78,21 @@ impl Refused {
         self.by_bit[bit].push_back(socket.id);
     }
 
+    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are `sockets`: who is closed
+    /// and opened again and again while a link is full would stand there each time.
+    pub fn trim(&mut self, link: LinkId, sockets: usize, waits: impl FnMut(&SocketId) -> bool) {
+        let Some(list) = self.by_bit.get_mut(Self::bit(link)) else { return };
+        if list.len() > 2 * sockets + EVENTS_UNTRIMMED {
+            list.retain(waits);
+        }
+    }
+
+    /// How many sockets are named, for all links.
+    #[cfg(test)]
+    pub fn named(&self) -> usize {
+        self.by_bit.iter().map(VecDeque::len).sum()
+    }
+
     /// Who was refused first on the link with this bit.
     pub fn pop(&mut self, bit: usize) -> Option<SocketId> {
         let id = self.by_bit.get_mut(bit).and_then(VecDeque::pop_front);
@@ -87,10 +103,10 @@ impl Refused {
     }
 }
 
-/// All UDP sockets, by port.
+/// All UDP sockets.
 pub(crate) struct UdpTable {
     pub sockets: Slab<UdpSocket>,
-    by_port: BTreeMap<u16, Vec<u32>>,
+    ports: Ports,
     limit_bytes: usize,
     /// Forgotten when a socket changes.
     pub flows: Flows,
@@ -101,7 +117,7 @@ impl UdpTable {
     pub fn new(limit: usize, limit_bytes: usize) -> Self {
         Self {
             sockets: Slab::new(limit),
-            by_port: BTreeMap::new(),
+            ports: Ports::default(),
             limit_bytes,
             flows: Flows::new(),
             refused: Refused::default(),
@@ -109,17 +125,12 @@ impl UdpTable {
     }
 
     pub fn uses_port(&self, port: u16) -> bool {
-        self.by_port.contains_key(&port)
+        self.ports.is_used(port)
     }
 
     /// Adds a socket on an address that no other unconnected socket has.
     pub fn bind(&mut self, local: SocketAddr) -> Result<SocketId, Error> {
-        let same = |&slot: &u32| {
-            self.sockets.get(slot).is_some_and(|other: &UdpSocket| {
-                overlaps(other.local, local) && other.remote.is_none()
-            })
-        };
-        if self.by_port.get(&local.port()).is_some_and(|slots| slots.iter().any(same)) {
+        if self.ports.is_taken(local) {
             return Err(Error::AddrInUse);
         }
         let socket = UdpSocket {
@@ -137,7 +148,7 @@ impl UdpTable {
             wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
-        self.by_port.entry(local.port()).or_default().push(slot);
+        self.ports.add(slot, local, None);
         self.flows.forget();
         let id = SocketId::new(SocketKind::Udp, slot, self.sockets.generation(slot));
         if let Some(socket) = self.sockets.get_mut(slot) {
@@ -156,27 +167,12 @@ impl UdpTable {
         }
         let Some(socket) = self.sockets.remove(id.slot()) else { return };
         self.flows.forget();
-        if let Some(slots) = self.by_port.get_mut(&socket.local.port()) {
-            slots.retain(|&other| other != id.slot());
-            if slots.is_empty() {
-                self.by_port.remove(&socket.local.port());
-            }
-        }
+        self.ports.remove(id.slot(), socket.local, socket.remote);
     }
 
-    /// The socket for a datagram: a connected one before one bound to the address before one bound to
-    /// any.
+    /// See [`Ports::find`].
     pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        let rank = |&slot: &u32| {
-            let socket = self.sockets.get(slot)?;
-            let bound = match_rank(socket.local, local)?;
-            match socket.remote {
-                Some(peer) if peer == remote => Some((bound + 4, slot)),
-                Some(_) => None,
-                None => Some((bound, slot)),
-            }
-        };
-        self.by_port.get(&local.port())?.iter().filter_map(rank).max().map(|(_, slot)| slot)
+        self.ports.find(local, remote)
     }
 
     /// Fixes (and names) the address of a socket and its peer.
@@ -187,10 +183,14 @@ impl UdpTable {
         remote: SocketAddr,
     ) -> Result<(), Error> {
         self.flows.forget();
-        let socket = self.by_id(id)?;
+        let Self { sockets, ports, .. } = self;
+        let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
+        let socket = socket.ok_or(Error::NoSuchSocket)?;
+        ports.remove(id.slot(), socket.local, socket.remote);
         socket.local.set_ip(local);
         socket.remote = Some(remote);
         socket.path = None;
+        ports.add(id.slot(), socket.local, socket.remote);
         Ok(())
     }
 

@@ -3,11 +3,13 @@
 use std::io;
 use std::time::Duration;
 
+use millstream::limits::DATAGRAMS_TURN;
 use millstream::link::PairConfig;
-use millstream::net::{Poller, UdpSocket};
+use millstream::net::{Poller, Stack, UdpSocket};
 use millstream::packet::FRAME_HELD_BYTES;
 use millstream::{DatagramToSend, DropReason};
 
+use super::waits::hold;
 use super::{bytes_of, common, far_addr, stacks, stacks_of};
 
 #[test]
@@ -191,4 +193,36 @@ fn large_datagrams_that_nobody_receives_hold_a_bounded_memory() {
     }
     // The ring's and the socket's: the rest came in when nothing had room.
     assert!((16..200).contains(&received), "{received}");
+}
+
+/// However many sockets have something to send, links and timers are looked at in between.
+#[test]
+fn a_turn_sends_so_many_datagrams_of_all_sockets() {
+    const SOCKETS: u64 = 100;
+    const EACH: u64 = 64;
+    let (near, _far) = stacks(PairConfig::default());
+    let any = "0.0.0.0:0".parse().expect("any");
+    let sockets: Vec<_> =
+        (0..SOCKETS).map(|_| UdpSocket::bind(&near, any).expect("bind")).collect();
+    let taken = |near: &Stack| {
+        let stats = near.stats().expect("an engine");
+        let dropped = stats.dropped(DropReason::TransmitQueueFull)
+            + stats.dropped(DropReason::NeighborQueueFull);
+        (stats.turns, stats.udp_tx + dropped)
+    };
+    let before = taken(&near).0;
+    let held = hold(&near);
+    for _ in 0..EACH {
+        for socket in &sockets {
+            socket.send_to(b"x", far_addr(53)).expect("send");
+        }
+    }
+    drop(held);
+    let mut now = taken(&near);
+    while now.1 < SOCKETS * EACH {
+        std::thread::sleep(Duration::from_millis(1));
+        now = taken(&near);
+    }
+    let turns = now.0 - before;
+    assert!(turns >= SOCKETS * EACH / DATAGRAMS_TURN as u64, "{turns} turns");
 }

@@ -8,7 +8,7 @@ use millstream::Limits;
 use millstream::link::PairConfig;
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
 
-use super::waits::{PATIENCE, hold, told};
+use super::waits::{PATIENCE, hold, small_ends, told};
 use super::{common, ends, far_addr, stacks};
 
 #[test]
@@ -79,6 +79,55 @@ fn datagrams_leave_before_their_socket_and_their_engine_end() {
         std::thread::sleep(Duration::from_millis(100));
     };
     assert_eq!(come_of_200(shutdown), 200);
+}
+
+/// Its link takes few of them, and only when the other end does.
+#[test]
+fn datagrams_in_the_queue_of_a_link_leave_before_the_engine_ends() {
+    let few = PairConfig { capacity: 8, ..PairConfig::default() };
+    let (near, far) = stacks(few);
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    client.send_to(b"first", far_addr(53)).expect("send");
+    server.recv(&mut [0; 9]).expect("receive");
+    let held = hold(&far);
+    for _ in 0..60 {
+        client.send_to(b"x", far_addr(53)).expect("send");
+    }
+    let end = near.clone();
+    let ended = told(move || end.shutdown());
+    std::thread::sleep(Duration::from_millis(100));
+    drop(held);
+    ended.recv_timeout(PATIENCE).expect("an end");
+    server.set_read_timeout(Some(Duration::from_secs(2))).expect("a time-out");
+    assert_eq!((0..60).take_while(|_| server.recv(&mut [0; 9]).is_ok()).count(), 60);
+}
+
+/// It would wait for the rest for ever.
+#[test]
+fn a_peer_that_reads_too_late_learns_that_the_engine_has_ended() {
+    let (client, server, [near, _far]) = small_ends();
+    client.set_nonblocking(true).expect("a mode");
+    let (mut written, mut refused) = (0, 0);
+    while refused < 100 {
+        match (&client).write(&[7; 65_536]) {
+            Ok(len) => (written, refused) = (written + len, 0),
+            Err(_) => refused += 1,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    near.shutdown();
+    server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let (mut got, mut buffer) = (0, vec![0; 65_536]);
+    let end = loop {
+        match (&server).read(&mut buffer) {
+            Ok(0) => break None,
+            Ok(len) => got += len,
+            Err(error) => break Some(error.kind()),
+        }
+    };
+    assert!(got < written, "{got} of {written} read");
+    assert_eq!(end, Some(ErrorKind::ConnectionReset));
 }
 
 #[test]

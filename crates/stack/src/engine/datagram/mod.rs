@@ -119,7 +119,7 @@ impl Output {
         way: Way,
         local: SocketAddr,
         remote: SocketAddr,
-    ) -> Option<Box<DatagramPath>> {
+    ) -> Option<DatagramPath> {
         let ethernet = self.ethernet(now, way, remote.ip())?;
         // Being used can change the table's generation.
         let generations = self.generations();
@@ -127,7 +127,7 @@ impl Output {
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
         self.stats.templates_built += 1;
-        Some(Box::new(DatagramPath { remote, way, generations, template }))
+        Some(DatagramPath { remote, way, generations, template })
     }
 }
 
@@ -292,10 +292,15 @@ impl Engine {
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
-        socket.path = match again && !is_scoped(remote.ip()) {
-            true => self.out.datagram_path(now, way, SocketAddr::new(src, local.port()), remote),
-            false => None,
-        };
+        if again && !is_scoped(remote.ip()) {
+            let local = SocketAddr::new(src, local.port());
+            let found = self.out.datagram_path(now, way, local, remote);
+            // The memory of one to another peer, which is of no use any more.
+            match (found, &mut socket.path) {
+                (Some(found), Some(path)) => **path = found,
+                (found, path) => *path = found.map(Box::new),
+            }
+        }
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let len = packet.len() + udp::HEADER_LEN;
         let ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);

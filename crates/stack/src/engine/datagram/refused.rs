@@ -23,6 +23,11 @@ impl Engine {
         let socket = sockets.get_mut(id.slot()).filter(|socket| socket.id == id);
         if let (Some(socket), Some(link)) = (socket, self.out.full) {
             refused.add(socket, link);
+            let waits = |id: &SocketId| {
+                let socket = sockets.get(id.slot()).filter(|socket| socket.id == *id);
+                socket.is_some_and(|socket| socket.wants_room & 1 << Refused::bit(link) != 0)
+            };
+            refused.trim(link, sockets.len(), waits);
         }
     }
 
@@ -54,6 +59,18 @@ impl Engine {
         told
     }
 
+    /// Whether there is anybody to be told.
+    pub(in crate::engine) fn has_room_to_tell(&mut self, now: Instant) -> bool {
+        let mut left = self.udp.refused.links;
+        while left != 0 {
+            if self.has_room(now, left.trailing_zeros() as usize) {
+                return true;
+            }
+            left &= left - 1;
+        }
+        false
+    }
+
     /// Whether a link with this bit has room, or is gone: then the next call says what is wrong.
     fn has_room(&mut self, now: Instant, bit: usize) -> bool {
         let mut is_full = false;
@@ -67,5 +84,35 @@ impl Engine {
             }
         }
         !is_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::limits::EVENTS_UNTRIMMED;
+    use millstream_link::{Medium, PairConfig, pair};
+
+    #[test]
+    fn who_is_opened_and_closed_again_and_again_does_not_fill_the_list() {
+        let mut engine = Engine::new(EngineConfig::default()).unwrap();
+        let config = PairConfig { medium: Medium::Ip, capacity: 8, ..PairConfig::default() };
+        let (near, _far) = pair(config).unwrap();
+        let link = engine.add_link(Box::new(near)).unwrap();
+        engine.add_address(link, "10.8.0.1/24".parse().unwrap()).unwrap();
+        let to = Some("10.8.0.2:7".parse().unwrap());
+        let open = |engine: &mut Engine| {
+            let socket = engine.udp_bind("10.8.0.1:0".parse().unwrap()).unwrap();
+            while engine.udp_send(socket, b"much", to) != Err(Error::WouldBlock) {}
+            socket
+        };
+        let stays = open(&mut engine);
+        for _ in 0..4 * EVENTS_UNTRIMMED {
+            let socket = open(&mut engine);
+            engine.close(socket);
+            assert!(engine.udp.refused.named() <= EVENTS_UNTRIMMED + 5);
+        }
+        assert_eq!(engine.udp.refused.pop(Refused::bit(link)), Some(stays));
     }
 }
