@@ -11,6 +11,7 @@ use millstream_wire::ip::Protocol;
 mod absent;
 mod queues;
 mod refused;
+mod steering;
 
 use super::*;
 use crate::netdev::{self, Namespace};
