@@ -18,15 +18,29 @@ fn what_follows_joins_up_to_a_push() {
 
 #[test]
 fn what_differs_or_is_broken_stands_alone() {
-    let changes: [fn(&mut Shape); 3] = [
+    let changes: [fn(&mut Shape); 12] = [
         |shape| shape.echo = 6,
         |shape| shape.seq += 1,
         |shape| shape.flags = TcpFlags::ACK | TcpFlags::FIN,
+        |shape| shape.flags = TcpFlags::ACK | TcpFlags::CWR,
+        |shape| (shape.flags, shape.urgent) = (TcpFlags::ACK | TcpFlags::URG, 5),
+        |shape| shape.ack += 1,
+        |shape| shape.window += 1,
+        |shape| shape.stamp = Some(10),
+        |shape| shape.stamp = None,
+        |shape| shape.traffic_class = 10 << 2,
+        |shape| shape.traffic_class = 3,
+        |shape| shape.hop_limit -= 1,
     ];
-    for change in changes {
+    let of_one: [(bool, fn(&mut Shape)); 2] =
+        [(false, |shape| shape.dont_fragment = false), (true, |shape| shape.flow_label = 1)];
+    let of_both = changes.into_iter().flat_map(|change| [(false, change), (true, change)]);
+    for (number, (is_v6, change)) in of_both.chain(of_one).enumerate() {
         let mut shapes: Vec<Shape> = (0..3).map(|i| Shape::data(1000 * i, 1000)).collect();
+        shapes.iter_mut().for_each(|shape| shape.is_v6 = is_v6);
+        assert_eq!(lengths(&shapes), [3000]);
         change(&mut shapes[1]);
-        assert_eq!(lengths(&shapes), [1000, 1000, 1000]);
+        assert_eq!(lengths(&shapes), [1000, 1000, 1000], "change {number}");
     }
     let mut shapes: Vec<Shape> = (0..3).map(|i| Shape::data(1000 * i, 1000)).collect();
     shapes[1].is_broken = true;

@@ -34,6 +34,13 @@ struct Shape {
     ack: u32,
     window: u16,
     hop_limit: u8,
+    /// The sender's clock, if it tells.
+    stamp: Option<u32>,
+    urgent: u16,
+    /// DSCP and ECN.
+    traffic_class: u8,
+    dont_fragment: bool,
+    flow_label: u32,
     /// IPv4 alone: four bytes of options that do nothing.
     has_ip_options: bool,
 }
@@ -55,6 +62,11 @@ impl Shape {
             ack,
             window,
             hop_limit,
+            stamp: Some(9),
+            urgent: 0,
+            traffic_class: 0,
+            dont_fragment: true,
+            flow_label: 0,
             has_ip_options,
         }
     }
@@ -69,7 +81,7 @@ impl Shape {
             false => ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("an address")),
         };
         let options = TcpOptions {
-            timestamps: Some(Timestamps { value: 9, echo: self.echo }),
+            timestamps: self.stamp.map(|value| Timestamps { value, echo: self.echo }),
             ..TcpOptions::NONE
         };
         let tcp = TcpHeader {
@@ -79,7 +91,7 @@ impl Shape {
             ack: SeqNumber(self.ack),
             flags: self.flags,
             window: self.window,
-            urgent: 0,
+            urgent: self.urgent,
             options,
         };
         let mut bytes = vec![0; 128];
@@ -89,6 +101,8 @@ impl Shape {
         let mut ip = IpHeader::new(src, dst, Protocol::TCP, tcp_len);
         ip.identification = self.seq as u16;
         ip.hop_limit = self.hop_limit;
+        ip.traffic_class = self.traffic_class;
+        (ip.dont_fragment, ip.flow_label) = (self.dont_fragment, self.flow_label);
         let l4 = l3 + ip.emit(&mut bytes[l3..]);
         let end = l4 + tcp.emit(&mut bytes[l4..]);
         bytes.truncate(end);
