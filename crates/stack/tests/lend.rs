@@ -445,7 +445,7 @@ fn an_ack_of_another_connection_is_not_held_while_a_write_lends() {
     assert_eq!(near.stats().tcp_tx_pure - acks, 1);
 }
 
-/// Whoever reads it is another thread, as this one is in its write.
+/// Of a socket that had none.
 #[test]
 fn a_write_that_lends_ends_when_there_is_news_for_others() {
     let pool = pool();

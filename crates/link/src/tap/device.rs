@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::first_queue;
 use super::polling::Polling;
@@ -77,7 +77,7 @@ pub(super) struct Device {
     pub notes: Vec<String>,
     driver: Driver,
     /// Held by each of its queues.
-    queues: Arc<()>,
+    queues: Weak<()>,
 }
 
 /// Looks whether the device of `fd` is there: who only writes is told no more than that it takes nothing.
@@ -134,9 +134,11 @@ impl Device {
         config: &TapConfig,
         multi_queue: bool,
         driver: Driver,
-    ) -> Result<(OwnedFd, Self), LinkError> {
+    ) -> Result<(Queue, Self), LinkError> {
         let mut notes = Vec::new();
-        let fd = open_clone()?;
+        let all = Arc::new(());
+        let queues = Arc::downgrade(&all);
+        let fd = Queue { fd: open_clone()?, all: Some(all) };
         let mut vnet = config.vnet_hdr;
         let features = driver.features(fd.as_raw_fd());
         let lacks = |flag: libc::c_int| features & flag.cast_unsigned() == 0;
@@ -166,7 +168,7 @@ impl Device {
             takes: Takes::default(),
             notes,
             driver,
-            queues: Arc::default(),
+            queues,
         };
         match vnet {
             true => device.negotiate(fd.as_raw_fd(), config.offload)?,
@@ -179,14 +181,9 @@ impl Device {
         Ok((fd, device))
     }
 
-    /// The queue of `fd`, which is attached to this device.
-    pub fn queue(&self, fd: OwnedFd) -> Queue {
-        Queue { fd, all: Some(Arc::clone(&self.queues)) }
-    }
-
     /// One more queue of this device, which must have been opened for several.
-    pub fn another_queue(&self, kind: TapKind) -> Result<OwnedFd, LinkError> {
-        let fd = open_clone()?;
+    pub fn another_queue(&self, kind: TapKind) -> Result<Queue, LinkError> {
+        let fd = Queue { fd: open_clone()?, all: self.queues.upgrade() };
         let mode = Mode { kind, vnet: self.vnet, napi: self.napi.is_some(), multi_queue: true };
         attach(fd.as_raw_fd(), Some(&self.name), mode)?;
         Ok(fd)

@@ -329,7 +329,7 @@ impl Tap {
         self.notes.push(format!("{}: {what}: {error}", self.name));
     }
 
-    fn assemble(fd: OwnedFd, device: &Device, capabilities: Capabilities) -> Self {
+    fn assemble(fd: Queue, device: &Device, capabilities: Capabilities) -> Self {
         let medium = capabilities.medium;
         let longest = capabilities.mtu + link_header(medium);
         let room = if capabilities.rx_merge {
@@ -341,7 +341,7 @@ impl Tap {
         let grows = capabilities.rx_merge && device.takes.tcp;
         let most = if grows { limits::MTU_MAX_BYTES } else { capabilities.mtu };
         Self {
-            fd: device.queue(fd),
+            fd,
             name: device.name.clone(),
             follow: Follow::new(device.index, capabilities.mtu, most, None),
             socket: Arc::clone(&device.socket),

@@ -175,8 +175,8 @@ impl Xdp {
         self.zero_copy
     }
 
-    /// What changes which packets this socket gets, with those of all queues opened together, after the link was handed to
-    /// an engine, too.
+    /// What changes which packets this socket gets, and those of all queues opened with it, after the link was handed
+    /// to an engine, too.
     pub fn steering(&self) -> Steering {
         let attachment = self.attachment.as_ref().map(Arc::downgrade).unwrap_or_default();
         Steering { attachment, name: self.name.clone() }

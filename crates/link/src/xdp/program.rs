@@ -293,8 +293,8 @@ fn match_address(a: &mut Assembler, octets: &[u8; 16], offset: i16, next: Label)
     }
 }
 
-/// Redirects neighbour solicitations of the address. The group that they are sent to (RFC 4291 section 2.7.1) is that of
-/// all addresses with the same last three bytes, the kernel's perhaps among them; the target tells.
+/// Redirects neighbour solicitations of the address. The group that they are sent to (RFC 4291 section 2.7.1) is that
+/// of all addresses with the same last three bytes, the kernel's perhaps among them; the target tells.
 fn match_solicitation(a: &mut Assembler, own: &[u8; 16], redirect: Label) {
     let mut group = [0; 16];
     group[..2].copy_from_slice(&[0xff, 0x02]);

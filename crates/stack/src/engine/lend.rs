@@ -5,8 +5,8 @@
 //! write ends was never copied, and the rest, a little more than what is in flight, goes into the send queue then. A
 //! [`Loan`] sees to that however the write ends. Without it the connection must not be served: its queue has places for
 //! bytes that are not there yet. So nothing but links is looked at meanwhile, and whatever is not plain (loss, a reset)
-//! ends the loan, as do timers that are due, output of other connections, news of other sockets, room on links that others
-//! wait for, and others who wait to write.
+//! ends the loan, as do timers that are due, output of other connections, news of other sockets that had none, room on
+//! links that others wait for, and others who wait to write.
 //!
 //! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
 //! and at the end, the write waits a little for ACKs ([`Patience`]) if round trips are as short.

@@ -48,6 +48,7 @@ impl Engine {
             local,
             config: config.clone(),
             backlog: backlog.clamp(1, self.limits.backlog),
+            elsewhere: 0,
             half_open: 0,
             cookies_until: None,
             stats: ListenerStats::default(),
@@ -83,6 +84,15 @@ impl Engine {
             backlog: listener.backlog,
             ..listener.stats
         })
+    }
+
+    /// So many of the listener's backlog wait elsewhere at most, after an accept that nobody asked for.
+    pub(crate) fn tcp_listener_shares(
+        &mut self,
+        id: SocketId,
+        elsewhere: usize,
+    ) -> Result<(), Error> {
+        self.listener(id).map(|listener| listener.elsewhere = elsewhere)
     }
 
     /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.

@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_packet::Packet;
 
 use super::metered::{Giver, Taker, metered};
-use super::shared::Shared;
+use super::shared::{CLOSE, Shared};
 use super::ways::Way;
-use crate::limits::DATAGRAM_TURN;
+use super::worker::{Worker, place};
+use crate::limits::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::stats::DropReason;
 use crate::{Engine, Error, SocketId};
 
@@ -27,7 +29,7 @@ pub struct Datagrams {
     pub shared: Arc<Shared>,
     pub way: Way,
     /// It stands in the line of those that have datagrams to send.
-    pub is_due: bool,
+    is_due: bool,
     tx: Taker<Letter>,
     rx: Giver<Letter>,
 }
@@ -42,15 +44,12 @@ impl Datagrams {
         (Self { id, shared, way, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
-    /// Sends a turn's share of what was written: who writes without end must not keep links, timers and others waiting.
-    /// How many it took.
-    pub fn carry_out(&mut self, engine: &mut Engine) -> usize {
-        // Of what was sent before: it is told, and no datagram behind it is lost for that.
-        if let Some(error) = engine.udp_take_error(self.id) {
-            self.shared.set_passing_error(error);
-        }
+    /// Sends a turn's share of what was written, `most` at most: who writes without end must not keep links, timers and
+    /// others waiting. How many it took.
+    fn carry_out(&mut self, engine: &mut Engine, most: usize) -> usize {
+        self.note_error(engine);
         let mut count = 0;
-        while count < DATAGRAM_TURN {
+        while count < most.min(DATAGRAM_TURN) {
             let Some((packet, to)) = self.tx.pop() else { break };
             count += 1;
             match engine.udp_send_packet(self.id, packet, to) {
@@ -66,13 +65,21 @@ impl Datagrams {
         count
     }
 
+    /// What became of what was sent before: it is told, and no datagram behind it is lost for that.
+    fn note_error(&mut self, engine: &mut Engine) {
+        if let Some(error) = engine.udp_take_error(self.id) {
+            self.shared.set_passing_error(error);
+        }
+    }
+
     /// Whether something is left that was written.
-    pub fn has_unsent(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         !self.tx.is_empty()
     }
 
     /// Hands over what was received, as far as the ring has room.
     pub fn carry_in(&mut self, engine: &mut Engine) {
+        self.note_error(engine);
         let mut any = false;
         loop {
             if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
@@ -95,5 +102,79 @@ impl Datagrams {
         if any {
             self.shared.readable();
         }
+    }
+}
+
+impl Worker {
+    /// Makes the rings of a UDP socket.
+    pub fn attach_datagrams(
+        &mut self,
+        id: SocketId,
+    ) -> (Arc<Shared>, Giver<Letter>, Taker<Letter>) {
+        let (sides, tx, rx) = Datagrams::new(id);
+        let shared = Arc::clone(&sides.shared);
+        place(&mut self.datagrams, id.slot(), sides);
+        self.look_at_new(id);
+        (shared, tx, rx)
+    }
+
+    /// The socket may have something to send: it stands in line for that.
+    pub(super) fn note_datagrams(&mut self, slot: u32) {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+        if !std::mem::replace(&mut socket.is_due, true) {
+            self.due.push_back(slot);
+        }
+    }
+
+    /// Serves those in line, as far as a turn's datagrams go; whether there were any.
+    pub(super) fn send_due_datagrams(&mut self) -> bool {
+        let (mut left, any) = (DATAGRAMS_TURN, !self.due.is_empty());
+        // Who has more stands in line again.
+        for _ in 0..self.due.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(slot) = self.due.pop_front() else { break };
+            if let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) {
+                socket.is_due = false;
+            }
+            left -= self.serve_datagrams(slot, left);
+        }
+        any
+    }
+
+    /// Carries datagrams both ways, `most` at most out; how many that were.
+    fn serve_datagrams(&mut self, slot: u32, most: usize) -> usize {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return 0 };
+        // Asked first: nothing is sent by who has let go.
+        let closes = socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
+        let sent = socket.carry_out(&mut self.engine, most);
+        if socket.has_unsent() {
+            self.note_datagrams(slot);
+        } else if closes {
+            self.engine.close(socket.id);
+            self.datagrams[slot as usize] = None;
+        }
+        if !closes {
+            self.hand_over_datagrams(slot);
+        }
+        sent
+    }
+
+    /// Hands over what was received, unless nobody will read it.
+    pub(super) fn hand_over_datagrams(&mut self, slot: u32) {
+        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
+        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE == 0 {
+            socket.carry_in(&mut self.engine);
+        }
+    }
+
+    /// Sends a turn's share of what lies in the rings of all UDP sockets, as the engine ends; whether some is left.
+    pub(super) fn send_last_datagrams(&mut self) -> bool {
+        let Self { datagrams, engine, .. } = self;
+        datagrams.iter_mut().flatten().fold(false, |left, socket| {
+            socket.carry_out(engine, DATAGRAM_TURN);
+            socket.has_unsent() | left
+        })
     }
 }

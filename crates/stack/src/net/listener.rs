@@ -13,7 +13,7 @@ use super::patience::Patience;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::tcp::TcpStream;
-use super::worker::{StreamParts, accepted_places};
+use super::worker::StreamParts;
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
@@ -58,12 +58,9 @@ impl TcpListener {
     ) -> io::Result<Self> {
         let (id, local, (shared, accepted)) = stack.handle.door.ask(move |worker| {
             let config = config.unwrap_or_else(|| worker.engine.tcp_config().clone());
-            // Those in the ring have left the engine's list, and wait all the same.
-            let in_ring = accepted_places(backlog);
-            let backlog = backlog.saturating_sub(in_ring).max(1);
             let id = worker.engine.tcp_listen_with(addr, backlog, &config)?;
             let local = worker.engine.tcp_listener_addr(id)?;
-            Ok::<_, Error>((id, local, worker.attach_listener(id, in_ring)))
+            Ok::<_, Error>((id, local, worker.attach_listener(id)?))
         })??;
         let inner = Inner {
             handle: Arc::clone(&stack.handle),

@@ -196,9 +196,8 @@ impl Stack {
     }
 
     /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still
-    /// have to send gets half a second to leave, connections that are not at their end then are reset, and the thread is
-    /// joined (but inside of
-    /// [`with_engine`](Self::with_engine), where it ends by itself).
+    /// have to send gets half a second to leave, connections that are not at their end then are reset, and the thread
+    /// is joined (but inside of [`with_engine`](Self::with_engine), where it ends by itself).
     ///
     /// Afterwards what had come can still be read. A stream that was open tells `BrokenPipe` once, by the first call
     /// that meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes

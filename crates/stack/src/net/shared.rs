@@ -4,7 +4,7 @@
 //!                 application's thread(s)               engine's thread
 //!   tx ring       puts                                  takes
 //!   rx ring       takes                                 puts
-//!   state         read, its own ends set (fetch_or)     bits set, cleared
+//!   state         read; its ends, want of frames set    bits set, cleared
 //!   error         read                                  written
 //!   passing error taken, by the state's bit             written
 //!   wishes        bits set                              taken (swap)

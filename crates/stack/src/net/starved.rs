@@ -12,6 +12,7 @@ use millstream_packet::Instant;
 use super::shared::STARVED;
 use super::worker::{Worker, by_id};
 use crate::SocketId;
+use crate::limits::EVENTS_UNTRIMMED;
 
 /// Told at once at most, and how long the next wait then: a frame that lies in the engine's own magazine is none for
 /// them, and they would ask again.
@@ -45,6 +46,11 @@ impl Starved {
 impl Worker {
     /// Has some try again once there are frames; whether any does.
     pub(super) fn tell_starved(&mut self) -> bool {
+        let Self { starved, streams, .. } = self;
+        if starved.line.len() > streams.len() + EVENTS_UNTRIMMED {
+            // Streams that are opened, written to and let go again and again.
+            starved.line.retain(|&id| by_id(streams, id).is_some());
+        }
         let now = self.engine.now();
         if !self.starved.are_due(now) || self.door.pool.is_dry() {
             return false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
-use millstream_packet::{COALESCE_LIMIT_BYTES, Packet, Pool};
+use millstream_packet::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES, Packet, Pool};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
@@ -341,22 +341,43 @@ impl TcpStream {
                 // The next call is told.
                 break;
             }
-            let Ok(packet) = Packet::bulk_from_slice(&self.door().pool, chunk, bulk) else {
+            let Some(packet) = self.copy_of(chunk, bulk) else {
                 self.inner.shared.state.fetch_or(STARVED, Ordering::AcqRel);
                 self.inner.wish(FRAMES);
-                return Tried::Blocked;
+                if *written == 0 {
+                    return self.blocked(CUT_WRITE);
+                }
+                if !self.inner.shared.has(CUT_WRITE) {
+                    return Tried::Blocked;
+                }
+                // The next call is told.
+                break;
             };
+            let len = packet.len();
             if let Err((_, error)) = self.put(tx, packet) {
                 return Tried::Done(Err(error.into()));
             }
-            *written += chunk.len();
+            *written += len;
         }
         Tried::Done(Ok(()))
     }
 
-    /// Sends a packet's bytes without copying them; waits for room unless the stream is non-blocking. With
-    /// an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must come from [`Stack::pool`]'s
-    /// pool or another that outlives the engine.
+    /// As much of the start of `chunk` as there are frames for: all, a half, a quarter, one frame. Without one there is
+    /// nothing.
+    #[inline]
+    fn copy_of(&self, mut chunk: &[u8], bulk: usize) -> Option<Packet> {
+        loop {
+            match Packet::bulk_from_slice(&self.door().pool, chunk, bulk) {
+                Ok(packet) => return Some(packet),
+                Err(_) if chunk.len() <= FRAME_SIZE_BYTES => return None,
+                Err(_) => chunk = &chunk[..chunk.len() / 2],
+            }
+        }
+    }
+
+    /// Sends a packet's bytes without copying them; waits for room, and behind a write that waits for frames, unless the
+    /// stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must
+    /// come from [`Stack::pool`]'s pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut packet = Some(packet);
         self.send(|tx| match (self.has_room(tx), &mut packet) {

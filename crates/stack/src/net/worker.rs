@@ -14,7 +14,7 @@ use millstream_packet::Packet;
 use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
-use super::datagrams::{Datagrams, Letter};
+use super::datagrams::Datagrams;
 use super::metered::{Giver, Taker, metered};
 use super::shared::{
     CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD,
@@ -23,7 +23,6 @@ use super::shared::{
 use super::starved::Starved;
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
-use crate::limits::DATAGRAMS_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -89,7 +88,7 @@ pub struct Worker {
     pub(super) ways: Ways,
     pub(super) starved: Starved,
     /// UDP sockets that have something to send, by slot, each once.
-    due: VecDeque<u32>,
+    pub(super) due: VecDeque<u32>,
     /// Slots taken out of the ready sets; empty between uses.
     slots: Vec<u32>,
 }
@@ -174,31 +173,6 @@ impl Worker {
         busy
     }
 
-    /// The socket may have something to send: it stands in line for that.
-    fn note_datagrams(&mut self, slot: u32) {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        if !std::mem::replace(&mut socket.is_due, true) {
-            self.due.push_back(slot);
-        }
-    }
-
-    /// Serves those in line, as far as a turn's datagrams go; whether there were any.
-    fn send_due_datagrams(&mut self) -> bool {
-        let (mut left, any) = (DATAGRAMS_TURN, !self.due.is_empty());
-        // Who has more stands in line again.
-        for _ in 0..self.due.len() {
-            if left == 0 {
-                break;
-            }
-            let Some(slot) = self.due.pop_front() else { break };
-            if let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) {
-                socket.is_due = false;
-            }
-            left = left.saturating_sub(self.serve_datagrams(slot));
-        }
-        any
-    }
-
     /// Hands the sockets' news to the application's threads.
     fn deliver(&mut self) -> bool {
         let mut any = false;
@@ -237,31 +211,20 @@ impl Worker {
         Ok(StreamParts { id, shared, tx, rx, local, remote })
     }
 
-    /// Makes the ring of a listener, for so many connections.
+    /// Makes the ring of a listener. Connections in it have left the engine's list, and wait all the same.
     pub fn attach_listener(
         &mut self,
         id: SocketId,
-        places: usize,
-    ) -> (Arc<Shared>, Consumer<StreamParts>) {
+    ) -> Result<(Arc<Shared>, Consumer<StreamParts>), Error> {
+        let places = accepted_places(self.engine.tcp_listener_stats(id)?.backlog);
+        self.engine.tcp_listener_shares(id, places)?;
         let (accepted, consumer) = spsc(places);
         let shared = Arc::new(Shared::default());
         let listening =
             Listening { id, shared: Arc::clone(&shared), accepted, way: Way::default() };
         place(&mut self.listeners, id.slot(), listening);
         self.look_at_new(id);
-        (shared, consumer)
-    }
-
-    /// Makes the rings of a UDP socket.
-    pub fn attach_datagrams(
-        &mut self,
-        id: SocketId,
-    ) -> (Arc<Shared>, Giver<Letter>, Taker<Letter>) {
-        let (sides, tx, rx) = Datagrams::new(id);
-        let shared = Arc::clone(&sides.shared);
-        place(&mut self.datagrams, id.slot(), sides);
-        self.look_at_new(id);
-        (shared, tx, rx)
+        Ok((shared, consumer))
     }
 
     /// Carries packets between a connection and its rings, and takes up the application's wishes.
@@ -359,34 +322,8 @@ impl Worker {
         }
     }
 
-    /// Carries datagrams both ways; how many were sent.
-    fn serve_datagrams(&mut self, slot: u32) -> usize {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return 0 };
-        // Asked first: nothing is sent by who has let go.
-        let closes = socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
-        let sent = socket.carry_out(&mut self.engine);
-        if socket.has_unsent() {
-            self.note_datagrams(slot);
-        } else if closes {
-            self.engine.close(socket.id);
-            self.datagrams[slot as usize] = None;
-        }
-        if !closes {
-            self.hand_over_datagrams(slot);
-        }
-        sent
-    }
-
-    /// Hands over what was received, unless nobody will read it.
-    fn hand_over_datagrams(&mut self, slot: u32) {
-        let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
-        if socket.shared.wishes.load(Ordering::Acquire) & CLOSE == 0 {
-            socket.carry_in(&mut self.engine);
-        }
-    }
-
-    /// Closes everything, tells all who wait, and lets what is left leave for a moment. Connections that are not at their
-    /// end then are reset.
+    /// Closes everything, tells all who wait, and lets what is left leave for a moment. Connections that are not at
+    /// their end then are reset.
     fn finish(&mut self) {
         for call in self.door.take_calls() {
             call(self);
@@ -410,7 +347,7 @@ impl Worker {
         self.tell_end();
         let until = self.engine.refresh_time() + LINGER;
         loop {
-            let has_datagrams = self.send_datagrams();
+            let has_datagrams = self.send_last_datagrams();
             let is_left =
                 has_datagrams || self.engine.has_waiting() || self.engine.has_unfinished();
             if !is_left || self.engine.now() >= until {
@@ -425,15 +362,6 @@ impl Worker {
         }
         self.engine.flush();
         self.engine.reset_left();
-    }
-
-    /// Sends a turn's share of what lies in the rings of all UDP sockets; whether some is left.
-    fn send_datagrams(&mut self) -> bool {
-        let Self { datagrams, engine, .. } = self;
-        datagrams.iter_mut().flatten().fold(false, |left, socket| {
-            socket.carry_out(engine);
-            socket.has_unsent() | left
-        })
     }
 
     /// No call waits for an engine that is gone.
@@ -586,13 +514,13 @@ pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut
 }
 
 /// Connections that may lie in the ring of a listener with this backlog: half of it, and one at least.
-pub(super) fn accepted_places(backlog: usize) -> usize {
+fn accepted_places(backlog: usize) -> usize {
     let places = (backlog / 2).clamp(1, RING_PACKETS);
     // A ring has a power of two.
     1 << places.ilog2()
 }
 
-fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {
+pub(super) fn place<T>(list: &mut Vec<Option<T>>, slot: u32, value: T) {
     let slot = slot as usize;
     if list.len() <= slot {
         list.resize_with(slot + 1, || None);

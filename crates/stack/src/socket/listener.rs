@@ -32,6 +32,8 @@ pub(crate) struct Listener {
     pub local: SocketAddr,
     pub config: millstream_tcp::Config,
     pub backlog: usize,
+    /// Of the backlog, places that are not of this queue.
+    pub elsewhere: usize,
     /// Handshakes that are not finished.
     pub half_open: usize,
     /// Until then a cookie that it has sent may come back.
@@ -47,7 +49,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub fn is_full(&self) -> bool {
-        self.ready.len() >= self.backlog
+        self.ready.len() >= self.backlog.saturating_sub(self.elsewhere).max(1)
     }
 }
 
@@ -136,6 +138,7 @@ mod tests {
                 local: local.parse().expect("an address"),
                 config: millstream_tcp::Config::default(),
                 backlog: 1,
+                elsewhere: 0,
                 half_open: 0,
                 cookies_until: None,
                 stats: ListenerStats::default(),

@@ -142,7 +142,8 @@ pub struct SocketInfo {
     pub remote: Option<SocketAddr>,
     /// The state of a connection as `ss` names it; `LISTEN` and `UNCONN` for others.
     pub state: &'static str,
-    /// Received and not yet read: bytes, or connections to accept, or datagrams.
+    /// Received and not yet read: bytes, or connections to accept, or datagrams; what lies in the rings of a `net`
+    /// socket is read already.
     pub receive_queue: usize,
     /// Written and not yet acknowledged, in bytes; of a listener its backlog.
     pub send_queue: usize,

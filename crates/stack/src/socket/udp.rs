@@ -78,8 +78,8 @@ impl Refused {
         self.by_bit[bit].push_back(socket.id);
     }
 
-    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are `sockets`: who is closed
-    /// and opened again and again while a link is full would stand there each time.
+    /// Forgets those with this bit of whom `waits` says no, when they are many more than there are `sockets`: who is
+    /// closed and opened again and again while a link is full would stand there each time.
     pub fn trim(&mut self, link: LinkId, sockets: usize, waits: impl FnMut(&SocketId) -> bool) {
         let Some(list) = self.by_bit.get_mut(Self::bit(link)) else { return };
         if list.len() > 2 * sockets + EVENTS_UNTRIMMED {

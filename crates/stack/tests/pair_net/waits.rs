@@ -466,6 +466,19 @@ fn a_write_that_finds_no_frame_waits_for_one() {
 }
 
 #[test]
+fn a_write_goes_on_with_the_frames_there_are() {
+    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
+    let (near, far) = stacks_of(&pool, PairConfig::default());
+    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    client.set_nonblocking(true).expect("a mode");
+    let mut hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    hoard.truncate(hoard.len() - 5);
+    let written = (&client).write(&[7; 65_536]).expect("five frames");
+    assert!((1..65_536).contains(&written), "{written} bytes");
+}
+
+#[test]
 fn a_poller_hears_of_frames() {
     let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
     let (near, far) = stacks_of(&pool, PairConfig::default());
@@ -489,4 +502,25 @@ fn a_poller_hears_of_frames() {
     }
     assert!((1..1000).contains(&refused), "{refused} refusals");
     freed.join().expect("the hoard");
+}
+
+/// It would wait for frames for ever: what cannot be sent keeps them.
+#[test]
+fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
+    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
+    let (near, far) = stacks_of(&pool, PairConfig::default());
+    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let _hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    let before = client.wakes().sleeps;
+    let writer = client.try_clone().expect("a clone");
+    let written = told(move || (&writer).write_all(b"never").map_err(|error| error.kind()));
+    until_it_sleeps(&client, before);
+    let removed = near.with_engine(|engine| {
+        let link = engine.links().next().expect("a link").id;
+        engine.remove_link(link).is_ok()
+    });
+    assert!(removed.expect("an engine"));
+    let end = written.recv_timeout(PATIENCE).expect("it is told");
+    assert_eq!(end, Err(ErrorKind::NetworkDown));
 }

@@ -53,7 +53,8 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     for sent in 1..=2 {
         let packet = Packet::from_slice(&pool, 128, b"anybody?").expect("frames");
         assert!(tx.push((packet, None)).is_ok());
-        near.serve_datagrams(id.slot());
+        near.note_datagrams(id.slot());
+        near.send_due_datagrams();
         assert_eq!(near.engine.stats().udp_tx, sent);
         // There, with ARP before it, and the answer that nobody listens.
         for _ in 0..4 {
@@ -64,7 +65,8 @@ fn no_datagram_is_lost_for_the_error_of_one_before_it() {
         }
         assert_eq!(far.stats().dropped(crate::DropReason::UdpNoSocket), sent);
     }
-    near.serve_datagrams(id.slot());
+    near.note_datagrams(id.slot());
+    near.send_due_datagrams();
     assert!(shared.take_passing_error().is_some());
 }
 
