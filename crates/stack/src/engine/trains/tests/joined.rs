@@ -18,7 +18,8 @@ fn what_follows_joins_up_to_a_push() {
 
 #[test]
 fn what_differs_or_is_broken_stands_alone() {
-    let changes: [fn(&mut Shape); 12] = [
+    type Change = fn(&mut Shape);
+    let changes: [Change; 12] = [
         |shape| shape.echo = 6,
         |shape| shape.seq += 1,
         |shape| shape.flags = TcpFlags::ACK | TcpFlags::FIN,
@@ -32,7 +33,7 @@ fn what_differs_or_is_broken_stands_alone() {
         |shape| shape.traffic_class = 3,
         |shape| shape.hop_limit -= 1,
     ];
-    let of_one: [(bool, fn(&mut Shape)); 2] =
+    let of_one: [(bool, Change); 2] =
         [(false, |shape| shape.dont_fragment = false), (true, |shape| shape.flow_label = 1)];
     let of_both = changes.into_iter().flat_map(|change| [(false, change), (true, change)]);
     for (number, (is_v6, change)) in of_both.chain(of_one).enumerate() {
