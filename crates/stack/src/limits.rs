@@ -243,6 +243,10 @@ pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
 /// within a part of the round trip that the windows are worth gathering for. At 100 Gb/s 12 MiB come in half of it.
 pub const GATHERED_ACK_LIMIT: Duration = Duration::from_millis(2);
 
+/// Streams of the `net` placement whose rings are looked at, as their applications have left something there, before
+/// the links are looked at again. The others are in the next turn, in the order of asking.
+pub const STREAMS_TURN: usize = 256;
+
 /// Datagrams that one socket of the `net` placement sends before the links are looked at again.
 pub const DATAGRAM_TURN: usize = 64;
 

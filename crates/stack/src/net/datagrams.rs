@@ -122,19 +122,19 @@ impl Worker {
     pub(super) fn note_datagrams(&mut self, slot: u32) {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return };
         if !std::mem::replace(&mut socket.is_due, true) {
-            self.due.push_back(slot);
+            self.due_datagrams.push_back(slot);
         }
     }
 
     /// Serves those in line, as far as a turn's datagrams go; whether there were any.
     pub(super) fn send_due_datagrams(&mut self) -> bool {
-        let (mut left, any) = (DATAGRAMS_TURN, !self.due.is_empty());
+        let (mut left, any) = (DATAGRAMS_TURN, !self.due_datagrams.is_empty());
         // Who has more stands in line again.
-        for _ in 0..self.due.len() {
+        for _ in 0..self.due_datagrams.len() {
             if left == 0 {
                 break;
             }
-            let Some(slot) = self.due.pop_front() else { break };
+            let Some(slot) = self.due_datagrams.pop_front() else { break };
             if let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) {
                 socket.is_due = false;
             }

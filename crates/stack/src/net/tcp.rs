@@ -375,9 +375,9 @@ impl TcpStream {
         }
     }
 
-    /// Sends a packet's bytes without copying them; waits for room, and behind a write that waits for frames, unless the
-    /// stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It must
-    /// come from [`Stack::pool`]'s pool or another that outlives the engine.
+    /// Sends a packet's bytes without copying them; waits for room, and behind a write that waits for frames, unless
+    /// the stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It
+    /// must come from [`Stack::pool`]'s pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut packet = Some(packet);
         self.send(|tx| match (self.has_room(tx), &mut packet) {

@@ -23,6 +23,7 @@ use super::shared::{
 use super::starved::Starved;
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
+use crate::limits::STREAMS_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
 
 /// Packets that a ring holds.
@@ -67,6 +68,8 @@ pub(super) struct Stream {
     has_failed: bool,
     /// It is in the line of those that wait for frames.
     pub(super) is_starved: bool,
+    /// It is in the line of those whose application has left something to do.
+    is_due: bool,
     pub(super) way: Way,
 }
 
@@ -87,8 +90,10 @@ pub struct Worker {
     pub(super) datagrams: Vec<Option<Datagrams>>,
     pub(super) ways: Ways,
     pub(super) starved: Starved,
+    /// Streams whose applications have left something to do, by slot.
+    due_streams: VecDeque<u32>,
     /// UDP sockets that have something to send, by slot, each once.
-    pub(super) due: VecDeque<u32>,
+    pub(super) due_datagrams: VecDeque<u32>,
     /// Slots taken out of the ready sets; empty between uses.
     slots: Vec<u32>,
 }
@@ -97,8 +102,19 @@ impl Worker {
     pub fn new(engine: Engine) -> Self {
         let door = Arc::new(Door::new(&engine));
         let (streams, listeners, datagrams, ways) = Default::default();
-        let (starved, due, slots) = Default::default();
-        Self { engine, door, streams, listeners, datagrams, ways, starved, due, slots }
+        let (starved, due_streams, due_datagrams, slots) = Default::default();
+        Self {
+            engine,
+            door,
+            streams,
+            listeners,
+            datagrams,
+            ways,
+            starved,
+            due_streams,
+            due_datagrams,
+            slots,
+        }
     }
 
     /// Runs until told to stop.
@@ -155,10 +171,10 @@ impl Worker {
         let door = Arc::clone(&self.door);
         let mut slots = std::mem::take(&mut self.slots);
         door.streams.drain(|slot| slots.push(slot));
-        busy |= !slots.is_empty();
         for slot in slots.drain(..) {
-            self.serve_stream(slot, Readiness { readable: true, writable: true, closed: false });
+            self.note_stream(slot);
         }
+        busy |= self.serve_due_streams();
         door.datagrams.drain(|slot| slots.push(slot));
         busy |= !slots.is_empty();
         for slot in slots.drain(..) {
@@ -171,6 +187,26 @@ impl Worker {
         }
         self.slots = slots;
         busy
+    }
+
+    fn note_stream(&mut self, slot: u32) {
+        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
+        if !std::mem::replace(&mut stream.is_due, true) {
+            self.due_streams.push_back(slot);
+        }
+    }
+
+    /// Serves those in line, as many as a turn may; whether there were any.
+    fn serve_due_streams(&mut self) -> bool {
+        let count = self.due_streams.len().min(STREAMS_TURN);
+        for _ in 0..count {
+            let Some(slot) = self.due_streams.pop_front() else { break };
+            if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
+                stream.is_due = false;
+            }
+            self.serve_stream(slot, Readiness { readable: true, writable: true, closed: false });
+        }
+        count != 0
     }
 
     /// Hands the sockets' news to the application's threads.
@@ -204,6 +240,7 @@ impl Worker {
             closing: false,
             has_failed: false,
             is_starved: false,
+            is_due: false,
             way: Way::default(),
         };
         place(&mut self.streams, id.slot(), stream);

@@ -37,6 +37,34 @@ fn who_writes_datagrams_without_end_gets_a_budget_each_turn() {
 }
 
 #[test]
+fn a_turn_looks_at_the_rings_of_so_many_streams() {
+    const STREAMS: usize = 2 * STREAMS_TURN + 44;
+    let (near, _far) = pair(PairConfig::default()).expect("a pair");
+    let mut engine = Engine::new(EngineConfig::default()).expect("an engine");
+    let link = engine.add_link(Box::new(near)).expect("a link");
+    engine.add_address(link, "10.9.0.1/24".parse().expect("a prefix")).expect("an address");
+    let mut worker = Worker::new(engine);
+    let parts: Vec<StreamParts> = (0..STREAMS)
+        .map(|_| {
+            let peer = "10.9.0.2:7".parse().expect("an address");
+            let id = worker.engine.tcp_connect(peer).expect("connect");
+            worker.attach(id).expect("rings")
+        })
+        .collect();
+    // Each is asked to look twice; it does so once.
+    let looks = || parts.iter().map(|it| it.shared.reader.stats().edges).sum::<u64>() as usize;
+    for part in parts.iter().chain(&parts) {
+        part.shared.wishes.fetch_or(LOOK_AGAIN, Ordering::AcqRel);
+        worker.note_stream(part.id.slot());
+    }
+    for looked in [STREAMS_TURN, 2 * STREAMS_TURN, STREAMS] {
+        assert!(worker.application());
+        assert_eq!(looks(), looked);
+    }
+    assert!(!worker.application());
+}
+
+#[test]
 fn no_datagram_is_lost_for_the_error_of_one_before_it() {
     let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
     let (near, far) = pair(PairConfig::default()).expect("a pair");
