@@ -131,6 +131,11 @@ impl Engine {
         streams.chain(datagrams).chain(echoes)
     }
 
+    /// Connections with a socket.
+    pub(crate) fn open_connections(&self) -> usize {
+        self.tcp.sockets.len()
+    }
+
     /// Connections of any state, TIME-WAIT and unfinished handshakes included.
     pub fn connection_count(&self) -> usize {
         self.tcp.sockets.len() + self.tcp.half_open.len() + self.tcp.time_wait.len()

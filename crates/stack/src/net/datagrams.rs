@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_packet::Packet;
 
-use super::metered::{Giver, Taker, metered};
+use super::metered::{Giver, Limit, Taker, metered};
 use super::shared::{CLOSE, Shared};
 use super::ways::Way;
 use super::worker::{Worker, place};
@@ -37,8 +37,8 @@ pub struct Datagrams {
 impl Datagrams {
     /// Both sides' ends for a socket: the engine's, and the application's to send and to receive.
     pub fn new(id: SocketId) -> (Self, Giver<Letter>, Taker<Letter>) {
-        let (tx, tx_taken) = metered(RING_DATAGRAMS, RING_BYTES);
-        let (rx_put, rx) = metered(RING_DATAGRAMS, RING_BYTES);
+        let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
+        let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
         let shared = Arc::new(Shared::default());
         let (way, is_due) = (Way::default(), false);
         (Self { id, shared, way, is_due, tx: tx_taken, rx: rx_put }, tx, rx)

@@ -27,13 +27,34 @@ impl<T> Held for (Packet, T) {
     }
 }
 
-/// A ring of `items` items that hold `limit_bytes`.
-pub fn metered<T: Held>(items: usize, limit_bytes: u64) -> (Giver<T>, Taker<T>) {
+/// Memory that the content of a ring holds at most, or that of each of several. It may change at any time: what is
+/// inside stays.
+#[derive(Clone)]
+pub struct Limit(Arc<AtomicU64>);
+
+impl Limit {
+    pub fn of(bytes: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(bytes)))
+    }
+
+    pub fn set(&self, bytes: u64) {
+        if self.bytes() != bytes {
+            self.0.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A ring of `items` items that hold as much as `limit` says.
+pub fn metered<T: Held>(items: usize, limit: Limit) -> (Giver<T>, Taker<T>) {
     let (producer, consumer) = spsc(items);
     let (given, taken) = (Counter::default(), Counter::default());
     let theirs = (Arc::clone(&given.told), Arc::clone(&taken.told));
-    let giver = Giver { ring: producer, given, taken: theirs.1, limit_bytes };
-    (giver, Taker { ring: consumer, taken, given: theirs.0, limit_bytes })
+    let giver = Giver { ring: producer, given, taken: theirs.1, limit: limit.clone() };
+    (giver, Taker { ring: consumer, taken, given: theirs.0, limit })
 }
 
 /// Bytes that went through one end, and what it told the other of them.
@@ -60,7 +81,7 @@ pub struct Giver<T> {
     ring: Producer<T>,
     given: Counter,
     taken: Arc<Told>,
-    limit_bytes: u64,
+    limit: Limit,
 }
 
 impl<T: Held> Giver<T> {
@@ -78,7 +99,7 @@ impl<T: Held> Giver<T> {
     /// behind it: it has the room of all that this tells of.
     pub fn has_room(&self) -> bool {
         let inside = self.given.bytes.wrapping_sub(self.taken.0.load(Ordering::SeqCst));
-        inside < self.limit_bytes && self.ring.len() < self.ring.capacity()
+        inside < self.limit.bytes() && self.ring.len() < self.ring.capacity()
     }
 
     /// Whether something is inside.
@@ -101,7 +122,7 @@ pub struct Taker<T> {
     ring: Consumer<T>,
     taken: Counter,
     given: Arc<Told>,
-    limit_bytes: u64,
+    limit: Limit,
 }
 
 impl<T: Held> Taker<T> {
@@ -117,7 +138,7 @@ impl<T: Held> Taker<T> {
     pub fn is_half_empty(&self) -> bool {
         // What was taken and not yet told to be given is inside a negative number of bytes.
         let inside = self.given.0.load(Ordering::Relaxed).wrapping_sub(self.taken.bytes) as i64;
-        2 * self.ring.len() <= self.ring.capacity() && 2 * inside <= self.limit_bytes as i64
+        2 * self.ring.len() <= self.ring.capacity() && 2 * inside <= self.limit.bytes() as i64
     }
 
     /// Whether nothing is inside.
@@ -139,7 +160,7 @@ mod tests {
         for (items, limit_bytes, want) in
             [(4, 100 * each, 4), (64, 3 * each, 3), (64, 3 * each + 1, 4)]
         {
-            let (mut giver, mut taker) = metered(items, limit_bytes);
+            let (mut giver, mut taker) = metered(items, Limit::of(limit_bytes));
             let mut fill = || {
                 let mut count = 0;
                 while giver.has_room() {
@@ -154,13 +175,32 @@ mod tests {
             assert_eq!(fill(), want, "all of the room is there again");
         }
     }
+
+    #[test]
+    fn a_limit_that_changes_holds_at_once() {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let one = || Packet::from_slice(&pool, 0, &[7]).expect("a frame");
+        let each = one().held_bytes() as u64;
+        let limit = Limit::of(8 * each);
+        let (mut giver, mut taker) = metered(64, limit.clone());
+        (0..4).for_each(|_| assert!(giver.push(one()).is_ok()));
+        assert!(giver.has_room() && taker.is_half_empty());
+        limit.set(4 * each);
+        assert!(!giver.has_room() && !taker.is_half_empty());
+        (0..2).for_each(|_| assert!(taker.pop().is_some()));
+        assert!(giver.has_room() && taker.is_half_empty());
+        limit.set(8 * each);
+        (0..6).for_each(|_| assert!(giver.has_room() && giver.push(one()).is_ok()));
+        assert!(!giver.has_room());
+    }
+
     #[test]
     fn half_empty_is_said_of_items_and_of_memory() {
         let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
         let one = || Packet::from_slice(&pool, 0, &[7]).expect("a frame");
         let each = one().held_bytes() as u64;
         for (items, limit_bytes) in [(8, 1000 * each), (64, 8 * each)] {
-            let (mut giver, mut taker) = metered(items, limit_bytes);
+            let (mut giver, mut taker) = metered(items, Limit::of(limit_bytes));
             assert!(taker.is_half_empty());
             for _ in 0..8 {
                 assert!(giver.push(one()).is_ok());

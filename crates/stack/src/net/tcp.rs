@@ -341,7 +341,7 @@ impl TcpStream {
                 // The next call is told.
                 break;
             }
-            let Some(packet) = self.copy_of(chunk, bulk) else {
+            let Some(packet) = self.copy_of(chunk, bulk, !tx.has_some()) else {
                 self.inner.shared.state.fetch_or(STARVED, Ordering::AcqRel);
                 self.inner.wish(FRAMES);
                 if *written == 0 {
@@ -362,14 +362,14 @@ impl TcpStream {
         Tried::Done(Ok(()))
     }
 
-    /// As much of the start of `chunk` as there are frames for: all, a half, a quarter, one frame. Without one there is
-    /// nothing.
+    /// A copy of `chunk`; where there are frames for less, and little is of use, of a half, a quarter, or one frame of
+    /// its start. While something is left to be sent it is of none: more frames will come.
     #[inline]
-    fn copy_of(&self, mut chunk: &[u8], bulk: usize) -> Option<Packet> {
+    fn copy_of(&self, mut chunk: &[u8], bulk: usize, little_is_of_use: bool) -> Option<Packet> {
         loop {
             match Packet::bulk_from_slice(&self.door().pool, chunk, bulk) {
                 Ok(packet) => return Some(packet),
-                Err(_) if chunk.len() <= FRAME_SIZE_BYTES => return None,
+                Err(_) if chunk.len() <= FRAME_SIZE_BYTES || !little_is_of_use => return None,
                 Err(_) => chunk = &chunk[..chunk.len() / 2],
             }
         }

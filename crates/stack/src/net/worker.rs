@@ -15,7 +15,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::datagrams::Datagrams;
-use super::metered::{Giver, Taker, metered};
+use super::metered::{Giver, Limit, Taker, metered};
 use super::shared::{
     CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD,
     WRITE_END,
@@ -35,6 +35,12 @@ pub const PACKET_BYTES: usize = 65_536;
 /// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be
 /// cold when it is sent: what the connection keeps and what is under way go through the same second-level cache.
 pub const TX_RING_BYTES: u64 = 512 << 10;
+
+/// That of all tx rings together, as far as none has less than [`TX_RING_LEAST_BYTES`]: what many have in theirs is
+/// cold, and memory that the system clears first.
+const TX_RINGS_BYTES: u64 = 8 << 20;
+/// See [`TX_RINGS_BYTES`].
+const TX_RING_LEAST_BYTES: u64 = 256 << 10;
 
 /// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
 /// window.
@@ -90,6 +96,9 @@ pub struct Worker {
     pub(super) datagrams: Vec<Option<Datagrams>>,
     pub(super) ways: Ways,
     pub(super) starved: Starved,
+    /// What a tx ring has of all streams'.
+    tx_limit: Limit,
+    rx_limit: Limit,
     /// Streams whose applications have left something to do, by slot.
     due_streams: VecDeque<u32>,
     /// UDP sockets that have something to send, by slot, each once.
@@ -111,6 +120,8 @@ impl Worker {
             datagrams,
             ways,
             starved,
+            tx_limit: Limit::of(TX_RING_BYTES),
+            rx_limit: Limit::of(RX_RING_BYTES),
             due_streams,
             due_datagrams,
             slots,
@@ -131,6 +142,8 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
+        let share = TX_RINGS_BYTES / self.engine.open_connections().max(1) as u64;
+        self.tx_limit.set(share.clamp(TX_RING_LEAST_BYTES, TX_RING_BYTES));
         let mut busy = self.application() | self.look_at_ways() | self.tell_starved();
         let max_sleep = [max_sleep, self.starved.rest()].into_iter().flatten().min();
         let door = Arc::clone(&self.door);
@@ -227,8 +240,8 @@ impl Worker {
     /// Makes rings for a connection.
     pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
         let tuple = self.engine.tcp_addresses(id)?;
-        let (tx, tx_taken) = metered(RING_PACKETS, TX_RING_BYTES);
-        let (rx_put, rx) = metered(RING_PACKETS, RX_RING_BYTES);
+        let (tx, tx_taken) = metered(RING_PACKETS, self.tx_limit.clone());
+        let (rx_put, rx) = metered(RING_PACKETS, self.rx_limit.clone());
         let shared = Arc::new(Shared::default());
         let stream = Stream {
             id,
