@@ -12,7 +12,7 @@ use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocke
 use millstream::packet::{Packet, Pool, PoolConfig};
 
 use super::ends::until_it_sleeps;
-use super::{ends, far_addr, stacks, stacks_of};
+use super::{common, ends, far_addr, stacks, stacks_of};
 
 /// No test waits so long for a call that does not wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -523,4 +523,37 @@ fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
     assert!(removed.expect("an engine"));
     let end = written.recv_timeout(PATIENCE).expect("it is told");
     assert_eq!(end, Err(ErrorKind::NetworkDown));
+}
+
+/// Their rings hold more than the pool begins with, which grows between the engine's turns.
+#[test]
+fn many_streams_that_write_at_once_wait_for_the_pool() {
+    const STREAMS: usize = 100;
+    let (near, far) = stacks_of(&common::pool(), PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), STREAMS).expect("bind");
+    let pairs: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+            client.set_nonblocking(true).expect("a mode");
+            (client, listener.accept().expect("accept").0)
+        })
+        .collect();
+    let data = vec![7; 131_072];
+    let (mut written, mut refused) = (vec![0; STREAMS], 0);
+    // Until nobody gets on, as nobody reads.
+    while refused < 20 {
+        let before: usize = written.iter().sum();
+        for ((client, _), written) in pairs.iter().zip(&mut written) {
+            match (&mut { client }).write(&data) {
+                Ok(len) => *written += len,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        refused = if written.iter().sum::<usize>() == before { refused + 1 } else { 0 };
+    }
+    for ((_, server), written) in pairs.iter().zip(&written) {
+        assert!(*written >= 256 << 10, "{written} bytes");
+        (&mut { server }).read_exact(&mut vec![0; *written]).expect("all of it");
+    }
 }
