@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use millstream_tcp::TcpInfo;
 
+use super::stream::by_id;
 use super::tcp::TcpStream;
-use super::worker::{Worker, by_id};
+use super::worker::Worker;
 use crate::{Error, SocketId, TcpSocketOptions};
 
 impl TcpStream {

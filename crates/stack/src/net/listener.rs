@@ -12,8 +12,8 @@ use millstream_tcp::Config;
 use super::patience::Patience;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
+use super::stream::StreamParts;
 use super::tcp::TcpStream;
-use super::worker::StreamParts;
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 

@@ -16,6 +16,7 @@ mod ready;
 mod shared;
 mod side;
 mod starved;
+mod stream;
 mod tcp;
 mod udp;
 mod waiter;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::shared::STARVED;
-use super::worker::{Worker, by_id};
+use super::stream::by_id;
+use super::worker::Worker;
 use crate::SocketId;
 use crate::limits::EVENTS_UNTRIMMED;
 

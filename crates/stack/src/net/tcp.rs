@@ -16,8 +16,8 @@ use super::shared::{
     SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
+use super::stream::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
 use super::waiter::deadline;
-use super::worker::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
 use super::{Door, Handle, Stack};
 use crate::error::nonzero;
 use crate::{Error, SocketId, WakeStats};

@@ -1,83 +1,27 @@
-//! The engine's side: carries packets between rings and connections, turn by turn.
+//! The engine's side: takes up what applications have left, turns the engine, hands its news over.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millstream_packet::Packet;
 use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::datagrams::Datagrams;
-use super::metered::{Giver, Limit, Taker, metered};
-use super::shared::{
-    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD,
-    WRITE_END,
-};
+use super::shared::{CONNECTED, READ_END, Shared, WRITE_END};
 use super::starved::Starved;
+use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
-use crate::limits::STREAMS_TURN;
 use crate::{Engine, Error, Readiness, SocketId, SocketKind};
-
-/// Packets that a ring holds.
-pub const RING_PACKETS: usize = 64;
-
-/// Bytes of one packet that goes through a ring.
-pub const PACKET_BYTES: usize = 65_536;
-
-/// Memory held by what lies in the tx ring at most, in bytes, and one packet more; a write waits beyond. More would be
-/// cold when it is sent: what the connection keeps and what is under way go through the same second-level cache.
-pub const TX_RING_BYTES: u64 = 512 << 10;
-
-/// That of all tx rings together, as far as none has less than [`TX_RING_LEAST_BYTES`]: what many have in theirs is
-/// cold, and memory that the system clears first.
-const TX_RINGS_BYTES: u64 = 8 << 20;
-/// See [`TX_RINGS_BYTES`].
-const TX_RING_LEAST_BYTES: u64 = 256 << 10;
-
-/// The same for the rx ring: the engine leaves the rest in the connection, where it counts against the receive
-/// window.
-pub const RX_RING_BYTES: u64 = 2 << 20;
 
 /// How long the engine sees connections through after it was told to stop.
 const LINGER: Duration = Duration::from_millis(500);
-
-/// The application's ends of a stream.
-pub struct StreamParts {
-    pub id: SocketId,
-    pub shared: Arc<Shared>,
-    pub tx: Giver<Packet>,
-    pub rx: Taker<Packet>,
-    pub local: SocketAddr,
-    pub remote: SocketAddr,
-}
-
-/// The engine's ends of a stream.
-pub(super) struct Stream {
-    pub(super) id: SocketId,
-    pub(super) shared: Arc<Shared>,
-    tx: Taker<Packet>,
-    rx: Giver<Packet>,
-    /// Taken from the ring, not yet by the connection.
-    pending: Option<Packet>,
-    /// The application ended its writing side; the connection is told when the ring is empty.
-    ending: bool,
-    closing: bool,
-    /// Why it ended has been said.
-    has_failed: bool,
-    /// It is in the line of those that wait for frames.
-    pub(super) is_starved: bool,
-    /// It is in the line of those whose application has left something to do.
-    is_due: bool,
-    pub(super) way: Way,
-}
 
 /// The engine's end of a listener.
 pub(super) struct Listening {
@@ -96,11 +40,9 @@ pub struct Worker {
     pub(super) datagrams: Vec<Option<Datagrams>>,
     pub(super) ways: Ways,
     pub(super) starved: Starved,
-    /// What a tx ring has of all streams'.
-    tx_limit: Limit,
-    rx_limit: Limit,
+    pub(super) ring_limits: RingLimits,
     /// Streams whose applications have left something to do, by slot.
-    due_streams: VecDeque<u32>,
+    pub(super) due_streams: VecDeque<u32>,
     /// UDP sockets that have something to send, by slot, each once.
     pub(super) due_datagrams: VecDeque<u32>,
     /// Slots taken out of the ready sets; empty between uses.
@@ -120,8 +62,7 @@ impl Worker {
             datagrams,
             ways,
             starved,
-            tx_limit: Limit::of(TX_RING_BYTES),
-            rx_limit: Limit::of(RX_RING_BYTES),
+            ring_limits: RingLimits::default(),
             due_streams,
             due_datagrams,
             slots,
@@ -142,8 +83,7 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
-        let share = TX_RINGS_BYTES / self.engine.open_connections().max(1) as u64;
-        self.tx_limit.set(share.clamp(TX_RING_LEAST_BYTES, TX_RING_BYTES));
+        self.ring_limits.share(self.engine.open_connections());
         let mut busy = self.application() | self.look_at_ways() | self.tell_starved();
         let max_sleep = [max_sleep, self.starved.rest()].into_iter().flatten().min();
         let door = Arc::clone(&self.door);
@@ -202,26 +142,6 @@ impl Worker {
         busy
     }
 
-    fn note_stream(&mut self, slot: u32) {
-        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
-        if !std::mem::replace(&mut stream.is_due, true) {
-            self.due_streams.push_back(slot);
-        }
-    }
-
-    /// Serves those in line, as many as a turn may; whether there were any.
-    fn serve_due_streams(&mut self) -> bool {
-        let count = self.due_streams.len().min(STREAMS_TURN);
-        for _ in 0..count {
-            let Some(slot) = self.due_streams.pop_front() else { break };
-            if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
-                stream.is_due = false;
-            }
-            self.serve_stream(slot, Readiness { readable: true, writable: true, closed: false });
-        }
-        count != 0
-    }
-
     /// Hands the sockets' news to the application's threads.
     fn deliver(&mut self) -> bool {
         let mut any = false;
@@ -235,30 +155,6 @@ impl Worker {
             }
         }
         any
-    }
-
-    /// Makes rings for a connection.
-    pub fn attach(&mut self, id: SocketId) -> Result<StreamParts, Error> {
-        let tuple = self.engine.tcp_addresses(id)?;
-        let (tx, tx_taken) = metered(RING_PACKETS, self.tx_limit.clone());
-        let (rx_put, rx) = metered(RING_PACKETS, self.rx_limit.clone());
-        let shared = Arc::new(Shared::default());
-        let stream = Stream {
-            id,
-            shared: Arc::clone(&shared),
-            tx: tx_taken,
-            rx: rx_put,
-            pending: None,
-            ending: false,
-            closing: false,
-            has_failed: false,
-            is_starved: false,
-            is_due: false,
-            way: Way::default(),
-        };
-        place(&mut self.streams, id.slot(), stream);
-        let (local, remote) = (tuple.local, tuple.remote);
-        Ok(StreamParts { id, shared, tx, rx, local, remote })
     }
 
     /// Makes the ring of a listener. Connections in it have left the engine's list, and wait all the same.
@@ -275,59 +171,6 @@ impl Worker {
         place(&mut self.listeners, id.slot(), listening);
         self.look_at_new(id);
         Ok((shared, consumer))
-    }
-
-    /// Carries packets between a connection and its rings, and takes up the application's wishes.
-    fn serve_stream(&mut self, slot: u32, readiness: Readiness) {
-        let Some(Some(stream)) = self.streams.get_mut(slot as usize) else { return };
-        let engine = &mut self.engine;
-        let wishes = stream.shared.wishes.swap(0, Ordering::AcqRel);
-        let leaves_unread = wishes & CLOSE != 0 && stream.leaves_unread(wishes, engine);
-        stream.ending |= wishes & SHUTDOWN_WRITE != 0 || wishes & CLOSE != 0 && !leaves_unread;
-        stream.closing |= wishes & CLOSE != 0;
-        if wishes & LOOK_AGAIN != 0 {
-            stream.shared.readable();
-        }
-        if wishes & SHUTDOWN_WRITE != 0 {
-            stream.shared.writable();
-        }
-        if wishes & FRAMES != 0 && !std::mem::replace(&mut stream.is_starved, true) {
-            self.starved.add(stream.id);
-        }
-        if !stream.shared.has(CONNECTED) {
-            match engine.tcp_connected(stream.id) {
-                Ok(false) if !stream.closing => return,
-                Ok(_) => stream.shared.set_state(CONNECTED),
-                Err(error) => {
-                    // told by that
-                    let _ = engine.tcp_take_error(stream.id);
-                    stream.fail(error);
-                }
-            }
-        }
-        if readiness.writable || readiness.closed || stream.ending || stream.closing {
-            stream.carry_out(engine);
-        }
-        if leaves_unread {
-            // RFC 9293 3.6.1: the peer learns of that, behind what was written before.
-            engine.flush();
-            engine.tcp_abort(stream.id);
-            self.streams[slot as usize] = None;
-            return;
-        }
-        // What comes when nobody will read it stays in the connection.
-        if (readiness.readable || readiness.closed) && !stream.closing {
-            stream.carry_in(engine);
-        }
-        if readiness.closed {
-            stream.note_end(engine);
-        }
-        if stream.closing && stream.has_unwritten() {
-            engine.tcp_orphan(stream.id);
-        } else if stream.closing {
-            engine.tcp_close(stream.id);
-            self.streams[slot as usize] = None;
-        }
     }
 
     /// Hands finished connections over.
@@ -436,131 +279,6 @@ impl Drop for Worker {
         // Calls that came in meanwhile are answered by their being dropped.
         drop(self.door.take_calls());
     }
-}
-
-impl Stream {
-    /// From the ring into the connection, as far as it takes it.
-    pub(super) fn carry_out(&mut self, engine: &mut Engine) {
-        let mut any = false;
-        while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
-            match engine.tcp_write_packet(self.id, packet) {
-                Ok(()) => any = true,
-                Err((packet, Error::WouldBlock)) => {
-                    self.pending = Some(packet);
-                    break;
-                }
-                Err((packet, error)) => {
-                    drop(packet);
-                    self.refuse(error);
-                    break;
-                }
-            }
-        }
-        if any {
-            let bulk = engine.tcp_bulk_bytes(self.id).unwrap_or(0);
-            self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
-            if self.tx.is_half_empty() {
-                self.shared.writable();
-            }
-        }
-        if self.ending && !self.has_unwritten() {
-            let _ = engine.tcp_shutdown_write(self.id);
-        }
-    }
-
-    /// Whether the application that lets go has left something unread, wherever it lies.
-    fn leaves_unread(&self, wishes: u8, engine: &mut Engine) -> bool {
-        wishes & UNREAD != 0
-            || self.rx.has_some()
-            || matches!(engine.tcp_peek(self.id, &mut [0]), Ok(1..))
-    }
-
-    /// Something that was written is not the connection's yet.
-    pub(super) fn has_unwritten(&self) -> bool {
-        self.pending.is_some() || !self.tx.is_empty()
-    }
-
-    /// What has come goes to who reads, unless nobody will.
-    pub(super) fn hand_over(&mut self, engine: &mut Engine) {
-        if !self.closing {
-            self.carry_in(engine);
-        }
-    }
-
-    /// From the connection into the ring, as far as it has room.
-    fn carry_in(&mut self, engine: &mut Engine) {
-        if self.shared.has(READ_END) {
-            return;
-        }
-        let mut any = false;
-        loop {
-            if !self.rx.has_room_or_stalls(&self.shared.rx_stalled) {
-                break;
-            }
-            match engine.tcp_read_packet(self.id, PACKET_BYTES) {
-                Ok(Some(packet)) => {
-                    any = true;
-                    if self.rx.push(packet).is_err() {
-                        break;
-                    }
-                }
-                Err(Error::WouldBlock) => {
-                    self.way.end(&self.shared);
-                    break;
-                }
-                Ok(None) => {
-                    let is_orderly = engine.tcp_has_peer_ended(self.id);
-                    self.shared.set_state(READ_END | if is_orderly { ORDERLY_END } else { 0 });
-                    break;
-                }
-                Err(error) => {
-                    self.fail(error);
-                    break;
-                }
-            }
-        }
-        if any {
-            self.shared.readable();
-        }
-    }
-
-    /// The connection is over, maybe with an error that neither a read nor a write has met.
-    fn note_end(&mut self, engine: &mut Engine) {
-        if let Ok(Some(error)) = engine.tcp_take_error(self.id) {
-            self.refuse(error);
-        }
-    }
-
-    /// Nothing more is taken. What came before can still be read.
-    fn refuse(&mut self, error: Error) {
-        self.pending = None;
-        while self.tx.pop().is_some() {}
-        if !std::mem::replace(&mut self.has_failed, true) {
-            self.shared.set_passing_error(error);
-        }
-        self.shared.set_state(WRITE_END);
-    }
-
-    /// The engine ends, which is told as what ends a connection is: once, unless the stream has ended before.
-    fn end_with_engine(&mut self) {
-        if !self.has_failed && !self.shared.has(READ_END) {
-            self.shared.set_passing_error(Error::EngineGone);
-        }
-        self.has_failed = true;
-        self.shared.set_state(READ_END | WRITE_END);
-    }
-
-    /// The connection is over: nothing more in either direction.
-    pub(super) fn fail(&mut self, error: Error) {
-        self.refuse(error);
-        self.shared.set_state(READ_END);
-    }
-}
-
-/// The stream that `id` names, if its place is not another's by now.
-pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut Stream> {
-    let stream = streams.get_mut(id.slot() as usize)?.as_mut();
-    stream.filter(|stream| stream.id == id)
 }
 
 /// Connections that may lie in the ring of a listener with this backlog: half of it, and one at least.

@@ -440,16 +440,21 @@ fn an_engine_is_told_of_room_when_the_ring_is_half_empty() {
     writer.recv_timeout(PATIENCE).expect("done").expect("written");
 }
 
-/// As a write that finds the ring full.
-#[test]
-fn a_write_that_finds_no_frame_waits_for_one() {
+/// Two ends of a connection between stacks of a pool that does not grow, and all frames of it that are free.
+fn without_frames() -> (TcpStream, TcpStream, [Stack; 2], Vec<Packet>) {
     let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
     let (near, far) = stacks_of(&pool, PairConfig::default());
     let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
     let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let (mut server, _) = listener.accept().expect("accept");
-    let hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    let (server, _) = listener.accept().expect("accept");
+    let hoard = std::iter::from_fn(|| pool.alloc(0)).collect();
+    (client, server, [near, far], hoard)
+}
 
+/// As a write that finds the ring full.
+#[test]
+fn a_write_that_finds_no_frame_waits_for_one() {
+    let (client, mut server, _stacks, hoard) = without_frames();
     client.set_nonblocking(true).expect("a mode");
     let refused = (&client).write(b"not now").map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::WouldBlock));
@@ -467,12 +472,8 @@ fn a_write_that_finds_no_frame_waits_for_one() {
 
 #[test]
 fn a_write_goes_on_with_the_frames_there_are() {
-    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
-    let (near, far) = stacks_of(&pool, PairConfig::default());
-    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (client, _server, _stacks, mut hoard) = without_frames();
     client.set_nonblocking(true).expect("a mode");
-    let mut hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
     hoard.truncate(hoard.len() - 5);
     let written = (&client).write(&[7; 65_536]).expect("five frames");
     assert!((1..65_536).contains(&written), "{written} bytes");
@@ -480,14 +481,10 @@ fn a_write_goes_on_with_the_frames_there_are() {
 
 #[test]
 fn a_poller_hears_of_frames() {
-    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
-    let (near, far) = stacks_of(&pool, PairConfig::default());
-    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (client, _server, stacks, hoard) = without_frames();
     client.set_nonblocking(true).expect("a mode");
-    let poller = Poller::new(&near);
+    let poller = Poller::new(&stacks[0]);
     poller.add(&client, 5).expect("add");
-    let hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
     let freed = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         drop(hoard);
@@ -507,16 +504,12 @@ fn a_poller_hears_of_frames() {
 /// It would wait for frames for ever: what cannot be sent keeps them.
 #[test]
 fn a_write_that_waits_for_frames_is_told_that_no_link_is_left() {
-    let pool = Pool::new(PoolConfig::fixed(2048)).expect("a pool");
-    let (near, far) = stacks_of(&pool, PairConfig::default());
-    let _listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
-    let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
-    let _hoard: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    let (client, _server, stacks, _hoard) = without_frames();
     let before = client.wakes().sleeps;
     let writer = client.try_clone().expect("a clone");
     let written = told(move || (&writer).write_all(b"never").map_err(|error| error.kind()));
     until_it_sleeps(&client, before);
-    let removed = near.with_engine(|engine| {
+    let removed = stacks[0].with_engine(|engine| {
         let link = engine.links().next().expect("a link").id;
         engine.remove_link(link).is_ok()
     });
