@@ -100,16 +100,37 @@ mod tests {
     use crate::testing::permitted;
     use crate::{Link, NapiMode, Tap, TapConfig};
 
-    #[test]
-    fn a_thread_polls_while_data_flow_in_bulk_and_rests_when_they_do_not() {
-        let Some(namespace) = permitted(Namespace::create()) else { return };
-        let config = TapConfig {
+    /// A device without offloads that is polled as with bulk.
+    fn config(namespace: &Namespace) -> TapConfig {
+        TapConfig {
             netns: Some(namespace.path()),
             vnet_hdr: false,
             napi: NapiMode::On(Napi::default()),
             ..TapConfig::default()
-        };
-        let Some(mut tap) = permitted(Tap::open(&config)) else { return };
+        }
+    }
+
+    #[test]
+    fn a_queue_that_ends_leaves_the_others_polled_as_they_were() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let opened = Tap::open_queues(&config(&namespace), 3);
+        let Some(mut queues) = permitted(opened) else { return };
+        if !queues[0].notes().is_empty() {
+            return println!("skipped: {:?}", queues[0].notes());
+        }
+        let name = queues[0].name().to_owned();
+        let flush = || namespace.run(|| setting(&name, "gro_flush_timeout")).unwrap().unwrap();
+        let set = Napi::default().gro_flush.as_nanos().to_string();
+        for _ in 0..2 {
+            queues.remove(0);
+            assert_eq!(flush(), set);
+        }
+    }
+
+    #[test]
+    fn a_thread_polls_while_data_flow_in_bulk_and_rests_when_they_do_not() {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let Some(mut tap) = permitted(Tap::open(&config(&namespace))) else { return };
         // The device is as it came.
         tap.polled = None;
         if !tap.notes().is_empty() {

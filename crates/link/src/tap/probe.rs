@@ -134,9 +134,9 @@ impl Probe {
         let tail = sum::sum(&[0, protocol, length_high, length_low]);
         let [high, low] = sum::finish(sum::combine(sum::sum(&packet[addresses]), tail, false));
         packet[l4..l4 + 4].copy_from_slice(&[0, 9, 0, 9]);
-        match protocol {
-            17 => packet[l4 + 4..l4 + 6].copy_from_slice(&transport_len.to_be_bytes()),
-            _ => packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]),
+        match protocol == UDP.protocol {
+            true => packet[l4 + 4..l4 + 6].copy_from_slice(&transport_len.to_be_bytes()),
+            false => packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]),
         }
         packet[l4 + checksum_at..l4 + checksum_at + 2].copy_from_slice(&[!high, !low]);
         packet[header_len..].fill(0x5a);

@@ -385,28 +385,6 @@ fn polling_is_chosen_where_nothing_is_offloaded() {
 }
 
 #[test]
-fn a_queue_that_ends_leaves_the_others_polled_as_they_were() {
-    let Some(namespace) = permitted(Namespace::create()) else { return };
-    let config = TapConfig {
-        netns: Some(namespace.path()),
-        vnet_hdr: false,
-        napi: NapiMode::On(Napi::default()),
-        ..TapConfig::default()
-    };
-    let Some(mut queues) = permitted(Tap::open_queues(&config, 3)) else { return };
-    if !queues[0].notes().is_empty() {
-        return println!("skipped: {:?}", queues[0].notes());
-    }
-    let name = queues[0].name().to_owned();
-    let flush = || namespace.run(|| netdev::setting(&name, "gro_flush_timeout")).unwrap().unwrap();
-    let set = Napi::default().gro_flush.as_nanos().to_string();
-    for _ in 0..2 {
-        queues.remove(0);
-        assert_eq!(flush(), set);
-    }
-}
-
-#[test]
 fn tun_with_offload() {
     all(TapConfig { kind: TapKind::Tun, ..TapConfig::default() });
 }

@@ -18,15 +18,22 @@ fn outlives(tap: &Tap) {
     assert_eq!(kept, 0, "{}", std::io::Error::last_os_error());
 }
 
+/// A device of that name in the namespace.
+fn named(namespace: &Namespace) -> TapConfig {
+    TapConfig {
+        name: Some("ms-kept".into()),
+        netns: Some(namespace.path()),
+        ..TapConfig::default()
+    }
+}
+
 #[test]
 fn a_device_that_had_a_user_with_offloads_gives_whole_packets_to_one_without_headers() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
     let whole = TapConfig {
-        name: Some("ms-kept".into()),
-        netns: Some(namespace.path()),
         host_addresses: vec![(addresses(false).0, 24)],
         io_uring: Some(false),
-        ..TapConfig::default()
+        ..named(&namespace)
     };
     let Some(tap) = permitted(Tap::open(&whole)) else { return };
     keep(tap);
@@ -42,12 +49,8 @@ fn a_device_that_had_a_user_with_offloads_gives_whole_packets_to_one_without_hea
 #[test]
 fn a_device_is_left_without_offloads_by_the_last_queue() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
-    let config = TapConfig {
-        name: Some("ms-kept".into()),
-        netns: Some(namespace.path()),
-        ..TapConfig::default()
-    };
-    let Some(mut queues) = permitted(Tap::open_queues(&config, 2)) else { return };
+    let opened = Tap::open_queues(&named(&namespace), 2);
+    let Some(mut queues) = permitted(opened) else { return };
     if !queues[0].capabilities().rx_merge {
         return println!("skipped: {:?}", queues[0].notes());
     }
@@ -64,12 +67,7 @@ fn a_device_is_left_without_offloads_by_the_last_queue() {
 #[test]
 fn a_device_whose_user_was_killed_has_its_offloads_again() {
     let Some(namespace) = permitted(Namespace::create()) else { return };
-    let plain = TapConfig {
-        name: Some("ms-kept".into()),
-        netns: Some(namespace.path()),
-        vnet_hdr: false,
-        ..TapConfig::default()
-    };
+    let plain = TapConfig { vnet_hdr: false, ..named(&namespace) };
     let whole = TapConfig { vnet_hdr: true, ..plain.clone() };
     let Some(tap) = permitted(Tap::open(&plain)) else { return };
     keep(tap);
