@@ -16,7 +16,7 @@ use super::tcp_input::{Incoming, with_mss};
 use super::transmit::{NO_WAY, with_tcp_header};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
-use crate::socket::listener::{Listener, Request};
+use crate::socket::listener::{Listener, ListenerSlot, Request};
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 
@@ -177,7 +177,8 @@ impl Engine {
 
     /// Puts a connection that has just opened into the accept queue; its slot. None when there was no room.
     fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: Serial) -> Option<u32> {
-        let Some(slot) = self.tcp.insert(conn, link, Some(listener_slot)) else {
+        let listener = Some(ListenerSlot::new(listener_slot));
+        let Some(slot) = self.tcp.insert(conn, link, listener) else {
             self.out.stats.drop(DropReason::ConnectionLimit);
             return None;
         };

@@ -10,7 +10,7 @@ use super::Engine;
 use super::addresses::{Destination, TO_ITSELF, is_link_local};
 use super::tcp_input::with_mss;
 use crate::error::Error;
-use crate::socket::listener::Listener;
+use crate::socket::listener::{Listener, ListenerSlot};
 use crate::socket::tcp::{TcpSocket, plain};
 use crate::socket::{Readiness, SocketId, SocketKind};
 use crate::stages::Stage;
@@ -126,7 +126,7 @@ impl Engine {
             .tcp
             .sockets
             .iter()
-            .filter(|(_, socket)| socket.listener == Some(id.slot()))
+            .filter(|(_, socket)| socket.listener == Some(ListenerSlot::new(id.slot())))
             .map(|(slot, _)| slot)
             .collect();
         for slot in orphans {

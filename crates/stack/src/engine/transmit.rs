@@ -181,7 +181,7 @@ impl Engine {
             socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.unflushed as usize;
         let whole = socket.whole as usize;
-        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant_kib != 0;
+        let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant != 0;
         let budget = match goes_on {
             true if unflushed < whole => return,
             true => unflushed - whole + 1,

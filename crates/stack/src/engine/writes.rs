@@ -69,9 +69,9 @@ impl Pace {
     }
 }
 
-/// Bytes in KiB, rounded up, below what stands for the line.
-fn kib(bytes: usize) -> u16 {
-    u16::try_from(bytes.div_ceil(1024)).unwrap_or(IN_LINE).min(IN_LINE - 1)
+/// Below what stands for the line.
+fn grant_of(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(IN_LINE).min(IN_LINE - 1)
 }
 
 /// What one connection that stands in line by itself is granted: what it holds unsent would be used again too late.
@@ -117,7 +117,7 @@ impl Admission {
     #[inline]
     pub fn admit(&mut self, socket: &mut TcpSocket, wanted: usize, limit: usize) -> usize {
         let unsent = socket.conn.unsent_bytes();
-        let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant_kib != IN_LINE;
+        let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant != IN_LINE;
         if is_small || socket.conn.may_write().is_err() {
             return wanted;
         }
@@ -126,14 +126,14 @@ impl Admission {
             socket.wants_room = true;
             return 0;
         }
-        let share = match (socket.grant_kib, self.line.is_empty()) {
+        let share = match (socket.grant, self.line.is_empty()) {
             (IN_LINE, _) => return 0,
-            // Nobody waits any more: as whoever comes first.
-            (grant, true) if usize::from(grant) * 1024 < self.left => {
-                socket.grant_kib = 0;
+            // Nobody waits any more: as whoever comes first, unless that is the grant but for its whole end.
+            (grant, true) if grant as usize + socket.conn.bulk_bytes() < self.left => {
+                socket.grant = 0;
                 self.left
             }
-            (grant, _) => usize::from(grant) * 1024,
+            (grant, _) => grant as usize,
         };
         let taken = wanted.min(room);
         if taken < share {
@@ -158,7 +158,7 @@ impl Admission {
     }
 
     fn stand_in_line(&mut self, socket: &mut TcpSocket) {
-        socket.grant_kib = IN_LINE;
+        socket.grant = IN_LINE;
         socket.conn.set_more_follows(true);
         self.line.push_back(socket.id);
     }
@@ -176,15 +176,15 @@ impl Admission {
     /// share stands in line at once: what it writes next is the rest.
     #[inline]
     pub fn charge(&mut self, socket: &mut TcpSocket, written: usize, wanted: usize) {
-        let left = match socket.grant_kib {
+        let left = match socket.grant {
             IN_LINE => return,
             0 => {
                 self.left = self.left.saturating_sub(written);
                 self.left
             }
             grant => {
-                socket.grant_kib = grant.saturating_sub(kib(written));
-                usize::from(socket.grant_kib) * 1024
+                socket.grant = grant.saturating_sub(grant_of(written));
+                socket.grant as usize
             }
         };
         if (1..wanted).contains(&written) && left < socket.conn.bulk_bytes() {
@@ -218,27 +218,28 @@ impl Engine {
             return told;
         }
         let share = self.admission.next_share(&self.limits);
-        let mut count = 0;
-        while count == 0 || self.admission.left >= share {
+        let mut granted = 0;
+        while granted == 0 || self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             self.admission.last = Some(id);
-            socket.grant_kib = kib(share);
-            self.admission.left = self.admission.left.saturating_sub(share);
+            // It is whole as far as what is written before its last byte ends no call of its own there.
+            let bytes = self.admission.ending_whole(socket, socket.conn.unsent_bytes(), share);
+            socket.grant = grant_of(bytes);
+            self.admission.left = self.admission.left.saturating_sub(bytes);
             self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
             // What has waited to be whole goes in the next turn, whether more is written meanwhile or not.
             socket.conn.set_more_follows(false);
             self.tcp.touch(slot);
-            count += 1;
+            granted += bytes;
         }
-        let granted = count != 0;
-        if granted {
-            self.admission.pace.granted(now, count * share);
+        if granted != 0 {
+            self.admission.pace.granted(now, granted);
             // It may all be sent before the next turn.
             self.push_left = self.push_left.max(share);
         }
-        self.out.stats.write_grants += u64::from(granted);
-        granted | told
+        self.out.stats.write_grants += u64::from(granted != 0);
+        granted != 0 || told
     }
 
     /// Whether somebody was refused for want of a frame, and there is one.

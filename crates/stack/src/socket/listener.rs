@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use millstream_packet::Instant;
 use millstream_tcp::HalfOpen;
@@ -50,6 +51,20 @@ pub(crate) struct Listener {
 impl Listener {
     pub fn is_full(&self) -> bool {
         self.ready.len() >= self.backlog.saturating_sub(self.elsewhere).max(1)
+    }
+}
+
+/// A listener's place as a connection remembers it: in four bytes, where it has none, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListenerSlot(NonZeroU32);
+
+impl ListenerSlot {
+    pub fn new(slot: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(slot))
+    }
+
+    pub fn get(self) -> u32 {
+        self.0.get() - 1
     }
 }
 

@@ -10,7 +10,7 @@ use millstream_tcp::{Connection, FourTuple, State, SynCookies, TimeWait};
 use millstream_wire::tcp::SeqNumber;
 
 use super::configs::Configs;
-use super::listener::{Listeners, Request};
+use super::listener::{ListenerSlot, Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
@@ -21,7 +21,7 @@ use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::timer::Wheel;
 
 /// In place of a grant: the connection stands in line for one.
-pub(crate) const IN_LINE: u16 = u16::MAX;
+pub(crate) const IN_LINE: u32 = u32::MAX;
 
 /// One connection with what the engine knows about it.
 pub(crate) struct TcpSocket {
@@ -44,7 +44,7 @@ pub(crate) struct TcpSocket {
     /// Counted among those in TIME-WAIT that the application holds.
     pub in_time_wait: bool,
     /// The listener that it belongs to until it is accepted.
-    pub listener: Option<u32>,
+    pub listener: Option<ListenerSlot>,
     /// It is counted in its listener's `half_open`.
     pub half_open: bool,
     pub path: crate::engine::path::Path,
@@ -53,8 +53,8 @@ pub(crate) struct TcpSocket {
     pub whole: u32,
     /// What is left of its present turn in the round robin of transmission, in units of 16 KiB.
     pub deficit: u8,
-    /// KiB it was granted to write and has not written; [`IN_LINE`] while it stands in line.
-    pub grant_kib: u16,
+    /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
+    pub grant: u32,
     /// Was refused for too much unsent.
     pub wants_room: bool,
     /// A write was refused for want of a frame.
@@ -156,7 +156,7 @@ impl TcpTable {
         &mut self,
         conn: Connection,
         scope: Serial,
-        listener: Option<u32>,
+        listener: Option<ListenerSlot>,
     ) -> Option<u32> {
         let tuple = conn.tuple();
         let hash = self.key.flow(&tuple);
@@ -178,7 +178,7 @@ impl TcpTable {
             unflushed: 0,
             whole: 1,
             deficit: 0,
-            grant_kib: 0,
+            grant: 0,
             wants_room: false,
             wants_frames: false,
         };
@@ -275,9 +275,8 @@ impl TcpTable {
         }
         if news.connected && socket.half_open {
             socket.half_open = false;
-            if let Some(listener) =
-                socket.listener.and_then(|listener| self.listeners.slots.get_mut(listener))
-            {
+            let listener = socket.listener.map(ListenerSlot::get);
+            if let Some(listener) = listener.and_then(|slot| self.listeners.slots.get_mut(slot)) {
                 listener.half_open -= 1;
                 listener.ready.push_back(slot);
                 let readable = Readiness { readable: true, ..Readiness::default() };
@@ -454,9 +453,9 @@ impl TcpTable {
         self.wheel.cancel(slot);
         self.end_early(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
+        let listener = socket.listener.map(ListenerSlot::get);
         if socket.half_open
-            && let Some(listener) =
-                socket.listener.and_then(|listener| self.listeners.slots.get_mut(listener))
+            && let Some(listener) = listener.and_then(|slot| self.listeners.slots.get_mut(slot))
         {
             listener.half_open -= 1;
         }
