@@ -145,6 +145,11 @@ macro_rules! forward_link {
             $inner.notes()
         }
     };
+    (@ details, $self:ident, $inner:expr) => {
+        fn details(&$self) -> ::std::vec::Vec<(&'static str, u64)> {
+            $inner.details()
+        }
+    };
     (@ stats, $self:ident, $inner:expr) => {
         fn stats(&$self) -> $crate::LinkStats {
             $inner.stats()

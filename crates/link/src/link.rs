@@ -304,6 +304,12 @@ pub trait Link: Send {
         &[]
     }
 
+    /// What only links of its kind are and count, each with its name; what is so or not is 1 or 0. For showing: it may
+    /// ask the kernel.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// Counters so far.
     fn stats(&self) -> LinkStats;
 
@@ -316,6 +322,6 @@ impl<L: Link + ?Sized> Link for Box<L> {
         self => (**self);
         capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one,
         borrows, transmit_from, wait_fd, wants_write, next_deadline,
-        prepare_sleep, share, is_down, refresh, notes, stats, name
+        prepare_sleep, share, is_down, refresh, notes, details, stats, name
     );
 }

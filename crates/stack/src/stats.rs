@@ -141,6 +141,8 @@ pub struct LinkInfo {
     pub is_down: bool,
     /// Why the engine uses it no more, if so ([`Engine::link_error`](crate::Engine::link_error)).
     pub error: Option<Arc<LinkError>>,
+    /// What only links of its kind are and count ([`Link::details`](crate::link::Link::details)).
+    pub details: Vec<(&'static str, u64)>,
     /// What it counted.
     pub stats: LinkStats,
 }
@@ -167,6 +169,9 @@ impl fmt::Display for LinkInfo {
         )?;
         for (cause, count) in self.stats.drops_by_name() {
             write!(f, " {cause} {count}")?;
+        }
+        for (name, value) in &self.details {
+            write!(f, " {name} {value}")?;
         }
         self.error.iter().try_for_each(|error| write!(f, ": {error}"))
     }

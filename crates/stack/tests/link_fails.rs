@@ -76,7 +76,7 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
     let stack = local::Stack::new(engine);
     let socket = local::UdpSocket::bind(&stack, "0.0.0.0:0".parse().expect("any")).expect("bind");
     let links: Vec<_> = stack.engine().links().map(|link| link.to_string()).collect();
-    assert_eq!(links, ["ms0 up mtu 1500 rx 0 (0 B) tx 0 (0 B)"]);
+    assert_eq!(links, ["ms0 up mtu 1500 rx 0 (0 B) tx 0 (0 B) parts 3"]);
     let mut events = Vec::new();
     stack.wait(Some(Duration::ZERO), &mut events).expect("a turn");
     std::thread::scope(|scope| {
@@ -90,7 +90,10 @@ fn who_waits_for_news_is_told_that_a_link_has_failed() {
     });
     assert!(events.is_empty());
     let link = stack.engine().links().next().expect("a link");
-    assert_eq!(link.to_string(), "ms0 failed mtu 1500 rx 0 (0 B) tx 0 (0 B): ms0 was removed");
+    assert_eq!(
+        link.to_string(),
+        "ms0 failed mtu 1500 rx 0 (0 B) tx 0 (0 B) parts 3: ms0 was removed"
+    );
     assert!(stack.engine().link_error(link.id).is_some());
     // Told once.
     stack.wait(Some(Duration::from_millis(5)), &mut events).expect("turns");

@@ -170,7 +170,13 @@ fn link_record(link: LinkInfo) -> LinkRecord {
     LinkRecord {
         state: link.state().to_owned(),
         mtu_bytes: link.mtu as u64,
-        counters: link.stats.counters().into_iter().filter_map(counted).collect(),
+        counters: link
+            .stats
+            .counters()
+            .into_iter()
+            .chain(link.details)
+            .filter_map(counted)
+            .collect(),
         drops: link.stats.drops_by_name().filter_map(counted).collect(),
         name: link.name,
         notes: link.notes,

@@ -216,7 +216,7 @@ impl<L: Link> Fault<L> {
 impl<L: Link> Link for Fault<L> {
     forward_link!(
         self => self.inner;
-        capabilities, wait_fd, wants_write, prepare_sleep, share, is_down, refresh, notes, name
+        capabilities, wait_fd, wants_write, prepare_sleep, share, is_down, refresh, notes, details, name
     );
 
     fn receive(

@@ -481,6 +481,10 @@ impl Link for RawLink {
         &self.notes
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        vec![("ring", u64::from(self.ring.is_some()))]
+    }
+
     fn stats(&self) -> LinkStats {
         self.overruns.set(self.overruns.get() + socket::take_overruns(self.fd.as_raw_fd()));
         let mut stats = self.stats;

@@ -524,6 +524,15 @@ impl Link for Tap {
         &self.notes
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        let is_steering = self.relief.as_ref().is_some_and(Relief::is_on);
+        vec![
+            ("reads_by_io_uring", u64::from(self.reads.is_some())),
+            ("napi", u64::from(self.polling.is_some() || self.polled.is_some())),
+            ("steering", u64::from(is_steering)),
+        ]
+    }
+
     fn stats(&self) -> LinkStats {
         self.stats
     }

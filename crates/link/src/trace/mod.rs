@@ -158,8 +158,8 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
 impl<L: Link, W: Write + Send> Link for Trace<L, W> {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, is_down, stats,
-        name
+        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, is_down, details,
+        stats, name
     );
 
     fn refresh(&mut self) -> bool {

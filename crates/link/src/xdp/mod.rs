@@ -421,6 +421,20 @@ impl Link for Xdp {
         &self.notes
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        let kernel = self.kernel_statistics();
+        vec![
+            ("zero_copy", u64::from(self.zero_copy)),
+            ("kernel_frames", self.kernel_frames() as u64),
+            ("rx_dropped", kernel.rx_dropped),
+            ("rx_ring_full", kernel.rx_ring_full),
+            ("fill_ring_empty", kernel.fill_ring_empty),
+            ("rx_invalid", kernel.rx_invalid),
+            ("tx_invalid", kernel.tx_invalid),
+            ("tx_ring_empty", kernel.tx_ring_empty),
+        ]
+    }
+
     fn stats(&self) -> LinkStats {
         let XdpStatistics { rx_dropped, rx_ring_full, fill_ring_empty, tx_invalid, .. } =
             self.kernel_statistics();

@@ -13,6 +13,7 @@ pub(super) struct Ended {
     share: Share,
     is_down: bool,
     notes: Vec<String>,
+    details: Vec<(&'static str, u64)>,
     stats: LinkStats,
     name: String,
 }
@@ -25,6 +26,7 @@ impl Ended {
             share: Share::ALL,
             is_down: true,
             notes: Vec::new(),
+            details: Vec::new(),
             stats: LinkStats::default(),
             name: String::new(),
         }
@@ -37,6 +39,7 @@ impl Ended {
             share: link.share(),
             is_down: link.is_down(),
             notes: link.notes().to_vec(),
+            details: link.details(),
             stats: link.stats(),
             name: link.name().to_owned(),
         }
@@ -71,6 +74,10 @@ impl Link for Ended {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.details.clone()
     }
 
     fn stats(&self) -> LinkStats {

@@ -52,6 +52,7 @@ impl Engine {
             notes: slot.link.notes().to_vec(),
             is_down: slot.link.is_down(),
             error: slot.error().cloned(),
+            details: slot.link.details(),
             stats: slot.link.stats(),
         })
     }

@@ -44,6 +44,10 @@ impl Link for Breaking {
         self.is_broken.load(Ordering::SeqCst)
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        vec![("parts", 3)]
+    }
+
     fn name(&self) -> &str {
         "ms0"
     }

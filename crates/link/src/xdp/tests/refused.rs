@@ -1,6 +1,7 @@
 //! What cannot be had: refused with a reason, or said and left out.
 
 use super::*;
+use crate::{Fault, FaultConfig};
 
 #[test]
 fn numbers_that_are_none_are_refused_before_anything_is_opened() {
@@ -113,6 +114,11 @@ fn what_the_kernel_finds_no_packet_in_is_counted_as_refused() {
     link.socket.tx.push(libc::xdp_desc { addr: 1 << 40, len: 60, options: 0 });
     send(&mut link, &bench.pool, vec![datagram(&bench, 60).build(&bench.pool)]);
     assert_eq!(link.stats().dropped(DropCause::Refused), 1, "{:?}", link.kernel_statistics());
+    // Seen through whatever stands around it.
+    let details = Fault::new(link, FaultConfig::default()).details();
+    let named = |name| details.iter().find(|(other, _)| *other == name).map(|&(_, value)| value);
+    assert_eq!((named("zero_copy"), named("tx_invalid")), (Some(0), Some(1)), "{details:?}");
+    assert!(named("kernel_frames") > Some(0), "{details:?}");
 }
 
 #[test]
