@@ -36,7 +36,8 @@ impl Default for TraceConfig {
 ///
 /// Sent packets are captured when the inner link has taken them (or dropped them), received ones as
 /// they are handed over. A failed write ends the capture and is kept ([`error`](Self::error)), and the link's
-/// [`notes`](Link::notes) say so; the traffic goes on.
+/// [`notes`](Link::notes) say so; the traffic goes on. Before its owner sleeps the writer is flushed, so that a reader
+/// of the file has all of it while nothing passes, as one has whose process is killed then.
 pub struct Trace<L, W: Write> {
     inner: L,
     out: W,
@@ -44,6 +45,8 @@ pub struct Trace<L, W: Write> {
     /// Blocks not yet written.
     blocks: Vec<u8>,
     error: Option<io::Error>,
+    /// Something was written since the writer was flushed.
+    is_unflushed: bool,
     /// Once it has ended: what the inner link says, and why.
     notes: Vec<String>,
     captured: u64,
@@ -95,7 +98,7 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
         let snap = u32::try_from(config.snap_bytes).unwrap_or(u32::MAX);
         pcapng::write_start(&mut out, inner.capabilities().medium, inner.name(), snap)?;
         let (blocks, notes) = Default::default();
-        Ok(Self { inner, out, config, blocks, error: None, notes, captured: 0 })
+        Ok(Self { inner, out, config, blocks, error: None, is_unflushed: true, notes, captured: 0 })
     }
 
     /// Packets captured so far.
@@ -118,6 +121,7 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     /// # Errors
     /// What the writer says.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.is_unflushed = false;
         self.out.flush()
     }
 
@@ -142,6 +146,7 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
             Ok(()) => self.captured += packets as u64,
             Err(error) => self.end(error),
         }
+        self.is_unflushed = true;
         self.blocks.clear();
     }
 
@@ -158,9 +163,18 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
 impl<L: Link, W: Write + Send> Link for Trace<L, W> {
     forward_link!(
         self => self.inner;
-        capabilities, has_more, places, wait_fd, wants_write, next_deadline, prepare_sleep, share, is_down, details,
-        stats, name
+        capabilities, has_more, places, wait_fd, wants_write, next_deadline, share, is_down, details, stats, name
     );
+
+    fn prepare_sleep(&mut self) -> bool {
+        if self.is_unflushed
+            && self.error.is_none()
+            && let Err(error) = self.flush()
+        {
+            self.end(error);
+        }
+        self.inner.prepare_sleep()
+    }
 
     fn refresh(&mut self) -> bool {
         let has_changed = self.inner.refresh();

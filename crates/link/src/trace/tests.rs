@@ -161,6 +161,33 @@ fn a_failed_writer_ends_the_capture_and_not_the_traffic() {
     assert_eq!(b.captured(), 0);
 }
 
+#[test]
+fn a_capture_is_whole_while_its_link_rests() {
+    let pool = pool();
+    let sink = Sink::default();
+    let (mut a, b) = pair(PairConfig::default()).unwrap();
+    let out = io::BufWriter::new(sink.clone());
+    let mut b = Trace::new(b, out, TraceConfig::default()).unwrap();
+    let mut batch = PacketBatch::new();
+    for round in 1..=3 {
+        batch.push(Shape::new(false, true, vec![1; 100]).build(&pool)).unwrap();
+        a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+        b.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+        batch.clear();
+        b.prepare_sleep();
+        let packets =
+            blocks(&sink.bytes.lock().unwrap()).iter().filter(|block| block.0 == 6).count();
+        assert_eq!(packets, round);
+    }
+    *sink.fails.lock().unwrap() = true;
+    batch.push(Shape::new(false, true, vec![1; 100]).build(&pool)).unwrap();
+    a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+    b.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+    assert!(b.error().is_none(), "it is in the buffer");
+    b.prepare_sleep();
+    assert!(b.notes().iter().any(|note| note.contains("disk full")), "{:?}", b.notes());
+}
+
 /// What tshark says of a capture: lines of packets that match `filter`.
 fn tshark(file: &std::path::Path, filter: &str) -> Option<String> {
     let mut command = Command::new("tshark");
