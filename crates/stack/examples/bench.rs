@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release --example bench -- pair-bulk [--offload] [--packets] [--queued] [--seconds N] [--mtu N]
-//! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--queued] [--rounds N]
+//! cargo run --release --example bench -- pair-rr | pair-udp [--offload] [--queued] [--connected N] [--rounds N]
 //! cargo run --release --example bench -- tap-send | tap-receive | tap-rr [--no-offload] [--net] [--napi M] [--no-rps]
 //!     [--no-take-back] [--[no-]io-uring]
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive [--drain]
@@ -14,6 +14,7 @@
 //! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
 //! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as
 //! bytes are taken;
+//! `--connected N` has `pair-udp` send to N sockets of one port in turn, each connected to a peer of its own;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--drain` leaves the floods out of what is received, and the kernel's sockets.
@@ -249,22 +250,34 @@ fn pair_udp(o: &Options) {
     let mut a = engine(&pool, o, a, "10.0.0.1/24");
     let mut b = engine(&pool, o, b, "10.0.0.2/24");
     let to: SocketAddr = "10.0.0.2:9".parse().expect("an address");
-    let from = a.udp_bind("10.0.0.1:8".parse().expect("an address")).expect("bind");
-    let sink = b.udp_bind(to).expect("bind");
+    let socket = |at: usize| {
+        let port = 1024 + at as u16;
+        let peer = SocketAddr::from(([10, 0, 0, 1], port));
+        let sink = b.udp_bind(to).unwrap_or_else(|error| fail(&error.to_string()));
+        if o.connected != 0 {
+            b.udp_connect(sink, peer).expect("connect");
+        }
+        (a.udp_bind(peer).expect("bind"), sink)
+    };
+    let sockets: Vec<_> = (0..o.connected.max(1)).map(socket).collect();
+    let mut next = sockets.iter().cycle();
     let (data, mut buffer, mut list) = ([7; 64], [0; 4096], Vec::new());
     let (mut done, start, cpu) = (0_u64, Instant::now(), own_seconds());
     let limit = Duration::from_secs_f64(o.seconds);
     for _ in (0..o.rounds).take_while(|_| start.elapsed() < limit) {
         let now = a.refresh_time();
         for _ in 0..16 {
-            for _ in 0..millstream::packet::BATCH_LIMIT {
+            let batch = next.clone().take(millstream::packet::BATCH_LIMIT);
+            for (from, _) in next.by_ref().take(millstream::packet::BATCH_LIMIT) {
                 // Lost while the neighbour is not known.
-                let _ = a.udp_send(from, &data, Some(to));
+                let _ = a.udp_send(*from, &data, Some(to));
             }
             a.flush();
             b.turn(now);
-            while let Ok(count) = b.udp_recv_many(sink, &mut buffer, &mut list) {
-                done += count as u64;
+            for (_, sink) in batch.take(sockets.len()) {
+                while let Ok(count) = b.udp_recv_many(*sink, &mut buffer, &mut list) {
+                    done += count as u64;
+                }
             }
         }
         // Neighbours are asked for, and answered, in turns.

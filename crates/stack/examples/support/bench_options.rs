@@ -20,6 +20,7 @@ pub struct Options {
     pub buffer: usize,
     pub call: usize,
     pub calls: usize,
+    pub connected: usize,
     pub busy_poll_us: u64,
     pub stages: u32,
     pub turn_bytes: usize,
@@ -47,6 +48,7 @@ impl Options {
             buffer: 4 << 20,
             call: 128 << 10,
             calls: 0,
+            connected: 0,
             busy_poll_us: 50,
             stages: 0,
             turn_bytes: millstream::Limits::default().transmit_turn_bytes,
@@ -95,6 +97,7 @@ impl Options {
     fn set(&mut self, option: &str, words: &mut impl Iterator<Item = String>) {
         match option {
             "--seconds" => self.seconds = next(option, words),
+            "--connected" => self.connected = next::<usize>(option, words).min(64_000),
             "--rounds" => self.rounds = next(option, words),
             "--mtu" => self.mtu = next(option, words),
             "--buffer" => self.buffer = next(option, words),
