@@ -228,7 +228,9 @@ impl Connection {
             let una = self.snd.una;
             let rare = self.counters.rare();
             (rare.path_limit, rare.mss_since, rare.fragmentable) = (None, una, false);
-            Arc::make_mut(&mut self.config).mss = limit.mss;
+            let config = Arc::make_mut(&mut self.config);
+            // A search may have found more meanwhile.
+            config.mss = config.mss.max(limit.mss);
             self.set_mss();
         }
     }

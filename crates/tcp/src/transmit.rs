@@ -221,7 +221,8 @@ impl Connection {
         let (ecn, cwr) = self.ecn_mark_data(!chosen.resend && chosen.len > 0);
         let header = self.header(now, self.snd_seq(chosen.start), flags | cwr);
         self.after_transmit(now, &chosen, mss);
-        if mss > u64::from(self.snd.mss) {
+        // What frames had cut shorter says nothing of the size.
+        if mss > u64::from(self.snd.mss) && chosen.len == mss {
             self.mtu_probe_sent(chosen.start, chosen.start + chosen.len);
         }
         self.pace(now, chosen.len);
@@ -370,8 +371,8 @@ impl Connection {
     /// Takes note of what was just made.
     fn after_transmit(&mut self, now: Instant, chosen: &Chosen, mss: u64) {
         let end = chosen.start + chosen.len + u64::from(chosen.fin);
-        let parts = chosen.len.div_ceil(mss).max(1);
-        self.counters.segments_out += parts;
+        let parts = chosen.len.div_ceil(mss);
+        self.counters.segments_out += parts.max(1);
         self.counters.data_segments_out += parts;
         self.counters.bytes_sent += chosen.len;
         let sequence_len = end - chosen.start;

@@ -75,7 +75,8 @@ impl Engine {
         may_go || parked.lines.iter().any(|line| out.room(now, line.link) != 0)
     }
 
-    /// Puts connections back whose links take something again, of each as many as a turn serves.
+    /// Puts connections back whose links take something again: of all together half as many as a turn serves, so that it
+    /// comes to those that were not parked, too, and of each link one at least.
     #[inline(never)]
     pub(super) fn unpark(&mut self, now: Instant) {
         let may_go = self.parked_may_go();
@@ -84,8 +85,9 @@ impl Engine {
             let lines = parked.lines.drain(..);
             return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
         }
+        let share = (limits.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
         parked.lines.retain_mut(|line| {
-            let most = limits.transmit_connections.min(out.room(now, line.link));
+            let most = share.min(out.room(now, line.link));
             (line.taken, line.returned) = (line.slots.len().min(most), 0);
             line.slots.drain(..line.taken).rev().for_each(|slot| tcp.dirty.push_front(slot));
             // One that is empty stays until the next time, as some may come back.

@@ -212,7 +212,7 @@ impl Engine {
             || !self.admission.is_idle()
             || self.may_tell_starved()
             || self.udp.refused.links != 0
-            || self.parked_may_go()
+            || self.parked_have_room(self.time)
             || self.out.waiting
             || !self.received.is_empty();
         let next_deadline = self.next_deadline();

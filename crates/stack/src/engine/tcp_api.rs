@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use millstream_packet::Packet;
+use millstream_packet::{Packet, Pool};
 use millstream_route::LinkId;
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
@@ -266,13 +266,24 @@ impl Engine {
     /// follows [`Error::WouldBlock`].
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
+        self.write_by(id, data, Connection::write)
+    }
+
+    /// Writes what may be written now by a call of the connection.
+    #[inline(always)]
+    pub(super) fn write_by(
+        &mut self,
+        id: SocketId,
+        data: &[u8],
+        write: impl FnOnce(&mut Connection, &Pool, &[u8]) -> Result<usize, ConnError>,
+    ) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let admitted = self.admission.admit(socket, data.len(), self.limits.unsent_bytes);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
-        let result = socket.conn.write(&self.out.pool, &data[..admitted]);
+        let result = write(&mut socket.conn, &self.out.pool, &data[..admitted]);
         self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
         if matches!(result, Err(ConnError::NoMemory)) {
             self.admission.wait_for_frames(socket, &mut self.out.stats);

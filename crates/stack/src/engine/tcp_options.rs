@@ -5,7 +5,6 @@ use std::time::Duration;
 use millstream_tcp::{Connection, Keepalive};
 
 use super::Engine;
-use super::tcp_api::write_error;
 use crate::error::Error;
 use crate::socket::SocketId;
 
@@ -121,8 +120,7 @@ impl Engine {
 
     /// As [`Engine::tcp_write`]; what was taken is announced as urgent (RFC 6093). Not for new applications.
     pub fn tcp_write_urgent(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        let result = self.with_conn(id, |socket, out| socket.conn.write_urgent(&out.pool, data))?;
-        result.map_err(write_error)
+        self.write_by(id, data, Connection::write_urgent)
     }
 
     /// Where the peer's urgent data ends, in bytes from the start of its stream, whether or not it was read.

@@ -166,7 +166,8 @@ impl Engine {
     fn pause_serving(&mut self, slot: u32) {
         self.blocked = true;
         let socket = self.tcp.sockets.get(slot);
-        self.starved = socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
+        self.starved = self.out.pool.is_dry()
+            || socket.is_some_and(|socket| socket.conn.is_starved_of_frames());
     }
 
     /// Sends what a write of `written` bytes has made ready: everything when nothing was under way, else
@@ -260,6 +261,10 @@ fn serve(
     let mut sent = 0;
     let mut any = false;
     let served = loop {
+        // What is made then finds no frame for its header.
+        if out.pool.is_dry() {
+            break Served::Blocked;
+        }
         let way = way_of(out, socket, now);
         let room = way.map_or(1, |way| out.room(now, way.link));
         if let Some(way) = way.filter(|_| room == 0) {
@@ -419,11 +424,11 @@ fn send_segment(
     let TcpSocket { conn, path, .. } = socket;
     let Segment { header, payload, payload_len, segment_size, ecn } = segment;
     let (tuple, payload_len) = (conn.ends(), payload_len as usize);
-    out.stats.tcp_tx_segments += 1;
-    out.stats.tcp_tx_pure += u64::from(payload_len == 0);
     let Some(mut packet) = with_tcp_header(out, &header, payload) else {
         return out.stats.drop(DropReason::PoolExhausted);
     };
+    out.stats.tcp_tx_segments += 1;
+    out.stats.tcp_tx_pure += u64::from(payload_len == 0);
     let header_len = header.header_len();
     let v4 = tuple.remote.is_ipv4();
     let size = usize::from(segment_size);

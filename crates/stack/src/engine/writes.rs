@@ -222,6 +222,13 @@ impl Engine {
         while granted == 0 || self.admission.left >= share {
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
+            if socket.detached {
+                // Nothing follows, and nobody is told.
+                socket.grant = 0;
+                socket.conn.set_more_follows(false);
+                self.tcp.touch(slot);
+                continue;
+            }
             self.admission.last = Some(id);
             // It is whole as far as what is written before its last byte ends no call of its own there.
             let bytes = self.admission.ending_whole(socket, socket.conn.unsent_bytes(), share);
@@ -255,7 +262,9 @@ impl Engine {
         for id in self.admission.starved.drain(..count) {
             let Some((_, socket)) = self.tcp.by_id(id) else { continue };
             socket.wants_frames = false;
-            self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+            if !socket.detached {
+                self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+            }
         }
     }
 
@@ -275,6 +284,9 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.unsent_bytes {
             socket.wants_room = false;
+            if socket.detached {
+                return;
+            }
             self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }

@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod frames;
+mod parked;
 mod writes;
 
 use std::io::Read;
@@ -124,48 +126,6 @@ fn a_flooded_link_leaves_the_others_their_batch() {
         assert_eq!(from, [BATCH_LIMIT, 5], "a batch of the full link, all of the other");
         send(&mut others, 1, 5);
     }
-}
-
-/// A link whose other end does nothing takes no more some time.
-#[test]
-fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
-    let pool = pool();
-    let mut near = Engine::new(config(&pool, 1)).expect("an engine");
-    let mut ends = (0..2).map(|at| {
-        let (ours, theirs) = pair(PairConfig::default()).expect("a pair");
-        let link = near.add_link(Box::new(ours)).expect("a link");
-        near.add_address(link, format!("10.{at}.0.1/24").parse().expect("a prefix")).expect("room");
-        let mut far = engine(config(&pool, 2 + at), theirs, &[&format!("10.{at}.0.2/24")]);
-        let listener = far.tcp_listen(addr("0.0.0.0:80"), 8).expect("listen");
-        near.refresh_time();
-        let to = addr(&format!("10.{at}.0.2:80"));
-        let ours: Vec<_> = (0..3).map(|_| near.tcp_connect(to).expect("connect")).collect();
-        settle(&mut near, &mut far);
-        let theirs = std::iter::from_fn(|| Some(far.tcp_accept(listener).ok()?.0));
-        let theirs: Vec<_> = theirs.collect();
-        assert_eq!(theirs.len(), 3);
-        (far, ours, theirs)
-    });
-    let (mut silent, stuck, hears) = ends.next().expect("one");
-    let (mut other, ours, theirs) = ends.next().expect("two");
-    drop(ends);
-    let socket = near.udp_bind(addr("0.0.0.0:9")).expect("bind");
-    while near.udp_send(socket, &[7; 32], Some(addr("10.0.0.2:9"))).is_ok() {
-        near.flush();
-    }
-    for round in 1..5 {
-        for (&stuck, &id) in stuck.iter().zip(&ours) {
-            assert_eq!(near.tcp_write(stuck, &[1; 100]), Ok(100));
-            assert_eq!(near.tcp_write(id, &[2; 100]), Ok(100));
-        }
-        settle(&mut near, &mut other);
-        assert_eq!(drain(&mut other, &theirs), [100; 3], "in round {round}");
-        // And nothing is to be done, so that the engine may sleep.
-        let now = near.refresh_time();
-        assert!(!near.turn(now).progress);
-    }
-    settle(&mut near, &mut silent);
-    assert_eq!(drain(&mut silent, &hears), [400; 3], "as the other end goes on, all arrives");
 }
 
 #[test]

@@ -305,3 +305,43 @@ fn a_search_above_what_is_known_to_arrive_ends_at_the_link() {
         assert_eq!(connection.info().path_mtu_bytes, carried, "{link}");
     }
 }
+
+#[test]
+fn a_size_that_was_found_stays_when_the_limit_of_the_path_is_over() {
+    let pool = pool();
+    let config = Config { mtu_probing: MtuProbing::Always, ..Config::default() };
+    let (mut connection, mut now) = established(&pool, config);
+    connection.write(&pool, &[1; 1000]).expect("room");
+    let first = drain(&mut connection, now, &pool);
+    // A router on a way that is left soon.
+    connection.set_path_mtu(now, first[0].header.seq, 1000);
+    assert_eq!(connection.info().path_mtu_bytes, 1000);
+    drain(&mut connection, now, &pool);
+    let mut ack = 1001;
+    now += Duration::from_millis(10);
+    connection.on_segment(now, &header(1, ack, TcpFlags::ACK), None, 0, &pool);
+    // Probes arrive; then ten minutes are over.
+    for pause in [0, 601] {
+        now += Duration::from_secs(pause);
+        for _ in 0..400 {
+            let _ = connection.write(&pool, &[1; 30_000]);
+            now += Duration::from_millis(10);
+            for segment in drain(&mut connection, now, &pool) {
+                ack += segment.payload_len;
+            }
+            now += Duration::from_millis(10);
+            connection.on_segment(now, &header(1, ack, TcpFlags::ACK), None, 0, &pool);
+        }
+        assert_eq!(connection.info().path_mtu_bytes, 1500, "after {pause} s");
+    }
+}
+
+#[test]
+fn an_end_alone_is_no_segment_with_data() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    connection.shutdown_write();
+    assert_eq!(drain(&mut connection, now, &pool).len(), 1);
+    let info = connection.info();
+    assert_eq!(info.data_segments_out, 0);
+}

@@ -71,3 +71,14 @@ fn the_search_goes_on_while_the_link_is_looked_at_again() {
     assert!((3972..=4000).contains(&info.snd_mss_bytes), "{}", info.snd_mss_bytes);
     assert!((1..=40).contains(&info.mtu_probes), "{} probes", info.mtu_probes);
 }
+
+/// A probe may begin amid a frame of segments of the old size, and is cut short there.
+#[test]
+fn a_probe_that_was_cut_short_says_nothing_of_its_size() {
+    for (link, largest) in [(8960, 2073), (8960, 3916), (8960, 6826), (8960, 8766), (1460, 1300)] {
+        let (found, _, black_holes) =
+            search(largest, MtuProbing::AfterBlackHole, link, CongestionKind::Cubic);
+        assert!(found as usize + 28 >= largest, "{found} of {largest}");
+        assert_eq!(black_holes, 1, "{largest} of {link}");
+    }
+}
