@@ -138,8 +138,7 @@ fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
         let empty = || format!("{}: nothing is kept yet; see `millstream run`", file.display());
         let newest = store.latest(None).map_err(stored)?;
         let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
-        let runs = store.runs(&newest.id).map_err(stored)?;
-        return Ok((newest, runs));
+        return with_runs(&store, newest);
     }
     let mut parts: Vec<Kept> = Vec::new();
     for text in which {
@@ -147,10 +146,20 @@ fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
         if parts.iter().any(|(known, _)| known.id == experiment.id) {
             continue;
         }
-        let runs = store.runs(&experiment.id).map_err(stored)?;
-        parts.push((experiment, runs));
+        parts.push(with_runs(&store, experiment)?);
     }
     join(parts).ok_or_else(|| Error::Refused("no experiment given; say an id or a name".to_owned()))
+}
+
+/// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the reader must know.
+fn with_runs(store: &Store, mut experiment: ExperimentRecord) -> Result<Kept, Error> {
+    let (runs, bad) = store.readable_runs(&experiment.id).map_err(stored)?;
+    for error in bad {
+        let note = format!("A run cannot be read and is passed over: {error}.");
+        say(format_args!("note: {note}"));
+        experiment.notes.push(note);
+    }
+    Ok((experiment, runs))
 }
 
 /// Built-in experiments, and the kept ones, the newest first.
@@ -161,7 +170,7 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
         text.push_str(&format!("  {name:<14} {question}\n"));
     }
     let file = database(&arguments.database)?;
-    if !file.exists() {
+    if Store::is_missing(&file) {
         text.push_str(&format!("\nKept: none yet (they will be in {})\n", file.display()));
         return out(&text).map(|()| ExitCode::SUCCESS);
     }

@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 /// An error of the store; its text is one line for the user.
 #[derive(Debug)]
 pub enum StoreError {
-    /// There is no such file.
+    /// There is no such file, or an empty one.
     Missing {
         /// The file.
         path: PathBuf,

@@ -62,9 +62,15 @@ impl Store {
         Self::open_with(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
     }
 
-    /// Opens a file that must exist already: for commands that only show. One that may not be written is read.
+    /// Whether nothing is kept there yet: no such file, or one that is empty.
+    pub fn is_missing(path: &Path) -> bool {
+        path.metadata().map_or(true, |meta| meta.is_file() && meta.len() == 0)
+    }
+
+    /// Opens a file that must hold a store already: for commands that only show, and are to make none. One that may not
+    /// be written is read.
     pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
-        if !path.exists() {
+        if Self::is_missing(path) {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -217,8 +223,33 @@ impl Store {
         StoreError::NoExperiment { path: self.path.clone(), wanted: wanted.to_owned(), kept }
     }
 
-    /// The runs of an experiment in the order of execution.
+    /// The runs of an experiment in the order of execution. One that cannot be read is an error.
     pub fn runs(&self, experiment_id: &str) -> Result<Vec<RunRecord>, StoreError> {
+        self.each_run(experiment_id)?.into_iter().collect()
+    }
+
+    /// Those that can be read, and what is wrong with the others. Where none can, that is the error.
+    pub fn readable_runs(
+        &self,
+        experiment_id: &str,
+    ) -> Result<(Vec<RunRecord>, Vec<StoreError>), StoreError> {
+        let (mut runs, mut bad) = (Vec::new(), Vec::new());
+        for run in self.each_run(experiment_id)? {
+            match run {
+                Ok(run) => runs.push(run),
+                Err(error) => bad.push(error),
+            }
+        }
+        if runs.is_empty() && !bad.is_empty() {
+            return Err(bad.swap_remove(0));
+        }
+        Ok((runs, bad))
+    }
+
+    fn each_run(
+        &self,
+        experiment_id: &str,
+    ) -> Result<Vec<Result<RunRecord, StoreError>>, StoreError> {
         let mut statement = self
             .connection
             .prepare("SELECT id, record FROM run WHERE experiment_id = ?1 ORDER BY ordinal, id")
@@ -227,7 +258,7 @@ impl Store {
         let rows: Result<Vec<(String, String)>, _> =
             rows.map_err(|error| self.failed(error))?.collect();
         let rows = rows.map_err(|error| self.failed(error))?;
-        rows.iter().map(|(id, text)| self.parse(text, id)).collect()
+        Ok(rows.iter().map(|(id, text)| self.parse(text, id)).collect())
     }
 
     fn failed(&self, error: rusqlite::Error) -> StoreError {

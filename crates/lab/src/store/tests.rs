@@ -224,6 +224,39 @@ fn a_record_of_a_newer_format_is_named() {
     assert!(error.contains(&one.id) && error.contains("run format"), "{error}");
 }
 
+/// Whoever only looks makes no store of what is none yet.
+#[test]
+fn an_empty_file_holds_nothing_yet_and_stays_empty() {
+    let folder = Folder::new();
+    fs::write(folder.file(), "").unwrap();
+    assert!(Store::is_missing(&folder.file()));
+    assert!(matches!(Store::open_existing(&folder.file()), Err(StoreError::Missing { .. })));
+    assert_eq!(fs::read(folder.file()).unwrap(), b"");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    drop(Store::open(&folder.file()).unwrap());
+    assert!(!Store::is_missing(&folder.file()));
+}
+
+#[test]
+fn one_run_that_cannot_be_read_hides_no_other() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let one = experiment("look", 0);
+    store.save_experiment(&one).unwrap();
+    (0..3).for_each(|order| store.save_run(&run(&one, order)).unwrap());
+    let raw = Connection::open(folder.file()).unwrap();
+    let spoil = |which: &str| {
+        raw.execute_batch(&format!("UPDATE run SET record = '{{' WHERE {which}")).unwrap();
+    };
+    spoil("ordinal = 1");
+    let (runs, bad) = store.readable_runs(&one.id).unwrap();
+    assert_eq!(runs.iter().map(|run| run.order).collect::<Vec<_>>(), [0, 2]);
+    assert!(bad.len() == 1 && bad[0].to_string().contains(&run(&one, 1).id), "{bad:?}");
+    assert!(store.runs(&one.id).is_err());
+    spoil("true");
+    assert!(matches!(store.readable_runs(&one.id), Err(StoreError::Record { .. })));
+}
+
 /// The child of the next test: saves runs until it is killed.
 #[test]
 fn child_that_saves_until_killed() {
