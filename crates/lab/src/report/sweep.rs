@@ -88,8 +88,9 @@ fn rounds(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<Vec<f64>> {
     by_round.into_values().filter(|round| round.len() == cases.len()).collect()
 }
 
-/// Whether a level from the knee on is shown to be below the others.
-fn below(rounds: &[Vec<f64>], level: f64, seed: u64) -> String {
+/// Whether one of the levels, those from the knee on, is shown to be below the others. It is the lowest of whole rounds,
+/// which need not be the lowest of all runs.
+fn below(rounds: &[Vec<f64>], levels: &[f64], seed: u64) -> String {
     let Some(lowest) = Lowest::of(rounds, seed) else {
         return format!(
             "fewer than {RUNS_FOR_A_CLAIM} whole rounds do not show whether a level is below the others"
@@ -104,7 +105,10 @@ fn below(rounds: &[Vec<f64>], level: f64, seed: u64) -> String {
         significant(lowest.share),
     );
     match lowest.is_shown() {
-        true => format!("{} is shown to be below the others ({chance})", significant(level)),
+        true => {
+            let level = levels.get(lowest.level).map_or_else(String::new, |&one| significant(one));
+            format!("{level} is shown to be below the others ({chance})")
+        }
         false => format!("no level is shown to be below the others ({chance})"),
     }
 }
@@ -149,7 +153,8 @@ fn of_stack(swept: &Swept<'_, '_>, stack: &str, seed: u64) -> Option<String> {
     let from_knee: Vec<_> =
         cases.iter().filter(|(level, _)| *level >= sweep.knee).copied().collect();
     let rounds = rounds(&from_knee, stack, key);
-    text.push_str(&format!("; {}", below(&rounds, sweep.lowest_after.1, seed)));
+    let levels: Vec<f64> = from_knee.iter().map(|(level, _)| *level).collect();
+    text.push_str(&format!("; {}", below(&rounds, &levels, seed)));
     if let Some((_, best)) = cases.iter().find(|(level, _)| *level == sweep.best.1) {
         text.push_str(&beside(swept, best, stack, key, seed));
     }

@@ -12,7 +12,9 @@ const P_SHOWN: f64 = 0.05;
 /// How far the lowest level is from the best, and how often chance alone makes it as low.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lowest {
-    /// Least median of a level, as a share of the greatest.
+    /// The level whose median is the least, by its place in a round.
+    pub level: usize,
+    /// Its median as a share of the greatest.
     pub share: f64,
     /// Its interval, with whole rounds drawn again.
     pub interval: Interval,
@@ -32,11 +34,11 @@ impl Lowest {
         if rounds.len() < RUNS_FOR_A_CLAIM || levels < 2 || !rounds.iter().all(is_whole) {
             return None;
         }
-        let share = least_share(rounds)?;
+        let (level, share) = least(rounds)?;
         let bootstrap = Bootstrap { resamples: EXCHANGES, seed, ..Bootstrap::default() };
-        let again = |drawn: &[Vec<f64>]| least_share(drawn).unwrap_or(f64::NAN);
+        let again = |drawn: &[Vec<f64>]| least(drawn).map_or(f64::NAN, |(_, share)| share);
         let interval = bootstrap.interval_of_rounds(rounds, again)?;
-        Some(Self { share, interval, p: chance(rounds, share, seed), rounds: rounds.len() })
+        Some(Self { level, share, interval, p: chance(rounds, share, seed), rounds: rounds.len() })
     }
 
     /// Whether the lowest level is shown to be below the others.
@@ -45,15 +47,15 @@ impl Lowest {
     }
 }
 
-/// Least median of a level, as a share of the greatest.
-fn least_share(rounds: &[Vec<f64>]) -> Option<f64> {
+/// The level with the least median, and that as a share of the greatest.
+fn least(rounds: &[Vec<f64>]) -> Option<(usize, f64)> {
     let levels = 0..rounds.first()?.len();
     let of_level =
         |level: usize| median(&rounds.iter().map(|round| round[level]).collect::<Vec<_>>());
     let medians: Vec<f64> = levels.filter_map(of_level).collect();
-    let least = medians.iter().copied().min_by(f64::total_cmp)?;
-    let greatest = medians.into_iter().max_by(f64::total_cmp)?;
-    (greatest > 0.0).then(|| least / greatest)
+    let (level, least) = medians.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
+    let greatest = medians.iter().max_by(|a, b| a.total_cmp(b))?;
+    (*greatest > 0.0).then(|| (level, least / greatest))
 }
 
 /// How often exchanging the values within each round gives a least share of at most `share`.
@@ -62,7 +64,7 @@ fn chance(rounds: &[Vec<f64>], share: f64, seed: u64) -> f64 {
     let mut exchanged = rounds.to_vec();
     let as_low = (0..EXCHANGES).filter(|_| {
         exchanged.iter_mut().for_each(|round| rng.shuffle(round));
-        least_share(&exchanged).is_some_and(|by_chance| by_chance <= share)
+        least(&exchanged).is_some_and(|(_, by_chance)| by_chance <= share)
     });
     (as_low.count() + 1) as f64 / (EXCHANGES + 1) as f64
 }
@@ -88,7 +90,7 @@ mod tests {
         assert!(found.is_shown() && found.p < 0.01, "{found:?}");
         let Interval { low, high } = found.interval;
         assert!(low <= found.share && found.share <= high && high < 0.95, "{found:?}");
-        assert_eq!(found.rounds, 20);
+        assert_eq!((found.rounds, found.level), (20, 2));
         assert_eq!(Lowest::of(&rounds(20, 0.8, 1), 7), Some(found), "seeded");
     }
 
