@@ -197,15 +197,17 @@ impl Design {
         for group in groups {
             let shared = Self::only(&self.varying, &group.key.factors, true);
             let own = Self::only(&self.common, &group.key.factors, false);
-            let order =
-                shared.iter().map(|(name, level)| Level::of(level, levels.get(name))).collect();
             let place =
                 stacks.iter().position(|stack| *stack == group.key.stack).unwrap_or(stacks.len());
             let row = Row { label: configuration_label(&group.key.stack, &own), place, group };
-            by_factors.entry(order).or_insert_with(|| (shared, Vec::new())).1.push(row);
+            let at = order(&shared, levels);
+            by_factors.entry(at).or_insert_with(|| (shared, Vec::new())).1.push(row);
         }
         let cases = by_factors.into_values().map(|(factors, mut rows)| {
-            rows.sort_by_key(|row| (row.place, row.label.clone()));
+            rows.sort_by_cached_key(|row| {
+                let own = Self::only(&self.common, &row.group.key.factors, false);
+                (row.place, order(&own, levels), row.label.clone())
+            });
             rows.iter_mut().for_each(|row| row.place %= COLOURS);
             let tables = tables(&rows, stacks, bootstrap);
             Case {
@@ -218,6 +220,11 @@ impl Design {
         });
         cases.collect()
     }
+}
+
+/// Place of a combination of levels among others of the same factors.
+fn order(factors: &Factors, listed: &BTreeMap<String, Vec<String>>) -> Vec<Level> {
+    factors.iter().map(|(name, level)| Level::of(level, listed.get(name))).collect()
 }
 
 /// Levels sort as the design lists them, others as numbers where they are numbers: 64 before 128.

@@ -381,6 +381,44 @@ fn a_sweep_says_whether_a_level_is_below_the_others() {
     assert!(text.contains("; least share of 11 rounds 0."), "{text}");
 }
 
+/// The lowest level by all runs may have its low ones in rounds that are not whole.
+#[test]
+fn the_level_that_is_named_is_the_one_that_was_tested() {
+    let (experiment, mut runs) = swept(12, 0.7);
+    // More low runs of another level, in rounds of their own.
+    for block in 100..130 {
+        let mut run = runs[1].clone();
+        run.id = format!("low-{block}");
+        (run.block, run.order) = (block, block);
+        run.factors.insert("socket_buffer_bytes".into(), "262144".into());
+        run.results.insert(keys::THROUGHPUT.into(), 20e9);
+        runs.push(run);
+    }
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("of the best (at 262,144)"), "{text}");
+    assert!(text.contains("524,288 is shown to be below the others (p = 0.00"), "{text}");
+}
+
+/// `peer = ["millstream", "kernel"]`: what is listed first is the base, whatever its name.
+#[test]
+fn levels_among_rows_stand_as_the_design_lists_them() {
+    let (mut experiment, runs) = fixture::experiment();
+    let listed = ["none", "millstream", "kernel"];
+    experiment.factors.insert("rival".into(), listed.map(str::to_owned).into());
+    let mut all = Vec::new();
+    for level in ["kernel", "millstream", "none"] {
+        for mut run in runs.iter().filter(|run| run.stack == "millstream").cloned() {
+            run.id = format!("{level}-{}", run.id);
+            run.factors.insert("rival".into(), level.into());
+            all.push(run);
+        }
+    }
+    experiment.stacks = vec!["millstream".into()];
+    let report = Report::new(&experiment, &all);
+    let rows: Vec<&str> = report.model.cases[0].rows.iter().map(|row| row.label.as_str()).collect();
+    assert_eq!(rows, listed.map(|level| format!("millstream rival={level}")));
+}
+
 #[test]
 fn a_level_that_is_no_number_is_compared_with_the_best_of_a_sweep() {
     let (experiment, mut runs) = swept(12, 1.0);
