@@ -1,6 +1,9 @@
 //! Several kept experiments read as one: a large design that was measured in slices.
 
+use std::collections::BTreeSet;
+
 use super::{ExperimentRecord, RunRecord};
+use crate::experiment::{Factor, Workload};
 
 /// An experiment with its runs in the order of execution.
 pub type Kept = (ExperimentRecord, Vec<RunRecord>);
@@ -14,6 +17,10 @@ const SAME: &[&str] = &["cpu.model", "kernel.release", "millstream.version", "mi
 /// and remarks are those of all. Runs keep their ids; orders and blocks go on counting after the part before.
 /// It is for a report, and not kept.
 pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
+    let mut parts: Vec<Kept> = parts.into_iter().collect();
+    if parts.len() > 1 {
+        name_alike(&mut parts);
+    }
     let mut parts = parts.into_iter();
     let (mut whole, mut runs) = parts.next()?;
     let mut more = 0;
@@ -32,6 +39,38 @@ pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
         whole.id = format!("{}-and-{more}-more", whole.id);
     }
     Some((whole, runs))
+}
+
+/// A factor that only one part names had one level in the others, too: their runs' settings tell it. It is named in
+/// all, or runs that differ in nothing else would stand in cases of their own, beside another base.
+fn name_alike(parts: &mut [Kept]) {
+    let runs = parts.iter().flat_map(|(_, runs)| runs);
+    let of_run = |run: &RunRecord| {
+        let workload = run.workload.clone();
+        run.factors.keys().map(move |name| (workload.clone(), name.clone())).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<(String, String)> = runs.flat_map(of_run).collect();
+    for (experiment, runs) in parts {
+        for run in runs {
+            let own = named.iter().filter(|(workload, _)| *workload == run.workload);
+            for (_, name) in own {
+                let Some(level) = level_set(run, name) else { continue };
+                unite(experiment.factors.entry(name.clone()).or_default(), vec![level.clone()]);
+                run.factors.insert(name.clone(), level);
+            }
+        }
+    }
+}
+
+/// The level of a factor that a run does not name, where its stack knows it and its settings tell.
+fn level_set(run: &RunRecord, name: &str) -> Option<String> {
+    let (factor, workload) = Factor::of(name).zip(Workload::of(&run.workload))?;
+    if run.factors.contains_key(name) || !factor.applies(workload, &run.stack) {
+        return None;
+    }
+    let set = run.environment.get(&format!("setting.{name}"))?;
+    // What links a run in the end is kept as `link`, which over the impaired path is none of its levels.
+    Some(factor.level(set).unwrap_or_else(|| factor.default.to_owned()))
 }
 
 fn add(whole: &mut ExperimentRecord, part: ExperimentRecord) {
@@ -112,6 +151,41 @@ mod tests {
         let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 3)];
         assert_eq!(orders, expected);
         assert!(whole.id.ends_with("-and-1-more") && whole.notes.is_empty());
+    }
+
+    /// One part names what the other had as a setting: both are cases of one factor, under its levels.
+    #[test]
+    fn a_factor_that_one_part_names_is_a_factor_of_all() {
+        let mut plain = part(1, "1", "6.1");
+        let mut named = part(2, "1", "6.1");
+        plain.0.factors.clear();
+        named.0.factors = [("api".to_owned(), vec!["zero-copy".to_owned()])].into();
+        named.0.factors.insert("engine".into(), vec!["net".into()]);
+        for ((_, runs), api) in [(&mut plain, None), (&mut named, Some("zero-copy"))] {
+            for run in runs {
+                run.workload = "tcp_stream".into();
+                run.stack = ["kernel", "millstream"][run.order as usize % 2].into();
+                match api {
+                    Some(api) => drop(run.factors.insert("api".into(), api.into())),
+                    None => run.environment.set("setting.api", "copy"),
+                }
+                match (run.stack == "millstream", api) {
+                    (true, Some(_)) => drop(run.factors.insert("engine".into(), "net".into())),
+                    (true, None) => run.environment.set("setting.engine", "local"),
+                    (false, _) => {}
+                }
+            }
+        }
+        let (whole, runs) = join([plain, named]).unwrap();
+        assert_eq!(whole.factors["api"], ["copy", "zero-copy"]);
+        assert_eq!(whole.factors["engine"], ["local", "net"]);
+        let levels = |name: &str| -> Vec<Option<String>> {
+            runs.iter().map(|run| run.factors.get(name).cloned()).collect()
+        };
+        let some = |level: &str| Some(level.to_owned());
+        assert_eq!(levels("api")[..5], [&vec![some("copy"); 4][..], &[some("zero-copy")]].concat());
+        assert_eq!(levels("engine")[..2], [None, some("local")]);
+        assert_eq!(levels("engine")[4..6], [None, some("net")]);
     }
 
     #[test]
