@@ -17,7 +17,7 @@ pub use experiment::{Difference, ExperimentRecord};
 pub use join::{Kept, join};
 pub use probes::{
     CpuActivity, CpuSeries, EngineRecord, HostCounters, IdleCpu, IdleState, InterfaceCounters,
-    InterruptRow, Interrupts, LinkRecord, Pressure, Probes, SoftnetCpu, StageRecord,
+    InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu, StageRecord,
     WorkerActivity,
 };
 pub use run::{

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{TcpInfoRecord, Window};
 
+/// Name of the runner among the workers, where a part of the run is a thread of its own.
+pub const RUNNER: &str = "runner";
+
 /// All probes of one run, on one clock (seconds after the start of the run).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Probes {
@@ -43,7 +46,7 @@ pub struct Probes {
     /// Interfaces and protocol counters of each host, by the host's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<BTreeMap<String, HostCounters>>,
-    /// The worker processes, by role.
+    /// The worker processes, by role; with the runner where the path is a thread of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<BTreeMap<String, WorkerActivity>>,
     /// Pressure stall information by resource: `cpu`, `memory`, `io`.

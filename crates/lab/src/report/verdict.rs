@@ -3,7 +3,7 @@
 use super::metric::Better;
 use super::model::{Case, Model, Table};
 use super::units::ratio;
-use crate::record::Probes;
+use crate::record::{Probes, RUNNER};
 use crate::stats::{Comparison, Interval, RUNS_FOR_A_CLAIM, median};
 
 /// Share of the CPUs from which other programs are worth a word.
@@ -80,15 +80,18 @@ fn others(model: &Model<'_>) -> Option<String> {
     ))
 }
 
-/// Share of the machine's time that user code outside the workers took. Kernel time is left out:
+/// Share of the machine's time that user code outside the workers and the runner took. Kernel time is left out:
 /// the interrupts of the workload may hit anybody.
 fn others_share(probes: &Probes) -> Option<f64> {
     let length = probes.times_s.last()? - probes.times_s.first()?;
     let cpus = &probes.cpu.as_ref()?.cpus;
     let all: f64 = cpus.iter().map(|cpu| cpu.total_s("usr") + cpu.total_s("nice")).sum();
-    let own: f64 = probes.workers.as_ref()?.values().map(|worker| worker.usr_s).sum();
+    let workers = probes.workers.as_ref()?;
+    let own: f64 = workers.values().map(|worker| worker.usr_s).sum();
+    // Sampling is a thread of the runner: where that is watched it is counted already.
+    let sampling = if workers.contains_key(RUNNER) { 0.0 } else { probes.own_cpu_s };
     let machine = length * cpus.len() as f64;
-    (machine > 0.0).then(|| ((all - own - probes.own_cpu_s) / machine).max(0.0))
+    (machine > 0.0).then(|| ((all - own - sampling) / machine).max(0.0))
 }
 
 /// What was not made or does not count.
@@ -242,6 +245,20 @@ mod tests {
         }
         let text = sentence(&Model::new(&experiment, &runs));
         assert!(text.contains("Other programs used 2"), "{text}");
+    }
+
+    #[test]
+    fn the_path_of_the_runner_is_no_other_program() {
+        let (experiment, mut runs) = fixture::experiment();
+        for run in &mut runs {
+            let cpu = run.probes.cpu.as_mut().unwrap();
+            cpu.cpus[1].nice_s.fill(0.05);
+            let usr_s = cpu.cpus[1].total_s("nice");
+            let runner = crate::record::WorkerActivity { usr_s, ..Default::default() };
+            run.probes.workers.as_mut().unwrap().insert(RUNNER.into(), runner);
+        }
+        let text = sentence(&Model::new(&experiment, &runs));
+        assert!(!text.contains("Other programs"), "{text}");
     }
 
     /// Ten runs a side are not too few because one of the kernel's had nothing to send again.

@@ -12,7 +12,7 @@ use crate::hosts::{Hosts, LEFT_INTERFACE, Path, RIGHT_INTERFACE};
 use crate::impair::{EndConfig, Forwarder, Way, describe};
 use crate::integrity::{self, Claim};
 use crate::limits;
-use crate::record::{RunRecord, keys};
+use crate::record::{RUNNER, RunRecord, keys};
 use crate::runner::process::WorkerProcess;
 use crate::runner::results;
 use crate::worker::{MillstreamLink, Reply, StackJob};
@@ -135,6 +135,8 @@ impl Run<'_> {
     pub(super) fn over_impaired(&mut self, record: &mut RunRecord) -> Result<(), Error> {
         let hosts = self.hosts(false, record)?;
         let sampler = self.sampler(Some(&hosts));
+        // The path is a thread of this process: its time is the run's, and no other program's.
+        sampler.watch_worker(RUNNER, std::process::id());
         let path = self.path(&hosts, record)?;
         let places = self.places();
         let mut workers = Vec::with_capacity(places.len());
