@@ -52,6 +52,7 @@ pub(super) fn fill(
         let memory = links.iter().any(|link| link == "memory") || setting.access.tap.is_err();
         let tap = links.iter().any(|link| link == "tap") && setting.access.tap.is_ok();
         experiment.differences = differences(tap, memory, same_path);
+        experiment.differences.extend(buffers(&levels(definition, "socket_buffer_bytes")));
     }
 }
 
@@ -62,15 +63,29 @@ fn levels(definition: &Definition, factor: &str) -> Vec<String> {
     definition.workloads.iter().filter_map(of).flatten().collect()
 }
 
-/// What is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.
-fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
-    let entry = |what: &str, kernel: &str, millstream: &str| Difference {
+fn entry(what: &str, kernel: &str, millstream: &str) -> Difference {
+    Difference {
         what: what.to_owned(),
         by_stack: BTreeMap::from([
             ("kernel".to_owned(), kernel.to_owned()),
             ("millstream".to_owned(), millstream.to_owned()),
         ]),
+    }
+}
+
+/// How sockets have their buffers where the stack decides; of one size that is given they are the same.
+fn buffers(levels: &[String]) -> Option<Difference> {
+    let is_own = |level: &String| level == "auto";
+    let what = match levels.iter().all(is_own) {
+        true => "socket buffers",
+        false => "socket buffers with socket_buffer_bytes=auto",
     };
+    let kernel = format!("auto-tuned up to {} MiB", limits::TCP_MEMORY_MAX_BYTES >> 20);
+    levels.iter().any(is_own).then(|| entry(what, &kernel, "the stack's own default"))
+}
+
+/// What else is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.
+fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
     let of = |over_tap: &str, in_memory: &str| match (tap, memory) {
         (true, false) => over_tap.to_owned(),
         (true, true) => format!("{over_tap}; {in_memory} with link=memory"),
@@ -103,11 +118,6 @@ fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
             "Linux's: its bbr is version 1",
             "the stack's own: its bbr is version 3",
         ),
-        entry(
-            "socket buffers",
-            &format!("auto-tuned up to {} MiB", limits::TCP_MEMORY_MAX_BYTES >> 20),
-            "the stack's own default",
-        ),
     ];
     paths.into_iter().chain(ends).collect()
 }
@@ -115,6 +125,17 @@ fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_differ_where_the_stacks_choose_them() {
+        let what = |asked: &[&str]| {
+            buffers(&asked.iter().map(|&level| level.to_owned()).collect::<Vec<_>>())
+                .map(|difference| difference.what)
+        };
+        assert_eq!(what(&["auto", "auto"]).as_deref(), Some("socket buffers"));
+        assert!(what(&["262144", "auto"]).is_some_and(|what| what.contains("=auto")));
+        assert_eq!(what(&["262144"]), None);
+    }
 
     #[test]
     fn the_link_that_was_asked_for_is_what_differs() {
