@@ -144,21 +144,32 @@ fn possible(
     access: &Access,
     notes: &mut Vec<String>,
 ) -> Result<Vec<PlannedRun>, Error> {
-    if access.hosts.is_ok() {
-        return Ok(runs);
+    let is_impaired = |run: &PlannedRun| run.configuration.level("path") == "impaired";
+    let is_kernel = |run: &PlannedRun| run.configuration.stack == "kernel";
+    let (planned, mut kept, mut wanting) = (runs.len(), runs, None);
+    // Devices first: who may make none may have no hosts either, and both ends are to be told the path.
+    if let Err(why) = &access.tap {
+        kept.retain(|run| !is_impaired(run));
+        if kept.len() < planned {
+            let what = "the impaired path needs TAP devices";
+            notes.push(format!("Runs over path=impaired were left out: {what}."));
+            wanting = Some(format!("{what}, and {why}"));
+        }
     }
-    let before = runs.len();
-    let mut kept: Vec<PlannedRun> =
-        runs.into_iter().filter(|run| run.configuration.stack == "millstream").collect();
-    if kept.is_empty() {
-        return Err(Error::Refused(format!(
-            "nothing can run here: the kernel's stack needs hosts of its own, and {}",
-            access.hosts.as_ref().err().map_or("", String::as_str)
-        )));
+    if let Err(why) = &access.hosts {
+        let before = kept.len();
+        kept.retain(|run| !is_kernel(run));
+        if kept.len() < before {
+            notes.push(
+                "Runs on the kernel's stack were left out: they need hosts of their own.".into(),
+            );
+            wanting = Some(format!("the kernel's stack needs hosts of its own, and {why}"));
+        }
     }
-    if kept.len() < before {
-        notes
-            .push("Runs on the kernel's stack were left out: they need hosts of their own.".into());
+    if let Some(why) = wanting.filter(|_| kept.is_empty()) {
+        return Err(Error::Refused(format!("nothing can run here: {why}")));
+    }
+    if kept.len() < planned {
         for (order, run) in kept.iter_mut().enumerate() {
             run.order = order as u32;
         }
@@ -185,5 +196,21 @@ mod tests {
         let kernel = first_look().into_iter().filter(|r| r.configuration.stack == "kernel");
         let error = possible(kernel.collect(), &access, &mut notes).unwrap_err().to_string();
         assert!(error.contains("it is forbidden"), "{error}");
+    }
+
+    #[test]
+    fn without_tap_devices_nothing_runs_over_the_impaired_path() {
+        let access = Access { hosts: Ok(()), ..Access::nothing("no /dev/net/tun") };
+        let judge = plan(&crate::experiment::builtin("judge-quick").unwrap(), 3);
+        let mut notes = Vec::new();
+        let error = possible(judge.clone(), &access, &mut notes).unwrap_err();
+        assert!(matches!(error, Error::Refused(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("no /dev/net/tun") && text.lines().count() == 1, "{text}");
+        notes.clear();
+        let (direct, mixed) = (first_look(), [first_look(), judge].concat());
+        let kept = possible(mixed, &access, &mut notes).unwrap();
+        assert_eq!((kept.len(), notes.len()), (direct.len(), 1), "{notes:?}");
+        assert!(kept.iter().enumerate().all(|(at, run)| run.order as usize == at));
     }
 }
