@@ -46,7 +46,7 @@ pub const HEADERS_PER_PACKET_BYTES: u64 = 14 + 40 + 60;
 pub const REPEATED_PAYLOAD_SHARE: f64 = 0.05;
 /// What an idle interface may carry: neighbour discovery and its like.
 pub const CHATTER_BYTES: u64 = 16 * 1024;
-/// Connections of a worker whose state is kept; the first ones stand for the others.
+/// Connections of a worker whose state is kept, those that send before others; they stand for the rest.
 pub const TCP_INFO_CONNECTIONS: usize = 16;
 /// One turn in this many of a Millstream engine has its stages timed.
 pub const STAGE_SAMPLE_TURNS: u32 = 16;

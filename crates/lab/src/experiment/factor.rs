@@ -188,12 +188,18 @@ pub const FACTORS: &[Factor] = &[
         "one link between the hosts, or two TAP devices with the faults below in both directions",
     ),
     impairment("peer", Levels::Words(STACKS), "kernel", "the stack of the far host"),
-    impairment(
-        "rival",
-        Levels::Words(&["none", "kernel", "millstream"]),
-        "none",
-        "a stack that does the same beside the near host, over the same path, to a peer of its own",
-    ),
+    // Nobody reads what the transactions of a rival would be.
+    Factor {
+        needs_impaired: true,
+        ..factor(
+            "rival",
+            STREAM,
+            Levels::Words(&["none", "kernel", "millstream"]),
+            "none",
+            "a stack that does the same beside the near host, over the same path, to a peer of its own; CPU per GB \
+             and cross-calls per GB are then left out, for they would be of both",
+        )
+    },
     impairment("rtt_ms", Levels::Decimal(0.0, 10_000.0), "0", "round trip of the empty path"),
     impairment("loss_percent", Levels::Decimal(0.0, 100.0), "0", "packets lost"),
     impairment(
@@ -231,8 +237,8 @@ pub const FACTORS: &[Factor] = &[
         workloads: BOTH,
         millstream_only: true,
         needs_impaired: false,
-        help: "with engine=net: the engine's thread on the CPU of the near host's application, on the far \
-               host's, or wherever the kernel puts it",
+        help: "with engine=net: the engine's thread on the CPU of its own host's application, on the other \
+               host's, or wherever the kernel puts it; near and far as the near host sees it",
     },
 ];
 

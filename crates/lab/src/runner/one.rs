@@ -152,7 +152,14 @@ impl<'a> Run<'a> {
     fn record_placement(&self, record: &mut RunRecord) {
         let any = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         if self.has_engine_thread() {
-            record.environment.set("placement.engine_cpu", any(self.engine_cpu()));
+            record.environment.set("placement.engine_cpu", any(self.engine_cpu(End::Near)));
+        }
+        if self.far_is_millstream() {
+            let threaded = self.has_engine_thread();
+            record.environment.set("placement.far_engine", if threaded { "net" } else { "local" });
+            if threaded {
+                record.environment.set("placement.far_engine_cpu", any(self.engine_cpu(End::Far)));
+            }
         }
         record.environment.set("setting.link", self.link().name());
         for (host, cpu) in [("near", self.cpus.0), ("far", self.cpus.1)] {
@@ -280,6 +287,7 @@ impl<'a> Run<'a> {
         mut probes: Probes,
     ) {
         let Measured { mut ends, mut rivals, machine, idle, near_cpu_s, far_cpu_s } = measured;
+        let has_rival = !rivals.is_empty();
         match idle {
             Some(Ok(states)) => probes.idle_states = Some(states),
             Some(Err(reason)) => drop(probes.absent.insert("idle_states".to_owned(), reason.0)),
@@ -295,6 +303,9 @@ impl<'a> Run<'a> {
         reasons.into_iter().for_each(|reason| record.validity.reject(reason));
         results::fill(record, self.task(), &ends, machine, self.origin_ns);
         results::fill_from_probes(record);
+        if has_rival {
+            results::forget_costs(record);
+        }
         record.results.insert("near_process_cpu_s".to_owned(), near_cpu_s);
         if far_cpu_s > 0.0 {
             record.results.insert("far_process_cpu_s".to_owned(), far_cpu_s);

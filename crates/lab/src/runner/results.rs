@@ -21,13 +21,17 @@ pub(super) fn claim(ends: &[EndReport]) -> Claim {
     }
 }
 
-/// Payload that an end has sent again: of the connections whose state is kept,
-/// which stand for the others too.
+/// Payload that an end has sent again.
 fn resent(end: &EndReport) -> u64 {
-    let kept = end.tcp_info.len();
-    let bytes = end.tcp_info.iter().filter_map(|info| info.fields.get("bytes_retransmitted"));
-    let total: f64 = bytes.sum();
-    (total * end.connections.max(kept) as f64 / kept.max(1) as f64) as u64
+    sum_of_senders(end, "bytes_retransmitted") as u64
+}
+
+/// Sum of a field of all connections on which an end sends: those whose state is kept stand for the others too. That
+/// of connections which only receive is zero.
+fn sum_of_senders(end: &EndReport, field: &str) -> f64 {
+    let known: f64 = end.tcp_info.iter().filter_map(|info| info.fields.get(field)).sum();
+    let kept = end.tcp_info.len().min(end.sending);
+    known * end.sending as f64 / kept.max(1) as f64
 }
 
 /// What the senders of bulk data say of their repairs, over the whole life of their connections.
@@ -50,11 +54,10 @@ impl Recovery {
             End::Far => far_sends > 0,
         };
         let mut all = Self::default();
-        for info in ends.iter().filter(sends).flat_map(|end| &end.tcp_info) {
-            let field = |name: &str| info.fields.get(name).copied().unwrap_or(0.0);
-            all.sent += field("data_segments_sent");
-            all.retransmitted += field("retransmits");
-            all.spurious += field("dsack_dups");
+        for end in ends.iter().filter(sends) {
+            all.sent += sum_of_senders(end, "data_segments_sent");
+            all.retransmitted += sum_of_senders(end, "retransmits");
+            all.spurious += sum_of_senders(end, "dsack_dups");
         }
         (all.sent > 0.0).then_some(all)
     }
@@ -167,6 +170,14 @@ pub(super) fn fill_from_probes(record: &mut RunRecord) {
     }
 }
 
+/// Takes out what divides the work of the whole machine by the payload of one pair: where a rival worked beside it,
+/// that is no cost of either.
+pub(super) fn forget_costs(record: &mut RunRecord) {
+    for key in [keys::CPU_PER_GB, keys::XCAL_PER_GB] {
+        record.results.remove(key);
+    }
+}
+
 /// How evenly the connections of each direction shared it: of two directions the less even one.
 fn shares(record: &mut RunRecord, ends: &[EndReport]) {
     for end in ends.iter().filter(|end| end.received_by.len() > 1) {
@@ -262,7 +273,7 @@ mod tests {
             latency: None,
             received_by: Vec::new(),
             tcp_info: Vec::new(),
-            connections: 1,
+            sending: 1,
             link: None,
             engine: None,
             notes: Vec::new(),
@@ -290,12 +301,16 @@ mod tests {
     #[test]
     fn what_was_sent_again_is_the_senders_word_for_all_its_connections() {
         let mut near = end(End::Near, &[0, 0]);
-        near.connections = 64;
+        near.sending = 64;
         for _ in 0..16 {
             let mut info = crate::record::TcpInfoRecord::default();
             info.fields.insert("bytes_retransmitted".into(), 1000.0);
+            info.fields.insert("data_segments_sent".into(), 50.0);
             near.tcp_info.push(info);
         }
+        let task =
+            Task::Stream { near_sends: 64, far_sends: 0, message_bytes: 1, zero_copy: false };
+        assert_eq!(Recovery::of(task, &[near.clone()]).map(|all| all.sent), Some(3200.0));
         let claim = claim(&[near, end(End::Far, &[0, 5])]);
         assert_eq!((claim.resent_to_far_bytes, claim.resent_to_near_bytes), (64_000, 0));
     }
@@ -310,6 +325,7 @@ mod tests {
             let fields = [("data_segments_sent", sent), ("retransmits", 20.0), ("dsack_dups", 5.0)];
             info.fields.extend(fields.map(|(name, value)| (name.to_owned(), value)));
             end.tcp_info = vec![info.clone(), info];
+            end.sending = 2;
         }
         let recovery = Recovery::of(task, &ends).unwrap();
         assert_eq!(recovery, Recovery { sent: 2000.0, retransmitted: 40.0, spurious: 10.0 });
@@ -380,6 +396,16 @@ mod tests {
         assert_eq!(record.results[keys::XCAL_PER_GB], (14.0 + 26.0 / 2.0) / 2.0);
         assert_eq!(record.results["engine_share_receive"], 0.75);
         assert_eq!(record.results[keys::HALTS], 30.0 / 1.5);
+    }
+
+    #[test]
+    fn beside_a_rival_no_cost_is_told() {
+        let mut record = RunRecord::default();
+        for key in [keys::THROUGHPUT, keys::CPU_PER_GB, keys::XCAL_PER_GB] {
+            set(&mut record, key, 1.0);
+        }
+        forget_costs(&mut record);
+        assert_eq!(record.results.keys().collect::<Vec<_>>(), [keys::THROUGHPUT]);
     }
 
     #[test]

@@ -229,7 +229,8 @@ fn live(
 
 /// Starts the ends that the job asks for.
 pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
-    let Job { end, task, stack: wanted, cpu, far_cpu, engine_cpu, buffer_bytes, congestion } = job;
+    let Job { end, task, stack: wanted, cpu, far_cpu, .. } = job;
+    let Job { engine_cpu, far_engine_cpu, buffer_bytes, congestion, .. } = job;
     let options = SocketOptions { buffer_bytes, congestion };
     match (wanted, end) {
         (StackJob::Kernel, Some(end)) => {
@@ -251,7 +252,7 @@ pub(super) fn start(job: Job) -> Result<Vec<DataThread>, String> {
                 })
             };
             let near = open(near, job.addresses.clone(), engine_cpu);
-            let far = open(far, job.far_addresses.clone(), far_cpu);
+            let far = open(far, job.far_addresses.clone(), far_engine_cpu);
             Ok(vec![
                 DataThread::spawn(End::Near, task, cpu, near)?,
                 DataThread::spawn(End::Far, task, far_cpu, far)?,

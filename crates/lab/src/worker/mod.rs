@@ -156,7 +156,7 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
                 _ => Vec::new(),
             },
             tcp_info: finished.outcome.tcp_info,
-            connections: finished.outcome.connections,
+            sending: finished.outcome.sending,
             link: finished.link,
             engine: finished.engine,
             notes: finished.notes,

@@ -24,6 +24,8 @@ pub struct Job {
     pub far_cpu: Option<usize>,
     /// CPU of the engine's thread, where it has one; `None`: wherever the kernel puts it.
     pub engine_cpu: Option<usize>,
+    /// The same of the far end's when the process is both.
+    pub far_engine_cpu: Option<usize>,
     /// Buffers of the sockets; `None`: as the stack likes.
     pub buffer_bytes: Option<usize>,
     /// Congestion control, as Linux spells it; `None`: the stack's default.
@@ -213,10 +215,10 @@ pub struct EndReport {
     pub latency: Option<Latency>,
     /// Payload inside the window by connection that receives at this end.
     pub received_by: Vec<u64>,
-    /// State of the first connections at the end of the window.
+    /// State of the first connections at the end of the window, those on which this end sends before others.
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// How many connections there were.
-    pub connections: usize,
+    /// On how many connections this end sends.
+    pub sending: usize,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
     /// What Millstream's engine counted and timed.

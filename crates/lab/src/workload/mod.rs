@@ -150,10 +150,10 @@ impl Progress {
 pub struct Outcome {
     /// Latencies of transactions inside the window, nanoseconds.
     pub latency_ns: Option<Histogram<u64>>,
-    /// State of the first connections when the end of the window was seen.
+    /// State of the first connections when the end of the window was seen, those on which this end sends before others.
     pub tcp_info: Vec<TcpInfoRecord>,
-    /// How many connections there were.
-    pub connections: usize,
+    /// On how many connections this end sends.
+    pub sending: usize,
 }
 
 /// A connection and what this end does on it.
@@ -270,12 +270,15 @@ impl Session {
     }
 }
 
-/// The state of the connections, for the record.
+/// The state of the connections, for the record. Where not all are kept, those that send come first: they alone know
+/// what was sent again.
 fn describe(network: &mut dyn Network, end: End, lanes: &[Lane]) -> Vec<TcpInfoRecord> {
     let role = if end == End::Near { "near" } else { "far" };
-    let conns = lanes.iter().map(|lane| lane.conn).take(limits::TCP_INFO_CONNECTIONS);
-    let infos = network.tcp_info(&conns.collect::<Vec<_>>());
-    let known = (0..).zip(infos).filter_map(|(number, info)| Some((number, info?)));
+    let mut kept: Vec<(u32, &Lane)> = (0..).zip(lanes).collect();
+    kept.sort_by_key(|(_, lane)| !lane.sends);
+    kept.truncate(limits::TCP_INFO_CONNECTIONS);
+    let infos = network.tcp_info(&kept.iter().map(|(_, lane)| lane.conn).collect::<Vec<_>>());
+    let known = kept.iter().zip(infos).filter_map(|(&(number, _), info)| Some((number, info?)));
     let record = |(connection, info): (u32, ConnInfo)| TcpInfoRecord {
         role: role.to_owned(),
         connection,

@@ -47,7 +47,7 @@ pub(super) fn ask(
     network.shutdown_write(conn)?;
     while network.read(conn, &mut response)? > 0 {}
     network.close(conn);
-    Ok(Outcome { latency_ns: Some(latency), tcp_info, connections: 1 })
+    Ok(Outcome { latency_ns: Some(latency), tcp_info, sending: 1 })
 }
 
 /// The answering end: until the asking end is done.
@@ -70,7 +70,7 @@ pub(super) fn answer(
     }
     let tcp_info = describe(network, End::Far, &[Lane { conn, sends: true }]);
     network.close(conn);
-    Ok(Outcome { latency_ns: None, tcp_info, connections: 1 })
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 1 })
 }
 
 fn write_all(network: &mut dyn Network, conn: ConnId, mut data: &[u8]) -> io::Result<()> {

@@ -78,7 +78,7 @@ fn send(
     let mut rest = [0; 64];
     while network.read(lane.conn, &mut rest)? > 0 {}
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info, connections: 1 })
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 1 })
 }
 
 fn receive(
@@ -106,7 +106,7 @@ fn receive(
         tcp_info = describe(network, end, &[lane]);
     }
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info, connections: 1 })
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 0 })
 }
 
 /// State of the loop over several connections.
@@ -173,7 +173,8 @@ fn several(
             }
         }
     }
-    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, connections: lanes.len() })
+    let sending = lanes.iter().filter(|lane| lane.sends).count();
+    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, sending })
 }
 
 /// Numbers the lanes that receive; the numbers of the others are not used.

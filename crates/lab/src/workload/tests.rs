@@ -89,6 +89,21 @@ fn every_byte_of_a_stream_arrives_in_each_direction_and_number() {
     }
 }
 
+/// Of more connections than are kept the record has those that send, at either end.
+#[test]
+fn the_state_that_is_kept_is_of_the_connections_that_send() {
+    let most = limits::TCP_INFO_CONNECTIONS;
+    let (near_sends, far_sends) = (most + 2, most + 1);
+    let task = Task::Stream { near_sends, far_sends, message_bytes: 10_000, zero_copy: false };
+    let ((_, near), (_, far)) = over_loopback(task);
+    assert_eq!((near.sending, far.sending), (near_sends, far_sends));
+    let numbers = |outcome: &Outcome| -> Vec<usize> {
+        outcome.tcp_info.iter().map(|info| info.connection as usize).collect()
+    };
+    assert_eq!(numbers(&near), (0..most).collect::<Vec<_>>());
+    assert_eq!(numbers(&far), (near_sends..near_sends + most).collect::<Vec<_>>());
+}
+
 #[test]
 fn packets_handed_over_are_as_many_bytes_as_arrive() {
     for (near_sends, far_sends) in [(1, 0), (0, 1), (3, 3)] {

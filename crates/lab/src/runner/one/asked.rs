@@ -37,6 +37,17 @@ fn buffer_bytes(configuration: &Configuration, far: bool) -> Option<usize> {
     Some(configuration.number(factor) as usize).filter(|&bytes| bytes > 0)
 }
 
+/// CPU of the thread of an engine at `end`, of the CPUs of the near and the far host. "near" is its own application's,
+/// so that both ends of a pair are treated alike.
+fn engine_cpu(level: &str, (near, far): (Option<usize>, Option<usize>), end: End) -> Option<usize> {
+    let (own, other) = if end == End::Near { (near, far) } else { (far, near) };
+    match level {
+        "far" => other,
+        "free" => None,
+        _ => own,
+    }
+}
+
 /// What joins the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
@@ -138,7 +149,8 @@ impl Run<'_> {
             stack,
             cpu: if end == Some(End::Far) { far } else { near },
             far_cpu: far,
-            engine_cpu: self.engine_cpu(),
+            engine_cpu: self.engine_cpu(end.unwrap_or(End::Near)),
+            far_engine_cpu: self.engine_cpu(End::Far),
             buffer_bytes: self.buffer_bytes(end),
             congestion: Some(self.configuration().level("congestion").to_owned())
                 .filter(|name| name != "system"),
@@ -156,12 +168,17 @@ impl Run<'_> {
         configuration.stack == "millstream" && configuration.level("engine") == "net"
     }
 
-    /// CPU of the near engine's thread.
-    pub(super) fn engine_cpu(&self) -> Option<usize> {
-        match self.configuration().level("engine_cpu") {
-            "far" => self.cpus.1,
-            "free" => None,
-            _ => self.cpus.0,
+    /// CPU of the thread of an end's engine.
+    pub(super) fn engine_cpu(&self, end: End) -> Option<usize> {
+        engine_cpu(self.configuration().level("engine_cpu"), self.cpus, end)
+    }
+
+    /// Whether Millstream is the far host's stack, too.
+    pub(super) fn far_is_millstream(&self) -> bool {
+        match self.link() {
+            Link::Memory => true,
+            Link::Path(Path::Impaired) => self.configuration().level("peer") == "millstream",
+            Link::Path(_) => false,
         }
     }
 
@@ -197,6 +214,15 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_is_on_the_cpu_of_its_own_application_at_either_end() {
+        let cpus =
+            |level| [End::Near, End::Far].map(|end| engine_cpu(level, (Some(4), Some(7)), end));
+        assert_eq!(cpus("near"), [Some(4), Some(7)]);
+        assert_eq!(cpus("far"), [Some(7), Some(4)]);
+        assert_eq!(cpus("free"), [None, None]);
+    }
 
     #[test]
     fn the_far_host_has_buffers_of_its_own_where_they_are_asked_for() {
