@@ -24,34 +24,34 @@ pub struct Impair {
     /// Name of the second device
     pub b: String,
     /// Time that every packet takes
-    #[arg(long, value_name = "TIME", value_parser = |v: &str| Change::parse("delay", v))]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("delay", v))]
     pub delay: Option<Change>,
     /// Up to so much more, at random; does not reorder
-    #[arg(long, value_name = "TIME", value_parser = |v: &str| Change::parse("jitter", v))]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("jitter", v))]
     pub jitter: Option<Change>,
     /// Packets that are lost
-    #[arg(long, value_name = "PERCENT", value_parser = |v: &str| Change::parse("loss", v))]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("loss", v))]
     pub loss: Option<Change>,
     /// Losses in a row: chance that they begin, and that they end after a packet
-    #[arg(long, value_name = "P/P", value_parser = |v: &str| Change::parse("burst", v))]
+    #[arg(long, value_name = "P/P", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("burst", v))]
     pub burst: Option<Change>,
     /// Packets that are held back for others to overtake
-    #[arg(long, value_name = "PERCENT", value_parser = |v: &str| Change::parse("reorder", v))]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("reorder", v))]
     pub reorder: Option<Change>,
     /// For how long they are held back [default: 1ms]
-    #[arg(long, value_name = "TIME", value_parser = |v: &str| Change::parse("reorder-by", v))]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("reorder-by", v))]
     pub reorder_by: Option<Change>,
     /// Packets that come twice
-    #[arg(long, value_name = "PERCENT", value_parser = |v: &str| Change::parse("duplicate", v))]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("duplicate", v))]
     pub duplicate: Option<Change>,
     /// Packets with a bit flipped
-    #[arg(long, value_name = "PERCENT", value_parser = |v: &str| Change::parse("corrupt", v))]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("corrupt", v))]
     pub corrupt: Option<Change>,
     /// Bits per second that pass, link headers included
-    #[arg(long, value_name = "RATE", value_parser = |v: &str| Change::parse("rate", v))]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("rate", v))]
     pub rate: Option<Change>,
     /// Memory or number of the packets that wait for the rate; what comes then is dropped [default: 1MiB]
-    #[arg(long, value_name = "SIZE|PACKETS", value_parser = |v: &str| Change::parse("queue", v))]
+    #[arg(long, value_name = "SIZE|PACKETS", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("queue", v))]
     pub queue: Option<Change>,
     /// Faults from A to B that differ, for example delay=5ms,loss=2%
     #[arg(long, value_name = "FAULT=VALUE,..", value_delimiter = ',', value_parser = Change::parse_pair)]
@@ -138,6 +138,19 @@ impl Impair {
     }
 }
 
+/// Of a fault that is there twice the first would be forgotten in silence.
+fn each_once(option: &str, changes: &[Change]) -> Result<(), Error> {
+    for (at, change) in changes.iter().enumerate() {
+        let key = change.key();
+        if changes[..at].iter().any(|other| other.key() == key) {
+            return Err(Error::Refused(format!(
+                "'{option}' has {key} twice; give each fault once"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Makes the devices, forwards until the end, and prints what happened by cause.
 pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     let (end_a, end_b) = arguments.ends();
@@ -148,6 +161,8 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
              and --netns-b"
         )));
     }
+    each_once("--a-to-b", &arguments.a_to_b)?;
+    each_once("--b-to-a", &arguments.b_to_a)?;
     let interrupt = Interrupt::from_signals()?;
     let mtu = usize::from(arguments.mtu);
     let (tap_a, drops_a) = end_a.open(mtu, true)?;

@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     pub tap: Option<String>,
     /// Address of that device; may be given several times
-    #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix, requires = "tap")]
+    #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix, conflicts_with = "interface")]
     pub address: Vec<(IpAddr, u8)>,
     /// Where the interface is, or the device is made: a name of `ip netns`, or a path [default: this one]
     #[arg(long, value_name = "NETNS")]
@@ -85,7 +85,7 @@ pub enum Destination {
 /// Examples, for `replay --help`.
 pub const HELP: &str = "\
 Packets leave as far apart as they were captured; what was captured in part is left out and counted.
-Checksums go as they were captured.
+Checksums go as they were captured. Where the device takes no packet at all, as one that is down, it ends with 1.
 
 Examples:
   millstream replay in.pcap --interface eth0 --speed 2
@@ -209,7 +209,20 @@ pub fn replay(arguments: &Arguments) -> Result<ExitCode, Error> {
     // Also of one that failed in the middle it is said what went.
     let took = *ended.as_ref().unwrap_or(&begin.elapsed());
     out(&summary(&player, &arguments.file, took))?;
-    ended.map(|_| ExitCode::SUCCESS)
+    ended?;
+    nothing_went(&player).map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// That the device took none of the packets, as one does that is down: nobody has received anything.
+fn nothing_went(player: &Player) -> Option<Error> {
+    let stats = player.link.stats();
+    let refused: u64 = DropCause::ALL.iter().map(|cause| stats.dropped(*cause)).sum();
+    let name = player.link.name();
+    (stats.tx_packets == 0 && refused > 0).then(|| {
+        Error::Worker(format!(
+            "'{name}' took none of the {refused} packets; if it is down: `ip link set {name} up`"
+        ))
+    })
 }
 
 /// What went, what did not, and why.

@@ -266,10 +266,14 @@ fn a_given_duration_ends_it() {
 
 #[test]
 fn what_is_refused_is_one_line_with_what_to_do() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["a"], "<B>"),
         (&["a", "a"], "give two names"),
         (&["a", "b", "--delay", "20"], "write 20ms"),
+        (&["a", "b", "--delay", "-1ms"], "'-1ms' is not a time"),
+        (&["a", "b", "--loss", "-1%"], "write 1%"),
+        (&["a", "b", "--a-to-b", "delay=1ms,delay=2ms"], "'--a-to-b' has delay twice"),
+        (&["a", "b", "--b-to-a", "queue=8KB,queue=9packets"], "'--b-to-a' has queue twice"),
         (&["a", "b", "--loss", "1"], "write 1%"),
         (&["a", "b", "--rate", "1gb"], "write 1gbit"),
         (&["a", "b", "--seed", "-1"], "write a whole number"),

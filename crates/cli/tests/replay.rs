@@ -141,6 +141,23 @@ fn out_of_an_interface_as_fast_as_it_goes() {
     assert_eq!(heard(&socket, 100), payloads);
 }
 
+/// Nobody has received anything, so it has not done what it was asked for.
+#[test]
+fn an_interface_that_is_down_and_takes_nothing_is_a_failure() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("replay-down");
+    let host = Namespace::create("ms-rep-down").unwrap();
+    host.run(|| netdev::add_veth("ms0", "ms1", None, 1).unwrap());
+    let file = place.folder.join("down.pcap");
+    std::fs::write(&file, capture(1, &[on_ethernet(&datagram(b"lost"))])).unwrap();
+    let output = run(host.path(), &[file.to_str().unwrap(), "--interface", "ms0", "--fast"]);
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("millstream: 'ms0' took none of the 1 packets"), "{text}");
+}
+
 /// What went before it is counted, and the damage is said last.
 #[test]
 fn a_capture_that_is_damaged_in_the_middle_is_replayed_up_to_there() {
@@ -174,6 +191,7 @@ fn what_cannot_be_replayed_is_said_in_one_line() {
         (&[ip, "--interface", "lo"], "has no Ethernet headers"),
         (&[ip, "--interface", "lo", "--speed", "0"], "not a factor"),
         (&[ip, "--interface", "lo", "--rounds", "-1"], "write a whole number"),
+        (&[ip, "--interface", "lo", "--address", "10.9.1.1/24"], "cannot be used with"),
         (&[ip], "required"),
     ] {
         let output = run(here, arguments);

@@ -76,6 +76,14 @@ pub struct Overrides {
     pub set: Vec<(String, Vec<String>)>,
 }
 
+/// A factor, the one that it belongs to, and a level of that with which it means something.
+const COMPANIONS: &[(&str, &str, &str)] = &[
+    ("engine_cpu", "engine", "net"),
+    ("loss_run_packets", "loss_percent", "1"),
+    ("reorder_by_us", "reorder_percent", "5"),
+    ("queue_packets", "rate_mbit", "100"),
+];
+
 const KEYS: &str = "name, question, description, workload, repeats, seed, duration_s, warmup_s, steady_cpus, factors";
 
 impl Definition {
@@ -136,6 +144,7 @@ impl Definition {
             Some(other) => return Err(format!("key 'factors' is {other}, not a table")),
         }
         definition.check_path()?;
+        definition.check_companions()?;
         Ok(definition)
     }
 
@@ -163,6 +172,28 @@ impl Definition {
                     "factor '{}' needs the path between two TAP devices; \
                      give path = \"impaired\" (--set path=impaired)",
                     factor.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A factor that only says how another works must not be asked for where that other is off: it would be recorded
+    /// as a level, and change nothing.
+    fn check_companions(&self) -> Result<(), String> {
+        for &workload in &self.workloads {
+            // Nothing but the default, which is what both mean where nobody asks.
+            let is_off = |name: &str| {
+                Factor::of(name).is_none_or(|factor| {
+                    self.levels(workload, factor).iter().all(|level| level == factor.default)
+                })
+            };
+            let vain = COMPANIONS.iter().find(|(name, other, _)| !is_off(name) && is_off(other));
+            if let Some((name, other, example)) = vain {
+                let off = Factor::of(other).map_or("", |factor| factor.default);
+                return Err(format!(
+                    "factor '{name}' changes nothing while {other} is {off}; give another, as \
+                     {other} = \"{example}\" (--set {other}={example})"
                 ));
             }
         }
@@ -250,6 +281,7 @@ impl Definition {
             self.factors.insert(name.clone(), levels);
         }
         self.check_path()?;
+        self.check_companions()?;
         self.check_size()
     }
 

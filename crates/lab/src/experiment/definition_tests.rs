@@ -91,6 +91,47 @@ fn a_factor_must_belong_to_a_workload_that_runs() {
 }
 
 #[test]
+fn a_factor_is_refused_while_the_one_it_belongs_to_is_off() {
+    let text = |factors: &str| {
+        format!(
+            "name = \"x\"\nworkload = \"tcp_stream\"\n[factors]\npath = \"impaired\"\n{factors}"
+        )
+    };
+    for (name, level, other, on) in [
+        ("engine_cpu", "\"far\"", "engine", "\"net\""),
+        ("loss_run_packets", "4", "loss_percent", "[0, 0.1]"),
+        ("reorder_by_us", "500", "reorder_percent", "5"),
+        ("queue_packets", "7", "rate_mbit", "100"),
+    ] {
+        let error = refusal(&text(&format!("{name} = {level}\n")));
+        assert!(error.contains(&format!("'{name}' changes nothing while {other} is")), "{error}");
+        let both = text(&format!("{name} = {level}\n{other} = {on}\n"));
+        assert!(Definition::parse("x.toml", &both).is_ok(), "{both}");
+    }
+    let text = "name = \"x\"\nworkload = \"tcp_stream\"\n";
+    let set = vec![("engine_cpu".to_owned(), vec!["far".to_owned()])];
+    let overrides = Overrides { set, ..Overrides::default() };
+    let error = Definition::parse("x", text).unwrap().apply(&overrides).unwrap_err().to_string();
+    assert!(error.contains("--set engine=net") && !error.contains('\n'), "{error}");
+}
+
+#[test]
+fn of_transactions_there_is_no_rival() {
+    let text = |workload: &str| {
+        format!(
+            "name = \"x\"\nworkload = [{workload}]\n[factors]\npath = \"impaired\"\nrival = \"kernel\"\n"
+        )
+    };
+    let error = refusal(&text("\"tcp_rr\""));
+    assert!(error.contains("no factor 'rival' for tcp_rr"), "{error}");
+    let both = Definition::parse("x", &text("\"tcp_rr\", \"tcp_stream\"")).unwrap();
+    let runs = crate::experiment::plan(&both, 1);
+    let with = |run: &&crate::experiment::PlannedRun| run.configuration.level("rival") != "none";
+    assert!(runs.iter().filter(with).all(|run| run.configuration.workload == Workload::TcpStream));
+    assert!(runs.iter().any(|run| with(&run)));
+}
+
+#[test]
 fn what_the_command_line_got_wrong_is_named_as_it_was_written() {
     let none = Overrides::default;
     let set = |name: &str, level: &str| vec![(name.to_owned(), vec![level.to_owned()])];

@@ -90,6 +90,22 @@ impl Change {
         Self::parse(key.trim(), value.trim())
     }
 
+    /// The fault that it sets, by its name in [`KEYS`].
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Delay(_) => "delay",
+            Self::Jitter(_) => "jitter",
+            Self::Loss(_) => "loss",
+            Self::Burst(..) => "burst",
+            Self::Reorder(_) => "reorder",
+            Self::ReorderBy(_) => "reorder-by",
+            Self::Duplicate(_) => "duplicate",
+            Self::Corrupt(_) => "corrupt",
+            Self::Rate(_) => "rate",
+            Self::Queue(_) | Self::QueuePackets(_) => "queue",
+        }
+    }
+
     /// Applies it.
     pub fn apply(self, faults: &mut Faults) {
         match self {
@@ -174,7 +190,9 @@ mod tests {
         ];
         for (pair, key) in pairs.iter().zip(KEYS) {
             assert!(pair.starts_with(key));
-            Change::parse_pair(pair).unwrap().apply(&mut faults);
+            let change = Change::parse_pair(pair).unwrap();
+            assert_eq!(change.key(), key);
+            change.apply(&mut faults);
         }
         let burst = Burst { enter: 0.001, leave: 0.25, loss_inside: 1.0, loss_outside: 0.0 };
         let expected = Faults {
