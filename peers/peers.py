@@ -17,6 +17,8 @@ from orchestrator import build, cases, distance, machine, run, table
 
 QUICK_BUDGET_S = 165.0
 FULL_ROUNDS = 7
+# The exit code of whom the user has stopped.
+INTERRUPTED = 130
 
 
 def arguments():
@@ -75,10 +77,11 @@ def chosen(all_cases, options):
 
 
 def measure(todo, options, window, warm):
-    """Interleaved rounds until the rounds asked for, or the budget, are used up."""
+    """Interleaved rounds until the rounds asked for, or the budget, are used up: the runs, and whether they were
+    interrupted."""
     order = random.Random(options.seed)
     rounds = options.rounds or (5 if options.quick else FULL_ROUNDS)
-    runs, begin, last, steady = [], time.monotonic(), 0.0, distance.Steady()
+    runs, begin, last, steady, interrupted = [], time.monotonic(), 0.0, distance.Steady(), False
     try:
         for number in range(1, rounds + 1):
             if options.quick and number > 1 and time.monotonic() - begin + last > QUICK_BUDGET_S:
@@ -91,10 +94,12 @@ def measure(todo, options, window, warm):
                 runs.append({"round": number, "workload": case.workload, "contender": case.contender, **result})
             last = time.monotonic() - round_begin
     except KeyboardInterrupt:
+        interrupted = True
         show("")
-        print("interrupted: what was finished counts", file=sys.stderr)
+        if runs:
+            print("interrupted: what was finished counts", file=sys.stderr)
     show("")
-    return runs
+    return runs, interrupted
 
 
 def show(text):
@@ -107,16 +112,44 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
+def prepare(path):
+    """Tries out that the JSON file can be written: that is better known before the measuring than after it. What it
+    holds stays until there is something new."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        existed = os.path.lexists(path)
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if not existed:
+            os.remove(path)
+    except OSError as error:
+        sys.exit(f"error: --json {path}: {error.strerror}")
+
+
+def is_run(one):
+    """Whether something read from a file is a run of which a table can be made."""
+    def has(key, kind, default):
+        value = one.get(key, default)
+        return isinstance(value, kind) and not isinstance(value, bool)
+
+    return (isinstance(one, dict) and has("workload", str, None) and has("contender", str, None)
+            and has("error", str, "") and all(has(key, (int, float), 0) for key in (*table.METRICS, "cpu_distance_ns"))
+            and has("notes", list, []) and all(isinstance(note, str) for note in one.get("notes", [])))
+
+
 def earlier(paths):
     """The runs of several JSON files, or an end in one line for one that has none."""
     runs = []
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                runs += json.load(file)["runs"]
+                found = json.load(file)["runs"]
+            if not isinstance(found, list) or not all(map(is_run, found)):
+                raise ValueError("something else")
+            runs += found
         except OSError as error:
             sys.exit(f"error: {path}: {error.strerror}")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             sys.exit(f"error: {path} is no file of runs: name what an earlier `peers.py` wrote, as out/peers.json")
     return runs
 
@@ -141,8 +174,9 @@ def main():
     if options.list:
         names = [f"{case.workload:28} {case.contender}\n" for case in cases.all_cases()]
         return to_reader(lambda out: out.writelines(names))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    path = options.json or os.path.join(build.ROOT, "out", "peers.json")
+    if not options.build_only:
+        prepare(path)
     candidates = chosen(cases.all_cases(), options)
     absent = build.all_of({case.program for case in candidates}, not options.no_build)
     if options.build_only:
@@ -160,20 +194,37 @@ def main():
     window = options.window or (0.3 if options.quick else 2.0)
     warm = 0.1 if options.quick else 0.5
     facts = machine.facts()
-    runs = measure(todo, options, window, warm)
+    runs, interrupted = measure(todo, options, window, warm)
+    if not runs:
+        if interrupted:
+            raise KeyboardInterrupt
+        print("error: no run was made; nothing is written", file=sys.stderr)
+        return 1
     rows = table.rows(runs)
     table.print_all(rows, sys.stdout)
     build.report(absent, sys.stdout)
     for note in facts["notes"]:
         print(f"note: {note}")
-    path = options.json or os.path.join(build.ROOT, "out", "peers.json")
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"machine": facts, "seed": options.seed, "window_s": window, "warm_s": warm,
                    "absent": absent, "table": rows, "runs": runs}, file, indent=1)
     print(f"all runs: {os.path.relpath(path)}")
+    if interrupted:
+        return INTERRUPTED
     return 0 if any("error" not in one for one in runs) else 1
 
 
+def guarded():
+    """`main`, which an interrupt ends with one line wherever it comes."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        show("")
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded())

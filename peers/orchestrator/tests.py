@@ -1,11 +1,15 @@
 """Tests of what needs no namespace: python3 -m unittest orchestrator.tests (in peers/)."""
 
+import contextlib
+import importlib.util
 import io
+import json
+import os
 import subprocess
 import tempfile
 import unittest
 
-from . import build, cases, distance, inside, machine, stats, table
+from . import build, cases, distance, inside, machine, run, stats, table
 
 
 class Stats(unittest.TestCase):
@@ -174,6 +178,86 @@ class Machine(unittest.TestCase):
             self.assertEqual(machine.refuses_awake(file.name), "")
 
 
+class Inside(unittest.TestCase):
+    def test_a_namespace_outlasts_whoever_waits_for_its_run(self):
+        for warm, window in ((0.1, 0.05), (0.5, 3600.0)):
+            self.assertGreater(inside.lifetime({"warm": warm, "window": window}), warm + window + run.SLACK_S)
+
+    def test_what_a_hypervisor_took_is_no_work(self):
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
+            file.write("cpu  100 200 300 9000 8000 400 500 7000 0 0\n")
+            file.flush()
+            self.assertEqual(inside.busy_seconds(file.name), 1500 / os.sysconf("SC_CLK_TCK"))
+
+
+def command():
+    """`peers.py` as a module."""
+    spec = importlib.util.spec_from_file_location("peers", os.path.join(build.HERE, "peers.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Command(unittest.TestCase):
+    def test_a_file_that_is_none_of_runs_is_refused_in_one_line(self):
+        peers, good = command(), {"workload": "memory-rr", "contender": "millstream", "ns_each": 300.0}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "some.json")
+            for content in ("", "[]", "{}", '{"runs": 3}', '{"runs": {"a": 1}}', '{"runs": [1]}', '{"runs": [{}]}',
+                            json.dumps({"runs": [good | {"ns_each": "fast"}]}), json.dumps({"runs": [good | {"notes": 1}]}),
+                            json.dumps({"runs": [good | {"workload": None}]})):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                with self.assertRaisesRegex(SystemExit, "some.json is no file of runs") as ended:
+                    peers.earlier([path])
+                self.assertNotIn("\n", str(ended.exception))
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"runs": [good]}, file)
+            self.assertEqual(peers.earlier([path]), [good])
+
+    def test_where_the_file_goes_is_tried_and_left_as_it_is(self):
+        peers = command()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "new", "peers.json")
+            peers.prepare(path)
+            self.assertFalse(os.path.exists(path))
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("{}")
+            peers.prepare(path)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "{}")
+            for wrong in (folder, os.path.join(path, "below.json")):
+                with self.assertRaisesRegex(SystemExit, "^error: --json "):
+                    peers.prepare(wrong)
+
+    def test_an_interrupt_is_one_line_wherever_it_comes(self):
+        peers = command()
+
+        def stopped():
+            raise KeyboardInterrupt
+
+        peers.main, said = stopped, io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(peers.guarded(), 130)
+        self.assertEqual(said.getvalue(), "interrupted\n")
+
+    def test_an_interrupt_among_the_runs_keeps_those_that_were_made(self):
+        peers = command()
+        options = type("Options", (), {"seed": 1, "rounds": 1, "quick": False})()
+        todo = [case for case in cases.all_cases() if case.workload == "memory-rr"]
+        left = [{"ns_each": 1.0}]
+
+        def one(*_):
+            if not left:
+                raise KeyboardInterrupt
+            return left.pop()
+
+        peers.run = type("Run", (), {"one": staticmethod(one)})
+        with contextlib.redirect_stderr(io.StringIO()):
+            runs, interrupted = peers.measure(todo, options, 0.1, 0.1)
+        self.assertEqual((len(runs), interrupted), (1, True))
+
+
 class Proof(unittest.TestCase):
     JOB = {"kind": "tap", "role": "send", "offload": False}
 
@@ -185,6 +269,14 @@ class Proof(unittest.TestCase):
         for carried, packets in ((0, 0), (500_000_000, 400_000), (1_300_000_000, 900_000), (1_030_000_000, 20_000)):
             with self.assertRaises(inside.Failed):
                 inside.proof(self.JOB, self.measured(carried, packets))
+
+    def test_a_short_window_proves_the_path_too(self):
+        measured = {"bytes": 6_000_000, "device": "ms-tap", "rx_bytes": 0, "rx_packets": 0}
+        for carried in (0, 4_000_000, 9_000_000):
+            with self.assertRaises(inside.Failed):
+                inside.proof(self.JOB, measured | {"rx_bytes": carried, "rx_packets": carried // 1000})
+        for carried in (5_000_000, 7_500_000):
+            self.assertEqual(inside.proof(self.JOB, measured | {"rx_bytes": carried, "rx_packets": carried // 1000}), [])
 
     def test_offload_without_super_segments_is_noted(self):
         job = dict(self.JOB, offload=True)
