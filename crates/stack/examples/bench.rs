@@ -14,7 +14,7 @@
 //! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
 //! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as
 //! bytes are taken;
-//! `--connected N` has `pair-udp` send to N sockets of one port in turn, each connected to a peer of its own;
+//! `--connected N` has `pair-udp` send to N sockets (64,000 at most) of one port in turn, each connected to a peer of its own;
 //! `--control NAME` is the congestion control of the kernel's sockets (cubic).
 //! `--stages N` times the stages of one turn in N and shows where the time goes (N defaults to 16).
 //! `--drain` leaves the floods out of what is received, and the kernel's sockets.
@@ -29,6 +29,8 @@
 mod line;
 #[path = "support/bench_options.rs"]
 mod bench_options;
+#[path = "support/processor.rs"]
+mod processor;
 #[path = "support/udp_pps/mod.rs"]
 mod udp_pps;
 #[path = "support/words.rs"]
@@ -46,6 +48,7 @@ use millstream::{Engine, EngineConfig, Error, SocketId, local, net};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use bench_options::Options;
+use processor::{busy_seconds, own_seconds};
 use words::fail;
 
 fn main() {
@@ -78,7 +81,7 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
 }
 
 fn engine(pool: &Pool, o: &Options, link: impl Link + 'static, address: &str) -> Engine {
-    let mut engine = Engine::new(config(pool, o)).expect("an engine");
+    let mut engine = Engine::new(config(pool, o)).unwrap_or_else(|error| fail(&error.to_string()));
     let link = engine.add_link(Box::new(link)).expect("a link");
     engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
     engine
@@ -213,6 +216,7 @@ fn pair_bulk(o: &Options) {
     }
     // One thread: its own processor time, whatever else the machine does.
     let seconds = own_seconds() - cpu;
+    something(moved);
     let segments = moved as f64 / (o.mtu - 52) as f64;
     line!(
         "pair-bulk: {:.1} Gb/s, {:.0} ns per MTU-sized segment, {:.3} s/GB, rx packets {} merged {} copied {:.3}",
@@ -230,6 +234,13 @@ fn pair_bulk(o: &Options) {
     line!("{}", a.memory());
     for engine in [&a, &b].into_iter().filter(|_| o.stages != 0) {
         show_stages(engine.stats());
+    }
+}
+
+/// Ends the program where nothing has moved: no rate can be told of that.
+fn something(moved: u64) {
+    if moved == 0 {
+        fail("nothing arrived; give it longer (--seconds, --rounds), or other options");
     }
 }
 
@@ -284,6 +295,7 @@ fn pair_udp(o: &Options) {
         a.turn(now);
     }
     let seconds = own_seconds() - cpu;
+    something(done);
     line!("pair-udp: {:.0} ns per datagram, {done} received", seconds * 1e9 / done as f64);
 }
 
@@ -313,29 +325,6 @@ fn pair_rr(o: &Options) {
     );
 }
 
-/// CPU time of the whole machine that was not idle, in seconds.
-fn busy_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields: Vec<f64> = stat
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    let idle = fields.get(3).unwrap_or(&0.0) + fields.get(4).unwrap_or(&0.0);
-    (fields.iter().take(8).sum::<f64>() - idle) / 100.0
-}
-
-/// Processor time of this process, in seconds.
-fn own_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<f64> = after.split_whitespace().filter_map(|f| f.parse().ok()).collect();
-    (fields.get(10).unwrap_or(&0.0) + fields.get(11).unwrap_or(&0.0)) / 100.0
-}
-
 /// A stream of either placement.
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
@@ -362,12 +351,13 @@ fn tap(o: &Options, what: &str) {
     let addr = kernel.local_addr().expect("an address");
     // Before there is a connection: one that began with BBR, the system's default perhaps, would go on pacing.
     let control = OsString::from(&o.control);
-    setsockopt(&kernel, sockopt::TcpCongestion, &control).expect("a control of the kernel's");
+    setsockopt(&kernel, sockopt::TcpCongestion, &control)
+        .unwrap_or_else(|error| fail(&words::refused_control(&o.control, error)));
     let limit = Duration::from_secs_f64(o.seconds);
     let (call, mode) = (o.call, what.to_string());
     let kernel_cpu = if o.same { 0 } else { 1 };
     let peer = std::thread::spawn(move || {
-        pin_current_thread(kernel_cpu).expect("CPU 1");
+        pin(kernel_cpu);
         let stream = kernel.accept().expect("accept").0;
         kernel_side(&stream, &mode, call, limit)
     });
@@ -380,7 +370,7 @@ fn tap(o: &Options, what: &str) {
         our_side(stream, what, o, || stack.stats().ok());
         drop(stack);
     } else {
-        pin_current_thread(0).expect("CPU 0");
+        pin(0);
         let stack = local::Stack::new(engine);
         let stream = local::TcpStream::connect(&stack, addr).expect("connect");
         stream.set_nodelay(true).expect("nodelay");
@@ -388,6 +378,13 @@ fn tap(o: &Options, what: &str) {
         stack.finish(Duration::from_secs(1)).expect("an end");
     }
     drop(peer.join());
+}
+
+/// Keeps this thread on a CPU, or ends the program.
+fn pin(cpu: usize) {
+    pin_current_thread(cpu).unwrap_or_else(|error| {
+        fail(&format!("CPU {cpu}: {error}; --same has both ends on CPU 0"))
+    });
 }
 
 /// The kernel's end: the other half of what the stack does.
@@ -449,6 +446,7 @@ fn our_side(
     let seconds = start.elapsed().as_secs_f64();
     let (busy, own) = (busy_seconds() - busy, own_seconds() - own);
     if times.is_empty() {
+        something(moved);
         let gb = moved as f64 * 1e-9;
         line!(
             "{what}: {:.1} Gb/s, machine {:.3} s/GB, process {:.3} s/GB",

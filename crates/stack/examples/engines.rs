@@ -35,7 +35,7 @@ use millstream::{Engine, EngineConfig, SocketId};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
 };
-use words::{fail, next};
+use words::{fail, next, refuse, within};
 
 /// Bytes of one call.
 const CALL_BYTES: usize = 128 * 1024;
@@ -108,6 +108,11 @@ fn main() {
             other => fail(&format!("unknown option {other}; try --help")),
         }
     }
+    refuse([
+        within("--engines", options.engines, 1..=256),
+        within("--streams", options.streams, 1..=10_000),
+        within("--seconds", options.seconds, 1..=3600),
+    ]);
     if let Err(error) = measure(options) {
         fail(&error.to_string());
     }
@@ -143,7 +148,8 @@ fn measure(options: Options) -> io::Result<()> {
             let run = &run;
             scope.spawn(move || {
                 if let Err(error) = kernel_side(run, at) {
-                    eprintln!("error: the kernel's side: {error}");
+                    // Without its streams there is nothing to measure.
+                    fail(&format!("the kernel's side: {error}"));
                 }
             });
         }
@@ -223,7 +229,13 @@ fn serve(run: &Run, at: usize, queue: Shared<Tap>, pool: Pool) -> io::Result<()>
     let fair = moved().sum::<u64>() as f64 / streams.len().max(1) as f64;
     let share = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / fair;
     let shares = (share(moved().min()), share(moved().max()));
-    println!("engine {at}: shares of a stream {:.2} to {:.2} (fair is 1)", shares.0, shares.1);
+    match fair > 0.0 {
+        true => {
+            let (least, most) = shares;
+            println!("engine {at}: shares of a stream {least:.2} to {most:.2} (fair is 1)");
+        }
+        false => println!("engine {at}: no stream moved anything"),
+    }
     streams.into_values().for_each(|(stream, _)| stream.abort());
     if run.options.stats {
         println!("{:?}", stack.engine().link_stats(link));
@@ -248,7 +260,9 @@ fn exchange(stream: &mut (impl Read + Write), send: bool, data: &mut [u8]) -> (u
 fn kernel_stream(control: Option<&OsString>) -> io::Result<std::net::TcpStream> {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     if let Some(control) = control {
-        setsockopt(&socket, sockopt::TcpCongestion, control)?;
+        setsockopt(&socket, sockopt::TcpCongestion, control).map_err(|error| {
+            io::Error::other(words::refused_control(&control.to_string_lossy(), error))
+        })?;
     }
     connect(socket.as_raw_fd(), &SockaddrIn::new(10, 0, 0, 2, 7))?;
     Ok(socket.into())

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
 use millstream::{Engine, EngineConfig, Error, SocketId};
-use words::{fail, next};
+use words::{at_least, fail, next, refuse, within};
 
 /// Connections opened at once; as many ports are used towards one port of the far end, at most.
 const BATCH: usize = 1000;
 const PORTS: usize = 16_000;
+/// Both ends of so many take some twenty gigabytes; beyond, memory is what runs out.
+const MOST_CONNECTIONS: usize = 10_000_000;
 /// Time between two batches: ten thousand connections come in a second.
 const PAUSES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -58,9 +60,10 @@ fn main() {
             other => fail(&format!("unknown option {other}; try --help")),
         }
     }
-    if options.connections == 0 {
-        fail("--connections can be 1 at least");
-    }
+    refuse([
+        within("--connections", options.connections, 1..=MOST_CONNECTIONS),
+        at_least("--transactions", options.transactions, 1),
+    ]);
     let mut ends = ends(&options);
     let before = resident_bytes();
     let start = Instant::now();
@@ -81,7 +84,7 @@ fn main() {
     println!("data went both ways through {} of them", options.sample.min(options.connections));
     let start = Instant::now();
     ends.busy(options.transactions);
-    let each = start.elapsed().as_nanos() as f64 / options.transactions.max(1) as f64;
+    let each = start.elapsed().as_nanos() as f64 / options.transactions as f64;
     println!("one busy among them: {each:.0} ns per transaction of one byte");
 }
 

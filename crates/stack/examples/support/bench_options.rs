@@ -5,7 +5,21 @@ use std::time::Duration;
 use millstream::link::{Napi, NapiMode};
 
 use crate::udp_pps;
-use crate::words::{fail, next, parsed};
+use crate::words::{at_least, fail, next, parsed, refuse, within};
+
+/// A call's and a buffer's bytes at the most.
+const MOST_BYTES: usize = 1 << 30;
+/// What a packet of the links' MTU, 1,500 bytes, holds of a datagram.
+const MOST_PAYLOAD: usize = 1472;
+
+/// The least MTU over which something passes: a bulk segment has 88 bytes at least, and a datagram here 64.
+fn least_mtu(what: &str) -> usize {
+    match what {
+        "pair-rr" | "tap-rr" => 68,
+        "pair-udp" => 92,
+        _ => 128,
+    }
+}
 
 /// See the text of the example.
 pub struct Options {
@@ -87,17 +101,30 @@ impl Options {
                 option => o.set(option, &mut words),
             }
         }
-        if !(0.01..=3600.0).contains(&o.seconds) || o.call == 0 {
-            fail("--seconds can be 0.01 to 3600, --call 1 byte at least");
-        }
+        refuse(o.wrong(&what));
         (what, o)
+    }
+
+    /// What is asked for that moves nothing, or has no meaning.
+    fn wrong(&self, what: &str) -> [Option<String>; 9] {
+        [
+            within("--seconds", self.seconds, 0.01..=3600.0),
+            within("--call", self.call, 1..=MOST_BYTES),
+            within("--buffer", self.buffer, 1..=MOST_BYTES),
+            at_least("--turn-bytes", self.turn_bytes, 1),
+            at_least("--rounds", self.rounds, 1),
+            within("--connected", self.connected, 0..=64_000),
+            within("--payload", self.udp.payload, 1..=MOST_PAYLOAD),
+            within("--turns", self.udp.rounds, 1..=100_000),
+            within("--mtu", self.mtu, least_mtu(what)..=65_535),
+        ]
     }
 
     /// An option that has a value, the next of `words`.
     fn set(&mut self, option: &str, words: &mut impl Iterator<Item = String>) {
         match option {
             "--seconds" => self.seconds = next(option, words),
-            "--connected" => self.connected = next::<usize>(option, words).min(64_000),
+            "--connected" => self.connected = next(option, words),
             "--rounds" => self.rounds = next(option, words),
             "--mtu" => self.mtu = next(option, words),
             "--buffer" => self.buffer = next(option, words),
@@ -116,7 +143,7 @@ impl Options {
                 }
             }
             "--payload" => self.udp.payload = next(option, words),
-            "--turns" => self.udp.rounds = next::<usize>(option, words).max(1),
+            "--turns" => self.udp.rounds = next(option, words),
             "--napi" => {
                 let mode = napi(&next::<String>(option, words));
                 self.napi =
@@ -138,4 +165,31 @@ fn napi(text: &str) -> Option<NapiMode> {
         "thread" => NapiMode::On(Napi { threaded: true, gro_flush }),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_nothing_is_refused_with_the_range() {
+        let wrong = |what: &str, set: fn(&mut Options)| {
+            let mut options = Options::of(what);
+            set(&mut options);
+            options.wrong(what).into_iter().flatten().collect::<Vec<_>>().join("; ")
+        };
+        for what in ["pair-bulk", "pair-rr", "pair-udp", "tap-send", "tap-rr", "udp-pps"] {
+            assert_eq!(wrong(what, |_| ()), "");
+        }
+        assert_eq!(wrong("pair-bulk", |o| o.mtu = 68), "--mtu 68: it can be 128 to 65535");
+        assert_eq!(wrong("pair-rr", |o| o.mtu = 68), "");
+        assert_eq!(
+            wrong("pair-bulk", |o| o.turn_bytes = 0),
+            "--turn-bytes 0: it can be 1 at least"
+        );
+        assert_eq!(wrong("pair-rr", |o| o.rounds = 0), "--rounds 0: it can be 1 at least");
+        let too_long = wrong("udp-pps", |o| o.udp.payload = 100_000);
+        assert_eq!(too_long, "--payload 100000: it can be 1 to 1472");
+        assert!(wrong("pair-rr", |o| o.seconds = f64::NAN).contains("0.01 to 3600"));
+    }
 }

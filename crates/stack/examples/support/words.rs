@@ -1,6 +1,8 @@
 //! The words of a command line, and the end of a program that cannot go on with them.
 #![allow(dead_code, reason = "each example uses its part")]
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::process::exit;
 use std::str::FromStr;
 
@@ -12,6 +14,29 @@ pub fn parsed<T: FromStr>(option: &str, text: &str) -> T {
 /// The same of the next word.
 pub fn next<T: FromStr>(option: &str, words: &mut impl Iterator<Item = String>) -> T {
     parsed(option, &words.next().unwrap_or_else(|| fail(&format!("{option} needs a value"))))
+}
+
+/// What is wrong with a value that is out of the range that means something.
+pub fn within<T: PartialOrd + Display>(
+    option: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Option<String> {
+    let is_outside = !range.contains(&value);
+    let (low, high) = range.into_inner();
+    is_outside.then(|| format!("{option} {value}: it can be {low} to {high}"))
+}
+
+/// What is wrong with a value that is less than what means something.
+pub fn at_least<T: PartialOrd + Display>(option: &str, value: T, least: T) -> Option<String> {
+    (value < least).then(|| format!("{option} {value}: it can be {least} at least"))
+}
+
+/// Ends the program with the first thing that is wrong, if any is.
+pub fn refuse(wrong: impl IntoIterator<Item = Option<String>>) {
+    if let Some(why) = wrong.into_iter().flatten().next() {
+        fail(&why);
+    }
 }
 
 /// The text at the head of a source file is the help, and the end of the program.
@@ -29,6 +54,13 @@ pub fn head(source: &str) {
             None => println!("{}", line.replace("[`", "`").replace("`]", "`")),
         }
     }
+}
+
+/// That the kernel does not know a congestion control, and those that it does.
+pub fn refused_control(name: &str, error: impl Display) -> String {
+    let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let known = known.unwrap_or_default().trim().replace(' ', ", ");
+    format!("--control {name}: {error}; it can be one of: {known}")
 }
 
 /// Ends the program with one line.
