@@ -42,6 +42,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cargo test -p millstream --doc --quiet
 	@scripts/need python3:python3
 	python3 scripts/need_test.py --quiet
+	python3 scripts/attack_cost_test.py --quiet
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
