@@ -85,6 +85,12 @@ fn who_looks_makes_nothing_and_what_is_no_text_is_refused() {
         assert!(code == Some(2) && text.matches("millstream: ").count() == 1, "{words:?}: {text}");
     }
     assert!(!place.folder.join("data").exists());
+    fs::write(place.folder.join("empty.db"), "").unwrap();
+    let (code, text) = ran(&["list", "--db", "empty.db"]);
+    assert!(code == Some(0) && text.contains("none yet"), "{text}");
+    let (code, text) = ran(&["show", "--db", "empty.db"]);
+    assert!(code == Some(2) && text.contains("no store here"), "{text}");
+    assert_eq!(fs::read(place.folder.join("empty.db")).unwrap(), b"");
 
     fs::write(place.folder.join("noise.toml"), [0xff, 0xfe, 0]).unwrap();
     let (code, text) = ran(&["run", "noise.toml"]);
