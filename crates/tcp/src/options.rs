@@ -92,7 +92,14 @@ impl Connection {
 
     /// Closed by the application: what is to end by time, if it is not counted yet.
     pub(crate) fn arm_close(&mut self, now: Instant) {
-        let ends = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck);
+        let ends = matches!(
+            self.state,
+            State::Established
+                | State::CloseWait
+                | State::FinWait1
+                | State::Closing
+                | State::LastAck
+        );
         if let Some(seconds) = self.config.linger_s.filter(|_| ends && self.timers.close.is_none())
         {
             let wait = Duration::from_secs(u64::from(seconds));

@@ -202,6 +202,9 @@ impl Connection {
     /// The application has gone, and what it wrote is still to come: data of the peer are answered by a reset from now
     /// on, and a window that stays shut is not probed for ever. [`close`](Self::close) is to follow.
     pub fn orphan(&mut self) {
+        if self.config.linger_s == Some(0) {
+            return self.abort();
+        }
         self.forget_calm();
         self.orphaned = true;
     }

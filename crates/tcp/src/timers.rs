@@ -166,7 +166,11 @@ impl Connection {
         if self.timers.close.is_due(now) {
             // RFC 9293 3.10.8: the TIME-WAIT timeout; or what was written is not acknowledged, and was lingered for
             match self.state {
-                State::FinWait1 | State::Closing | State::LastAck => {
+                State::Established
+                | State::CloseWait
+                | State::FinWait1
+                | State::Closing
+                | State::LastAck => {
                     self.finish_with_reset(ConnError::TimedOut);
                 }
                 _ => self.finish(None),

@@ -58,6 +58,8 @@ pub struct Heard {
     pub change: Change,
     /// Packets that waited, oldest first, to be sent to the address heard now.
     pub released: PacketQueue,
+    /// Packets that were dropped with a neighbour that gave way to this one.
+    pub displaced: u32,
 }
 
 impl NeighborTable {
@@ -71,16 +73,16 @@ impl NeighborTable {
         mac: Option<MacAddr>,
         evidence: Evidence,
     ) -> Heard {
-        let nothing = || Heard { change: Change::Nothing, released: no_packets() };
+        let nothing = || Heard { change: Change::Nothing, released: no_packets(), displaced: 0 };
         // RFC 1812 section 3.3.2: no group address may enter.
         if mac.is_some_and(|mac| !mac.is_unicast()) || ip.is_multicast() || ip.is_unspecified() {
             return nothing();
         }
         let found = self.index.get(&Key::new(link, ip)).copied();
-        let slot = match (found, evidence, mac) {
-            (Some(slot), ..) => slot,
+        let (slot, displaced) = match (found, evidence, mac) {
+            (Some(slot), ..) => (slot, 0),
             (None, Evidence::Asked, Some(_)) => match self.create(now, link, ip, false) {
-                Some(slot) => slot,
+                Some(created) => created,
                 None => return nothing(),
             },
             // RFC 4861 section 7.2.5: "If no entry exists, the advertisement SHOULD be silently
@@ -92,10 +94,12 @@ impl NeighborTable {
             (State::Static, _) => Change::Nothing,
             // RFC 4861 section 7.2.5: without the address, an INCOMPLETE entry learns nothing.
             (State::Incomplete, None) => Change::Nothing,
-            (State::Incomplete, Some(mac)) => return self.learn(now, slot, mac, evidence),
+            (State::Incomplete, Some(mac)) => {
+                return Heard { displaced, ..self.learn(now, slot, mac, evidence) };
+            }
             (_, mac) => self.hear_known(now, slot, mac, evidence),
         };
-        Heard { change, released: no_packets() }
+        Heard { change, released: no_packets(), displaced }
     }
 
     /// The first address of an INCOMPLETE entry.
@@ -120,7 +124,7 @@ impl NeighborTable {
                 self.start_delay(slot, now);
             }
         }
-        Heard { change: Change::Learnt, released }
+        Heard { change: Change::Learnt, released, displaced: 0 }
     }
 
     /// News of an entry whose address is known.

@@ -210,7 +210,7 @@ impl NeighborTable {
     ) -> Result<PacketQueue, Refusal> {
         let slot = match self.index.get(&Key::new(link, ip)) {
             Some(&slot) => slot,
-            None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?,
+            None => self.create(now, link, ip, true).ok_or(Refusal::TableFull)?.0,
         };
         self.disarm(slot);
         self.take_back(slot);
@@ -288,14 +288,14 @@ impl NeighborTable {
         if held > pending_per_entry_bytes.min(self.config.pending_bytes) {
             return self.refuse(packet, Refusal::TooLarge);
         }
-        let (slot, solicit) = match self.index.get(&Key::new(link, ip)) {
-            Some(&slot) => (slot, false),
+        let (slot, mut displaced, solicit) = match self.index.get(&Key::new(link, ip)) {
+            Some(&slot) => (slot, 0, false),
             None => match self.create(now, link, ip, true) {
-                Some(slot) => (slot, true),
+                Some((slot, displaced)) => (slot, displaced, true),
                 None => return self.refuse(packet, Refusal::TableFull),
             },
         };
-        let mut displaced = 0;
+        let before = displaced;
         // RFC 4861 section 7.2.2: "the new arrival SHOULD replace the oldest entry"; RFC 1122
         // section 2.3.2.2: at least the latest packet is saved.
         loop {
@@ -310,7 +310,7 @@ impl NeighborTable {
             drop(self.pop_pending(owner));
             displaced += 1;
         }
-        self.stats.pending_dropped += u64::from(displaced);
+        self.stats.pending_dropped += u64::from(displaced - before);
         if solicit {
             self.entry(slot).solicits = 1;
             self.arm(slot, now + Duration::from_millis(self.config.retrans_timer_ms));
@@ -334,13 +334,20 @@ impl NeighborTable {
     }
 
     /// A new INCOMPLETE entry without deadline, if need be in another's place; `wanted` when
-    /// something is to be sent to it.
-    fn create(&mut self, now: Instant, link: LinkId, ip: IpAddr, wanted: bool) -> Option<u32> {
+    /// something is to be sent to it. Also how many packets went with the other one.
+    fn create(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        ip: IpAddr,
+        wanted: bool,
+    ) -> Option<(u32, u32)> {
+        let mut displaced = 0;
         if self.index.len() >= self.config.limit {
             let slot = self.find_giving_way(wanted)?;
-            let dropped = self.take_out(slot);
+            displaced = self.take_out(slot).len() as u32;
             self.stats.evicted += 1;
-            self.stats.pending_dropped += dropped.len() as u64;
+            self.stats.pending_dropped += u64::from(displaced);
         }
         let entry = Entry {
             link,
@@ -368,7 +375,7 @@ impl NeighborTable {
             }
         };
         self.index.insert(Key::new(link, ip), slot);
-        Some(slot)
+        Some((slot, displaced))
     }
 
     /// The entry of a sample that gives way in a full table. An entry nobody has asked for

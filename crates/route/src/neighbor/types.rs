@@ -104,7 +104,8 @@ pub enum Resolved {
     Pending {
         /// The caller must ask all neighbours for the address now.
         solicit: bool,
-        /// Older packets that were dropped to make room, for this neighbour or another.
+        /// Older packets that were dropped to make room, for this neighbour or another, those of one that gave way
+        /// in the table included.
         displaced: u32,
     },
     /// There is no room for it to wait.

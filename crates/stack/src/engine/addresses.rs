@@ -105,6 +105,12 @@ impl Addresses {
         }
     }
 
+    /// Whether `ip` is the broadcast address of a network that the link is in (RFC 1122 section 3.2.1.3).
+    pub fn is_broadcast_of(&self, link: LinkId, ip: IpAddr) -> bool {
+        let IpAddr::V4(ip) = ip else { return false };
+        self.of_link(link).any(|prefix| prefix.broadcast() == Some(ip))
+    }
+
     /// What a packet that came from `link` for `ip` is to this engine.
     #[inline]
     pub fn classify(&self, link: LinkId, ip: IpAddr) -> Destination {

@@ -41,7 +41,8 @@ impl Engine {
             | Icmp::PacketTooBig { .. }
             | Icmp::TimeExceeded { .. }
             | Icmp::ParameterProblem { .. } => match Quote::parse(version, &body[len..]) {
-                Ok(quote) => self.icmp_error_input(now, &message, &quote),
+                Ok(quote) if self.icmp_error_input(now, &message, &quote) => {}
+                Ok(_) => self.out.stats.drop(DropReason::IcmpNoSocket),
                 Err(reason) => self.out.stats.malformed(reason),
             },
             Icmp::Redirect { .. } | Icmp::Other { .. } => {
@@ -122,12 +123,12 @@ impl Engine {
         self.out.send_ip(now, way, &header, answer);
     }
 
-    /// An error about a packet that we are said to have sent.
-    pub(super) fn icmp_error_input(&mut self, now: Instant, error: &Icmp, quote: &Quote) {
+    /// An error about a packet that we are said to have sent; false where no socket has.
+    pub(super) fn icmp_error_input(&mut self, now: Instant, error: &Icmp, quote: &Quote) -> bool {
         if !self.out.addresses.owns(quote.ip.src) {
-            return self.out.stats.drop(DropReason::IcmpNoSocket);
+            return false;
         }
-        let known = match quote.transport {
+        match quote.transport {
             QuotedTransport::Tcp { src_port, dst_port, seq } => {
                 let tuple = FourTuple {
                     local: SocketAddr::new(quote.ip.src, src_port),
@@ -141,9 +142,6 @@ impl Engine {
                 self.udp.icmp_error(&mut self.events, local, remote, error_of(error))
             }
             QuotedTransport::Echo { .. } | QuotedTransport::Other => false,
-        };
-        if !known {
-            self.out.stats.drop(DropReason::IcmpNoSocket);
         }
     }
 }

@@ -237,7 +237,7 @@ impl Engine {
     pub(super) fn link_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
         let slot = &self.out.links[link.index()];
         if slot.capabilities.medium == Medium::Ip {
-            return self.ip_input(now, link, packet);
+            return self.ip_input(now, link, packet, false);
         }
         if !gather(&mut packet, ethernet::HEADER_LEN + ethernet::VLAN_TAG_LEN) {
             return self.out.stats.drop(DropReason::PoolExhausted);
@@ -255,7 +255,9 @@ impl Engine {
         }
         packet.trim_front(len);
         match header.ethertype {
-            EtherType::IPV4 | EtherType::IPV6 => self.ip_input(now, link, packet),
+            EtherType::IPV4 | EtherType::IPV6 => {
+                self.ip_input(now, link, packet, header.dst.is_multicast());
+            }
             EtherType::ARP => match gather(&mut packet, PULL_UP_BYTES) {
                 true => self.arp_input(now, link, &packet),
                 false => self.out.stats.drop(DropReason::PoolExhausted),
@@ -264,9 +266,9 @@ impl Engine {
         }
     }
 
-    /// An IP packet, maybe with padding behind it.
+    /// An IP packet, maybe with padding behind it, in a frame that was sent `to_all`, or to a group.
     #[inline]
-    fn ip_input(&mut self, now: Instant, link: LinkId, mut packet: Packet) {
+    fn ip_input(&mut self, now: Instant, link: LinkId, mut packet: Packet, to_all: bool) {
         let available = packet.len();
         let mut parsed = ip::parse(packet.head(), available);
         if parsed == Err(Malformed::Truncated) && packet.head().len() < available {
@@ -287,9 +289,18 @@ impl Engine {
         if destination == Destination::Other {
             return self.out.stats.drop(DropReason::OtherAddress);
         }
-        // RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3.
-        if ip.src.is_loopback() || ip.dst.is_loopback() || self.out.addresses.owns(ip.src) {
+        // RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3. An answer to a whole network would be everybody's.
+        let addresses = &self.out.addresses;
+        if ip.src.is_loopback()
+            || ip.dst.is_loopback()
+            || addresses.owns(ip.src)
+            || addresses.is_broadcast_of(link, ip.src)
+        {
             return self.out.stats.drop(DropReason::MartianSource);
+        }
+        // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all.
+        if to_all && ip.dst.is_ipv4() && destination == Destination::Own {
+            return self.out.stats.drop(DropReason::OtherLinkAddress);
         }
         let arrival = Arrival { packet, ip, link, destination };
         match ip.protocol {

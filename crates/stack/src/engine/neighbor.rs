@@ -130,7 +130,8 @@ impl Output {
         mac: Option<MacAddr>,
         why: Evidence,
     ) {
-        let Heard { mut released, .. } = self.neighbors.hear(now, link, ip, mac, why);
+        let Heard { mut released, displaced, .. } = self.neighbors.hear(now, link, ip, mac, why);
+        self.stats.drop_many(DropReason::NeighborQueueFull, displaced.into());
         let Some(mac) = mac else { return };
         while let Some(packet) = released.pop() {
             self.send_to_mac(now, link, mac, packet);
@@ -258,6 +259,7 @@ impl Engine {
         let version =
             if head.first().is_some_and(|b| b >> 4 == 6) { Version::V6 } else { Version::V4 };
         if let Ok(quote) = icmp::Quote::parse(version, head) {
+            // Nobody's was not heard either: it is counted as what did not get out.
             self.icmp_error_input(now, &icmp::Icmp::Unreachable(Unreachable::Host), &quote);
         }
     }

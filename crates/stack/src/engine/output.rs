@@ -1,6 +1,6 @@
 //! The way out: route, neighbour, headers, link queues.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
 use millstream_packet::{Checksum, Exhausted, Instant, Packet, Pool};
@@ -12,6 +12,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use super::addresses::{Addresses, is_link_local};
 use super::links::{Links, RemovedLink, Serial};
 use super::rate::RateLimit;
+use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::stages::Stage;
 use crate::stats::{DropReason, EngineStats};
@@ -43,6 +44,9 @@ pub(crate) struct Output {
     pub resets: RateLimit,
 }
 
+/// Where an IPv4 header has its protocol.
+const IPV4_PROTOCOL_AT: usize = 9;
+
 impl Output {
     /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
     /// first one. There is none over a link that is not in use.
@@ -56,6 +60,22 @@ impl Output {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
+    }
+
+    /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
+    ///
+    /// # Errors
+    /// [`Error::NetworkUnreachable`] where it names a link that there is not.
+    pub fn named_link(&self, addr: SocketAddr) -> Result<Option<Serial>, Error> {
+        match addr {
+            // Of other addresses it means nothing.
+            SocketAddr::V6(addr) if addr.scope_id() != 0 && is_link_local((*addr.ip()).into()) => {
+                let number = u16::try_from(addr.scope_id() - 1).ok();
+                let slot = number.and_then(|number| self.links.used_slot(LinkId(number)));
+                Ok(Some(slot.ok_or(Error::NetworkUnreachable)?.serial))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The link to a destination that no route leads to: `scope`'s, or the first one. A group has members on others,
@@ -166,6 +186,14 @@ impl Output {
         if self.links[way.link.index()].capabilities.medium == Medium::Ip {
             return self.enqueue(now, way.link, packet);
         }
+        if self.addresses.is_broadcast_of(way.link, way.next_hop) {
+            // Only TCP is never for all.
+            let is_tcp = packet.head().get(IPV4_PROTOCOL_AT) == Some(&Protocol::TCP.0);
+            return match is_tcp {
+                true => self.stats.drop(DropReason::NoRoute),
+                false => self.send_to_mac(now, way.link, MacAddr::BROADCAST, packet),
+            };
+        }
         match self.neighbors.resolve(now, way.link, way.next_hop, packet) {
             Resolved::Ready(mac, packet) => self.send_to_mac(now, way.link, mac, packet),
             Resolved::Pending { solicit, displaced } => {
@@ -208,9 +236,17 @@ impl Output {
     #[inline(always)]
     pub fn put(&mut self, link: LinkId, packet: Packet) {
         self.waiting = true;
-        if self.links[link.index()].queue.push(packet).is_err() {
-            self.stats.drop(DropReason::TransmitQueueFull);
+        if let Err(packet) = self.links[link.index()].queue.push(packet) {
+            self.refused(&packet);
         }
+    }
+
+    /// One that was counted as handed to its link found no room in the queue.
+    #[cold]
+    pub(super) fn refused(&mut self, packet: &Packet) {
+        self.stats.tx_packets -= 1;
+        self.stats.tx_bytes -= packet.len() as u64;
+        self.stats.drop(DropReason::TransmitQueueFull);
     }
 
     /// Hands a finished frame to the link behind what waits for it, at once where the link takes one by itself.

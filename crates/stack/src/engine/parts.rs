@@ -292,11 +292,11 @@ impl Output {
         }
         let sent = parts.len() as u64;
         self.links[way.link.index()].queue.append(parts);
-        while parts.pop().is_some() {
-            self.stats.drop(DropReason::TransmitQueueFull);
-        }
         self.stats.tx_packets += sent;
         self.stats.tx_bytes += bytes as u64;
+        while let Some(packet) = parts.pop() {
+            self.refused(&packet);
+        }
         self.stats.tcp_tx_segments += sent;
     }
 

@@ -3,11 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Packet, Pool};
-use millstream_route::LinkId;
 use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 
 use super::Engine;
-use super::addresses::{Destination, TO_ITSELF, is_link_local};
+use super::addresses::{Destination, TO_ITSELF};
 use super::tcp_input::with_mss;
 use crate::error::Error;
 use crate::socket::listener::{Listener, ListenerSlot};
@@ -156,18 +155,7 @@ impl Engine {
         local: Option<SocketAddr>,
         config: &Config,
     ) -> Result<SocketId, Error> {
-        let scope = match remote {
-            // Of other addresses it means nothing.
-            SocketAddr::V6(remote)
-                if remote.scope_id() != 0 && is_link_local((*remote.ip()).into()) =>
-            {
-                // Of no link there is: refused as unreachable.
-                let number = u16::try_from(remote.scope_id() - 1).ok();
-                let slot = number.and_then(|number| self.out.links.used_slot(LinkId(number)));
-                Some(slot.ok_or(Error::NetworkUnreachable)?.serial)
-            }
-            _ => None,
-        };
+        let scope = self.out.named_link(remote)?;
         let remote = plain(remote);
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
@@ -345,9 +333,7 @@ impl Engine {
 
     /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).
     pub(crate) fn tcp_orphan(&mut self, id: SocketId) {
-        if let Some((_, socket)) = self.tcp.by_id(id) {
-            socket.conn.orphan();
-        }
+        let _ = self.with_conn(id, |socket, _| socket.conn.orphan());
     }
 
     /// Lets go of the connection with a reset.

@@ -140,7 +140,7 @@ impl Engine {
 
     /// Whether packets wait in a link's queue for the link to take them.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.out.waiting
+        self.out.waiting || self.out.neighbors.stats().pending_packets != 0
     }
 
     /// Resets all connections that are left: nobody answers for them any more.

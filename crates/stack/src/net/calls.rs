@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_tcp::TcpInfo;
 
+use super::shared::WRITE_END;
 use super::stream::by_id;
 use super::tcp::TcpStream;
 use super::worker::Worker;
@@ -49,6 +50,9 @@ impl TcpStream {
     /// applications). Does not wait for room: [`WouldBlock`](io::ErrorKind::WouldBlock) where the connection has not
     /// taken all that was written before.
     pub fn write_urgent(&self, data: &[u8]) -> io::Result<usize> {
+        if self.shared().has(WRITE_END) {
+            return Err(self.refusal().into());
+        }
         let (id, data) = (self.inner.id, data.to_vec());
         // The engine puts it behind what the ring has: what other threads write meanwhile comes before it or after.
         Ok(self.door().ask(move |worker| worker.write_urgent(id, &data))??)

@@ -126,6 +126,17 @@ impl Worker {
         }
     }
 
+    /// Sends what lies in the ring of a socket, of which that bounds it.
+    pub(super) fn send_left(&mut self, id: SocketId) {
+        let Self { datagrams, engine, .. } = self;
+        let Some(Some(socket)) = datagrams.get_mut(id.slot() as usize) else { return };
+        for _ in 0..RING_DATAGRAMS.div_ceil(DATAGRAM_TURN) {
+            if socket.id == id && socket.has_unsent() {
+                socket.carry_out(engine, DATAGRAM_TURN);
+            }
+        }
+    }
+
     /// Serves those in line, as far as a turn's datagrams go; whether there were any.
     pub(super) fn send_due_datagrams(&mut self) -> bool {
         let (mut left, any) = (DATAGRAMS_TURN, !self.due_datagrams.is_empty());

@@ -4,7 +4,7 @@ use std::io;
 use std::iter::FusedIterator;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
@@ -121,7 +121,8 @@ impl TcpListener {
         };
         let (parts, is_half_empty) =
             accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
-        // The swap keeps its order with what left the ring.
+        // What left the ring is seen by who sees no stall here.
+        fence(Ordering::SeqCst);
         if is_half_empty && shared.rx_stalled.swap(false, Ordering::SeqCst) {
             self.door().nudge(&self.door().listeners, self.inner.id.slot());
         }

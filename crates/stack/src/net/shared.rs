@@ -44,6 +44,8 @@ pub const CUT_WRITE: u32 = 128;
 
 /// A write has found no frame to copy into. The application sets this, with the wish for one; the engine clears it.
 pub const STARVED: u32 = 256;
+/// The application has it: it was accepted, or asked for.
+pub const TAKEN: u32 = 512;
 
 /// Wish: end the writing side, and wake who waits to write.
 pub const SHUTDOWN_WRITE: u8 = 1;

@@ -13,7 +13,7 @@ use super::metered::{Giver, Taker};
 use super::patience::Patience;
 use super::shared::{
     CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
-    SHUTDOWN_WRITE, STARVED, Shared, UNREAD, WRITE_END,
+    SHUTDOWN_WRITE, STARVED, Shared, TAKEN, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::stream::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
@@ -123,6 +123,7 @@ impl Reading {
 impl TcpStream {
     pub(super) fn new(handle: &Arc<Handle>, parts: StreamParts) -> Self {
         let StreamParts { id, shared, tx, rx, local, remote } = parts;
+        shared.set_state(TAKEN);
         let inner = Inner {
             handle: Arc::clone(handle),
             id,
@@ -281,14 +282,14 @@ impl TcpStream {
         put: impl FnMut(&mut Giver<Packet>) -> Tried<io::Result<R>>,
     ) -> io::Result<R> {
         let Inner { shared, patience, tx, .. } = &*self.inner;
-        let has_room = |tx: &Giver<Packet>| tx.has_room() && !shared.has(STARVED);
+        let has_room = |tx: &Giver<Packet>| tx.has_room() && self.takes();
         let is_ready = |tx: &Giver<Packet>| has_room(tx) || shared.has(WRITE_END | CUT_WRITE);
         tx.run(&shared.writer, || patience.to_write(), is_ready, put)
     }
 
     /// What a write is told where none is taken any more.
     #[cold]
-    fn refusal(&self) -> Error {
+    pub(super) fn refusal(&self) -> Error {
         self.inner.shared.take_error().unwrap_or(Error::BrokenPipe)
     }
 
@@ -296,8 +297,14 @@ impl TcpStream {
     fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
         match self.inner.shared.has(WRITE_END) {
             true => Err(self.refusal()),
-            false => Ok(tx.has_room()),
+            false => Ok(tx.has_room() && self.takes()),
         }
+    }
+
+    /// Whether it stands, and no write waits for frames.
+    fn takes(&self) -> bool {
+        let shared = &self.inner.shared;
+        shared.has(CONNECTED) && !shared.has(STARVED)
     }
 
     /// Hands a packet to the engine, or gives it back where there is no room.
@@ -331,7 +338,7 @@ impl TcpStream {
                 }
                 return Tried::Done(Err(self.refusal().into()));
             }
-            if !tx.has_room() {
+            if !tx.has_room() || !self.inner.shared.has(CONNECTED) {
                 if *written == 0 {
                     return self.blocked(CUT_WRITE);
                 }
@@ -375,8 +382,8 @@ impl TcpStream {
         }
     }
 
-    /// Sends a packet's bytes without copying them; waits for room, and behind a write that waits for frames, unless
-    /// the stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It
+    /// Sends a packet's bytes without copying them; waits for room, and while a write waits for frames, unless the
+    /// stream is non-blocking. With an error the packet is lost; [`TcpStream::try_write_packet`] gives it back. It
     /// must come from [`Stack::pool`]'s pool or another that outlives the engine.
     pub fn write_packet(&self, packet: Packet) -> io::Result<()> {
         let mut packet = Some(packet);

@@ -102,6 +102,8 @@ impl UdpSocket {
     pub fn connect(&self, addr: SocketAddr) -> io::Result<()> {
         let id = self.inner.id;
         let connect = move |worker: &mut Worker| {
+            // What was sent before is for who was the peer then.
+            worker.send_left(id);
             worker.engine.udp_connect(id, addr)?;
             worker.look_at_new(id);
             Ok::<_, Error>(())

@@ -6,14 +6,14 @@ mod tests;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::datagrams::Datagrams;
-use super::shared::{CONNECTED, READ_END, Shared, WRITE_END};
+use super::shared::{CONNECTED, READ_END, Shared, TAKEN, WRITE_END};
 use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
@@ -180,6 +180,7 @@ impl Worker {
             if listening.accepted.len() >= listening.accepted.capacity() {
                 // The application looks here again when it has taken one.
                 listening.shared.rx_stalled.store(true, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
                 if listening.accepted.len() >= listening.accepted.capacity() {
                     return;
                 }
@@ -223,6 +224,11 @@ impl Worker {
         }
         for slot in 0..self.streams.len() as u32 {
             if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
+                if !stream.shared.has(TAKEN) {
+                    let id = stream.id;
+                    self.abort(id);
+                    continue;
+                }
                 // Whose rings can still be read.
                 (stream.ending, stream.closing) = (true, true);
                 stream.end_with_engine();

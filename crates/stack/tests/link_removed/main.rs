@@ -192,7 +192,7 @@ fn link_local_talk_does_not_go_over_to_a_link_that_gets_the_number() {
             engine.turn(engine.now());
             engine.turn(engine.now());
             let mut buffer = [0; 9];
-            assert_eq!(engine.udp_recv(socket, &mut buffer), Ok((5, remote)));
+            assert_eq!(engine.udp_recv(socket, &mut buffer), Ok((5, scoped.into())));
             for _ in 0..3 {
                 engine.udp_send(socket, b"back", Some(remote)).expect("sent");
             }

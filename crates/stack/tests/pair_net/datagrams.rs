@@ -228,3 +228,32 @@ fn a_turn_sends_so_many_datagrams_of_all_sockets() {
     let turns = now.0 - before;
     assert!(turns >= SOCKETS * EACH / DATAGRAMS_TURN as u64, "{turns} turns");
 }
+
+#[test]
+fn what_was_sent_before_a_socket_changed_its_peer_is_for_the_former() {
+    let (near, far) = stacks(PairConfig::default());
+    let [first, second] = [53, 54].map(|port| UdpSocket::bind(&far, far_addr(port)).expect("bind"));
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    for _ in 0..200 {
+        client.connect(far_addr(53)).expect("connect");
+        client.send(b"1").expect("send");
+        client.connect(far_addr(54)).expect("connect");
+    }
+    let came = [&first, &second].map(|socket| {
+        socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time");
+        std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count()
+    });
+    assert_eq!(came, [200, 0]);
+}
+
+#[test]
+fn a_datagram_to_all_of_a_network_arrives() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, "0.0.0.0:53".parse().expect("any")).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    server.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    for all in ["255.255.255.255:53", "10.9.0.255:53"] {
+        client.send_to(b"all", all.parse().expect("an address")).expect("send");
+        assert_eq!(server.recv(&mut [0; 9]).ok(), Some(3), "{all}");
+    }
+}

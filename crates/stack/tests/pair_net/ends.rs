@@ -1,8 +1,8 @@
 //! Sides of a stream that are shut down, and calls of other threads that wait meanwhile: as with the kernel's sockets.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream::link::PairConfig;
 use millstream::net::{Stack, TcpListener, TcpStream};
@@ -175,4 +175,58 @@ fn no_more_connections_wait_than_the_backlog_says() {
         let accepted = some() + some() + some();
         assert_eq!(accepted, waiting, "backlog {backlog}");
     }
+}
+
+/// More is written than the connection takes: some of it lies in the ring.
+#[test]
+fn who_lingers_for_so_long_is_reset_then_whatever_was_written() {
+    for seconds in [0, 1] {
+        let (client, server, [near, _far]) = super::waits::small_ends();
+        let mut options = client.options().expect("options");
+        options.linger = Some(Duration::from_secs(seconds));
+        client.set_options(&options).expect("options");
+        client.set_write_timeout(Some(Duration::from_millis(300))).expect("a time");
+        let _ = (&client).write_all(&vec![7; 64 << 20]);
+        drop(client);
+        let begun = Instant::now();
+        while !near.sockets().expect("sockets").is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "lingering for {seconds} s");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(server);
+    }
+}
+
+#[test]
+fn urgent_data_is_refused_behind_the_end() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    for _ in 0..20 {
+        let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+        let _server = listener.accept().expect("accept");
+        client.shutdown(Shutdown::Write).expect("shutdown");
+        let told = client.write_urgent(b"late").map_err(|error| error.kind());
+        assert_eq!(told, Err(ErrorKind::BrokenPipe));
+    }
+}
+
+#[test]
+fn a_stream_is_writable_once_it_stands() {
+    let (near, far) = stacks(PairConfig::default());
+    let config = near.with_engine(|engine| engine.tcp_config().clone()).expect("engine");
+    // Nobody is there.
+    let to = "10.9.0.77:7".parse().expect("an address");
+    let mut stream = TcpStream::connect_start(&near, to, &config).expect("begun");
+    stream.set_nonblocking(true).expect("a mode");
+    let told = stream.write(b"hello").map_err(|error| error.kind());
+    assert_eq!(told, Err(ErrorKind::WouldBlock));
+    let (_, error) = stream.try_write_packet(packet(&near)).expect_err("it does not stand");
+    assert_eq!(error, Error::WouldBlock);
+    // One that stands in the end takes what waits for that.
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut stream = TcpStream::connect_start(&near, far_addr(7), &config).expect("begun");
+    stream.write_all(b"hello").expect("room");
+    let mut came = [0; 5];
+    listener.accept().expect("accept").0.read_exact(&mut came).expect("all");
+    assert_eq!(&came, b"hello");
 }

@@ -208,3 +208,31 @@ fn more_sockets_than_can_be_told_of_are_refused() {
     let stack = Stack::spawn(Placement::default(), || millstream::Engine::new(config));
     assert_eq!(stack.err().map(|error| error.kind()), Some(ErrorKind::InvalidInput));
 }
+
+#[test]
+fn a_datagram_whose_neighbour_is_asked_for_leaves_before_the_end() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    server.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    client.send_to(b"last", far_addr(53)).expect("send");
+    near.shutdown();
+    assert_eq!(server.recv(&mut [0; 9]).ok(), Some(4));
+}
+
+#[test]
+fn who_was_not_accepted_when_the_engine_ends_is_reset() {
+    let (near, far) = stacks(PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let mut client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    client.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    // The engine puts it into the listener's ring.
+    while far.sockets().expect("sockets").len() < 2 {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    far.shutdown();
+    let told = client.read(&mut [0; 9]).map_err(|error| error.kind());
+    assert_eq!(told, Err(ErrorKind::ConnectionReset));
+    drop(listener);
+}

@@ -15,6 +15,7 @@ use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
 use super::addresses::{TO_ITSELF, is_link_local};
+use super::links::Serial;
 use super::output::{Output, Way, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
 use crate::error::Error;
@@ -32,6 +33,22 @@ fn is_scoped(remote: IpAddr) -> bool {
 }
 
 impl Output {
+    /// The link of a datagram to a peer that no route leads to and whose address names none: that of the address it is
+    /// sent from, or the one that its socket's `last` datagram came from.
+    fn datagram_scope(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        last: Option<Serial>,
+    ) -> Option<Serial> {
+        if !is_scoped(remote) || local.is_unspecified() {
+            return last;
+        }
+        let own = self.addresses.iter().find(|(_, own)| own.addr == local);
+        let link = own.and_then(|(link, _)| link).and_then(|link| self.links.used_slot(link));
+        link.map(|slot| slot.serial).or(last)
+    }
+
     /// Sends a copy of `data` by the headers kept ready for its peer. False when it does not fit one frame.
     #[inline]
     fn write_known(
@@ -154,6 +171,7 @@ impl Engine {
 
     /// Fixes the peer: datagrams of others are not for this socket any more, and ICMP errors are told.
     pub fn udp_connect(&mut self, id: SocketId, remote: SocketAddr) -> Result<(), Error> {
+        let named = self.out.named_link(remote)?;
         let remote = plain(remote);
         let socket = self.udp.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
@@ -163,8 +181,13 @@ impl Engine {
             return Err(Error::Invalid(TO_ITSELF));
         }
         let mut local = socket.local.ip();
+        if named.is_some() {
+            socket.scope = named;
+        }
+        let last = socket.scope;
+        let scope = named.or_else(|| self.out.datagram_scope(local, remote.ip(), last));
         if local.is_unspecified() {
-            let way = self.out.way(remote.ip(), None).ok_or(Error::NetworkUnreachable)?;
+            let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
             let source = self.out.addresses.source(way.link, way.next_hop, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
@@ -180,7 +203,7 @@ impl Engine {
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the path's MTU are refused: they are not fragmented. A writable event
+    /// of the turn. Datagrams longer than the MTU of their way (link or route) are refused: they are not fragmented. A writable event
     /// follows [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
         &mut self,
@@ -246,6 +269,7 @@ impl Engine {
             return Err(error);
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
+        let named = to.map_or(Ok(None), |to| self.out.named_link(to))?;
         let generations = self.out.generations();
         let packet = match &mut socket.path {
             Some(path)
@@ -260,22 +284,29 @@ impl Engine {
             }
             _ => packet,
         };
-        self.udp_send_slowly(now, id, packet, remote)
+        self.udp_send_slowly(now, id, packet, remote, named)
     }
 
-    /// Sends a datagram whose way is not known yet, and keeps the way for the next one to the same peer.
+    /// Sends a datagram whose way is not known yet, and keeps the way for the next one to the same peer; `named` is the
+    /// link that the peer's address says.
     fn udp_send_slowly(
         &mut self,
         now: Instant,
         id: SocketId,
         mut packet: Packet,
         remote: SocketAddr,
+        named: Option<Serial>,
     ) -> Result<(), Error> {
         let socket = self.udp.by_id(id)?;
         if !socket.reaches(remote.ip()) || remote.port() == 0 {
             return Err(Error::Invalid("the peer's address does not fit the socket"));
         }
-        let (local, scope) = (socket.local, socket.scope);
+        if self.out.addresses.owns(remote.ip()) {
+            return Err(Error::Invalid(TO_ITSELF));
+        }
+        let local = socket.local;
+        let last = socket.scope;
+        let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
         let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
         let src = match local.ip() {
             any if any.is_unspecified() => self

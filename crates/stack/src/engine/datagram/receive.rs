@@ -1,6 +1,6 @@
 //! Datagrams received: up to their socket, and from there to the application.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 
 use millstream_link::Medium;
 use millstream_packet::{Checksum, Instant, Packet};
@@ -11,6 +11,7 @@ use millstream_wire::ip::{self, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use crate::engine::Engine;
+use crate::engine::addresses::is_link_local;
 use crate::engine::ingress::{Arrival, checksum_holds, gather};
 use crate::engine::super_datagrams::datagram_size;
 use crate::error::Error;
@@ -26,6 +27,16 @@ pub struct ReceivedDatagram {
     pub from: SocketAddr,
     /// Bytes of it in the buffer.
     pub len: usize,
+}
+
+/// A peer's address as the application is to have it: a link-local one names the link that it was heard on.
+fn from_link(from: SocketAddr, link: LinkId) -> SocketAddr {
+    match from {
+        SocketAddr::V6(from) if is_link_local((*from.ip()).into()) => {
+            SocketAddrV6::new(*from.ip(), from.port(), 0, u32::from(link.0) + 1).into()
+        }
+        _ => from,
+    }
 }
 
 impl Engine {
@@ -122,6 +133,7 @@ impl Engine {
             return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
         };
         let Arrival { mut packet, link, .. } = arrival;
+        let from = from_link(from, link);
         packet.trim_front(ip_len + header_len);
         let serial = self.out.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
