@@ -78,6 +78,9 @@ pub const RAW_RECEIVE_BYTES: usize = 4 << 20;
 /// to send what waits.
 pub const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a packet socket with a receive ring that gives nothing is asked for an error, which the ring does not tell.
+pub const ERROR_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long an AF_XDP link in copy mode leaves a device alone that had no room, at first.
 pub const XDP_REST: Duration = Duration::from_micros(50);
 

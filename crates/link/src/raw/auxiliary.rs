@@ -2,6 +2,28 @@
 
 use millstream_packet::{Checksum, Packet};
 
+use crate::sys;
+
+/// The Linux from which on `TP_STATUS_CSUM_VALID` says that somebody has looked at the checksum. One before sets it also
+/// where a device has only summed the packet (`CHECKSUM_COMPLETE`), and nobody has compared that sum yet.
+const CHECKED_SINCE: (u32, u32) = (6, 1);
+
+/// Whether the kernel's word that a checksum is right can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trust(bool);
+
+impl Trust {
+    /// For the kernel that runs: to be asked once, not for each packet.
+    pub fn in_this_kernel() -> Self {
+        Self(sys::kernel_is_at_least(CHECKED_SINCE))
+    }
+
+    /// What is known of a checksum that the kernel says is right.
+    pub fn valid(self) -> Checksum {
+        if self.0 { Checksum::Verified } else { Checksum::Unverified }
+    }
+}
+
 /// What the kernel knows of a received packet beside the virtio-net header.
 #[derive(Clone, Copy)]
 pub(super) struct Auxiliary {
@@ -14,11 +36,9 @@ pub(super) struct Auxiliary {
 
 impl Auxiliary {
     /// What is known of the checksum, when the virtio-net header says `checksum`.
-    pub fn vouch(&self, checksum: Checksum) -> Checksum {
+    pub fn vouch(&self, trust: Trust, checksum: Checksum) -> Checksum {
         match checksum {
-            Checksum::Unverified if self.status & libc::TP_STATUS_CSUM_VALID != 0 => {
-                Checksum::Verified
-            }
+            Checksum::Unverified if self.status & libc::TP_STATUS_CSUM_VALID != 0 => trust.valid(),
             known => known,
         }
     }
@@ -55,4 +75,25 @@ pub(super) fn put_tag_back(packet: &mut Packet, auxiliary: &Auxiliary) -> bool {
     head[12..14].copy_from_slice(&tag_type.to_be_bytes());
     head[14..16].copy_from_slice(&auxiliary.tag.to_be_bytes());
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_that_nobody_may_have_looked_at_is_summed() {
+        let (valid, partial) =
+            (libc::TP_STATUS_CSUM_VALID, Checksum::Partial { start: 34, offset: 6 });
+        for (status, trust, expected) in [
+            (valid, Trust(true), Checksum::Verified),
+            (valid, Trust(false), Checksum::Unverified),
+            (0, Trust(true), Checksum::Unverified),
+        ] {
+            let auxiliary = Auxiliary { status, tag: 0, tag_type: 0 };
+            assert_eq!(auxiliary.vouch(trust, Checksum::Unverified), expected);
+            assert_eq!(auxiliary.vouch(trust, Checksum::Verified), Checksum::Verified);
+            assert_eq!(auxiliary.vouch(trust, partial), partial);
+        }
+    }
 }

@@ -42,7 +42,7 @@ use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown,
     TransmitChecksum, limits, netdev, sys, vnet,
 };
-use auxiliary::{Auxiliary, auxiliary, put_tag_back};
+use auxiliary::{Auxiliary, Trust, auxiliary, put_tag_back};
 pub use config::{RawConfig, RingConfig};
 use fanout::Group;
 use presence::Presence;
@@ -60,6 +60,7 @@ pub struct RawLink {
     sends: SendBatch,
     expected: Expectation,
     presence: Presence,
+    trust: Trust,
     follow: Follow,
     blocked: bool,
     /// The last batch was full, and there was more.
@@ -187,6 +188,7 @@ impl RawLink {
             sends: SendBatch::new(),
             expected: Expectation::new(),
             presence: Presence::default(),
+            trust: Trust::in_this_kernel(),
             follow: Follow::new(netdev::index(name)?, mtu, usize::MAX, followed),
             blocked: false,
             more: false,
@@ -292,7 +294,7 @@ impl RawLink {
     ) -> Result<Packet, DropCause> {
         let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), packet.len())?;
         if let Some(auxiliary) = auxiliary {
-            checksum = auxiliary.vouch(checksum);
+            checksum = auxiliary.vouch(self.trust, checksum);
             if auxiliary.has_tag() && put_tag_back(&mut packet, &auxiliary) {
                 let beyond = DropCause::VirtioChecksumRange;
                 if let Checksum::Partial { start, .. } = &mut checksum {
@@ -384,6 +386,9 @@ impl Link for RawLink {
         self.more = more && (count < limit || batch.is_full());
         self.expected.learn(count, !more);
         if count == 0 {
+            if has_ring {
+                self.presence.ask(now, &self.fd);
+            }
             self.presence.look(now, &self.fd, &self.name)?;
         }
         Ok(count)
@@ -396,10 +401,11 @@ impl Link for RawLink {
         limit: usize,
         take: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> usize {
-        let Some(ring) = &mut self.ring else { return 0 };
+        let (Some(ring), trust) = (&mut self.ring, self.trust) else { return 0 };
         let mut count = 0;
         while count < limit {
-            let Some(shown) = ring.peek().and_then(|captured| captured.as_it_lies()) else { break };
+            let next = ring.peek();
+            let Some(shown) = next.and_then(|captured| captured.as_it_lies(trust)) else { break };
             let len = shown.bytes.len();
             if !take(shown) {
                 break;

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use millstream_packet::Instant;
 
+use super::socket;
 use crate::netdev::live::Interface;
 use crate::sys::check;
 use crate::{LinkError, limits};
@@ -17,12 +18,26 @@ use crate::{LinkError, limits};
 pub(crate) struct Presence {
     /// It went down and was not seen up since: when to look again.
     look_at: Option<Instant>,
+    /// When to ask a socket with a ring for its error again.
+    ask_at: Instant,
 }
 
 impl Presence {
     /// The kernel said that it is down, or gone.
     pub fn went_down(&mut self) {
         self.look_at.get_or_insert(Instant::ZERO);
+    }
+
+    /// Asks a socket with a ring, which has given nothing, for the error that no read tells of, if it is time to. Who
+    /// sleeps asks before each sleep; who never does hears of it here.
+    pub fn ask(&mut self, now: Instant, fd: &OwnedFd) {
+        if now < self.ask_at {
+            return;
+        }
+        self.ask_at = now + limits::ERROR_PAUSE;
+        if socket::take_error(fd.as_raw_fd()) != 0 {
+            self.went_down();
+        }
     }
 
     /// As far as is known.

@@ -146,3 +146,17 @@ fn an_interface_without_ethernet_is_refused() {
     let error = RawLink::open(&config).unwrap_err();
     assert!(error.to_string().contains("no interface of Ethernet"), "{error}");
 }
+
+#[test]
+fn who_never_sleeps_hears_that_the_interface_is_gone() {
+    for ring in [None, Some(RingConfig::default())] {
+        let Some(namespace) = pair() else { return };
+        let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
+        namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
+        let mut seconds = (1..5).map(|second| Instant::from_millis(1000 * second));
+        let ends = seconds.any(|now| {
+            (0..2).any(|_| link.receive(now, &pool(), &mut PacketBatch::new()).is_err())
+        });
+        assert!(ends, "with a ring: {}", ring.is_some());
+    }
+}

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::auxiliary::Trust;
 use super::{Auxiliary, RingConfig};
 use crate::raw::socket::set;
 use crate::{LinkError, Shown, limits, vnet};
@@ -56,13 +57,13 @@ pub(super) struct Captured<'a> {
 impl<'a> Captured<'a> {
     /// The packet for [`Link::show`](crate::Link::show), if it is one as it lies there: whole, with all its headers,
     /// and nothing to be cut.
-    pub fn as_it_lies(&self) -> Option<Shown<'a>> {
+    pub fn as_it_lies(&self, trust: Trust) -> Option<Shown<'a>> {
         let Self { header, bytes, is_cut, auxiliary } = self;
         if *is_cut || bytes.len() < limits::ETHERNET_HEADER_BYTES || auxiliary.has_tag() {
             return None;
         }
         let (checksum, None) = vnet::decode(header, bytes, bytes.len()).ok()? else { return None };
-        Some(Shown { bytes, checksum: auxiliary.vouch(checksum) })
+        Some(Shown { bytes, checksum: auxiliary.vouch(trust, checksum) })
     }
 }
 
