@@ -48,7 +48,8 @@ pub const BLOCK_WORTH_BYTES: usize = BLOCK_SIZE_BYTES / 4;
 /// first.
 pub const WRITE_SLICES: usize = 128;
 
-/// Most packets a delay or rate queue of a fault wrapper holds, whatever its limit in bytes.
+/// Packets on their way in one direction of a fault wrapper from which on it takes no more, whatever its limit in bytes:
+/// what comes then waits at the link inside. The last super-segment taken goes beyond.
 pub const FAULT_QUEUE_PACKETS: usize = 16_384;
 
 /// Most frames that one call writes through io_uring.

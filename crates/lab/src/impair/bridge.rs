@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream::clock::Clock;
 use millstream::link::sys::{PollEntry, poll};
-use millstream::link::{Fault, FaultConfig, FaultStats, Faults, Link, LinkStats, limits as link};
+use millstream::link::{Fault, FaultConfig, FaultStats, Faults, Link, LinkStats};
 use millstream::packet::{Instant, PacketBatch, Pool};
 
 use crate::error::Error;
@@ -133,8 +133,7 @@ impl<A: Link, B: Link> Bridge<A, B> {
                 if let Some(at) = end.deadline().filter(|_| !stuck) {
                     most = most.min(at.saturating_duration_since(now));
                 }
-                let takes_more = !stuck && !end.is_full();
-                if let Some(fd) = end.fd().filter(|_| takes_more || end.wants_write()) {
+                if let Some(fd) = end.fd().filter(|_| !stuck || end.wants_write()) {
                     let wants_write = end.wants_write();
                     entries.push(PollEntry { wants_write, ..PollEntry::readable(fd) });
                 }
@@ -165,7 +164,6 @@ trait Sleeper {
     fn deadline(&self) -> Option<Instant>;
     fn fd(&self) -> Option<RawFd>;
     fn wants_write(&self) -> bool;
-    fn is_full(&self) -> bool;
 }
 
 impl<L: Link> Sleeper for Fault<L> {
@@ -183,10 +181,6 @@ impl<L: Link> Sleeper for Fault<L> {
 
     fn wants_write(&self) -> bool {
         Link::wants_write(self)
-    }
-
-    fn is_full(&self) -> bool {
-        self.held_packets().1 >= link::FAULT_QUEUE_PACKETS
     }
 }
 

@@ -94,7 +94,8 @@ impl Lane {
     }
 
     /// Takes `packet` in at `now`. Super-segments are cut first, so that faults meet packets as a
-    /// wire carries them.
+    /// wire carries them. It never has to be dropped for want of places, but is to be left where it is while there is
+    /// [none](Self::is_full): the segments of one, and copies, may go beyond.
     pub fn enter(&mut self, now: Instant, packet: Packet, pool: &Pool) {
         let keeps_whole = self.faults.whole_super_segments && self.faults.corrupt <= 0.0;
         if packet.meta().segmentation.is_none() || keeps_whole {
@@ -112,6 +113,16 @@ impl Lane {
         }
     }
 
+    /// Takes in what waits, from the front and while there are places. It came by another link: the sender's own sum of
+    /// the payload does not pass a wire.
+    pub fn enter_all(&mut self, now: Instant, waiting: &mut PacketBatch, pool: &Pool) {
+        while !self.is_full() {
+            let Some(mut packet) = waiting.pop() else { return };
+            packet.meta_mut().payload_sum = None;
+            self.enter(now, packet, pool);
+        }
+    }
+
     fn enter_one(&mut self, now: Instant, mut packet: Packet, pool: &Pool) {
         self.stats.entered += 1;
         // Every purpose draws for every packet that gets as far, whether or not another fault
@@ -124,7 +135,7 @@ impl Lane {
         let Some(through) = self.pass_rate(now, &packet) else {
             return self.drops.count_drop(DropCause::FaultQueue);
         };
-        let release = self.release_at(through);
+        let (release, is_overtaken) = self.release_at(through);
         if is_lost {
             return self.drops.count_drop(DropCause::FaultLoss);
         }
@@ -138,6 +149,7 @@ impl Lane {
             }
         }
         let copy = if is_copied { compact(&packet, pool) } else { None };
+        self.stats.reordered += u64::from(is_overtaken);
         self.hold(release, packet);
         if let Some(copy) = copy {
             self.stats.duplicated += 1;
@@ -155,9 +167,6 @@ impl Lane {
 
     /// When `packet` is through the rate limit; `None` when its queue is full.
     fn pass_rate(&mut self, now: Instant, packet: &Packet) -> Option<Instant> {
-        if self.held.len() >= FAULT_QUEUE_PACKETS {
-            return None;
-        }
         let rate = match self.faults.rate_bits_per_s {
             Some(rate) if rate > 0 => rate,
             _ => return Some(now),
@@ -185,8 +194,8 @@ impl Lane {
     }
 
     /// When a packet that is through the rate limit comes out: after delay and jitter, in order,
-    /// unless it is chosen to be overtaken.
-    fn release_at(&mut self, through: Instant) -> Instant {
+    /// unless it is chosen to be overtaken, which is told, too.
+    fn release_at(&mut self, through: Instant) -> (Instant, bool) {
         let Faults { delay, jitter, reorder, .. } = self.faults;
         let jitter_ns = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX);
         let extra = Duration::from_nanos(self.jitter.below(jitter_ns));
@@ -194,11 +203,10 @@ impl Lane {
         if let Some(reorder) = reorder
             && self.reorder.hits(reorder.probability)
         {
-            self.stats.reordered += 1;
-            return release + reorder.delay;
+            return (release + reorder.delay, true);
         }
         self.last_release = release;
-        release
+        (release, false)
     }
 
     fn hold(&mut self, release: Instant, packet: Packet) {
@@ -225,7 +233,7 @@ impl Lane {
         self.held.peek().map(|Reverse(held)| held.release)
     }
 
-    /// True when no more packets can be taken without dropping.
+    /// True while no more packets are to be taken in.
     pub fn is_full(&self) -> bool {
         self.held.len() >= FAULT_QUEUE_PACKETS
     }

@@ -14,6 +14,7 @@ mod lane;
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use millstream_packet::{Instant, PacketBatch, Pool};
@@ -152,7 +153,10 @@ pub struct Fault<L> {
     receive: Option<Lane>,
     /// Due packets on the way out that the inner link has not taken yet.
     out: PacketBatch,
-    scratch: PacketBatch,
+    /// What came by the inner link and finds no place on the way in. While there is any, that way is full.
+    waiting: PacketBatch,
+    /// When packets were last asked for.
+    asked: Instant,
 }
 
 impl<L: Link> Fault<L> {
@@ -168,7 +172,8 @@ impl<L: Link> Fault<L> {
             receive: lane(receive, 1),
             inner,
             out: PacketBatch::new(),
-            scratch: PacketBatch::new(),
+            waiting: PacketBatch::new(),
+            asked: Instant::ZERO,
         }
     }
 
@@ -189,12 +194,18 @@ impl<L: Link> Fault<L> {
     /// Packets on their way, out and in.
     pub fn held_packets(&self) -> (usize, usize) {
         let of = |lane: &Option<Lane>| lane.as_ref().map_or(0, Lane::held_packets);
-        (of(&self.transmit) + self.out.len(), of(&self.receive))
+        (of(&self.transmit) + self.out.len(), of(&self.receive) + self.waiting.len())
     }
 
     /// The wrapped link.
     pub fn inner(&self) -> &L {
         &self.inner
+    }
+
+    /// True while the way in is full: what the inner link has waits there, and is no reason to be awake. There is a
+    /// place once what is on its way has come out.
+    fn takes_nothing(&self) -> bool {
+        self.receive.as_ref().is_some_and(Lane::is_full)
     }
 
     /// Hands what is due on the way out to the inner link, until it takes no more.
@@ -216,7 +227,7 @@ impl<L: Link> Fault<L> {
 impl<L: Link> Link for Fault<L> {
     forward_link!(
         self => self.inner;
-        capabilities, wait_fd, wants_write, prepare_sleep, share, is_down, refresh, notes, details, name
+        capabilities, wants_write, share, is_down, refresh, notes, details, name
     );
 
     fn receive(
@@ -227,20 +238,28 @@ impl<L: Link> Link for Fault<L> {
     ) -> Result<usize, LinkError> {
         self.flush(now, pool)?;
         let Some(lane) = &mut self.receive else { return self.inner.receive(now, pool, batch) };
+        self.asked = now;
         let mut count = lane.leave(now, batch);
+        lane.enter_all(now, &mut self.waiting, pool);
         if !batch.is_full() && !lane.is_full() {
-            let received = self.inner.receive(now, pool, &mut self.scratch);
-            while let Some(mut packet) = self.scratch.pop() {
-                // The sender's own sum of the payload does not pass a wire.
-                packet.meta_mut().payload_sum = None;
-                lane.enter(now, packet, pool);
-            }
+            let received = self.inner.receive(now, pool, &mut self.waiting);
+            lane.enter_all(now, &mut self.waiting, pool);
             count += lane.leave(now, batch);
             if count == 0 {
                 received?;
             }
+            lane.enter_all(now, &mut self.waiting, pool);
         }
         Ok(count)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        let is_of_use = !self.takes_nothing() || self.inner.wants_write();
+        self.inner.wait_fd().filter(|_| is_of_use)
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner.prepare_sleep() || self.takes_nothing()
     }
 
     fn has_more(&self) -> bool {
@@ -292,7 +311,10 @@ impl<L: Link> Link for Fault<L> {
             None
         };
         let receive = self.receive.as_ref().and_then(Lane::next_release);
-        [transmit, receive, self.inner.next_deadline()].into_iter().flatten().min()
+        let inner = self.inner.next_deadline();
+        // What was due in there when it was last looked at waits for a place here.
+        let inner = inner.filter(|&due| due > self.asked || !self.takes_nothing());
+        [transmit, receive, inner].into_iter().flatten().min()
     }
 
     fn stats(&self) -> LinkStats {

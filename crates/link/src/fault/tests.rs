@@ -1,11 +1,12 @@
+use std::io::Cursor;
 use std::time::Duration;
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{Shape, bytes, parse, pool};
-use crate::{Medium, PairConfig, PairEnd, Placing, pair};
+use crate::{Medium, PairConfig, PairEnd, Placing, Replay, ReplayConfig, pair};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -287,6 +288,97 @@ fn faults_strike_on_the_way_in_too() {
     let (_, stats) = b.fault_stats();
     assert_eq!((stats.entered, n), (50, 50 - stats.lost));
     assert!(stats.lost > 0);
+}
+
+#[test]
+fn what_is_lost_overtakes_nobody() {
+    let reorder = Some(Reorder { probability: 1.0, delay: 5 * MS });
+    let mut bench = bench(1, Faults { loss: 1.0, reorder, ..Faults::default() }, true);
+    assert!(bench.run(100).is_empty());
+    let stats = bench.sender.fault_stats().0;
+    assert_eq!((stats.lost, stats.reordered), (100, 0));
+}
+
+/// Frames for a full way and what waits behind it.
+fn large_pool() -> Pool {
+    Pool::new(PoolConfig::fixed(40_960)).unwrap()
+}
+
+/// A way in with a second of delay, and 20,000 segments on their way there, 50 in a packet.
+fn way_in(pool: &Pool) -> (PairEnd, Fault<PairEnd>) {
+    let (mut far, near) = pair(PairConfig { capacity: 4096, ..PairConfig::default() }).unwrap();
+    let receive = Faults { delay: 1000 * MS, ..Faults::default() };
+    let near = Fault::new(near, FaultConfig { receive, ..FaultConfig::default() });
+    let whole = Shape::new(false, true, vec![7; 50_000]);
+    let shape = Shape { segment: Some(1000), piece: 1000, ..whole };
+    let packet = shape.build(pool);
+    for _ in 0..400 {
+        let mut view = packet.view(pool, 0, packet.len()).unwrap();
+        *view.meta_mut() = *packet.meta();
+        let mut batch = PacketBatch::new();
+        batch.push(view).unwrap();
+        assert_eq!(far.transmit(Instant::ZERO, pool, &mut batch).unwrap(), 1);
+    }
+    (far, near)
+}
+
+#[test]
+fn what_finds_no_place_on_a_full_way_waits_and_is_not_dropped() {
+    let pool = large_pool();
+    let (_far, mut near) = way_in(&pool);
+    let mut batch = PacketBatch::new();
+    for _ in 0..20 {
+        assert_eq!(near.receive(Instant::ZERO, &pool, &mut batch).unwrap(), 0);
+    }
+    let entered = near.fault_stats().1.entered;
+    assert!((16_384..16_384 + 50).contains(&entered), "{entered}");
+    // Those of the last batch that were not cut yet, too.
+    assert!(near.held_packets().1 as u64 > entered);
+    let mut left = 0;
+    while let Some(due) = near.next_deadline() {
+        left += near.receive(due, &pool, &mut batch).unwrap();
+        batch = PacketBatch::new();
+    }
+    let stats = near.fault_stats().1;
+    assert_eq!((left, stats.entered, stats.queue_dropped), (20_000, 20_000, 0));
+    assert_eq!(near.held_packets().1, 0);
+}
+
+#[test]
+fn who_has_a_full_way_in_sleeps_until_there_is_a_place() {
+    let pool = large_pool();
+    let (_far, mut near) = way_in(&pool);
+    let mut batch = PacketBatch::new();
+    assert!(near.wait_fd().is_some() && !near.prepare_sleep());
+    for _ in 0..20 {
+        near.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+    }
+    assert!(near.wait_fd().is_none() && near.prepare_sleep());
+    let due = Instant::from_millis(1000);
+    assert_eq!(near.next_deadline(), Some(due));
+    // What came out made room, which is taken at once: the rest of it is still due.
+    near.receive(due, &pool, &mut batch).unwrap();
+    batch = PacketBatch::new();
+    near.receive(due, &pool, &mut batch).unwrap();
+    assert_eq!(near.next_deadline(), Some(due));
+}
+
+#[test]
+fn what_is_due_inside_is_no_reason_to_be_awake_while_the_way_in_is_full() {
+    let pool = large_pool();
+    let packet = [&[1_u32, 0, 60, 60].map(u32::to_le_bytes).concat()[..], &[7; 60]].concat();
+    let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    let file = [&header[..], &packet.repeat(20_000)].concat();
+    let inner = Replay::new(Cursor::new(file), "test".into(), ReplayConfig::default()).unwrap();
+    let receive = Faults { delay: 1000 * MS, ..Faults::default() };
+    let mut link = Fault::new(inner, FaultConfig { receive, ..FaultConfig::default() });
+    let start = Instant::from_millis(5);
+    assert!(link.next_deadline() <= Some(start), "the replay's first packet");
+    for _ in 0..300 {
+        link.receive(start, &pool, &mut PacketBatch::new()).unwrap();
+    }
+    assert_eq!(link.held_packets().1, 16_384);
+    assert_eq!(link.next_deadline(), Some(start + 1000 * MS));
 }
 
 proptest! {
