@@ -4,6 +4,7 @@
 //! What is sent on it is dropped and counted; to keep it, put a [`Trace`](crate::Trace) around the
 //! link.
 
+mod build;
 mod reader;
 
 #[cfg(test)]
@@ -15,11 +16,11 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::offload::guess_segmentation;
 use crate::{Capabilities, Direction, DropCause, Link, LinkError, LinkStats, Medium, limits};
+use build::build;
 use reader::{ReadError, Reader, Record};
 
 /// When the packets of a capture come.
@@ -151,8 +152,11 @@ impl<R: Read> Replay<R> {
         let Some(medium) = reader.medium() else {
             return Err(LinkError::Invalid(format!("{name}: not of Ethernet or IP packets")));
         };
-        let capabilities =
-            Capabilities { rx_merge: true, ..Capabilities::plain(medium, config.mtu, config.mac) };
+        let capabilities = Capabilities {
+            rx_checksum: true,
+            rx_merge: true,
+            ..Capabilities::plain(medium, config.mtu, config.mac)
+        };
         let mut replay = Self {
             reader,
             name,
@@ -247,23 +251,6 @@ impl<R: Read> Replay<R> {
             }
         }
     }
-
-    /// The bytes at hand as a packet; `Ok(None)` when the pool has no frames for it.
-    fn build(&self, pool: &Pool) -> Result<Option<Packet>, DropCause> {
-        let bytes = self.reader.bytes();
-        let Capabilities { medium, mtu, .. } = self.capabilities;
-        if bytes.len() < medium.header_len().max(1) {
-            return Err(DropCause::TooShort);
-        }
-        let Ok(mut packet) = Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) else {
-            return Ok(None);
-        };
-        if bytes.len() > mtu + limits::LINK_HEADER_BYTES {
-            let guess = guess_segmentation(packet.head(), medium, mtu);
-            packet.meta_mut().segmentation = Some(guess.ok_or(DropCause::TooLong)?);
-        }
-        Ok(Some(packet))
-    }
 }
 
 fn explain(error: &ReadError) -> String {
@@ -292,7 +279,7 @@ impl<R: Read + Send> Link for Replay<R> {
             if batch.is_full() || refused == limits::REPLAY_REFUSED_PACKETS {
                 break;
             }
-            match self.build(pool) {
+            match build(self.reader.bytes(), &self.capabilities, pool) {
                 Ok(Some(mut packet)) => {
                     packet.meta_mut().arrival = now;
                     self.stats.rx_packets += 1;
@@ -343,7 +330,8 @@ impl<R: Read + Send> Link for Replay<R> {
 
     fn next_deadline(&self) -> Option<Instant> {
         match self.next {
-            None => self.is_seeking.then_some(Instant::ZERO),
+            // An error found while reading ahead is to be told, too. Nobody asks again whom it was told.
+            None => (self.is_seeking || self.error.is_some()).then_some(Instant::ZERO),
             Some(record) => Some(self.due(&record)),
         }
     }

@@ -44,6 +44,8 @@ pub(super) struct Record {
     pub original_len: usize,
     pub medium: Option<Medium>,
     link_type: LinkType,
+    /// Of the frame check sequence behind it.
+    check_bytes: usize,
 }
 
 /// What stands before a captured packet (<https://www.tcpdump.org/linktypes.html>).
@@ -130,6 +132,8 @@ struct Interface {
     /// Seconds from 1970 to where its stamps begin.
     offset_s: i64,
     snap_len: usize,
+    /// Of the frame check sequence behind each packet.
+    check_bytes: usize,
 }
 
 impl Interface {
@@ -209,6 +213,7 @@ impl<R: Read> Reader<R> {
             resolution: Resolution::Decimal(digits),
             offset_s: 0,
             snap_len: self.word(12) as usize,
+            check_bytes: check_bytes(self.word(16)),
         };
         self.interfaces.push(interface);
         Ok(())
@@ -233,7 +238,17 @@ impl<R: Read> Reader<R> {
                 Some(None) => {}
             }
         };
-        Ok(Some(self.uncooked(record)))
+        let unchecked = self.unchecked(record);
+        Ok(Some(self.uncooked(unchecked)))
+    }
+
+    /// `record` without the frame check sequence behind the packet, as far as that was captured.
+    fn unchecked(&mut self, mut record: Record) -> Record {
+        if record.check_bytes > 0 {
+            record.original_len = record.original_len.saturating_sub(record.check_bytes);
+            self.data.end = self.data.end.min(self.data.start + record.original_len);
+        }
+        record
     }
 
     /// `record` without what stands before the packet; of no medium when that is no IP packet.
@@ -260,14 +275,14 @@ impl<R: Read> Reader<R> {
         }
         let [seconds, part, captured, original] =
             std::array::from_fn(|i| self.word(4 * i) as usize);
-        let Interface { link_type, resolution, .. } = self.interfaces[0];
-        let unit = resolution.nanos(1);
+        let interface = self.interfaces[0];
+        let unit = interface.resolution.nanos(1);
         let nanos = (seconds as u64) * 1_000_000_000 + (part as u64).saturating_mul(unit);
         if !self.read_block(captured)? {
             return Ok(None);
         }
         self.data = 0..captured;
-        Ok(Some(record(nanos, None, original, link_type)))
+        Ok(Some(record(nanos, None, original, &interface)))
     }
 
     /// The next block of pcap-ng: `None` at the end, `Some(None)` when it is no packet.
@@ -354,7 +369,14 @@ impl<R: Read> Reader<R> {
         let offset_s = offset.map_or(0, |value| self.long(value.start).cast_signed());
         let link_type = LinkType::of(self.half(0).into());
         let snap_len = self.word(4) as usize;
-        self.interfaces.push(Interface { link_type, resolution, offset_s, snap_len });
+        self.interfaces.push(Interface {
+            link_type,
+            resolution,
+            offset_s,
+            snap_len,
+            // Its description does not say in which unit it is: the packets do.
+            check_bytes: 0,
+        });
         Ok(())
     }
 
@@ -371,13 +393,15 @@ impl<R: Read> Reader<R> {
         self.take_data(20, captured as usize)?;
         let options = 20 + (captured as usize).next_multiple_of(4);
         let flags = self.option(options, OPTION_FLAGS).filter(|value| value.len() >= 4);
-        let direction = match flags.map(|value| self.word(value.start) & 3) {
-            Some(1) => Some(Direction::In),
-            Some(2) => Some(Direction::Out),
+        let flags = flags.map_or(0, |value| self.word(value.start));
+        let direction = match flags & 3 {
+            1 => Some(Direction::In),
+            2 => Some(Direction::Out),
             _ => None,
         };
         let nanos = interface.nanos(u64::from(high) << 32 | u64::from(low));
-        Ok(record(nanos, direction, original as usize, interface.link_type))
+        let record = record(nanos, direction, original as usize, &interface);
+        Ok(Record { check_bytes: (flags >> 5 & 0xf) as usize, ..record })
     }
 
     /// A packet without a time: that of 1970.
@@ -391,7 +415,7 @@ impl<R: Read> Reader<R> {
         let original_len = self.word(0) as usize;
         let snap_len = if interface.snap_len == 0 { usize::MAX } else { interface.snap_len };
         self.take_data(4, original_len.min(snap_len))?;
-        Ok(record(0, None, original_len, interface.link_type))
+        Ok(record(0, None, original_len, &interface))
     }
 
     fn take_data(&mut self, at: usize, len: usize) -> Result<(), ReadError> {
@@ -466,7 +490,15 @@ fn record(
     nanos: u64,
     direction: Option<Direction>,
     original_len: usize,
-    link_type: LinkType,
+    interface: &Interface,
 ) -> Record {
-    Record { nanos, direction, original_len, medium: link_type.medium(), link_type }
+    let &Interface { link_type, check_bytes, .. } = interface;
+    Record { nanos, direction, original_len, medium: link_type.medium(), link_type, check_bytes }
+}
+
+/// Bytes of the frame check sequences that the word of a pcap file tells of that has the link type, if it does:
+/// it counts pairs of bytes (draft-ietf-opsawg-pcap, 4).
+fn check_bytes(word: u32) -> usize {
+    let is_told = word & 1 << 26 != 0;
+    if is_told { 2 * (word >> 28) as usize } else { 0 }
 }

@@ -1,7 +1,7 @@
 use std::io::Cursor;
 use std::sync::{Arc, Mutex};
 
-use millstream_packet::{Checksum, SegmentationKind};
+use millstream_packet::{Checksum, Packet, SegmentationKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -60,6 +60,15 @@ fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
     assert_eq!(count, batch.len());
     batch.drain().collect()
 }
+
+/// All that is due at any time.
+const FAST: ReplayConfig = ReplayConfig {
+    pace: Pace::Fast,
+    direction: Some(Direction::In),
+    mac: MacAddr([0; 6]),
+    mtu: 1500,
+    rounds: Some(1),
+};
 
 #[test]
 fn a_trace_comes_back_with_its_timing() {
@@ -418,6 +427,100 @@ fn without_frames_the_packet_comes_later() {
     assert_eq!(link.receive(Instant::ZERO, &small, &mut batch).unwrap(), 1);
     assert_eq!(link.stats().rx_starved, 1);
     assert_eq!(bytes(&receive(&mut link, Instant::ZERO)[0]), expected[1]);
+}
+
+#[test]
+fn a_little_beyond_the_mtu_is_beyond_it() {
+    for (medium, link_type) in [(Medium::Ip, 101), (Medium::Ethernet, 1)] {
+        for (beyond, size) in [(0, None), (1, Some(1448)), (4, Some(1448)), (19, Some(1448))] {
+            let mut shape = Shape { medium, ..Shape::new(false, true, vec![7; 1448 + beyond]) };
+            shape.segment = Some(1448);
+            let mut whole = shape.build(&pool());
+            whole.meta_mut().segmentation = None;
+            crate::offload::complete_checksum(&mut whole, &pool()).unwrap();
+            let file = classic_of(link_type, false, 0xa1b2_c3d4, &[(0, 0, &bytes(&whole))]);
+            let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
+            let cut_to = got[0].meta().segmentation.map(|one| one.size);
+            assert_eq!(cut_to, size, "{medium:?}, {beyond}");
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_an_ip_packet_does_not_count_towards_the_mtu() {
+    let mut whole = Shape::new(false, true, vec![7; 1448]).build(&pool());
+    crate::offload::complete_checksum(&mut whole, &pool()).unwrap();
+    let frame = [&bytes(&whole)[..], &[9; 4]].concat();
+    let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &frame)]);
+    let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
+    assert_eq!((got[0].len(), got[0].meta().segmentation), (1518, None));
+}
+
+#[test]
+fn a_damage_behind_the_last_packet_is_something_to_come_back_for() {
+    let (mut file, _) = captured(Medium::Ethernet, 262_144);
+    file.extend([4, 0, 0, 0, 3, 0, 0, 0]);
+    let mut link = replay(file, FAST).unwrap();
+    assert_eq!(receive(&mut link, Instant::ZERO).len(), 3);
+    assert_eq!(link.next_deadline(), Some(Instant::ZERO));
+    assert!(link.receive(Instant::ZERO, &pool(), &mut PacketBatch::new()).is_err());
+}
+
+#[test]
+fn a_record_that_is_too_long_is_dropped_whatever_the_pool_holds() {
+    let small = Pool::new(millstream_packet::PoolConfig::fixed(64)).unwrap();
+    for long in [900_000, 1515, 65_550] {
+        let file = classic(false, 0xa1b2_c3d4, &[(0, 0, &vec![7; long]), (0, 0, &[1; 60])]);
+        let mut link = replay(file, FAST).unwrap();
+        let mut batch = PacketBatch::new();
+        assert_eq!(link.receive(Instant::ZERO, &small, &mut batch).unwrap(), 1, "{long}");
+        assert_eq!((link.stats().dropped(DropCause::TooLong), link.is_finished()), (1, true));
+    }
+}
+
+#[test]
+fn a_frame_check_sequence_is_cut_off_where_the_capture_tells_of_it() {
+    let told = |link_type: u32| classic_of(link_type, false, 0xa1b2_c3d4, &[(0, 0, &[1; 64])]);
+    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let words = [0, 0, 0, 64, 64].map(u32::to_le_bytes).concat();
+    let blocks = |flags: u32| {
+        let options = [&[2, 0, 4, 0][..], &flags.to_le_bytes()].concat();
+        let packet = [&words[..], &[1; 64], &options].concat();
+        let interface = block(1, &[1, 0, 0, 0, 0, 0, 0, 0]);
+        [block(0x0a0d_0d0a, &section), interface, block(6, &packet)].concat()
+    };
+    for (file, len) in [
+        (told(1), 64),
+        (told(1 | 1 << 26 | 2 << 28), 60),
+        // The bit that says so is not set.
+        (told(1 | 2 << 28), 64),
+        (blocks(0), 64),
+        (blocks(4 << 5 | 1), 60),
+    ] {
+        let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
+        assert_eq!(got[0].len(), len);
+    }
+}
+
+/// What a kernel captures of its own sending, or after merging, has the pseudo-header's sum for a checksum.
+#[test]
+fn a_checksum_that_was_left_to_the_device_is_left_to_the_link() {
+    for (is_v6, is_tcp) in [(false, true), (true, true), (false, false), (true, false)] {
+        for (len, medium) in [(100, Medium::Ethernet), (101, Medium::Ip)] {
+            let shape = Shape { medium, ..Shape::new(is_v6, is_tcp, vec![7; len]) };
+            let whole = shape.build(&pool());
+            let link_type = if medium == Medium::Ip { 101 } else { 1 };
+            let file = classic_of(link_type, false, 0xa1b2_c3d4, &[(0, 0, &bytes(&whole))]);
+            let mut batch = PacketBatch::new();
+            replay(file, FAST).unwrap().receive(Instant::ZERO, &pool(), &mut batch).unwrap();
+            assert_eq!(batch.front().unwrap().meta().checksum, whole.meta().checksum);
+            let config = PairConfig { medium, offload: false, ..PairConfig::default() };
+            let (mut near, mut far) = pair(config).unwrap();
+            near.transmit(Instant::ZERO, &pool(), &mut batch).unwrap();
+            let got = receive(&mut far, Instant::ZERO);
+            assert!(parse(&got[0], medium).is_valid, "v6 {is_v6}, TCP {is_tcp}");
+        }
+    }
 }
 
 proptest! {
