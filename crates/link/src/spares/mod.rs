@@ -118,10 +118,11 @@ impl SpareFrames {
         }
     }
 
-    /// Whether a block and the frame before it hold any packet, and may be worth it.
+    /// Whether a block and the frame before it hold any packet, and may be worth it. What comes small for long is no
+    /// bulk any more, and the first that is again brings the block back.
     fn wants_block(&self) -> bool {
         let holds_all = self.room() <= FRAME_ROOM_BYTES + BLOCK_ROOM_BYTES;
-        self.bulk > 0 && self.wanted > FRAMES_BESIDE_BLOCK && holds_all
+        self.bulk > 0 && self.small < SMALL_RUN && self.wanted > FRAMES_BESIDE_BLOCK && holds_all
     }
 
     fn list(&self) -> List {

@@ -187,6 +187,19 @@ fn where_nothing_is_worth_a_block_all_is_read_into_frames() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "no list is long there that a block is a part of")]
+fn after_bulk_small_packets_are_read_into_one_piece_of_memory_and_bulk_after_them_into_a_block() {
+    let pool = pool_with_blocks();
+    let mut spares = SpareFrames::new(LONG, true);
+    for round in 0..3 {
+        read(&mut spares, &pool, LONG - 5_000, round);
+        assert_eq!(read(&mut spares, &pool, LONG - 5_000, round).0, 3);
+        let lists: Vec<usize> = (0..40).map(|seed| read(&mut spares, &pool, 60, seed).0).collect();
+        assert_eq!((lists[..32].to_vec(), lists[32..].to_vec()), (vec![3; 32], vec![1; 8]));
+    }
+}
+
+#[test]
 fn without_a_block_frames_do() {
     let pool = pool_with_blocks();
     let mut spares = SpareFrames::new(LARGE, false);
