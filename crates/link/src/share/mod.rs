@@ -237,8 +237,7 @@ impl<L: Link> Shared<L> {
         handed.bytes += packet.len() as u64;
         handed.super_segments += u64::from(packet.meta().segmentation.is_some());
         let Some(Some(outbox)) = self.outbox.get_mut(index) else { return };
-        stats.rx_handed_over += 1;
-        outbox.put(packet, stats);
+        stats.rx_handed_over += u64::from(outbox.put(packet, stats));
     }
 
     /// Gives every other engine a copy.
@@ -246,7 +245,9 @@ impl<L: Link> Shared<L> {
         let Self { outbox, stats, .. } = self;
         for outbox in outbox.iter_mut().flatten() {
             match compact(packet, pool) {
-                Some(copy) => outbox.put(copy, stats),
+                Some(copy) => {
+                    outbox.put(copy, stats);
+                }
                 None => stats.count_drop(DropCause::PoolExhausted),
             }
         }
@@ -254,18 +255,19 @@ impl<L: Link> Shared<L> {
 }
 
 impl Outbox {
-    /// Puts a packet in and wakes who sleeps for it.
-    fn put(&mut self, packet: Packet, stats: &mut LinkStats) {
+    /// Puts a packet in and wakes who sleeps for it; false when it was dropped.
+    fn put(&mut self, packet: Packet, stats: &mut LinkStats) -> bool {
         if self.ring.is_closed() {
-            return stats.count_drop(DropCause::Closed);
+            stats.count_drop(DropCause::Closed);
+            return false;
         }
-        match self.ring.push(packet) {
-            // The ring fences when it publishes. One that was not empty has yet to be looked at.
-            Ok(was_empty) => {
-                stats.wakeups += u64::from(was_empty && self.bell.notify(FRAMES));
-            }
-            Err(_) => stats.count_drop(DropCause::HandOver),
-        }
+        let Ok(was_empty) = self.ring.push(packet) else {
+            stats.count_drop(DropCause::HandOver);
+            return false;
+        };
+        // The ring fences when it publishes. One that was not empty has yet to be looked at.
+        stats.wakeups += u64::from(was_empty && self.bell.notify(FRAMES));
+        true
     }
 }
 

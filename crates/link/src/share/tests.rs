@@ -114,11 +114,13 @@ fn what_an_engine_does_not_take_is_bounded_and_counted() {
     }
     let surplus = (rounds * 60 - limits::HAND_OVER_PACKETS) as u64;
     assert_eq!(queues[0].stats().dropped(DropCause::HandOver), surplus);
+    assert_eq!(queues[0].stats().rx_handed_over, limits::HAND_OVER_PACKETS as u64);
     let gone = queues.pop().unwrap();
     drop(gone);
     put(&mut device[0], vec![packet(1, 50_001), packet(2, 50_000)]);
     assert_eq!(take(&mut queues[0]), [2]);
     assert_eq!(queues[0].stats().dropped(DropCause::Closed), 1);
+    assert_eq!(queues[0].stats().rx_handed_over, limits::HAND_OVER_PACKETS as u64);
 }
 
 #[test]
