@@ -42,6 +42,9 @@ fuzz_target!(|bytes: &[u8]| {
         }
         (Err(whole), head) => assert!(head == Err(whole) || head == Err(Malformed::Truncated)),
     }
+    if let Some(problem) = ip::problem(&bytes) {
+        assert!((problem.pointer as usize) < bytes.len());
+    }
     if let Ok(ip) = ip::parse_quoted(&bytes) {
         assert!(ip.header_len <= bytes.len());
         assert!(ip.version() == Version::V4 || ip.header_len >= 40);

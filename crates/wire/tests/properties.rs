@@ -250,6 +250,8 @@ proptest! {
             prop_assert!(ip.header_len <= bytes.len());
             prop_assert!(ip.packet_len() <= available.max(bytes.len()));
         }
+        let problem = ip::problem(&bytes);
+        prop_assert!(problem.is_none_or(|problem| (problem.pointer as usize) < bytes.len()));
         if let Ok(ip) = ip::parse_quoted(&bytes) {
             prop_assert!(ip.header_len <= bytes.len());
         }

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
-use millstream_packet::Instant;
+use millstream_packet::{Instant, Packet};
+use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
+use millstream_wire::Malformed;
 use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
-use millstream_wire::ip::IpHeader;
+use millstream_wire::ip::{self, IpHeader, Version};
 
 use super::Engine;
 use super::addresses::Destination;
@@ -20,7 +22,7 @@ impl Engine {
         let ip = arrival.ip;
         let pseudo = icmp::pseudo_sum(ip.src, ip.dst, ip.payload_len);
         if !checksum_holds(&arrival, pseudo) {
-            return self.out.stats.malformed(millstream_wire::Malformed::IcmpChecksum);
+            return self.out.stats.malformed(Malformed::IcmpChecksum);
         }
         if !gather(&mut arrival.packet, usize::MAX) {
             return self.out.stats.drop(DropReason::PoolExhausted);
@@ -84,6 +86,46 @@ impl Engine {
         self.out.send_ip(now, way, &header, packet);
     }
 
+    /// A packet with IP headers that it is dropped for: the sender of some is told.
+    #[cold]
+    pub(super) fn ip_refused(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        packet: Packet,
+        reason: Malformed,
+    ) {
+        self.out.stats.malformed(reason);
+        if !matches!(reason, Malformed::Ipv6OptionUnknown | Malformed::Ipv6Routing) {
+            return;
+        }
+        // What is quoted may have such headers.
+        let Ok(ip) = ip::parse_quoted(packet.head()) else { return };
+        let addresses = &self.out.addresses;
+        if ip.src.is_loopback() || ip.dst.is_loopback() || addresses.owns(ip.src) {
+            return;
+        }
+        let destination = addresses.classify(link, ip.dst);
+        self.tell_problem(now, &Arrival { packet, ip, link, destination });
+    }
+
+    /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
+    /// before it (RFC 8200, 4, 4.2 and 4.4).
+    #[cold]
+    pub(super) fn tell_problem(&mut self, now: Instant, arrival: &Arrival) {
+        if arrival.ip.version() == Version::V4 {
+            let error = Icmp::Unreachable(Unreachable::Protocol);
+            return self.send_icmp_error(now, arrival, error);
+        }
+        let Some(ip::Problem { code, pointer, of_groups }) = ip::problem(arrival.packet.head())
+        else {
+            return;
+        };
+        if of_groups || arrival.destination == Destination::Own {
+            self.send_icmp_error(now, arrival, Icmp::ParameterProblem { code, pointer });
+        }
+    }
+
     /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or the rate
     /// limit forbid it.
     pub(super) fn send_icmp_error(&mut self, now: Instant, arrival: &Arrival, error: Icmp) {
@@ -95,11 +137,15 @@ impl Engine {
                 .get(ip.header_len..)
                 .and_then(|body| Icmp::parse(version, body).ok())
                 .is_none_or(|(message, _)| message.is_error(version));
-        if *destination != Destination::Own
-            || ip.src.is_unspecified()
-            || ip.src.is_multicast()
-            || about_error
-        {
+        // RFC 4443, 2.4 (e.3): of what went to a group the unknown options of IPv6 are told.
+        let is_of_groups =
+            version == Version::V6 && matches!(error, Icmp::ParameterProblem { code: 2, .. });
+        let is_for_us = match destination {
+            Destination::Own => true,
+            Destination::Group => is_of_groups,
+            Destination::Other => false,
+        };
+        if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {
             return;
         }
         if !self.out.icmp_errors.allow(now) {
@@ -109,6 +155,11 @@ impl Engine {
         let Some(way) = self.out.way(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
+        let source = match destination {
+            Destination::Own => Some(ip.dst),
+            _ => self.out.addresses.source(way.link, way.next_hop, ip.src),
+        };
+        let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
         let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {
             return self.out.stats.drop(DropReason::PoolExhausted);
         };
@@ -117,7 +168,7 @@ impl Engine {
             let at = error.emit(version, room);
             packet.copy_to(0, &mut room[at..]);
         }
-        let header = IpHeader::new(ip.dst, ip.src, icmp::protocol(version), answer.len());
+        let header = IpHeader::new(source, ip.src, icmp::protocol(version), answer.len());
         self.out.seal(&mut answer, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
         self.out.stats.icmp_errors_sent += 1;
         self.out.send_ip(now, way, &header, answer);

@@ -6,7 +6,6 @@ use millstream_route::LinkId;
 use millstream_wire::Malformed;
 use millstream_wire::checksum::Accumulator;
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
-use millstream_wire::icmp::{Icmp, Unreachable};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::Destination;
@@ -279,7 +278,7 @@ impl Engine {
         }
         let ip = match parsed {
             Ok(ip) => ip,
-            Err(reason) => return self.out.stats.malformed(reason),
+            Err(reason) => return self.ip_refused(now, link, packet, reason),
         };
         packet.truncate(ip.packet_len());
         if ip.fragment.is_some() {
@@ -311,7 +310,7 @@ impl Engine {
             Protocol::NO_NEXT_HEADER => self.out.stats.drop(DropReason::UnknownProtocol),
             _ => {
                 self.out.stats.drop(DropReason::UnknownProtocol);
-                self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Protocol));
+                self.tell_problem(now, &arrival);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! IP headers of both versions as one value, read and written through one entry.
 
+mod problem;
 mod protocol;
 mod v4;
 mod v6;
 
 use core::net::IpAddr;
 
+pub use problem::{Problem, problem};
 pub use protocol::Protocol;
 
 use crate::Malformed;

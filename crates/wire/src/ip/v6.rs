@@ -153,17 +153,27 @@ impl Walk {
 }
 
 /// Checks the options of a hop-by-hop or destination header (RFC 8200, 4.2).
-fn check_options(mut rest: &[u8]) -> Result<(), Malformed> {
+fn check_options(options: &[u8]) -> Result<(), Malformed> {
+    match unknown_option(options)? {
+        Some(_) => Err(Malformed::Ipv6OptionUnknown),
+        None => Ok(()),
+    }
+}
+
+/// Where among the options of such a header the first is that is unknown and not
+/// to be passed over.
+pub(super) fn unknown_option(options: &[u8]) -> Result<Option<usize>, Malformed> {
+    let mut rest = options;
     for _ in 0..=IPV6_OPTIONS {
         match *rest {
-            [] => return Ok(()),
+            [] => return Ok(None),
             [PAD1, ..] => rest = &rest[1..],
             [JUMBO_PAYLOAD, ..] => return Err(Malformed::Ipv6Jumbogram),
             [kind, len, ..] if usize::from(len) + 2 <= rest.len() => {
                 // RFC 8200, 4.2: unless the two highest bits are zero, an
                 // unknown option is not to be passed over.
                 if kind != PADN && kind >> 6 != 0 {
-                    return Err(Malformed::Ipv6OptionUnknown);
+                    return Ok(Some(options.len() - rest.len()));
                 }
                 rest = &rest[usize::from(len) + 2..];
             }

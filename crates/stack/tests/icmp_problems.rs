@@ -1,0 +1,102 @@
+//! What an engine tells the sender of an IPv6 packet whose headers it does not understand, and when it does not.
+
+mod common;
+
+use std::net::Ipv6Addr;
+
+use millstream::link::{Link, Medium, PairConfig, pair};
+use millstream::packet::{Packet, PacketBatch};
+use millstream::wire::icmp::{Icmp, Unreachable};
+use millstream::wire::ip::{self, IpHeader, Protocol, Version};
+
+const US: &str = "fd09::2";
+const PEER: &str = "fd09::1";
+
+/// What an engine answers to the packet: its IP header, the message and what it quotes.
+fn answer(packet: &[u8]) -> Option<(IpHeader, Icmp, Vec<u8>)> {
+    let pool = common::pool();
+    let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
+    let (mut wire, end) = pair(config).expect("a pair");
+    let mut engine = common::engine(common::config(&pool, 2), end, &common::FAR);
+    let mut batch = PacketBatch::new();
+    assert!(batch.push(Packet::from_slice(&pool, 0, packet).expect("frames")).is_ok());
+    let now = engine.refresh_time();
+    wire.transmit(now, &pool, &mut batch).expect("sent");
+    engine.turn(now);
+    wire.receive(now, &pool, &mut batch).expect("received");
+    assert_eq!(engine.stats().dropped_total(), 1, "the packet is dropped in any case");
+    let bytes: Vec<u8> = batch.pop()?.slices().flatten().copied().collect();
+    let ip = ip::parse(&bytes, bytes.len()).expect("an IP packet");
+    let (message, len) = Icmp::parse(ip.version(), &bytes[ip.header_len..]).expect("ICMP");
+    Some((ip, message, bytes[ip.header_len + len..].to_vec()))
+}
+
+/// An IPv6 packet from `src` to `dst` whose first header is `first`, and all that follows.
+fn packet(src: &str, dst: &str, first: u8, rest: &[u8]) -> Vec<u8> {
+    let [src, dst] = [src, dst].map(|ip| ip.parse::<Ipv6Addr>().expect("an address").into());
+    let mut packet = vec![0; 40];
+    IpHeader::new(src, dst, Protocol(first), rest.len()).emit(&mut packet);
+    packet.extend(rest);
+    packet
+}
+
+/// The code and the pointer of the answer to a packet from the peer to `dst`, which comes from this engine's address.
+fn problem(dst: &str, first: u8, rest: &[u8]) -> Option<(u8, u32)> {
+    let sent = packet(PEER, dst, first, rest);
+    let (ip, message, quoted) = answer(&sent)?;
+    let [us, peer]: [Ipv6Addr; 2] = [US, PEER].map(|ip| ip.parse().expect("an address"));
+    assert_eq!((ip.src, ip.dst, quoted), (us.into(), peer.into(), sent));
+    match message {
+        Icmp::ParameterProblem { code, pointer } => Some((code, pointer)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_unknown_protocol_of_ipv6_is_a_parameter_problem() {
+    assert_eq!(problem(US, 253, &[0; 8]), Some((1, 6)));
+    assert_eq!(problem(US, 60, &[253, 0, 1, 4, 0, 0, 0, 0]), Some((1, 40)));
+    // ICMP of the other version.
+    assert_eq!(problem(US, 1, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]), Some((1, 6)));
+    assert_eq!(problem("ff02::1", 253, &[0; 8]), None);
+}
+
+#[test]
+fn an_unknown_protocol_of_ipv4_is_unreachable() {
+    let [src, dst] = ["10.9.0.1", "10.9.0.2"].map(|ip| ip.parse().expect("an address"));
+    let mut packet = vec![0; 28];
+    IpHeader::new(src, dst, Protocol(253), 8).emit(&mut packet);
+    let (ip, message, quoted) = answer(&packet).expect("an answer");
+    assert_eq!((ip.version(), ip.src, quoted), (Version::V4, dst, packet));
+    assert_eq!(message, Icmp::Unreachable(Unreachable::Protocol));
+}
+
+#[test]
+fn an_unknown_option_is_told_as_it_asks_for() {
+    let option = |kind: u8| [17, 0, kind, 4, 0, 0, 0, 0];
+    for (kind, to_us, to_all) in
+        [(0x7e, None, None), (0xbe, Some((2, 42)), Some((2, 42))), (0xfe, Some((2, 42)), None)]
+    {
+        assert_eq!(problem(US, 60, &option(kind)), to_us, "{kind:#x}");
+        assert_eq!(problem("ff02::1", 60, &option(kind)), to_all, "{kind:#x}");
+        assert_eq!(problem("fd09::9", 60, &option(kind)), None, "another's");
+    }
+}
+
+#[test]
+fn a_routing_header_with_segments_left_is_told() {
+    let route = [17, 0, 0, 1, 0, 0, 0, 0];
+    assert_eq!(problem(US, 43, &route), Some((0, 42)));
+    assert_eq!(problem("ff02::1", 43, &route), None);
+}
+
+#[test]
+fn nobody_is_told_about_an_error_or_at_an_address_that_is_none() {
+    let option = [58, 0, 0xbe, 4, 0, 0, 0, 0];
+    let body = |kind: u8| [&option[..], &[kind, 0, 0, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(problem(US, 60, &body(128)), Some((2, 42)), "an echo request");
+    assert_eq!(problem(US, 60, &body(1)), None, "an error");
+    for src in ["::", "::1", "ff02::1", US] {
+        assert_eq!(answer(&packet(src, US, 60, &body(128))).map(|(ip, ..)| ip), None, "{src}");
+    }
+}
