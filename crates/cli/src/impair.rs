@@ -151,6 +151,17 @@ fn each_once(option: &str, changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Faults that only say how another is to be are of no use without that.
+fn each_of_use(faults: &Faults) -> Result<(), Error> {
+    let refused = |what: &str| Err(Error::Refused(what.to_owned()));
+    if faults.reorder.is_some_and(|reorder| reorder.probability <= 0.0) {
+        return refused(
+            "reorder-by without reorder holds nothing back; give a share, as reorder=1%",
+        );
+    }
+    Ok(())
+}
+
 /// Makes the devices, forwards until the end, and prints what happened by cause.
 pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     let (end_a, end_b) = arguments.ends();
@@ -163,6 +174,9 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     }
     each_once("--a-to-b", &arguments.a_to_b)?;
     each_once("--b-to-a", &arguments.b_to_a)?;
+    let (forth, back) = arguments.faults();
+    each_of_use(&forth)?;
+    each_of_use(&back)?;
     let interrupt = Interrupt::from_signals()?;
     let mtu = usize::from(arguments.mtu);
     let (tap_a, drops_a) = end_a.open(mtu, true)?;
@@ -171,7 +185,6 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
         say(format_args!("note: {note}"));
     }
     give_up_root();
-    let (forth, back) = arguments.faults();
     let seed = arguments.seed.unwrap_or_else(shuffle_seed);
     let (a, b) = (&arguments.a, &arguments.b);
     out(&format!(

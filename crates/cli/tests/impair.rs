@@ -266,7 +266,7 @@ fn a_given_duration_ends_it() {
 
 #[test]
 fn what_is_refused_is_one_line_with_what_to_do() {
-    let cases: [(&[&str], &str); 15] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["a"], "<B>"),
         (&["a", "a"], "give two names"),
         (&["a", "b", "--delay", "20"], "write 20ms"),
@@ -274,6 +274,8 @@ fn what_is_refused_is_one_line_with_what_to_do() {
         (&["a", "b", "--loss", "-1%"], "write 1%"),
         (&["a", "b", "--a-to-b", "delay=1ms,delay=2ms"], "'--a-to-b' has delay twice"),
         (&["a", "b", "--b-to-a", "queue=8KB,queue=9packets"], "'--b-to-a' has queue twice"),
+        (&["a", "b", "--reorder-by", "3ms"], "reorder-by without reorder"),
+        (&["a", "b", "--a-to-b", "reorder-by=3ms"], "reorder-by without reorder"),
         (&["a", "b", "--loss", "1"], "write 1%"),
         (&["a", "b", "--rate", "1gb"], "write 1gbit"),
         (&["a", "b", "--seed", "-1"], "write a whole number"),
