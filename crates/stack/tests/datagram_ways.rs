@@ -119,35 +119,54 @@ fn alone() -> (Engine, PairEnd) {
     (engine(config(&pool(), 1), near, &["10.9.0.1/24"]), far)
 }
 
-/// A datagram to a port that nobody has, in a frame to `mac`.
-fn knock(mac: [u8; 6], from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
-    let mut frame = Vec::from(mac);
-    frame.extend([2, 0, 0, 0, 0, 9, 8, 0]);
-    let mut ip = vec![0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0];
-    ip.extend(from);
-    ip.extend(to);
-    let sum: u32 = ip.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(ip);
-    frame.extend([0, 7, 0, 77, 0, 9, 0, 0, 1]);
-    frame
+/// A datagram to a port that nobody has, from port 7 and without a sum.
+const DATAGRAM: [u8; 9] = [0, 7, 0, 77, 0, 9, 0, 0, 1];
+/// A SYN to the port of a listener, without a sum.
+const SYN: [u8; 20] = [0, 7, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 16, 0, 0, 0, 0, 0];
+
+fn internet_sum(bytes: &[u8]) -> [u8; 2] {
+    let word = |word: &[u8]| u32::from(word[0]) << 8 | u32::from(word[1]);
+    let sum: u32 = bytes.chunks_exact(2).map(word).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
+}
+
+/// An IPv4 packet in a frame to `mac`.
+fn framed(mac: [u8; 6], from: [u8; 4], to: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let is_syn = payload == SYN;
+    let protocol = if is_syn { 6 } else { 17 };
+    let len = payload.len() as u8;
+    let mut ip = vec![0x45, 0, 0, 20 + len, 0, 0, 0, 0, 64, protocol, 0, 0];
+    ip.extend([from, to].concat());
+    let sum = internet_sum(&ip);
+    ip[10..12].copy_from_slice(&sum);
+    let mut payload = Vec::from(payload);
+    if is_syn {
+        let pseudo = [&from[..], &to, &[0, protocol, 0, len]].concat();
+        let sum = internet_sum(&[pseudo, payload.clone()].concat());
+        payload[16..18].copy_from_slice(&sum);
+    }
+    [&mac[..], &[2, 0, 0, 0, 0, 9, 8, 0], &ip, &payload].concat()
 }
 
 #[test]
 fn what_is_for_all_or_from_all_is_not_answered() {
     let (mut near, mut far) = alone();
+    near.tcp_listen(addr("10.9.0.1:80"), 4).expect("listen");
     let ours = near.links().next().expect("a link").mac.0;
     let (peer, own) = ([10, 9, 0, 2], [10, 9, 0, 1]);
     let cases = [
-        (ours, peer, own, DropReason::UdpNoSocket, 1),
+        (ours, peer, &DATAGRAM[..], DropReason::UdpNoSocket, 1),
         // RFC 1122, 3.3.6 and 3.2.1.3.
-        ([0xff; 6], peer, own, DropReason::OtherLinkAddress, 0),
-        (ours, [10, 9, 0, 255], own, DropReason::MartianSource, 0),
+        ([0xff; 6], peer, &DATAGRAM, DropReason::OtherLinkAddress, 0),
+        (ours, [10, 9, 0, 255], &DATAGRAM, DropReason::MartianSource, 0),
+        ([0xff; 6], peer, &SYN, DropReason::OtherLinkAddress, 0),
+        (ours, [10, 9, 0, 255], &SYN, DropReason::MartianSource, 0),
     ];
-    for (mac, from, to, why, answers) in cases {
+    for (mac, from, payload, why, answers) in cases {
         let mut batch = PacketBatch::new();
-        let frame = millstream::packet::Packet::from_slice(near.pool(), 0, &knock(mac, from, to));
+        let frame = framed(mac, from, own, payload);
+        let frame = millstream::packet::Packet::from_slice(near.pool(), 0, &frame);
         batch.push(frame.expect("a frame")).expect("room");
         let (now, before) = (near.refresh_time(), near.stats().dropped(why));
         far.transmit(now, near.pool(), &mut batch).expect("sent");
@@ -156,6 +175,17 @@ fn what_is_for_all_or_from_all_is_not_answered() {
         // Its sender is asked for where it is to be answered.
         assert_eq!(far.receive(now, near.pool(), &mut batch).expect("a batch"), answers, "{why:?}");
     }
+    // Who may be answered is: it is asked for first.
+    let mut batch = PacketBatch::new();
+    let frame = millstream::packet::Packet::from_slice(
+        near.pool(),
+        0,
+        &framed(ours, [10, 9, 0, 3], own, &SYN),
+    );
+    batch.push(frame.expect("a frame")).expect("room");
+    far.transmit(near.now(), near.pool(), &mut batch).expect("sent");
+    near.turn(near.now());
+    assert_eq!(far.receive(near.now(), near.pool(), &mut batch).expect("a batch"), 1);
 }
 
 #[test]
