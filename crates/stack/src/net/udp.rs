@@ -11,7 +11,7 @@ use millstream_packet::Packet;
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
 use super::patience::Patience;
-use super::shared::{CLOSE, CUT_READ, READ_END, Shared};
+use super::shared::{CLOSE, CONNECTED, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::worker::Worker;
 use super::{Door, Handle, Stack};
@@ -108,7 +108,9 @@ impl UdpSocket {
             worker.look_at_new(id);
             Ok::<_, Error>(())
         };
-        Ok(self.door().ask(connect)??)
+        self.door().ask(connect)??;
+        self.inner.shared.set_state(CONNECTED);
+        Ok(())
     }
 
     fn transmit(
@@ -121,6 +123,7 @@ impl UdpSocket {
         if let Some(error) = self.inner.shared.take_passing_error() {
             return Err(error.into());
         }
+        self.has_peer(to)?;
         let mut packet = Some(packet);
         let is_due = self.send_when_room(|tx| {
             let pushed = packet.take().map(|packet| tx.push((packet, to)));
@@ -130,6 +133,12 @@ impl UdpSocket {
             self.nudge();
         }
         Ok(data.len())
+    }
+
+    /// Refuses what is for the connected peer where there is none.
+    fn has_peer(&self, to: Option<SocketAddr>) -> Result<(), Error> {
+        let has_peer = to.is_some() || self.inner.shared.has(CONNECTED);
+        if has_peer { Ok(()) } else { Err(Error::NotConnected) }
     }
 
     /// Tells the engine to look at the socket.
@@ -194,7 +203,9 @@ impl UdpSocket {
             if !tx.has_room() {
                 break;
             }
-            let packet = match self.packet_of(datagram.data, None) {
+            let packet =
+                self.has_peer(datagram.to).and_then(|()| self.packet_of(datagram.data, None));
+            let packet = match packet {
                 Ok(packet) => packet,
                 Err(error) if sent == 0 => return Err(error),
                 Err(_) => break,

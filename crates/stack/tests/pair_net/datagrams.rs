@@ -135,6 +135,10 @@ fn a_datagram_socket_tells_an_error_once_and_goes_on() {
     let (near, far) = stacks(PairConfig::default());
     let client = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
     assert_eq!(client.peer_addr().err().map(|e| e.kind()), Some(io::ErrorKind::NotConnected));
+    let to_nobody = [DatagramToSend { data: b"whoever", to: None }];
+    for sent in [client.send(b"whoever"), client.send_many(&to_nobody)] {
+        assert_eq!(sent.err().map(|e| e.kind()), Some(io::ErrorKind::NotConnected));
+    }
     client.connect(far_addr(53)).expect("connect");
     assert_eq!(client.peer_addr().expect("connected"), far_addr(53));
     let mut bytes = [0; 64];
