@@ -230,7 +230,7 @@ impl Engine {
                 continue;
             }
             self.admission.last = Some(id);
-            // It is whole as far as what is written before its last byte ends no call of its own there.
+            // A share that ended between two calls would leave the begun one to go alone, after others' turns.
             let bytes = self.admission.ending_whole(socket, socket.conn.unsent_bytes(), share);
             socket.grant = grant_of(bytes);
             self.admission.left = self.admission.left.saturating_sub(bytes);

@@ -126,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Sends what lies in the ring of a socket, of which that bounds it.
+    /// Sends all that lies in the ring of a socket, as much as that holds at most.
     pub(super) fn send_left(&mut self, id: SocketId) {
         let Self { datagrams, engine, .. } = self;
         let Some(Some(socket)) = datagrams.get_mut(id.slot() as usize) else { return };

@@ -200,10 +200,10 @@ impl Stack {
     /// have to send gets half a second to leave, connections that are not at their end then are reset, and the thread
     /// is joined (but inside of [`with_engine`](Self::with_engine), where it ends by itself).
     ///
-    /// Afterwards what had come as far as the stream's ring can still be read: up to 2 MiB. A stream that was open tells `BrokenPipe` once, by the first call
-    /// that meets it, as it tells of all that ends a connection: after that reads say the end (0), and writes
-    /// `BrokenPipe`. One that had ended before goes on saying so. Listeners, UDP sockets and calls that ask the engine
-    /// fail with `BrokenPipe`. The same holds when the engine's thread ends by a panic.
+    /// Afterwards what had come as far as a stream's ring can still be read: up to 2 MiB. A stream that was open tells
+    /// `BrokenPipe` once, by the first call that meets it, as it tells of all that ends a connection: after that reads
+    /// say the end (0), and writes `BrokenPipe`. One that had ended before goes on saying so. Listeners, UDP sockets and
+    /// calls that ask the engine fail with `BrokenPipe`. The same holds when the engine's thread ends by a panic.
     pub fn shutdown(&self) {
         self.handle.stop();
     }

@@ -203,8 +203,8 @@ impl Engine {
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the MTU of their way (link or route) are refused: they are not fragmented. A writable event
-    /// follows [`Error::WouldBlock`], which says that the link's queue has no room.
+    /// of the turn. Datagrams longer than the MTU of their way (link or route) are refused: they are not fragmented. A
+    /// writable event follows [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
         &mut self,
         id: SocketId,
