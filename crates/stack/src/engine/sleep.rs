@@ -336,6 +336,55 @@ mod tests {
         assert_eq!(engine.stats().sleeps, 1);
     }
 
+    /// An engine, and one that listens behind a link of its own, to which it has a connection.
+    fn reach(near: &mut Engine, at: u8, capacity: usize) -> (Engine, crate::SocketId) {
+        let (ours, theirs) = pair(PairConfig { capacity, ..PairConfig::default() }).unwrap();
+        let mut far = Engine::new(EngineConfig::new(near.pool().clone())).unwrap();
+        for (engine, end, own) in [(&mut *near, ours, 1), (&mut far, theirs, 2)] {
+            let link = engine.add_link(Box::new(end)).unwrap();
+            engine.add_address(link, format!("10.{at}.0.{own}/24").parse().unwrap()).unwrap();
+        }
+        far.tcp_listen("0.0.0.0:80".parse().unwrap(), 8).unwrap();
+        near.refresh_time();
+        let id = near.tcp_connect(format!("10.{at}.0.2:80").parse().unwrap()).unwrap();
+        for _ in 0..20 {
+            for engine in [&mut *near, &mut far] {
+                let now = engine.refresh_time();
+                engine.turn(now);
+            }
+        }
+        assert_eq!(near.tcp_connected(id), Ok(true));
+        (far, id)
+    }
+
+    #[test]
+    fn nobody_sleeps_before_those_whose_link_has_room_again() {
+        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let config = EngineConfig { busy_poll: Duration::ZERO, ..EngineConfig::new(pool) };
+        let mut near = Engine::new(config).unwrap();
+        let (mut slow, waits) = reach(&mut near, 0, 64);
+        let (_other, _) = reach(&mut near, 1, 1024);
+        let socket = near.udp_bind("0.0.0.0:9".parse().unwrap()).unwrap();
+        // Both the link and its queue are full, and nobody was refused.
+        for _ in 0..128 {
+            near.udp_send(socket, &[7; 32], Some("10.0.0.2:9".parse().unwrap())).unwrap();
+        }
+        near.tcp_write(waits, &[1; 1000]).unwrap();
+        near.flush();
+        assert!(!near.parked.is_empty());
+        for _ in 0..4 {
+            let now = slow.refresh_time();
+            slow.turn(now);
+        }
+        // As while a large write waits for ACKs.
+        let now = near.refresh_time();
+        near.out.flush(now);
+        assert!(!near.out.waiting && !near.parked.is_empty());
+        (near.sleeper.awaited, near.sleeper.vain) = (AWAITED, ATTEMPTS);
+        while near.next_event().is_some() {}
+        assert_eq!(near.sleeps_before_turn(), None);
+    }
+
     const WINDOW: Duration = Duration::from_micros(50);
 
     /// Sleeps that ended soon, until polling is tried once more; at most `limit`.
