@@ -205,8 +205,8 @@ impl Engine {
         }
     }
 
-    /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody
-    /// was.
+    /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
+    /// told of frames.
     pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
         self.admission.left = self.limits.write_turn_bytes;
         let told = self.may_tell_starved();
@@ -219,7 +219,11 @@ impl Engine {
         }
         let share = self.admission.next_share(&self.limits);
         let mut granted = 0;
-        while granted == 0 || self.admission.left >= share {
+        // Also of those that have gone meanwhile a turn looks at so many.
+        for _ in 0..self.limits.transmit_connections {
+            if granted != 0 && self.admission.left < share {
+                break;
+            }
             let Some(id) = self.admission.line.pop_front() else { break };
             let Some((slot, socket)) = self.tcp.by_id(id) else { continue };
             if socket.detached {
@@ -246,7 +250,7 @@ impl Engine {
             self.push_left = self.push_left.max(share);
         }
         self.out.stats.write_grants += u64::from(granted != 0);
-        granted != 0 || told
+        true
     }
 
     /// Whether somebody was refused for want of a frame, and there is one.

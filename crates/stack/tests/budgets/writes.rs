@@ -231,6 +231,27 @@ fn who_was_refused_hears_when_it_may_write() {
 }
 
 #[test]
+fn those_who_were_closed_in_line_keep_nobody_behind_them_waiting() {
+    let limits = Limits { transmit_connections: 4, ..Limits::default() };
+    let (mut near, mut far) = limited(limits);
+    let (ours, _) = open(&mut near, &mut far, 20);
+    let data = vec![4; 300_000];
+    for &id in &ours {
+        while near.tcp_write(id, &data).is_ok() {}
+    }
+    while near.next_event().is_some() {}
+    let (last, closed) = ours.split_last().expect("20");
+    closed.iter().for_each(|&id| near.close(id));
+    // Each turn says that there is more to do, until that one has its share.
+    let turns = (1..20).find(|_| {
+        let now = near.refresh_time();
+        assert!(near.turn(now).progress);
+        near.next_event().is_some_and(|(id, _)| id == *last)
+    });
+    assert!(turns.is_some_and(|turns| turns >= 5), "{turns:?}: four are looked at in each");
+}
+
+#[test]
 fn nobody_hears_of_a_socket_after_closing_it() {
     let (mut near, mut far) = limited(Limits::default());
     let (ours, theirs) = open(&mut near, &mut far, 2);
