@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::socket::{get, set};
 use crate::limits::SHARED_PORTS_FIRST;
-use crate::share::Spread;
+use crate::share::{MIXING_FACTOR, MIXING_SHIFT, Spread};
 use crate::sys::check;
 
 /// Where the network header starts, for loads.
@@ -177,8 +177,10 @@ fn program(spread: &Spread) -> Vec<libc::sock_filter> {
         statement(LOAD_KEPT, 0),
         statement(SHIFT_RIGHT, 16),
         statement(TO_X, 0),
-        statement(SHIFT_RIGHT, 8),
+        statement(SHIFT_RIGHT, MIXING_SHIFT),
         statement(XOR_X, 0),
+        statement(MULTIPLY, MIXING_FACTOR),
+        statement(SHIFT_RIGHT, 16),
         statement(RETURN_A, 0),
     ]);
     all

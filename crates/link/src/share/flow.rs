@@ -102,8 +102,8 @@ const ADDRESS_HALVES: usize = 16;
 /// The number of a flow is the upper half of `start + Σ keys[i] * half[i]`, modulo 2^32, over the half words
 /// of its addresses and ports. With random keys any two flows meet in one number with the probability of
 /// chance, 2^-16 (Thorup, High Speed Hashing for Integers and Strings, section 3.5): who does not know the
-/// keys cannot choose flows for one engine below [`SHARED_PORTS_FIRST`]. The number's upper byte goes into
-/// its lower one, so that ports in a row do not fall into step with the count of engines.
+/// keys cannot choose flows for one engine below [`SHARED_PORTS_FIRST`]. But the sums of ports or hosts in a row
+/// are in a row, too, and would often all be one engine's, so [`number`] mixes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     count: usize,
@@ -224,10 +224,15 @@ impl Spread {
     }
 }
 
-/// What a sum comes to.
+/// By this the bits of a number are shifted onto themselves before [`MIXING_FACTOR`] spreads them.
+pub(crate) const MIXING_SHIFT: u32 = 7;
+/// 2^32 by the golden ratio: multiples of it lie as evenly as can be (Knuth, TAOCP 3, 6.4).
+pub(crate) const MIXING_FACTOR: u32 = 0x9e37_79b1;
+
+/// What a sum comes to. The shift takes numbers out of their row, or the multiples would be in one again.
 fn number(sum: u32) -> u32 {
     let upper = sum >> 16;
-    upper ^ upper >> 8
+    (upper ^ upper >> MIXING_SHIFT).wrapping_mul(MIXING_FACTOR) >> 16
 }
 
 enum Found {
@@ -346,7 +351,7 @@ mod tests {
 
     #[test]
     fn news_of_neighbours_are_for_each_and_questions_for_one() {
-        let spread = Spread::new(2);
+        let spread = fixed(2);
         let mut arp = vec![0; 42];
         arp[12..14].copy_from_slice(&[8, 6]);
         arp[28..32].copy_from_slice(&[10, 70, 0, 1]);
@@ -397,6 +402,24 @@ mod tests {
             both[index] += 1;
         }
         assert!(both.iter().all(|count| *count >= 60), "{both:?}");
+    }
+
+    /// As a client's connections come. Of all keys no more put them to one engine than chance would.
+    #[test]
+    fn ports_in_a_row_are_not_all_one_engines() {
+        const KEYS: usize = 1 << 14;
+        let is_one_engines = |secret: &usize| {
+            let spread = Spread::keyed(2, |of| {
+                let hash = ((secret + 1) * 32 + of) as u64;
+                let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                ((hash ^ hash >> 29) >> 7) as u32
+            });
+            let place = |port| spread.ports(spread.start, 80, port) % 2;
+            (1..16).all(|n| place(40_000 + 2 * n) == place(40_000))
+        };
+        let bad = (0..KEYS).filter(is_one_engines).count();
+        // By chance 2 to the -15 of them.
+        assert!(bad <= 3, "{bad}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch, Pool};
 
 pub use flow::Share;
-pub(crate) use flow::{Place, Spread};
+pub(crate) use flow::{MIXING_FACTOR, MIXING_SHIFT, Place, Spread};
 
 use crate::doorbell::{Doorbell, FRAMES, Sleeper};
 use crate::iov::compact;
