@@ -90,6 +90,8 @@ pub struct HostsConfig {
     pub mtu: u32,
     /// Checksum and segmentation offload of the veth pair.
     pub offload: bool,
+    /// Bytes of the longest super-segment that the veth pair passes whole; `None` leaves that to the kernel.
+    pub super_segment_bytes: Option<u32>,
     /// Whether a veth pair joins the kernels.
     pub veth: bool,
 }
@@ -109,6 +111,7 @@ pub struct Hosts {
     far: Namespace,
     config: HostsConfig,
     settings: Vec<(String, String)>,
+    notes: Vec<String>,
 }
 
 impl Hosts {
@@ -122,9 +125,10 @@ impl Hosts {
             let made = namespace.run(tune_kernel);
             settings.extend(made.into_iter().map(|(key, value)| (format!("{host}.{key}"), value)));
         }
-        let hosts = Self { near, far, config, settings };
+        let mut hosts = Self { near, far, config, settings, notes: Vec::new() };
         if config.veth {
             hosts.join_by_veth()?;
+            hosts.lengthen_super_segments();
         }
         Ok(hosts)
     }
@@ -140,6 +144,18 @@ impl Hosts {
         .map_err(Error::host("make a veth pair"))?;
         self.configure(near, NEAR_INTERFACE, Path::Veth, &[1])?;
         self.configure(far, FAR_INTERFACE, Path::Veth, &[2])
+    }
+
+    /// Has the veth pair pass the super-segments that are wanted, or notes why it does not.
+    fn lengthen_super_segments(&mut self) {
+        let Some(bytes) = self.config.super_segment_bytes else { return };
+        for (host, name) in [(&self.near, NEAR_INTERFACE), (&self.far, FAR_INTERFACE)] {
+            let set = host.run(move || Netlink::route()?.set_longest_super_segment(name, bytes));
+            if let Err(error) = set {
+                let what = format!("{name} keeps to super-segments of 64 KiB");
+                self.notes.push(format!("{what}, as {bytes} bytes are refused: {error}"));
+            }
+        }
     }
 
     /// Addresses, MTU and state of the far end of a TAP device that a worker
@@ -201,6 +217,11 @@ impl Hosts {
         &self.settings
     }
 
+    /// What was asked of the interfaces and not had, for people.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// The counters of every interface of both hosts.
     pub fn counters(&self) -> Result<Counters, Error> {
         let read = || Netlink::route()?.interfaces();
@@ -260,11 +281,15 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     fn hosts(offload: bool, mtu: u32) -> Option<Hosts> {
+        of(HostsConfig { mtu, offload, super_segment_bytes: None, veth: true })
+    }
+
+    fn of(config: HostsConfig) -> Option<Hosts> {
         if !privilege::may_make_namespaces() {
             eprintln!("skipped: network namespaces are not permitted here");
             return None;
         }
-        Some(Hosts::set_up("ms-test", HostsConfig { mtu, offload, veth: true }).unwrap())
+        Some(Hosts::set_up("ms-test", config).unwrap())
     }
 
     #[test]
@@ -284,6 +309,32 @@ mod tests {
         let (near, far) = (hosts.near().path().to_owned(), hosts.far().path().to_owned());
         drop(hosts);
         assert!(!near.exists() && !far.exists());
+    }
+
+    #[test]
+    fn longer_super_segments_pass_the_pair_or_a_note_says_why_not() {
+        let longest = |hosts: &Hosts| {
+            let Counters { near, far } = hosts.counters().unwrap();
+            let of = |all: &[Interface], name| {
+                all.iter().find(|i| i.name == name).unwrap().gso_ipv4_max_bytes
+            };
+            [of(&near, NEAR_INTERFACE), of(&far, FAR_INTERFACE)]
+        };
+        for (bytes, is_possible) in [(262_144, true), (u32::MAX, false)] {
+            let asked = Some(bytes);
+            let config =
+                HostsConfig { mtu: 1500, offload: true, super_segment_bytes: asked, veth: true };
+            let Some(hosts) = of(config) else { return };
+            let found = longest(&hosts);
+            match found.contains(&None) || !is_possible {
+                true => {
+                    assert_eq!(hosts.notes().len(), 2, "{found:?}");
+                    assert!(hosts.notes()[0].contains("are refused"), "{:?}", hosts.notes());
+                    assert!(found.iter().all(|bytes| bytes.is_none_or(|bytes| bytes == 65_536)));
+                }
+                false => assert_eq!((found, hosts.notes()), ([asked; 2], &[][..])),
+            }
+        }
     }
 
     #[test]

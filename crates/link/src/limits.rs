@@ -1,6 +1,6 @@
 //! Every limit of this crate, in one place.
 
-use millstream_packet::BLOCK_SIZE_BYTES;
+use millstream_packet::{BLOCK_SIZE_BYTES, FRAME_SIZE_BYTES};
 use std::time::Duration;
 
 /// Largest link header any link here puts before the IP header: Ethernet with one VLAN tag.
@@ -15,8 +15,13 @@ pub const MTU_MIN_BYTES: usize = 68;
 /// Largest MTU: the largest IPv4 packet.
 pub const MTU_MAX_BYTES: usize = 65_535;
 
-/// Largest super-segment a link with segmentation offload takes or gives, counted as an IP packet.
+/// Largest super-segment a link with segmentation offload takes or gives, counted as an IP packet, where it was not asked
+/// for longer ones.
 pub const SUPER_SEGMENT_BYTES: u32 = 65_535;
+
+/// Largest super-segment that a TAP device can be asked to take ([`TapConfig::super_segment_bytes`](crate::TapConfig)):
+/// the kernel's own `GRO_MAX_SIZE`.
+pub const BIG_SUPER_SEGMENT_BYTES: u32 = 8 * 65_535;
 
 /// Room left before a received frame's first byte, so that a forwarder can put a longer link header
 /// before it.
@@ -44,9 +49,10 @@ pub const SPARE_FRAMES: usize = 36;
 /// counts whole against the receive window, so less is copied into frames.
 pub const BLOCK_WORTH_BYTES: usize = BLOCK_SIZE_BYTES / 4;
 
-/// Most slices of one gathered write, the virtio-net header included. Chains of more are compacted
-/// first.
-pub const WRITE_SLICES: usize = 128;
+/// Most slices of one gathered write, the virtio-net header included: the frames of the longest super-segment. Chains of
+/// more are compacted first.
+pub const WRITE_SLICES: usize = 320;
+const _: () = assert!(BIG_SUPER_SEGMENT_BYTES as usize / FRAME_SIZE_BYTES + 2 <= WRITE_SLICES);
 
 /// Packets on their way in one direction of a fault wrapper from which on it takes no more, whatever its limit in bytes:
 /// what comes then waits at the link inside. The last super-segment taken goes beyond.

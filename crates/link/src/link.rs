@@ -36,7 +36,7 @@ pub struct TransmitChecksum {
 }
 
 /// What a link is and what it can take off the stack's hands. Fixed while the link is open, but for the MTU and the
-/// address, which [`Link::refresh`] has follow the interface.
+/// address, which [`Link::refresh`] has follow the interface, and what turned out to be too much for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// What its packets start with.
@@ -53,7 +53,8 @@ pub struct Capabilities {
     pub tx_checksum: TransmitChecksum,
     /// Largest TCP super-segment worth handing over, counted as an IP packet in bytes: the device
     /// takes it whole, or the link cuts it while it copies ([`LinkStats`] tells which). `None`: cut
-    /// in software, with a frame for each segment.
+    /// in software, with a frame for each segment. Beyond 65,535 it is for IPv4 alone, and a packet whose length its
+    /// header cannot tell has a total length of 0 (as Linux' “BIG TCP”).
     pub tso_bytes: Option<u32>,
     /// The same for UDP (segments of equal size, each a datagram).
     pub uso_bytes: Option<u32>,

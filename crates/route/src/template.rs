@@ -200,11 +200,29 @@ impl HeaderTemplate {
         stamp: Stamp,
     ) -> Result<u32, ApplyError> {
         let (l3, l4) = (usize::from(self.l3), usize::from(self.l4));
-        let packet_len = l4 - l3 + transport_len;
-        let counted = if self.version == Version::V4 { packet_len } else { transport_len };
-        let length = u16::try_from(counted).map_err(|_| ApplyError::TooLong { packet_len })?;
+        let length = self.length_field(transport_len, stamp)?;
         self.stamp_ip(&mut headers[l3..l4], length, stamp);
-        Ok(fold(self.transport_sum + u32::from((transport_len as u16).to_be())))
+        Ok(fold(self.transport_sum + length_sum(transport_len)))
+    }
+
+    /// What the length field says of `transport_len` bytes behind the IP header: it counts the header in IPv4 (RFC 791
+    /// section 3.1), not in IPv6 (RFC 8200 section 3). 0 where it cannot tell the length of a super-segment over IPv4,
+    /// whose link takes it to be as long as it is (as Linux' “BIG TCP”).
+    #[inline(always)]
+    fn length_field(&self, transport_len: usize, stamp: Stamp) -> Result<u16, ApplyError> {
+        let packet_len = self.ip_header_len() + transport_len;
+        let counted = if self.version == Version::V4 { packet_len } else { transport_len };
+        match u16::try_from(counted) {
+            Ok(length) => Ok(length),
+            Err(_) if self.may_be_big(stamp) => Ok(0),
+            Err(_) => Err(ApplyError::TooLong { packet_len }),
+        }
+    }
+
+    #[cold]
+    fn may_be_big(&self, stamp: Stamp) -> bool {
+        let is_offloaded = stamp.checksum == TransportChecksum::Offload;
+        is_offloaded && self.version == Version::V4 && self.protocol == Protocol::TCP
     }
 
     /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start
@@ -224,11 +242,9 @@ impl HeaderTemplate {
             // Nearly all: lengths that are known beforehand.
             let headers: &mut [u8; ETHERNET_IPV4_BYTES] = room;
             *headers = *ours;
-            let packet_len = ip::V4_HEADER_LEN + transport_len;
-            let length =
-                u16::try_from(packet_len).map_err(|_| ApplyError::TooLong { packet_len })?;
+            let length = self.length_field(transport_len, stamp)?;
             self.stamp_ip(&mut headers[ethernet::HEADER_LEN..], length, stamp);
-            return Ok(self.transport_sum + u32::from((transport_len as u16).to_be()));
+            return Ok(self.transport_sum + length_sum(transport_len));
         }
         let headers = &mut room[..usize::from(self.len)];
         headers.copy_from_slice(self.headers());
@@ -240,19 +256,12 @@ impl HeaderTemplate {
     ///
     /// A packet whose transport checksum the stamp says to compute or to offload has its transport
     /// header in its first frame. Super-segments are stamped as one packet: their total length, as
-    /// segmentation offload expects it.
+    /// segmentation offload expects it, or 0 where the field cannot tell it.
     pub fn apply(&self, packet: &mut Packet, stamp: Stamp) -> Result<(), ApplyError> {
         let (l3, l4) = (usize::from(self.l3), usize::from(self.l4));
         let own = usize::from(self.len) - l4;
         let transport_len = own + packet.len();
-        // The length field counts the header in IPv4 (RFC 791 section 3.1), not in IPv6 (RFC 8200
-        // section 3).
-        let counted = match self.version {
-            Version::V4 => l4 - l3 + transport_len,
-            Version::V6 => transport_len,
-        };
-        let packet_len = l4 - l3 + transport_len;
-        let length = u16::try_from(counted).map_err(|_| ApplyError::TooLong { packet_len })?;
+        let length = self.length_field(transport_len, stamp)?;
         if packet.headroom() < usize::from(self.len) {
             return Err(ApplyError::Headroom { needed: usize::from(self.len) });
         }
@@ -376,7 +385,7 @@ impl HeaderTemplate {
             return Err(ApplyError::TransportHeader);
         }
         // The pseudo-header's length, which for UDP stands in the header a second time.
-        let length = u32::from(u16::from_ne_bytes((transport_len as u16).to_be_bytes()));
+        let length = length_sum(transport_len);
         let field = match stamp.checksum {
             TransportChecksum::Leave => return Ok(None),
             TransportChecksum::Offload => {
@@ -407,6 +416,14 @@ impl fmt::Debug for HeaderTemplate {
             .field("generations", &self.generations)
             .finish_non_exhaustive()
     }
+}
+
+/// What a length adds to the sum of a pseudo-header, which has 32 bits for it (RFC 9293 section 3.1, RFC 8200 section
+/// 8.1).
+#[inline(always)]
+fn length_sum(transport_len: usize) -> u32 {
+    let [high, low] = [transport_len >> 16, transport_len].map(|half| (half as u16).to_be());
+    u32::from(high) + u32::from(low)
 }
 
 /// Where the checksum of a protocol that covers the pseudo-header is in its header.

@@ -32,9 +32,11 @@ pub const MIN_PATH_MTU_V4_BYTES: u16 = 552;
 pub const MIN_PATH_MTU_V6_BYTES: u16 = 1280;
 /// Smallest segment size that a peer can press on us.
 pub const MIN_MSS_BYTES: u16 = 88;
-/// Largest payload of one super-segment: what the IP length field leaves of 65,535 bytes, less the longest TCP header. 45
-/// segments of 1,448 bytes.
+/// Largest payload of an ordinary super-segment: what the IP length field leaves of 65,535 bytes, less the longest TCP
+/// header. 45 segments of 1,448 bytes. Longer ones have several times as much.
 pub const SUPER_SEGMENT_BYTES: u32 = 65_535 - 20 - 60;
+/// Largest payload of any super-segment: no link takes a longer one.
+pub const BIG_SUPER_SEGMENT_BYTES: u32 = 8 * SUPER_SEGMENT_BYTES;
 /// Largest window shift (RFC 7323 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 

@@ -7,7 +7,7 @@ use crate::choose::Chosen;
 use crate::congestion::{Controller, Transmit};
 use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
-use crate::limits::SUPER_SEGMENT_BYTES;
+use crate::limits::{BIG_SUPER_SEGMENT_BYTES, SUPER_SEGMENT_BYTES};
 use crate::path_search::ProbeChoice;
 use crate::plain::PlainSegment;
 use crate::state::State;
@@ -30,10 +30,31 @@ pub enum PayloadMode {
 /// What the link below can take.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitLimits {
-    /// Most payload in one segment handed out: up to 64 KB where the link can split; 0 means one MSS.
+    /// Most payload in one segment handed out: up to 64 KB where the link can split, or several times as much where it
+    /// takes longer ones; 0 means one MSS.
     pub super_segment_bytes: u32,
     /// How payload is handed out.
     pub payload: PayloadMode,
+}
+
+impl TransmitLimits {
+    /// Payload of the largest ordinary super-segment in segments of `mss` bytes (not 0): what one piece of memory holds
+    /// best.
+    #[inline]
+    fn piece(&self, mss: u32) -> u32 {
+        self.super_segment_bytes.min(SUPER_SEGMENT_BYTES) / mss * mss
+    }
+
+    /// Payload of the largest super-segment likewise: one beyond the ordinary has several pieces.
+    #[inline]
+    pub fn whole(&self, mss: u32) -> u32 {
+        match self.piece(mss) {
+            piece @ 1.. if self.super_segment_bytes > SUPER_SEGMENT_BYTES => {
+                self.super_segment_bytes.min(BIG_SUPER_SEGMENT_BYTES) / piece * piece
+            }
+            piece => piece,
+        }
+    }
 }
 
 /// A segment to be sent.
@@ -233,9 +254,14 @@ impl Connection {
     /// Bytes of one decision at most, in whole segments of `mss`, one at least; `parts` are as many as may be made.
     #[inline]
     fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits, parts: Option<u64>) -> u64 {
-        let most = u64::from(limits.super_segment_bytes.min(SUPER_SEGMENT_BYTES));
+        // Whole segments are made of it below.
+        let most = match limits.super_segment_bytes > SUPER_SEGMENT_BYTES {
+            true => limits.whole(mss as u32),
+            false => limits.super_segment_bytes,
+        };
+        let most = u64::from(most);
         if matches!(limits.payload, PayloadMode::View | PayloadMode::Lent) {
-            self.snd.queue.set_whole((most / mss * mss) as usize);
+            self.snd.queue.set_whole(limits.piece(mss as u32) as usize);
         }
         let most = parts.map_or(most, |count| most.min(count * mss));
         let most = if self.is_urgent() { mss } else { most };

@@ -118,6 +118,15 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor("offload", BOTH, ON_OFF, "on", "checksum and segmentation offload of the link"),
     factor(
+        "super_segment_bytes",
+        BOTH,
+        Levels::WordsOrNumber(&["auto"], 65_536, 524_280),
+        "auto",
+        "longest packet that passes whole with offload=on, of both hosts (BIG TCP): gso_max_size and gro_max_size of a \
+         veth pair, gro_ipv4_max_size of a TAP device, over which IPv6 and what comes from the kernel keep to 65536; \
+         auto = as devices are made, 65536",
+    ),
+    factor(
         "placement",
         BOTH,
         Levels::Words(&["split", "same", "free"]),

@@ -36,6 +36,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
+    /// Longest super-segment of IPv4 that it takes, bytes (`gso_ipv4_max_size`); none before Linux 6.3.
+    pub gso_ipv4_max_bytes: Option<u32>,
     /// Bytes received, link headers included.
     pub rx_bytes: u64,
     /// Bytes sent, link headers included.
@@ -179,6 +181,27 @@ impl Netlink {
         self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK).map(drop)
     }
 
+    /// Has an interface send and merge super-segments of so many bytes (“BIG TCP”), over IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// When the kernel refuses them, or does not know them (before Linux 6.3 it ignores those of IPv4).
+    pub fn set_longest_super_segment(&mut self, name: &str, bytes: u32) -> io::Result<()> {
+        let before = self.interface(name)?;
+        if before.gso_ipv4_max_bytes.is_none() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "it takes Linux 6.3"));
+        }
+        let index = before.index;
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![
+            LinkAttribute::GsoMaxSize(bytes),
+            LinkAttribute::GroMaxSize(bytes),
+            LinkAttribute::GsoIpv4MaxSize(bytes),
+            LinkAttribute::GroIpv4MaxSize(bytes),
+        ];
+        self.request(RouteNetlinkMessage::SetLink(link), NLM_F_ACK).map(drop)
+    }
+
     /// Gives an interface an address, usable at once (no duplicate detection).
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
         let index = self.interface(name)?.index;
@@ -207,6 +230,7 @@ fn interface(link: &LinkMessage) -> Interface {
         match attribute {
             LinkAttribute::IfName(name) => interface.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+            LinkAttribute::GsoIpv4MaxSize(bytes) => interface.gso_ipv4_max_bytes = Some(*bytes),
             LinkAttribute::Stats64(stats) => {
                 interface.rx_bytes = stats.rx_bytes;
                 interface.tx_bytes = stats.tx_bytes;

@@ -24,7 +24,8 @@ impl Access {
         if let Some(reason) = reason {
             return Self { privilege, ..Self::nothing(&reason) };
         }
-        let config = HostsConfig { mtu: 1500, offload: true, veth: true };
+        let config =
+            HostsConfig { mtu: 1500, offload: true, super_segment_bytes: None, veth: true };
         let (hosts, tap) = match Hosts::set_up("ms-try", config) {
             Ok(hosts) => (Ok(()), try_tap(&hosts)),
             Err(error) => (Err(error.to_string()), Err(error.to_string())),

@@ -196,11 +196,14 @@ impl<'a> Run<'a> {
     }
 
     fn hosts(&self, veth: bool, record: &mut RunRecord) -> Result<Hosts, Error> {
-        let config = HostsConfig { mtu: self.mtu(), offload: self.offload(), veth };
+        let (mtu, offload) = (self.mtu(), self.offload());
+        let super_segment_bytes = self.super_segment_bytes();
+        let config = HostsConfig { mtu, offload, super_segment_bytes, veth };
         let hosts = Hosts::set_up(self.label, config)?;
         for (name, value) in hosts.settings() {
             record.environment.set(name, value);
         }
+        record.notes.extend(hosts.notes().iter().cloned());
         Ok(hosts)
     }
 

@@ -61,6 +61,8 @@ pub struct MillstreamJob {
     pub mtu: u32,
     /// Checksum and segmentation offload of the link.
     pub offload: bool,
+    /// Bytes of the longest super-segment over a TAP device; `None` leaves that to the device.
+    pub super_segment_bytes: Option<u32>,
     /// Addresses with their prefix lengths (of the near end).
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of the far end, when the process is both.

@@ -69,6 +69,7 @@ fn tap(job: &MillstreamJob, namespace: &Path, name: &str) -> Result<(Tap, Vec<St
         mtu: job.mtu as usize,
         vnet_hdr: job.offload,
         offload: job.offload,
+        super_segment_bytes: job.super_segment_bytes,
         ..TapConfig::default()
     };
     let tap = Tap::open(&config).map_err(|error| format!("cannot open {name}: {error}"))?;

@@ -126,6 +126,35 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
 }
 
+/// `IFLA_GRO_IPV4_MAX_SIZE`.
+const GRO_IPV4_MAX_SIZE: u16 = 64;
+
+/// Bytes of the longest IPv4 packet that the kernel takes from interface `name` merged (`gro_ipv4_max_size` of
+/// ip-link(8)). `None`: it has no such number, and takes none whose length field cannot tell its length (before Linux
+/// 6.3).
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn gro_ipv4_max_size(name: &str) -> Result<Option<u32>, LinkError> {
+    let body = interface_message(index(name)?, 0, 0);
+    let asked = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), GRO_IPV4_MAX_SIZE);
+    let value = asked
+        .map_err(|e| LinkError::from_io(format!("ask for the gro_ipv4_max_size of {name}"), e))?;
+    Ok(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
+}
+
+/// Sets that. A kernel that has no such number may ignore it.
+///
+/// # Errors
+/// When the kernel does not take so many bytes, or for want of privilege.
+pub fn set_gro_ipv4_max_size(name: &str, bytes: u32) -> Result<(), LinkError> {
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    let sent = request.attribute(GRO_IPV4_MAX_SIZE, &bytes.to_ne_bytes()).send();
+    sent.map_err(|e| {
+        LinkError::from_io(format!("set the gro_ipv4_max_size of {name} to {bytes}"), e)
+    })
+}
+
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is
 /// there already stays.
 ///

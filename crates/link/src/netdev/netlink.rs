@@ -1,4 +1,4 @@
-//! Just enough rtnetlink to set an interface up: one request, one acknowledgement.
+//! Just enough rtnetlink to set an interface up and to ask for an attribute of it: one request, one answer.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,6 +8,8 @@ use crate::sys::check;
 /// Longest request built here: the headers and a handful of small attributes.
 const REQUEST_BYTES: usize = 256;
 const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
+/// Longest answer read here: all attributes of an interface are some 2 KiB.
+const ANSWER_BYTES: usize = 16 * 1024;
 
 /// A request under construction: header, family message, attributes.
 pub(super) struct Request {
@@ -49,7 +51,31 @@ impl Request {
     }
 
     /// Sends the request and waits for the kernel's verdict.
-    pub fn send(mut self) -> io::Result<()> {
+    pub fn send(self) -> io::Result<()> {
+        verdict(&self.exchange()?)
+    }
+
+    /// Sends a request for a message with a fixed part of `body` bytes, and gives the value of the first attribute of
+    /// `kind` in the answer, if there is one.
+    pub fn ask(self, body: usize, kind: u16) -> io::Result<Option<Vec<u8>>> {
+        let answer = self.exchange()?;
+        if is_verdict(&answer) {
+            verdict(&answer)?;
+        }
+        let mut rest = answer.get(HEADER_BYTES + body..).unwrap_or(&[]);
+        while let [len_low, len_high, kind_low, kind_high, ..] = *rest {
+            let len = usize::from(u16::from_ne_bytes([len_low, len_high]));
+            let Some(value) = rest.get(4..len) else { break };
+            if u16::from_ne_bytes([kind_low, kind_high]) == kind {
+                return Ok(Some(value.to_vec()));
+            }
+            rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        Ok(None)
+    }
+
+    /// Sends the request and reads the first answer.
+    fn exchange(mut self) -> io::Result<Vec<u8>> {
         let len = self.len as u32;
         self.bytes[..4].copy_from_slice(&len.to_ne_bytes());
         // SAFETY: socket takes no pointers.
@@ -63,28 +89,31 @@ impl Request {
         if sent < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut answer = [0_u8; 1024];
+        let mut answer = vec![0_u8; ANSWER_BYTES];
         // SAFETY: the pointer is to that many writable bytes.
         let got =
             unsafe { libc::recv(fd.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
         if got < 0 {
             return Err(io::Error::last_os_error());
         }
-        verdict(&answer[..got.cast_unsigned()])
+        answer.truncate(got.cast_unsigned());
+        Ok(answer)
     }
+}
+
+fn is_verdict(answer: &[u8]) -> bool {
+    let kind = answer.get(4..6).map(|b| u16::from_ne_bytes([b[0], b[1]]));
+    kind.is_some_and(|kind| i32::from(kind) == libc::NLMSG_ERROR)
 }
 
 /// The error number of an NLMSG_ERROR answer; zero is success.
 fn verdict(answer: &[u8]) -> io::Result<()> {
-    let kind = answer.get(4..6).map(|b| u16::from_ne_bytes([b[0], b[1]]));
     let code = answer
         .get(HEADER_BYTES..HEADER_BYTES + 4)
         .map(|b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
-    match (kind, code) {
-        (Some(kind), Some(0)) if i32::from(kind) == libc::NLMSG_ERROR => Ok(()),
-        (Some(kind), Some(code)) if i32::from(kind) == libc::NLMSG_ERROR => {
-            Err(io::Error::from_raw_os_error(-code))
-        }
-        _ => Err(io::Error::from_raw_os_error(libc::EBADMSG)),
+    match code.filter(|_| is_verdict(answer)) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(io::Error::from_raw_os_error(libc::EBADMSG)),
     }
 }

@@ -194,7 +194,7 @@ impl Segmenter {
             let at = l4 + 4;
             let first =
                 u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-            // A super-segment is under 64 KB, so the bytes cut fit.
+            // A super-segment is under a megabyte, so the bytes cut fit.
             let seq = first.wrapping_add(u32::try_from(self.cut).unwrap_or(u32::MAX));
             header[at..at + 4].copy_from_slice(&seq.to_be_bytes());
             if !is_last {

@@ -80,6 +80,12 @@ pub struct TapConfig {
     pub vnet_hdr: bool,
     /// With them: leave checksums and segmentation to the other side, both ways.
     pub offload: bool,
+    /// Bytes of the longest TCP super-segment over IPv4 that is handed to the kernel whole, counted as an IP packet:
+    /// [`limits::SUPER_SEGMENT_BYTES`] to [`limits::BIG_SUPER_SEGMENT_BYTES`] (“BIG TCP”, Linux 6.3). `None`: as the
+    /// device's `gro_ipv4_max_size` says, 64 KiB unless somebody has set it; else it is set to this. Bulk for the
+    /// kernel's own sockets gains from 256 KiB (docs/links.md); what the kernel sends on through a device of a smaller
+    /// `gso_max_size` it cuts in software. Where it is not to be had [`Link::notes`](crate::Link::notes) says so.
+    pub super_segment_bytes: Option<u32>,
     /// Check at opening that super-segments pass whole, by sending some through the device.
     pub self_check: bool,
     /// The namespace the device lives in; `None`: the calling thread's.
@@ -121,6 +127,7 @@ impl Default for TapConfig {
             kind: TapKind::Tap,
             vnet_hdr: true,
             offload: true,
+            super_segment_bytes: None,
             self_check: true,
             netns: None,
             mtu: 1500,

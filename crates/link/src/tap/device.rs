@@ -4,14 +4,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
-use super::first_queue;
 use super::polling::Polling;
 use super::send::Takes;
-use super::{Napi, TapConfig, TapKind};
-use crate::LinkError;
+use super::{Napi, TapConfig, TapKind, first_queue, probe};
 use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
 use crate::sys::check;
 use crate::vnet::HEADER_BYTES;
+use crate::{LinkError, Medium, limits};
 
 pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;
 const TUN_F_TSO4: libc::c_ulong = 0x02;
@@ -229,6 +228,49 @@ impl Device {
         }
         self.offload = true;
         Ok(())
+    }
+
+    /// Bytes of the longest TCP super-segment that the kernel takes, as configured or as the device has it; the device
+    /// must be up.
+    pub fn longest_super_segment(&mut self, fd: RawFd, medium: Medium, config: &TapConfig) -> u32 {
+        const ORDINARY: u32 = limits::SUPER_SEGMENT_BYTES;
+        let taken = match config.super_segment_bytes {
+            Some(ORDINARY) => return ORDINARY,
+            Some(bytes) => self.ask_for_big(bytes),
+            None => Ok(self.found_big().unwrap_or(ORDINARY)),
+        };
+        let why = match taken {
+            Ok(ORDINARY) => return ORDINARY,
+            Ok(bytes) if !config.self_check || probe::takes_big(fd, &self.name, medium, bytes) => {
+                return bytes;
+            }
+            Ok(bytes) => format!("the kernel did not take one of {bytes}"),
+            Err(why) => why,
+        };
+        self.notes.push(format!("{}: super-segments of {ORDINARY} bytes: {why}", self.name));
+        ORDINARY
+    }
+
+    /// What somebody has set of the device. It is made with 65,536, which none reaches.
+    fn found_big(&self) -> Option<u32> {
+        let found = netdev::gro_ipv4_max_size(&self.name).ok().flatten();
+        found
+            .filter(|bytes| *bytes > 65_536)
+            .map(|bytes| bytes.min(limits::BIG_SUPER_SEGMENT_BYTES))
+    }
+
+    /// Has the device take super-segments of so many bytes; `Err` says why it does not.
+    fn ask_for_big(&self, bytes: u32) -> Result<u32, String> {
+        let set = netdev::set_gro_ipv4_max_size(&self.name, bytes);
+        match netdev::gro_ipv4_max_size(&self.name) {
+            Ok(Some(found)) if found >= bytes => Ok(bytes),
+            Ok(Some(found)) => Err(set.err().map_or_else(
+                || format!("the kernel keeps to a gro_ipv4_max_size of {found}"),
+                |error| error.to_string(),
+            )),
+            Ok(None) => Err("longer ones take Linux 6.3".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// A device that outlives its users keeps the last one's agreement.

@@ -187,15 +187,18 @@ impl Tap {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
-        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp };
+        let super_segment = match whole {
+            true => device.longest_super_segment(fd.as_raw_fd(), medium, config),
+            false => limits::SUPER_SEGMENT_BYTES,
+        };
+        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, super_segment };
         // What the device does not take, the sender cuts and sums while it copies, unless it need not copy.
         let cuts = !device.takes.wants_segments(mtu + medium.header_len());
-        let super_segment = cuts.then_some(limits::SUPER_SEGMENT_BYTES);
         let capabilities = Capabilities {
             rx_checksum: device.offload,
             tx_checksum: TransmitChecksum { v4: cuts, v6: cuts },
-            tso_bytes: super_segment,
-            uso_bytes: super_segment,
+            tso_bytes: cuts.then_some(super_segment),
+            uso_bytes: cuts.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: device.offload,
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
@@ -323,6 +326,18 @@ impl Tap {
         }
     }
 
+    /// Makes known that the kernel had no memory for longer super-segments than ordinary ones; whether it is news.
+    fn give_up_big(&mut self) -> bool {
+        let most = self.sender.super_segment();
+        match &mut self.capabilities.tso_bytes {
+            Some(bytes) if *bytes > most => *bytes = most,
+            _ => return false,
+        }
+        let what = format!("super-segments of {most} bytes from now on");
+        self.note(&what, &"the kernel had no memory for a longer one");
+        true
+    }
+
     /// Says what is not had, and why.
     #[cold]
     fn note(&mut self, what: &str, error: &dyn std::fmt::Display) {
@@ -385,6 +400,13 @@ fn link_header(medium: Medium) -> usize {
 fn check(config: &TapConfig) -> Result<(), LinkError> {
     if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
         return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
+    }
+    let sizes = limits::SUPER_SEGMENT_BYTES..=limits::BIG_SUPER_SEGMENT_BYTES;
+    if let Some(bytes) = config.super_segment_bytes.filter(|bytes| !sizes.contains(bytes)) {
+        let (least, most) = sizes.into_inner();
+        return Err(LinkError::Invalid(format!(
+            "super-segments of {bytes} bytes: {least} to {most} can be"
+        )));
     }
     Ok(())
 }
@@ -517,7 +539,7 @@ impl Link for Tap {
         if has_changed {
             self.sender.carry(capabilities.mtu + link_header(capabilities.medium));
         }
-        has_changed
+        has_changed | self.give_up_big()
     }
 
     fn notes(&self) -> &[String] {

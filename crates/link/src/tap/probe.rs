@@ -18,6 +18,8 @@ use crate::{Medium, vnet};
 
 const SEGMENT_BYTES: u16 = 1000;
 const PAYLOAD_BYTES: usize = 3000;
+/// Bytes of the longest packet headers of a probe.
+const HEADERS_BYTES: usize = 100;
 
 /// A transport of super-segments, and what of its header a probe needs to know.
 #[derive(Clone, Copy)]
@@ -67,7 +69,7 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked 
     };
     let kernel = socket.as_raw_fd();
     for (family, is_v6) in [("IPv4", false), ("IPv6", true)] {
-        let probe = Probe::new(medium, is_v6, TCP);
+        let probe = Probe::new(medium, is_v6, TCP, PAYLOAD_BYTES);
         if !probe.passes(tap, kernel) {
             checked.sends_whole = false;
             checked.notes.push(format!(
@@ -82,7 +84,10 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked 
                 "{name}: the kernel did not give an {family} super-segment whole: plain frames"
             ));
         }
-        if udp && checked.sends_whole && !Probe::new(medium, is_v6, UDP).passes(tap, kernel) {
+        if udp
+            && checked.sends_whole
+            && !Probe::new(medium, is_v6, UDP, PAYLOAD_BYTES).passes(tap, kernel)
+        {
             checked.sends_datagrams_whole = false;
             checked.notes.push(format!(
                 "{name}: the kernel did not take an {family} super-segment of UDP: cut in software"
@@ -90,6 +95,13 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked 
         }
     }
     checked
+}
+
+/// Whether the kernel takes an IPv4 super-segment of `bytes`, or that cannot be found out. As [`run`].
+pub(super) fn takes_big(tap: RawFd, name: &str, medium: Medium, bytes: u32) -> bool {
+    let Ok(socket) = socket::open(name) else { return true };
+    let payload = bytes as usize - HEADERS_BYTES;
+    Probe::new(medium, false, TCP, payload).passes(tap, socket.as_raw_fd())
 }
 
 /// A super-segment to look for.
@@ -100,20 +112,22 @@ struct Probe {
 }
 
 impl Probe {
-    fn new(medium: Medium, is_v6: bool, transport: Transport) -> Self {
+    fn new(medium: Medium, is_v6: bool, transport: Transport, payload: usize) -> Self {
         let Transport { protocol, header_bytes, checksum_at, kinds } = transport;
         let l3 = medium.header_len();
         let l4 = l3 + if is_v6 { 40 } else { 20 };
         let header_len = l4 + header_bytes;
-        let mut packet = vec![0; header_len + PAYLOAD_BYTES];
+        let mut packet = vec![0; header_len + payload];
         if medium == Medium::Ethernet {
             packet[..12].copy_from_slice(b"\x02MSprb\x02MSprc");
             packet[12..14].copy_from_slice(if is_v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
         }
-        let transport_len = (header_bytes + PAYLOAD_BYTES) as u16;
+        // What the field cannot tell is told by 0.
+        let field = |len: usize| u16::try_from(len).unwrap_or(0).to_be_bytes();
+        let transport_len = header_bytes + payload;
         let addresses = if is_v6 {
             packet[l3] = 0x60;
-            packet[l3 + 4..l3 + 6].copy_from_slice(&transport_len.to_be_bytes());
+            packet[l3 + 4..l3 + 6].copy_from_slice(&field(transport_len));
             packet[l3 + 6..l3 + 8].copy_from_slice(&[protocol, 1]);
             // 2001:db8::2 (RFC 3849) to ::1.
             packet[l3 + 8..l3 + 12].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
@@ -122,7 +136,7 @@ impl Probe {
             l3 + 8..l3 + 40
         } else {
             packet[l3] = 0x45;
-            packet[l3 + 2..l3 + 4].copy_from_slice(&(transport_len + 20).to_be_bytes());
+            packet[l3 + 2..l3 + 4].copy_from_slice(&field(20 + transport_len));
             packet[l3 + 8..l3 + 10].copy_from_slice(&[1, protocol]);
             // 192.0.2.2 (RFC 5737) to 127.0.0.1.
             packet[l3 + 12..l3 + 20].copy_from_slice(&[192, 0, 2, 2, 127, 0, 0, 1]);
@@ -130,12 +144,12 @@ impl Probe {
             packet[l3 + 10..l3 + 12].copy_from_slice(&value);
             l3 + 12..l3 + 20
         };
-        let [length_high, length_low] = transport_len.to_be_bytes();
-        let tail = sum::sum(&[0, protocol, length_high, length_low]);
+        let [.., beyond, length_high, length_low] = transport_len.to_be_bytes();
+        let tail = sum::sum(&[0, protocol, 0, beyond, length_high, length_low]);
         let [high, low] = sum::finish(sum::combine(sum::sum(&packet[addresses]), tail, false));
         packet[l4..l4 + 4].copy_from_slice(&[0, 9, 0, 9]);
         match protocol == UDP.protocol {
-            true => packet[l4 + 4..l4 + 6].copy_from_slice(&transport_len.to_be_bytes()),
+            true => packet[l4 + 4..l4 + 6].copy_from_slice(&field(transport_len)),
             false => packet[l4 + 12..l4 + 14].copy_from_slice(&[5 << 4, 0x10]),
         }
         packet[l4 + checksum_at..l4 + checksum_at + 2].copy_from_slice(&[!high, !low]);
@@ -164,7 +178,7 @@ impl Probe {
         if n != self.bytes.len().cast_signed() {
             return false;
         }
-        let mut buffer = vec![0; vnet::HEADER_BYTES + 66_000];
+        let mut buffer = vec![0; self.bytes.len().max(vnet::HEADER_BYTES + 66_000)];
         for _ in 0..PROBE_ATTEMPTS {
             // SAFETY: the pointer is to that many writable bytes.
             let n = unsafe { libc::read(to, buffer.as_mut_ptr().cast(), buffer.len()) };

@@ -32,9 +32,16 @@ pub(super) struct Takes {
     pub tcp: bool,
     /// Super-segments of UDP.
     pub udp: bool,
+    /// Bytes of those of TCP at most, without link header.
+    pub super_segment: u32,
 }
 
 impl Takes {
+    /// The longest packet, link header included, that goes into the device as a super-segment.
+    fn longest_super(self) -> usize {
+        self.super_segment as usize + limits::LINK_HEADER_BYTES
+    }
+
     /// Whether packets of at most `longest` bytes should come cut and summed: the device does neither,
     /// and who fills a frame with a segment sums it meanwhile, so that nothing need be copied here.
     /// Segments that do not fit a frame are better cut, copied and summed here at once.
@@ -156,17 +163,10 @@ impl Sender {
                 SegmentationKind::Udp => self.takes.udp,
                 _ => self.takes.tcp,
             };
-            let limit = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
-            if is_taken && packet.len() <= limit {
+            if is_taken && packet.len() <= self.takes.longest_super() {
                 return Some(packet);
             }
-            match Segmenter::new(packet, self.medium, SegmentChecksum::Complete) {
-                Ok(cutting) => {
-                    self.cutting = Some(cutting);
-                    stats.tx_software_segmented += 1;
-                }
-                Err(_) => stats.count_drop(DropCause::BadOffload),
-            }
+            self.cut(packet, stats);
             return None;
         }
         if packet.len() > self.longest {
@@ -183,6 +183,36 @@ impl Sender {
             }
         }
         Some(packet)
+    }
+
+    /// Begins to cut a super-segment.
+    fn cut(&mut self, packet: Packet, stats: &mut LinkStats) {
+        match Segmenter::new(packet, self.medium, SegmentChecksum::Complete) {
+            Ok(cutting) => {
+                self.cutting = Some(cutting);
+                stats.tx_software_segmented += 1;
+            }
+            Err(_) => stats.count_drop(DropCause::BadOffload),
+        }
+    }
+
+    /// Whether the kernel has refused a super-segment of `len` bytes for its length: it keeps one in at most 17 pieces
+    /// of memory, and had none of more than a page. None as long is written again.
+    fn is_beyond_it(&mut self, result: &io::Result<usize>, len: usize) -> bool {
+        let ordinary = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
+        let Err(error) = result else { return false };
+        let error = error.raw_os_error();
+        let is_refused = matches!(error, Some(libc::ENOBUFS | libc::ENOMEM | libc::EMSGSIZE));
+        if !is_refused || len <= ordinary {
+            return false;
+        }
+        self.takes.super_segment = limits::SUPER_SEGMENT_BYTES;
+        true
+    }
+
+    /// Bytes of the longest super-segment of TCP that it writes whole, without link header.
+    pub fn super_segment(&self) -> u32 {
+        self.takes.super_segment
     }
 
     /// Takes a packet, if there is a ring: as it lies where it is one slice, otherwise copied into a slot.
@@ -341,6 +371,11 @@ impl Sender {
                 // call.
                 unsafe { sys::write_slices(fd, slices) }
             };
+            if is_super && self.is_beyond_it(&result, len) {
+                stats.tx_syscalls += 1;
+                self.cut(packet, stats);
+                return Ok(());
+            }
             match finish(result, stats) {
                 Outcome::Sent => {
                     stats.count_sent(len, is_super);
@@ -366,8 +401,8 @@ impl Sender {
     ) -> Result<(), Packet> {
         let len = head.len() + payload.len();
         let is_super = head.meta().segmentation.is_some();
-        let limit = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
-        let fits = if is_super { len <= limit } else { len <= self.longest };
+        let limit = if is_super { self.takes.longest_super() } else { self.longest };
+        let fits = len <= limit;
         if !fits || !self.takes.tcp || self.ring.is_some() || self.cutting.is_some() {
             return Err(head);
         }
@@ -378,6 +413,10 @@ impl Sender {
             // SAFETY: every entry is readable memory of `header`, `head` or `payload`; all outlive the call, which has
             // copied them when it returns.
             let result = unsafe { sys::write_slices(fd, slices) };
+            if is_super && self.is_beyond_it(&result, len) {
+                stats.tx_syscalls += 1;
+                return Err(head);
+            }
             match finish(result, stats) {
                 Outcome::Sent => stats.count_sent(len, is_super),
                 Outcome::Refused => {}

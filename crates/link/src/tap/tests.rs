@@ -13,6 +13,7 @@ use millstream_wire::ip::{self, IpHeader, Version};
 use millstream_wire::ndp::{Envelope, NdpMessage, NeighborAdvert};
 use millstream_wire::{checksum, udp};
 
+mod big;
 mod fallback;
 mod kept;
 

@@ -39,6 +39,8 @@ struct Terms {
     super_segment_bytes: u32,
     /// Bytes of payload in one that is whole.
     whole: usize,
+    /// And in each piece of memory of one that is copied after all.
+    piece: usize,
     /// Bytes written before that wait to be sent.
     unsent: usize,
 }
@@ -149,11 +151,12 @@ impl Engine {
             return None;
         }
         let limits = transmit_limits(&self.out, way, socket.conn.ends());
-        let unsent = socket.conn.unsent_bytes();
+        let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
         (limits.payload == PayloadMode::View && self.push_left != 0).then_some(Terms {
             link: way.link,
             super_segment_bytes: limits.super_segment_bytes,
-            whole: socket.conn.bulk_bytes(),
+            whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
+            piece,
             unsent,
         })
     }
@@ -292,7 +295,7 @@ impl Output {
             stats.tcp_tx_lent_bytes += payload.len() as u64;
             return;
         };
-        match Packet::bulk_from_slice(&self.pool, payload, terms.whole) {
+        match Packet::bulk_from_slice(&self.pool, payload, terms.piece) {
             Ok(copy) => {
                 head.concat(copy);
                 self.enqueue(now, terms.link, head);

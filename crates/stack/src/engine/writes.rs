@@ -149,10 +149,10 @@ impl Admission {
     /// Of the last bytes of a share those that end a super-segment; all where the link takes none, and where no share
     /// holds one.
     fn ending_whole(&self, socket: &TcpSocket, unsent: usize, bytes: usize) -> usize {
-        match socket.conn.bulk_bytes() {
-            whole @ 1.. if whole <= self.least_share => {
-                bytes.saturating_sub((unsent + bytes) % whole)
-            }
+        let piece = socket.conn.bulk_bytes();
+        let sizes = [(socket.whole as usize).max(piece), piece];
+        match sizes.into_iter().find(|whole| *whole <= self.least_share) {
+            Some(whole @ 1..) if piece != 0 => bytes.saturating_sub((unsent + bytes) % whole),
             _ => bytes,
         }
     }

@@ -151,19 +151,25 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
 }
 
 /// A stream of large writes leaves as one piece of memory a super-segment, whatever was sent before and in whatever
-/// portions it is acknowledged; what is sent again is the same bytes.
+/// portions it is acknowledged; what is sent again is the same bytes. A longer one than an ordinary one is several.
 #[test]
 fn a_bulk_stream_leaves_a_block_at_a_time() {
+    bulk_leaves_in_pieces(65_000, 1);
+    bulk_leaves_in_pieces(262_064, 4);
+}
+
+/// So many pieces each.
+fn bulk_leaves_in_pieces(super_segment_bytes: u32, each: usize) {
     let pool = pool();
     let config = Config { send_buffer_bytes: 1 << 20, nagle: false, ..Config::default() };
     let (mut connection, mut now) = established(&pool, config);
-    let limits = TransmitLimits { super_segment_bytes: 65_000, payload: PayloadMode::View };
-    let whole = 65_000 / 1448 * 1448;
-    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    let limits = TransmitLimits { super_segment_bytes, payload: PayloadMode::View };
+    let whole = each * (super_segment_bytes as usize / each / 1448 * 1448);
+    let bytes: Vec<u8> = (0..6_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
     let (mut written, mut sent, mut acked) = (0, 0, 0);
     let (mut full, mut pieces) = (0, 0);
     while sent < bytes.len() {
-        let end = (written + 300_000).min(bytes.len());
+        let end = (written + 300_000.max(2 * whole)).min(bytes.len());
         if let Ok(n) = connection.write(&pool, &bytes[written..end]) {
             written += n;
         }
@@ -188,8 +194,8 @@ fn a_bulk_stream_leaves_a_block_at_a_time() {
         let ack = header(1, acked as u32 + 1, TcpFlags::ACK);
         connection.on_segment(now, &ack, None, 0, &pool);
     }
-    assert!(full > 20, "{full} full super-segments");
-    assert!(pieces <= full + 2, "{pieces} pieces of memory in {full} super-segments");
+    assert!(full > 20 / each, "{full} full super-segments");
+    assert!(pieces <= each * full + 2, "{pieces} pieces of memory in {full} super-segments");
     assert!(pool.stats().used_blocks <= 2, "what was acknowledged is free");
     drop(connection);
     assert_eq!((pool.stats().used_blocks, pool.stats().used_frames), (0, 0));
@@ -220,6 +226,25 @@ fn what_was_begun_waits_for_what_follows_while_an_ack_is_to_come() {
     assert_eq!(write(&mut connection, 300), 0);
     connection.shutdown_write();
     assert_eq!(write(&mut connection, 0), 300);
+}
+
+/// Longer super-segments than ordinary ones have whole pieces of memory.
+#[test]
+fn a_link_that_takes_longer_super_segments_is_given_whole_pieces() {
+    let piece = 65_455 / 1448 * 1448;
+    let limits = [
+        (0, 0),
+        (65_455, piece),
+        (65_456, piece),
+        (2 * piece - 1, piece),
+        (2 * piece, 2 * piece),
+        (262_064, 4 * piece),
+        (u32::MAX, 8 * piece),
+    ];
+    for (super_segment_bytes, whole) in limits {
+        let limits = TransmitLimits { super_segment_bytes, payload: PayloadMode::View };
+        assert_eq!(limits.whole(1448), whole, "{super_segment_bytes}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ fn random_path(random: &mut Random) -> Path {
         0 => 0.0,
         _ => most * (random.below(100) as f64) / 100.0,
     };
+    let super_segment_bytes = [0, 65_000, 200_000][random.below(3) as usize];
     Path {
         delay: Duration::from_micros(random.below(50_000)),
         jitter: Duration::from_micros(random.below(3) * random.below(10_000)),
@@ -21,9 +22,9 @@ fn random_path(random: &mut Random) -> Path {
         reorder: bad(random, 0.5),
         late: Duration::from_micros(random.below(40_000)),
         rate_bits_per_s: random.below(2) * (1 << (18 + random.below(10))),
-        queue_bytes: 70_000 + random.below(100_000),
+        queue_bytes: super_segment_bytes as u64 + 70_000 + random.below(100_000),
         mark_bytes: 0,
-        super_segment_bytes: random.below(2) as u32 * 65_000,
+        super_segment_bytes,
         merge: random.below(2) == 0,
         view: random.below(2) == 0,
         placed: false,

@@ -102,7 +102,8 @@ fn check_options(mut rest: &[u8]) -> Result<(), Malformed> {
 }
 
 pub(super) fn emit(ip: &IpHeader, src: Ipv4Addr, dst: Ipv4Addr, buffer: &mut [u8]) -> usize {
-    let total_len = u16::try_from(V4_HEADER_LEN + ip.payload_len).unwrap_or(u16::MAX);
+    // Longer ones leave as super-segments alone.
+    let total_len = u16::try_from(V4_HEADER_LEN + ip.payload_len).unwrap_or(0);
     let mut flags = if ip.dont_fragment { DONT_FRAGMENT } else { 0 };
     let mut identification = ip.identification;
     if let Some(Fragment { offset, more, id }) = ip.fragment {

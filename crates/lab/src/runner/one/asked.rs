@@ -194,6 +194,11 @@ impl Run<'_> {
         self.configuration().level("offload") == "on"
     }
 
+    /// The longest super-segment, where the devices' own limit is not kept.
+    pub(super) fn super_segment_bytes(&self) -> Option<u32> {
+        self.configuration().level("super_segment_bytes").parse().ok().filter(|_| self.offload())
+    }
+
     /// Millstream with the address of host `number` on `path`; the far end is host 2.
     pub(super) fn millstream(&self, link: MillstreamLink, path: Path, number: u8) -> StackJob {
         let local = self.configuration().level("engine") == "local";
@@ -205,6 +210,7 @@ impl Run<'_> {
             link,
             mtu: self.mtu(),
             offload: self.offload(),
+            super_segment_bytes: self.super_segment_bytes(),
             addresses: both(number),
             far_addresses: both(2),
         })

@@ -1,0 +1,150 @@
+//! Super-segments beyond 64 KiB: asked for, found as somebody has set them, and refused.
+
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+use crate::{LinkError, limits};
+
+const BIG: u32 = 262_144;
+
+fn big() -> TapConfig {
+    TapConfig { super_segment_bytes: Some(BIG), ..TapConfig::default() }
+}
+
+/// What the device says of itself; `None` before Linux 6.3.
+fn gro_ipv4_max_size(bench: &Bench) -> Option<u32> {
+    let name = bench.tap.name();
+    bench.namespace.run(|| netdev::gro_ipv4_max_size(name)).unwrap().unwrap()
+}
+
+/// A TCP super-segment whose payload tells each byte's place.
+fn super_segment(bench: &Bench, len: usize) -> Packet {
+    let payload = (0..len).map(|at| (at / 7) as u8).collect();
+    let (host, ours) = addresses(false);
+    let shape = Shape {
+        macs: [bench.tap.capabilities().mac, bench.host_mac],
+        src: ours,
+        dst: host,
+        segment: Some(1400),
+        ..Shape::new(false, true, payload)
+    };
+    shape.build(&bench.pool)
+}
+
+#[test]
+fn a_device_is_asked_for_long_super_segments_of_ipv4() {
+    for kind in [TapKind::Tap, TapKind::Tun] {
+        let Some(bench) = Bench::open(TapConfig { kind, ..big() }) else { return };
+        let Capabilities { tso_bytes, uso_bytes, .. } = *bench.tap.capabilities();
+        let notes = bench.tap.notes();
+        match gro_ipv4_max_size(&bench) {
+            Some(bytes) => {
+                assert_eq!((bytes, tso_bytes), (BIG, Some(BIG)), "{notes:?}");
+                assert!(notes.is_empty(), "{notes:?}");
+            }
+            None => {
+                assert_eq!(tso_bytes, Some(limits::SUPER_SEGMENT_BYTES));
+                assert!(notes.iter().any(|note| note.contains("Linux 6.3")), "{notes:?}");
+            }
+        }
+        assert_eq!(uso_bytes, Some(limits::SUPER_SEGMENT_BYTES), "a datagram tells its length");
+    }
+}
+
+#[test]
+fn a_device_that_nobody_asked_is_used_as_somebody_has_set_it() {
+    let Some(bench) =
+        Bench::open(TapConfig { name: Some("ms-big".into()), ..TapConfig::default() })
+    else {
+        return;
+    };
+    assert_eq!(bench.tap.capabilities().tso_bytes, Some(limits::SUPER_SEGMENT_BYTES));
+    if gro_ipv4_max_size(&bench).is_none() {
+        return println!("skipped: it takes Linux 6.3");
+    }
+    bench.namespace.run(|| netdev::set_gro_ipv4_max_size("ms-big", BIG)).unwrap().unwrap();
+    // SAFETY: TUNSETPERSIST takes its argument by value.
+    let kept = unsafe { libc::ioctl(bench.tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
+    assert_eq!(kept, 0);
+    let Bench { tap, namespace, .. } = bench;
+    drop(tap);
+    let open = |super_segment_bytes| {
+        let name = Some("ms-big".into());
+        let netns = Some(namespace.path());
+        let config = TapConfig { name, netns, super_segment_bytes, ..TapConfig::default() };
+        Tap::open(&config).unwrap().capabilities().tso_bytes
+    };
+    assert_eq!(open(None), Some(BIG));
+    assert_eq!(open(Some(limits::SUPER_SEGMENT_BYTES)), Some(limits::SUPER_SEGMENT_BYTES));
+}
+
+#[test]
+fn a_size_that_no_device_takes_is_an_error() {
+    for bytes in [0, limits::SUPER_SEGMENT_BYTES - 1, limits::BIG_SUPER_SEGMENT_BYTES + 1] {
+        let config = TapConfig { super_segment_bytes: Some(bytes), ..TapConfig::default() };
+        let error = Tap::open(&config).unwrap_err();
+        assert!(matches!(error, LinkError::Invalid(_)), "{error}");
+        assert!(error.to_string().contains("65535 to 524280 can be"), "{error}");
+    }
+}
+
+/// The kernel's TCP has no connection of that packet, and counts it: it has taken it for one of its own.
+#[test]
+fn the_longest_that_can_be_reaches_the_kernels_tcp() {
+    let config = TapConfig { super_segment_bytes: Some(limits::BIG_SUPER_SEGMENT_BYTES), ..big() };
+    let Some(mut bench) = Bench::open(config) else { return };
+    if bench.tap.capabilities().tso_bytes != Some(limits::BIG_SUPER_SEGMENT_BYTES) {
+        return println!("skipped: {:?}", bench.tap.notes());
+    }
+    // Neighbours are known then.
+    exchange(&mut bench, false);
+    let len = limits::BIG_SUPER_SEGMENT_BYTES as usize - 100;
+    bench.send(super_segment(&bench, len));
+    let stats = bench.tap.stats();
+    assert_eq!((stats.tx_super_segments, stats.dropped_total()), (1, 0), "{stats:?}");
+    let reset = bench.hear(|packet| {
+        let frame = bytes(packet);
+        ip::parse(&frame[14..], frame.len() - 14).is_ok_and(|header| header.protocol.0 == 6)
+    });
+    let reset = parse(&reset, Medium::Ethernet).tcp.unwrap();
+    assert!(reset.flags.rst(), "{reset:?}");
+}
+
+/// In the place of the device something that takes less at once.
+#[test]
+fn one_that_the_device_does_not_take_is_cut_and_the_next_are_shorter() {
+    let Some(mut bench) = Bench::open(big()) else { return };
+    if bench.tap.capabilities().tso_bytes != Some(BIG) {
+        return println!("skipped: {:?}", bench.tap.notes());
+    }
+    let (ours, far) = UnixDatagram::pair().unwrap();
+    for end in [&ours, &far] {
+        end.set_nonblocking(true).unwrap();
+    }
+    bench.tap.fd = Queue::posing(ours.into());
+    assert!(!bench.tap.refresh());
+    let len = BIG as usize - 100;
+    bench.send(super_segment(&bench, len));
+    let (mut got, mut buffer) = (Vec::new(), [0; 2000]);
+    for _ in 0..1000 {
+        while let Ok(len) = far.recv(&mut buffer) {
+            let packet =
+                Packet::from_slice(&bench.pool, 0, &buffer[vnet::HEADER_BYTES..len]).unwrap();
+            let parsed = parse(&packet, Medium::Ethernet);
+            assert!(parsed.is_valid);
+            got.extend(parsed.payload);
+        }
+        let mut batch = PacketBatch::new();
+        bench.tap.transmit(Instant::ZERO, &bench.pool, &mut batch).unwrap();
+    }
+    assert!(got == (0..len).map(|at| (at / 7) as u8).collect::<Vec<_>>(), "{}", got.len());
+    assert_eq!(
+        (bench.tap.stats().tx_software_segmented, bench.tap.stats().dropped_total()),
+        (1, 0)
+    );
+    assert!(bench.tap.refresh());
+    assert_eq!(bench.tap.capabilities().tso_bytes, Some(limits::SUPER_SEGMENT_BYTES));
+    let notes = bench.tap.notes();
+    assert!(notes.iter().any(|note| note.contains("65535 bytes from now on")), "{notes:?}");
+    assert!(!bench.tap.refresh(), "told once");
+}

@@ -1,0 +1,140 @@
+//! Super-segments beyond 64 KiB over a TAP device (“BIG TCP”): the kernel's sockets read what was written, and so it is
+//! when the device ceases to take them.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millstream::link::netdev::Namespace;
+use millstream::link::{Link, LinkError, Tap, TapConfig, forward_link};
+use millstream::local::{Stack, TcpStream};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+
+const HOST: [&str; 2] = ["10.70.0.1", "fd70::1"];
+const OURS: [&str; 2] = ["10.70.0.2/24", "fd70::2/64"];
+const BIG: u32 = 262_144;
+const TOTAL: usize = 48 << 20;
+/// As bytes of a link header.
+const ETHERNET: usize = 14;
+
+/// Notes the longest packet that leaves.
+struct Watched {
+    tap: Tap,
+    longest: Arc<AtomicUsize>,
+}
+
+impl Link for Watched {
+    forward_link!(
+        self => self.tap;
+        capabilities, receive, has_more, places, receive_into, borrows, wait_fd, wants_write, prepare_sleep, refresh,
+        stats, name, notes
+    );
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let longest = batch.iter().map(Packet::len).max().unwrap_or(0);
+        self.longest.fetch_max(longest, Ordering::Relaxed);
+        self.tap.transmit(now, pool, batch)
+    }
+
+    fn transmit_from(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head: Packet,
+        payload: &[u8],
+    ) -> Result<Option<Packet>, LinkError> {
+        self.longest.fetch_max(head.len() + payload.len(), Ordering::Relaxed);
+        self.tap.transmit_from(now, pool, head, payload)
+    }
+}
+
+/// Every byte tells its place.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+}
+
+/// Reads all that comes, in the kernel, and compares it.
+fn read_all(listener: &std::net::TcpListener) -> usize {
+    let (mut stream, _) = listener.accept().expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    let (mut buffer, mut at) = (vec![0; 1 << 20], 0);
+    loop {
+        let len = stream.read(&mut buffer).expect("data");
+        if len == 0 {
+            return at;
+        }
+        let wrong = buffer[..len].iter().zip(at..).position(|(byte, at)| *byte != pattern(at));
+        assert_eq!(wrong, None, "behind {at}");
+        at += len;
+    }
+}
+
+/// Writes in calls of so many bytes to the kernel, over IPv4 or IPv6; the longest packet, and what the device takes.
+/// `None` where devices are not permitted.
+fn written(call: usize, is_v6: bool, super_segment_bytes: Option<u32>) -> Option<(usize, u32)> {
+    let skipped = |error: &LinkError| {
+        println!("skipped: {error}");
+        assert!(error.is_not_permitted(), "{error}");
+    };
+    let namespace = Namespace::create().inspect_err(skipped).ok()?;
+    let config = TapConfig {
+        netns: Some(namespace.path()),
+        host_addresses: HOST
+            .map(|host| host.parse().expect("an address"))
+            .into_iter()
+            .zip([24, 64])
+            .collect(),
+        super_segment_bytes,
+        ..TapConfig::default()
+    };
+    let tap = Tap::open(&config).inspect_err(skipped).ok()?;
+    println!("{:?}", tap.notes());
+    let takes = tap.capabilities().tso_bytes.expect("offloads");
+    let longest = Arc::new(AtomicUsize::new(0));
+    let link = Watched { tap, longest: Arc::clone(&longest) };
+    let host: IpAddr = HOST[usize::from(is_v6)].parse().expect("an address");
+    let bind = || std::net::TcpListener::bind(SocketAddr::new(host, 7000));
+    let listener = namespace.run(bind).expect("the namespace").expect("bind");
+    let reader = std::thread::spawn(move || read_all(&listener));
+    let pool = common::pool();
+    let stack = Stack::new(common::engine(common::config(&pool, 1), link, &OURS));
+    let mut stream = TcpStream::connect(&stack, SocketAddr::new(host, 7000)).expect("connect");
+    let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
+    for piece in data.chunks(call) {
+        stream.write_all(piece).expect("write");
+    }
+    drop(stream);
+    while !reader.is_finished() {
+        stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
+    }
+    assert_eq!(reader.join().expect("the reader"), TOTAL);
+    Some((longest.load(Ordering::Relaxed), takes))
+}
+
+#[test]
+fn long_super_segments_of_ipv4_arrive_whole() {
+    for call in [10_000, 128 << 10, 4 << 20] {
+        let Some((longest, takes)) = written(call, false, Some(BIG)) else { return };
+        let fits = ETHERNET + 40..=ETHERNET + takes as usize;
+        assert!(fits.contains(&longest), "{longest}");
+        // As long as there is something to send, and the kernel's window allows it.
+        assert!(takes <= 65_535 || longest > 3 * 65_536, "{longest} of {takes} in calls of {call}");
+    }
+}
+
+#[test]
+fn those_of_ipv6_and_of_a_device_that_was_not_asked_are_ordinary() {
+    for (is_v6, asked) in [(true, Some(BIG)), (false, None)] {
+        let Some((longest, _)) = written(128 << 10, is_v6, asked) else { return };
+        assert!((60_000..=ETHERNET + 65_535).contains(&longest), "{longest}");
+    }
+}
