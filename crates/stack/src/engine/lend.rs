@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
-use millstream_route::{LinkId, Stamp};
+use millstream_route::{LinkId, Stamp, TransportChecksum};
 use millstream_tcp::{PayloadMode, Segment, Widened};
 use millstream_wire::checksum;
 use millstream_wire::tcp::CHECKSUM_OFFSET;
@@ -316,7 +316,8 @@ impl Output {
         let end = l4 + header.header_len();
         let mut packet = self.pool.alloc(0)?;
         let room = packet.append(end)?;
-        let stamp = Stamp { identification, ecn: segment.ecn, ..Stamp::default() };
+        let checksum = TransportChecksum::Offload;
+        let stamp = Stamp { identification, ecn: segment.ecn, checksum, ..Stamp::default() };
         let pseudo = template.put(room, end - l4 + len, stamp).ok()?;
         header.emit(&mut room[l4..]);
         let field = (checksum::fold(pseudo) as u16).to_ne_bytes();
