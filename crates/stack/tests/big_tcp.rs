@@ -118,7 +118,8 @@ fn written(call: usize, is_v6: bool, super_segment_bytes: Option<u32>) -> Option
         stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
     }
     assert_eq!(reader.join().expect("the reader"), TOTAL);
-    let stats = *stack.engine().stats();
+    let engine = stack.engine();
+    let stats = engine.stats();
     assert_eq!(stats.dropped(DropReason::PoolExhausted) + stats.dropped(DropReason::TooLong), 0);
     Some((longest.load(Ordering::Relaxed), takes))
 }
