@@ -181,8 +181,10 @@ impl Loan<'_> {
     /// Lends so many bytes more, or what of them is admitted and has places.
     fn lend(&mut self, terms: &Terms, wanted: usize) {
         let Self { engine, id, lent, patience, .. } = self;
-        let limit = engine.limits.unsent_bytes;
+        // It does not grow cold in a queue, however much it is.
+        let limit = engine.limits.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
+        engine.admission.make_room_to_lend(wanted);
         let admitted = terms.whole(engine.admission.admit(socket, wanted, limit));
         let given = socket.conn.lend(&engine.out.pool, admitted);
         engine.admission.charge(socket, given, wanted);

@@ -182,7 +182,8 @@ impl Engine {
         socket.unflushed =
             socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.unflushed as usize;
-        let whole = socket.whole as usize;
+        // No more than may be unsent is waited for.
+        let whole = (socket.whole as usize).min(self.limits.unsent_bytes);
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant != 0;
         let budget = match goes_on {
             true if unflushed < whole => return,
