@@ -10,6 +10,9 @@ TAP, VETH, PACKET, MEMORY, USER, IPERF = "tap", "veth", "packet", "memory", "use
 # What distinguishes a contender that asks the kernel not to halt idle CPUs while it runs.
 AWAKE = ", CPUs kept awake"
 
+# What distinguishes one whose link passes super-segments beyond 64 KiB, and how long they are there, in bytes.
+BIG, BIG_BYTES = ", BIG TCP", 262_144
+
 # Millstream's buffers where a sweep found better ones than its default (docs/peers.md).
 OFFLOAD = ("--link", "offload")
 LARGE = ("--buffer", str(4 << 20))
@@ -40,6 +43,8 @@ class Case:
     awake: bool = False
     # TAP: each packet of the kernel's lies in one piece of memory, as Millstream has it while data flow in bulk.
     whole: bool = False
+    # veth: super-segments of so many bytes pass; 0: as the kernel makes it. A TAP device has what its user sets.
+    super_bytes: int = 0
     # Bytes of a call at either end.
     call: int = CALL
 
@@ -59,7 +64,8 @@ class Case:
 
     def rival(self):
         """The Millstream whose median is divided by this contender's."""
-        return "millstream" + (AWAKE if self.awake and self.program != "millstream" else "")
+        is_other = self.program != "millstream"
+        return "millstream" + (AWAKE if self.awake and is_other else "") + (BIG if self.super_bytes and is_other else "")
 
 
 def bulk():
@@ -68,6 +74,7 @@ def bulk():
         load = f"bulk-{role}-offload"
         yield Case(load, "millstream", "millstream", TAP, role, OFFLOAD, offload=True)
         yield Case(load, "kernel, veth", "kernel", VETH, role, offload=True)
+        yield from big(load, role, offload=True)
         yield Case(load, "iperf3, veth", "iperf3", IPERF, role, offload=True)
         yield Case(load, "smoltcp, TAP with TSO", "smoltcp", TAP, role, ("--link", "tso"), offload=True)
         yield Case(load, "gvisor, AF_PACKET with GSO", "gvisor", PACKET, role, ("--link", "packet"), offload=True)
@@ -82,6 +89,13 @@ def bulk():
         yield Case(load, "lwip, TAP", "lwip", TAP, role)
 
 
+def big(load, role, **size):
+    """The kernel and Millstream once more, with the longest packets that they pass whole."""
+    near = ("--link", "offload", "--super", str(BIG_BYTES))
+    yield Case(load, f"millstream{BIG}", "millstream", TAP, role, near, super_bytes=BIG_BYTES, **size)
+    yield Case(load, f"kernel, veth{BIG}", "kernel", VETH, role, super_bytes=BIG_BYTES, **size)
+
+
 def large_calls():
     """Bulk with offloads and calls of a megabyte at either end: where the kernel's sockets can be at their best."""
     for role in ("send", "receive"):
@@ -89,6 +103,7 @@ def large_calls():
         size = {"offload": True, "call": LARGE_CALL}
         yield Case(load, "millstream", "millstream", TAP, role, OFFLOAD, **size)
         yield Case(load, "kernel, veth", "kernel", VETH, role, **size)
+        yield from big(load, role, **size)
         yield Case(load, "smoltcp, TAP with TSO", "smoltcp", TAP, role, ("--link", "tso"), **size)
         yield Case(load, "gvisor, AF_PACKET with GSO", "gvisor", PACKET, role, ("--link", "packet"), **size)
 

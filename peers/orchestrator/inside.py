@@ -25,6 +25,8 @@ QUEUED_BYTES = 8 << 20
 QUEUED_SHARE = 0.25
 # Largest frame that is no super-segment.
 FRAME_BYTES = 1514
+# Longest ordinary super-segment.
+ORDINARY_BYTES = 65_549
 
 
 # Largest send buffer of the near end's socket behind pasta, by MTU. This pasta says that it has what it wrote to a
@@ -136,6 +138,9 @@ def veth(holder, job):
         off = ["tso", "off", "gso", "off", "gro", "off", "tx", "off", "rx", "off", "sg", "off"]
         command("ethtool", "-K", "ms-far", *off)
         command(*holder.enter, "ethtool", "-K", "ms-near", *off)
+    if job["super_bytes"]:
+        lengthen("ms-far", job["super_bytes"])
+        lengthen("ms-near", job["super_bytes"], holder.enter)
     up("ms-far", job["mtu"], FAR)
     # A stack of its own on AF_PACKET has the address; the kernel must not answer for it.
     up("ms-near", job["mtu"], None if job["kind"] == "packet" else NEAR, holder.enter)
@@ -147,6 +152,26 @@ def up(device, mtu, address=None, enter=()):
     command(*enter, "ip", "link", "set", device, "mtu", str(mtu), "up")
     if address:
         command(*enter, "ip", "address", "add", f"{address}/24", "dev", device)
+
+
+def lengthen(device, size, enter=()):
+    """Has a device pass super-segments of IPv4 of `size` bytes. The `ip` of many distributions has no word for it."""
+    done = subprocess.run([*enter, sys.executable, "-c", SUPER_SEGMENTS, device, str(size)], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+    if done.returncode or done.stdout.strip() != "0":
+        why = done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+        raise Failed(f"{device} passes no super-segments of {size} bytes (it takes Linux 6.3): {why}")
+
+
+# RTM_NEWLINK with IFLA_GSO_IPV4_MAX_SIZE and IFLA_GRO_IPV4_MAX_SIZE; prints the error number of the answer.
+SUPER_SEGMENTS = """
+import socket, struct, sys
+index, size = socket.if_nametoindex(sys.argv[1]), int(sys.argv[2])
+body = struct.pack("=BxHiII", 0, 0, index, 0, 0) + b"".join(struct.pack("=HHI", 8, kind, size) for kind in (63, 64))
+with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+    kernel.send(struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body)
+    print(-struct.unpack_from("=i", kernel.recv(4096), 16)[0])
+"""
 
 
 def command(*words):
@@ -255,6 +280,8 @@ def proof(job, measured):
     size = carried / packets
     if job["offload"] and size < 2 * FRAME_BYTES:
         notes.append(f"few super-segments: {size:.0f} bytes a packet")
+    if job["super_bytes"] and job["kind"] == "veth" and size < ORDINARY_BYTES:
+        notes.append(f"few super-segments beyond 64 KiB: {size:.0f} bytes a packet")
     if not job["offload"] and size > FRAME_BYTES:
         raise Failed(f"packets of {size:.0f} bytes on a path without offloads")
     return notes

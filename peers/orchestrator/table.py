@@ -76,8 +76,8 @@ def _row(case, runs, ours):
 
 def print_all(all_rows, out):
     """The table: a block for each workload."""
-    print("÷: Millstream's median divided by the contender's, with a 95 % bootstrap interval; with CPUs kept awake on "
-          "both sides where the contender's are", file=out)
+    print("÷: Millstream's median divided by the contender's, with a 95 % bootstrap interval; with CPUs kept awake, or "
+          "with BIG TCP, on both sides where the contender has that", file=out)
     last = None
     for row in all_rows:
         if row["workload"] != last:

@@ -157,6 +157,16 @@ class Cases(unittest.TestCase):
         self.assertEqual({case.rival() for case in awake}, {"millstream", "millstream, CPUs kept awake"})
         self.assertFalse([case for case in cases.all_cases() if "--awake" in case.near and not case.awake])
 
+    def test_who_has_long_super_segments_is_named_for_it_and_compared_with_its_like(self):
+        big = [case for case in cases.all_cases() if case.super_bytes]
+        self.assertEqual({case.program for case in big}, {"millstream", "kernel"})
+        contenders = {(case.workload, case.contender) for case in cases.all_cases()}
+        for case in big:
+            self.assertTrue(case.contender.endswith(cases.BIG))
+            self.assertIn((case.workload, case.contender.removesuffix(cases.BIG)), contenders)
+            self.assertIn((case.workload, case.rival()), contenders)
+        self.assertEqual({case.rival() for case in big}, {"millstream", "millstream, BIG TCP"})
+
     def test_awake_millstream_stands_beside_those_that_halt_too(self):
         load = "rr-two-cores-spinning"
         runs = [{"round": 1, "workload": load, "contender": name, "p50_us": p50, "p99_us": 2 * p50}
@@ -259,7 +269,7 @@ class Command(unittest.TestCase):
 
 
 class Proof(unittest.TestCase):
-    JOB = {"kind": "tap", "role": "send", "offload": False}
+    JOB = {"kind": "tap", "role": "send", "offload": False, "super_bytes": 0}
 
     def measured(self, carried, packets):
         return {"bytes": 1_000_000_000, "device": "ms-tap", "rx_bytes": carried, "rx_packets": packets}
@@ -282,6 +292,10 @@ class Proof(unittest.TestCase):
         job = dict(self.JOB, offload=True)
         self.assertEqual(inside.proof(job, self.measured(1_010_000_000, 20_000)), [])
         self.assertTrue(inside.proof(job, self.measured(1_040_000_000, 700_000)))
+        big = dict(job, kind="veth", super_bytes=262_144)
+        self.assertEqual(inside.proof(big, self.measured(1_010_000_000, 6_000)), [])
+        self.assertEqual(inside.proof(dict(big, kind="tap"), self.measured(1_010_000_000, 20_000)), [])
+        self.assertTrue(inside.proof(big, self.measured(1_010_000_000, 20_000)))
 
     def test_a_program_of_another_version_is_named_as_the_reason(self):
         far = subprocess.Popen(["echo", '{"bytes": 1}'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

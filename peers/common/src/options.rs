@@ -43,6 +43,8 @@ pub struct Options {
     pub buffer: usize,
     /// Bytes given to or asked from the stack in one call.
     pub call: usize,
+    /// Bytes of the longest super-segment; 0: the contender's own default.
+    pub super_bytes: u32,
     /// Longest run; in memory, the measured stretch.
     pub seconds: f64,
 }
@@ -79,6 +81,7 @@ impl Options {
             awake: false,
             buffer: default_buffer,
             call: CALL_BYTES,
+            super_bytes: 0,
             seconds: 30.0,
         };
         while let Some(word) = words.next() {
@@ -101,6 +104,7 @@ impl Options {
                 "--mtu" => o.mtu = number()?,
                 "--buffer" => o.buffer = number()?,
                 "--call" => o.call = number()?,
+                "--super" => o.super_bytes = value.parse().map_err(|e| format!("{value}: {e}"))?,
                 "--seconds" => o.seconds = value.parse().map_err(|e| format!("{value}: {e}"))?,
                 _ => return Err(format!("unknown option {word}")),
             }

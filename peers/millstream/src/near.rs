@@ -15,6 +15,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         vnet_hdr: offload,
         offload,
         mtu: options.mtu,
+        super_segment_bytes: (options.super_bytes != 0).then_some(options.super_bytes),
         ..TapConfig::default()
     })?;
     tap.notes().iter().for_each(|note| eprintln!("note: {note}"));
