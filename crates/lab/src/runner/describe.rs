@@ -53,6 +53,9 @@ pub(super) fn fill(
         let tap = links.iter().any(|link| link == "tap") && setting.access.tap.is_ok();
         experiment.differences = differences(tap, memory, same_path);
         experiment.differences.extend(buffers(&levels(definition, "socket_buffer_bytes")));
+        let is_tap = tap && !same_path;
+        let long = levels(definition, "super_segment_bytes");
+        experiment.differences.extend(super_segments(&long).filter(|_| is_tap));
     }
 }
 
@@ -82,6 +85,14 @@ fn buffers(levels: &[String]) -> Option<Difference> {
     };
     let kernel = format!("auto-tuned up to {} MiB", limits::TCP_MEMORY_MAX_BYTES >> 20);
     levels.iter().any(is_own).then(|| entry(what, &kernel, "the stack's own default"))
+}
+
+/// Which ways super-segments beyond those of 64 KiB pass where they were asked for.
+fn super_segments(levels: &[String]) -> Option<Difference> {
+    let is_asked = levels.iter().any(|level| level != "auto");
+    let what = "super-segments beyond 64 KiB";
+    let millstream = "over IPv4, to the far host; from it a TAP device has none";
+    is_asked.then(|| entry(what, "both ways, over IPv4 and IPv6", millstream))
 }
 
 /// What else is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.
@@ -135,6 +146,14 @@ mod tests {
         assert_eq!(what(&["auto", "auto"]).as_deref(), Some("socket buffers"));
         assert!(what(&["262144", "auto"]).is_some_and(|what| what.contains("=auto")));
         assert_eq!(what(&["262144"]), None);
+    }
+
+    #[test]
+    fn long_super_segments_are_told_of_where_they_were_asked_for() {
+        let levels = |all: &[&str]| all.iter().map(|&level| level.to_owned()).collect::<Vec<_>>();
+        assert_eq!(super_segments(&levels(&["auto", "auto"])), None);
+        let found = super_segments(&levels(&["auto", "262144"])).unwrap();
+        assert!(found.by_stack["millstream"].contains("a TAP device has none"));
     }
 
     #[test]
