@@ -59,7 +59,8 @@ pub struct Limits {
     pub unsent_bytes: usize,
     /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
     /// granted a share in one of the next turns, in the order of asking; until then what it has written waits to be whole
-    /// super-segments. A share ends with a whole one.
+    /// super-segments. A share ends with a whole one. A write that lends ([`lend_bytes`](Self::lend_bytes)) may take two
+    /// of the longest that its link takes.
     pub write_turn_bytes: usize,
     /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
     /// of them have as much within [`WRITE_ROUND`]. The longer one goes on, the less often a peer has read

@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
     }
 
     fn record_placement(&self, record: &mut RunRecord) {
+        record.notes.extend(self.vain_super_segments());
         let any = |cpu: Option<usize>| cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
         if self.has_engine_thread() {
             record.environment.set("placement.engine_cpu", any(self.engine_cpu(End::Near)));

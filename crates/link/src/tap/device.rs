@@ -22,6 +22,9 @@ pub(super) const TUN_F_USO6: libc::c_ulong = 0x40;
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
 
+/// The `gro_ipv4_max_size` that a device is made with, which no packet reaches.
+const UNSET_GRO_BYTES: u32 = 65_536;
+
 /// What opening takes, for people.
 const CAPABILITY: &str = "CAP_NET_ADMIN, as root has";
 
@@ -244,18 +247,22 @@ impl Device {
             Ok(bytes) if !config.self_check || probe::takes_big(fd, &self.name, medium, bytes) => {
                 return bytes;
             }
-            Ok(bytes) => format!("the kernel did not take one of {bytes}"),
+            Ok(bytes) => {
+                // Whoever has the device next need not find that out again.
+                let _ = netdev::set_gro_ipv4_max_size(&self.name, UNSET_GRO_BYTES);
+                format!("the kernel did not take one of {bytes} (before Linux 6.6)")
+            }
             Err(why) => why,
         };
         self.notes.push(format!("{}: super-segments of {ORDINARY} bytes: {why}", self.name));
         ORDINARY
     }
 
-    /// What somebody has set of the device. It is made with 65,536, which none reaches.
+    /// What somebody has set of the device.
     fn found_big(&self) -> Option<u32> {
         let found = netdev::gro_ipv4_max_size(&self.name).ok().flatten();
         found
-            .filter(|bytes| *bytes > 65_536)
+            .filter(|bytes| *bytes > UNSET_GRO_BYTES)
             .map(|bytes| bytes.min(limits::BIG_SUPER_SEGMENT_BYTES))
     }
 
@@ -268,7 +275,7 @@ impl Device {
                 || format!("the kernel keeps to a gro_ipv4_max_size of {found}"),
                 |error| error.to_string(),
             )),
-            Ok(None) => Err("longer ones take Linux 6.3".to_owned()),
+            Ok(None) => Err("longer ones take Linux 6.6".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }

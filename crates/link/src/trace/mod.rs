@@ -1,8 +1,8 @@
 //! A capture of everything that passes a link, as pcap-ng.
 //!
 //! The captured copies carry complete checksums, also those that the link is still to complete, so
-//! that a reader sees no bad one. Super-segments are captured whole. Packets themselves are not
-//! touched.
+//! that a reader sees no bad one. Super-segments are captured whole, as far as [`TraceConfig::snap_bytes`]
+//! goes. Packets themselves are not touched.
 
 mod pcapng;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use millstream::link::FaultConfig;
 use millstream::{local, net};
 
 use crate::capture::{Capture, Whose};
@@ -99,10 +100,10 @@ fn rate(bytes: u64, since: Instant) -> String {
 }
 
 /// Application in the engine's thread; one direction after the other, the first one half-closed.
-fn in_the_engines_thread(ip: Ip, offload: bool, seed: u64) -> Outcome {
+fn in_the_engines_thread(ip: Ip, offload: bool, faults: FaultConfig) -> Outcome {
     let bytes = transfer_bytes();
     let capture = Capture::new("bulk-local");
-    let link = host::damaged(host::tap(offload)?, seed, &capture)?;
+    let link = host::damaged(host::tap(offload)?, faults, &capture)?;
     let (address, kernel) = kernel_side(SocketAddr::new(ip.kernel(), 0), bytes, false);
     let start = Instant::now();
     {
@@ -155,10 +156,10 @@ fn from_the_writers_memory(ip: Ip) -> Outcome {
 }
 
 /// Application in threads of its own; both directions at once.
-fn through_rings(ip: Ip, offload: bool, seed: u64) -> Outcome {
+fn through_rings(ip: Ip, offload: bool, faults: FaultConfig) -> Outcome {
     let bytes = transfer_bytes();
     let capture = Capture::new("bulk-net");
-    let link = host::damaged(host::tap(offload)?, seed, &capture)?;
+    let link = host::damaged(host::tap(offload)?, faults, &capture)?;
     let (address, kernel) = kernel_side(SocketAddr::new(ip.kernel(), 0), bytes, true);
     let start = Instant::now();
     let pool = host::pool();
@@ -183,11 +184,15 @@ fn through_rings(ip: Ip, offload: bool, seed: u64) -> Outcome {
 
 judged! {
     fn v4_with_offloads_in_the_engines_thread() -> Outcome {
-        in_the_engines_thread(Ip::V4, true, 11)
+        in_the_engines_thread(Ip::V4, true, host::faults(11))
+    }
+
+    fn v4_with_long_super_segments_lost_and_late_in_the_engines_thread() -> Outcome {
+        in_the_engines_thread(Ip::V4, true, host::faults_of_wholes(15))
     }
 
     fn v6_without_offloads_in_the_engines_thread() -> Outcome {
-        in_the_engines_thread(Ip::V6, false, 12)
+        in_the_engines_thread(Ip::V6, false, host::faults(12))
     }
 
     fn v4_from_the_writers_memory() -> Outcome {
@@ -199,10 +204,10 @@ judged! {
     }
 
     fn v6_with_offloads_through_rings_both_at_once() -> Outcome {
-        through_rings(Ip::V6, true, 13)
+        through_rings(Ip::V6, true, host::faults(13))
     }
 
     fn v4_without_offloads_through_rings_both_at_once() -> Outcome {
-        through_rings(Ip::V4, false, 14)
+        through_rings(Ip::V4, false, host::faults(14))
     }
 }

@@ -49,6 +49,7 @@ pub fn tap(offload: bool) -> Result<Box<dyn Link>, Stop> {
         name: Some("judge0".into()),
         vnet_hdr: offload,
         offload,
+        super_segment_bytes: offload.then_some(262_144),
         host_addresses: [Ip::V4, Ip::V6].map(|ip| (ip.kernel(), ip.prefix_len())).into(),
         ..TapConfig::default()
     };
@@ -74,9 +75,20 @@ pub fn faults(seed: u64) -> FaultConfig {
     FaultConfig { seed, transmit: both, receive: both }
 }
 
+/// The same of super-segments, which go on whole or are lost or overtaken whole: long gaps.
+pub fn faults_of_wholes(seed: u64) -> FaultConfig {
+    let whole = |faults| Faults { corrupt: 0.0, whole_super_segments: true, ..faults };
+    let FaultConfig { transmit, receive, .. } = faults(seed);
+    FaultConfig { seed, transmit: whole(transmit), receive: whole(receive) }
+}
+
 /// A link behind faults, captured on this side of them.
-pub fn damaged(link: Box<dyn Link>, seed: u64, capture: &Capture) -> Result<Box<dyn Link>, Stop> {
-    Ok(capture.trace(Fault::new(link, faults(seed)))?)
+pub fn damaged(
+    link: Box<dyn Link>,
+    faults: FaultConfig,
+    capture: &Capture,
+) -> Result<Box<dyn Link>, Stop> {
+    Ok(capture.trace(Fault::new(link, faults))?)
 }
 
 /// Addresses for an engine.

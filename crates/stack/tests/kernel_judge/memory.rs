@@ -86,7 +86,7 @@ fn on_a_virtual_clock(ip: Ip, offload: bool, seed: u64) -> Outcome {
     let started = std::time::Instant::now();
     {
         let (near, far) = pair(PairConfig { offload, ..PairConfig::default() })?;
-        let near = host::damaged(Box::new(near), seed, &capture)?;
+        let near = host::damaged(Box::new(near), host::faults(seed), &capture)?;
         let far = far_capture.trace(far)?;
         let (pool, mut now) = (host::pool(), Instant::from_millis(1));
         let (own, theirs) = patterns();
@@ -149,7 +149,7 @@ fn in_two_threads(ip: Ip, offload: bool, seed: u64) -> Outcome {
     let bytes = transfer_bytes() / 16;
     let capture = Capture::new("bulk-pair");
     let (near, far) = pair(PairConfig { offload, ..PairConfig::default() })?;
-    let near = host::damaged(Box::new(near), seed, &capture)?;
+    let near = host::damaged(Box::new(near), host::faults(seed), &capture)?;
     let peer = thread::spawn(move || far_side(Box::new(far), ip, bytes).expect("the far side"));
     while !LISTENING.load(Ordering::Acquire) {
         thread::yield_now();

@@ -199,6 +199,19 @@ impl Run<'_> {
         self.configuration().level("super_segment_bytes").parse().ok().filter(|_| self.offload())
     }
 
+    /// Why the length of super-segments that was asked for says nothing of this run, if it does not.
+    pub(super) fn vain_super_segments(&self) -> Option<String> {
+        let bytes = self.configuration().level("super_segment_bytes");
+        let why = match self.link() {
+            _ if bytes == "auto" => return None,
+            _ if !self.offload() => "offload=off",
+            Link::Path(Path::Impaired) => "path=impaired",
+            Link::Memory => "link=memory",
+            Link::Path(_) => return None,
+        };
+        Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
+    }
+
     /// Millstream with the address of host `number` on `path`; the far end is host 2.
     pub(super) fn millstream(&self, link: MillstreamLink, path: Path, number: u8) -> StackJob {
         let local = self.configuration().level("engine") == "local";
