@@ -198,7 +198,7 @@ impl Sender {
 
     /// Whether the kernel has refused a super-segment of `len` bytes for its length: it keeps one in at most 17 pieces
     /// of memory, and had none of more than a page. None as long is written again.
-    fn is_beyond_it(&mut self, result: &io::Result<usize>, len: usize) -> bool {
+    fn was_too_long(&mut self, result: &io::Result<usize>, len: usize) -> bool {
         let ordinary = limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES;
         let Err(error) = result else { return false };
         let error = error.raw_os_error();
@@ -371,7 +371,7 @@ impl Sender {
                 // call.
                 unsafe { sys::write_slices(fd, slices) }
             };
-            if is_super && self.is_beyond_it(&result, len) {
+            if is_super && self.was_too_long(&result, len) {
                 stats.tx_syscalls += 1;
                 self.cut(packet, stats);
                 return Ok(());
@@ -413,7 +413,7 @@ impl Sender {
             // SAFETY: every entry is readable memory of `header`, `head` or `payload`; all outlive the call, which has
             // copied them when it returns.
             let result = unsafe { sys::write_slices(fd, slices) };
-            if is_super && self.is_beyond_it(&result, len) {
+            if is_super && self.was_too_long(&result, len) {
                 stats.tx_syscalls += 1;
                 return Err(head);
             }

@@ -459,6 +459,22 @@ fn a_packet_that_the_kernel_cannot_describe_is_counted_and_the_next_is_read() {
     }
 }
 
+/// What stands in the place of a device, and takes so many bytes at once or little more; and its other end.
+fn little_device(room: libc::c_int) -> (Queue, UnixDatagram) {
+    let (ours, far) = UnixDatagram::pair().unwrap();
+    for end in [&ours, &far] {
+        end.set_nonblocking(true).unwrap();
+    }
+    let size = size_of_val(&room) as libc::socklen_t;
+    // SAFETY: the pointer is to a live int.
+    let set = unsafe {
+        let room = (&raw const room).cast();
+        libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, room, size)
+    };
+    assert_eq!(set, 0);
+    (Queue::posing(ours.into()), far)
+}
+
 /// In the place of the device something that has room for little. Who has nothing more to send has nothing to send
 /// again with: what is left of a super-segment goes on all the same.
 #[test]
@@ -467,19 +483,8 @@ fn a_super_segment_begun_goes_on_when_there_is_room() {
         let config =
             TapConfig { mtu: 9000, offload: false, vnet_hdr: false, ..TapConfig::default() };
         let Some(mut bench) = Bench::open(config) else { return };
-        let (ours, far) = UnixDatagram::pair().unwrap();
-        for end in [&ours, &far] {
-            end.set_nonblocking(true).unwrap();
-        }
-        let few: libc::c_int = 4096;
-        let size = size_of_val(&few) as libc::socklen_t;
-        // SAFETY: the pointer is to a live int.
-        let set = unsafe {
-            let few = (&raw const few).cast();
-            libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, few, size)
-        };
-        assert_eq!(set, 0);
-        bench.tap.fd = Queue::posing(ours.into());
+        let (ours, far) = little_device(4096);
+        bench.tap.fd = ours;
         if by_ring && let Err(error) = bench.tap.sender.write_by_ring(bench.tap.fd.as_raw_fd()) {
             return println!("skipped: no io_uring: {error}");
         }

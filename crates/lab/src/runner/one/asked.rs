@@ -48,6 +48,19 @@ fn engine_cpu(level: &str, (near, far): (Option<usize>, Option<usize>), end: End
     }
 }
 
+/// Why the length of super-segments that a configuration asks for says nothing over this link, if it does not.
+fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<String> {
+    let bytes = configuration.level("super_segment_bytes");
+    let why = match link {
+        _ if bytes == "auto" => return None,
+        _ if configuration.level("offload") == "off" => "offload=off",
+        Link::Path(Path::Impaired) => "path=impaired",
+        Link::Memory => "link=memory",
+        Link::Path(_) => return None,
+    };
+    Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
+}
+
 /// What joins the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
@@ -201,15 +214,7 @@ impl Run<'_> {
 
     /// Why the length of super-segments that was asked for says nothing of this run, if it does not.
     pub(super) fn vain_super_segments(&self) -> Option<String> {
-        let bytes = self.configuration().level("super_segment_bytes");
-        let why = match self.link() {
-            _ if bytes == "auto" => return None,
-            _ if !self.offload() => "offload=off",
-            Link::Path(Path::Impaired) => "path=impaired",
-            Link::Memory => "link=memory",
-            Link::Path(_) => return None,
-        };
-        Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
+        vain_super_segments(self.configuration(), self.link())
     }
 
     /// Millstream with the address of host `number` on `path`; the far end is host 2.
@@ -241,6 +246,30 @@ mod tests {
         assert_eq!(cpus("near"), [Some(4), Some(7)]);
         assert_eq!(cpus("far"), [Some(7), Some(4)]);
         assert_eq!(cpus("free"), [None, None]);
+    }
+
+    #[test]
+    fn a_length_of_super_segments_that_says_nothing_is_noted() {
+        let note = |bytes: &str, offload: &str, link| {
+            let levels = [("super_segment_bytes", bytes), ("offload", offload)];
+            let configuration = Configuration {
+                workload: Workload::TcpStream,
+                stack: "millstream".into(),
+                named: levels.map(|(factor, level)| (factor.into(), level.into())).into(),
+                settings: [].into(),
+            };
+            vain_super_segments(&configuration, link)
+        };
+        let tap = Link::Path(Path::Tap);
+        assert_eq!(note("262144", "on", tap), None);
+        assert_eq!(note("auto", "off", Link::Memory), None);
+        for (offload, link, why) in [
+            ("off", tap, "offload=off"),
+            ("on", Link::Path(Path::Impaired), "path=impaired"),
+            ("on", Link::Memory, "link=memory"),
+        ] {
+            assert!(note("262144", offload, link).is_some_and(|note| note.ends_with(why)));
+        }
     }
 
     #[test]

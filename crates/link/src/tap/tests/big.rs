@@ -1,7 +1,5 @@
 //! Super-segments beyond 64 KiB: asked for, found as somebody has set them, and refused.
 
-use std::os::unix::net::UnixDatagram;
-
 use super::*;
 use crate::{LinkError, limits};
 
@@ -125,19 +123,8 @@ fn one_that_the_device_does_not_take_is_cut_and_the_next_are_shorter() {
     if bench.tap.capabilities().tso_bytes != Some(BIG) {
         return println!("skipped: {:?}", bench.tap.notes());
     }
-    let (ours, far) = UnixDatagram::pair().unwrap();
-    for end in [&ours, &far] {
-        end.set_nonblocking(true).unwrap();
-    }
-    let few: libc::c_int = 100_000;
-    let size = size_of_val(&few) as libc::socklen_t;
-    // SAFETY: the pointer is to a live int.
-    let set = unsafe {
-        let few = (&raw const few).cast();
-        libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, few, size)
-    };
-    assert_eq!(set, 0);
-    bench.tap.fd = Queue::posing(ours.into());
+    let (ours, far) = little_device(100_000);
+    bench.tap.fd = ours;
     assert!(!bench.tap.refresh());
     let len = BIG as usize - 100;
     bench.send(super_segment(&bench, len));
