@@ -39,7 +39,7 @@ pub enum Error {
     HostUnreachable,
     /// Longer than the protocol or the path can carry.
     MessageTooLong,
-    /// A limit of [`crate::Limits`] is reached; the name of the limit.
+    /// A limit of [`crate::Limits`], or that of the route table, is reached; the name of the limit.
     Limit(&'static str),
     /// The pool has no frame left.
     Exhausted,

@@ -75,6 +75,27 @@ fn a_link_local_peer_is_reached_by_the_link_that_its_address_names() {
 }
 
 #[test]
+fn a_connect_that_is_refused_names_no_link() {
+    let pool = pool();
+    let mut near = Engine::new(config(&pool, 1)).expect("an engine");
+    let config = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+    let mut ends = [0, 1].map(|_| {
+        let (ours, theirs) = pair(config.clone()).expect("a pair");
+        (near.add_link(Box::new(ours)).expect("a link"), theirs)
+    });
+    let socket = near.udp_bind(addr("[::]:9")).expect("bind");
+    let refused = near.udp_connect(socket, addr("[fe80::f%2]:9"));
+    assert_eq!(refused, Err(Error::AddrNotAvailable), "there is no address of IPv6");
+    near.add_address(ends[0].0, "fe80::1/64".parse().expect("a prefix")).expect("room");
+    near.udp_send(socket, b"x", Some(addr("[fe80::f]:9"))).expect("sent");
+    near.flush();
+    let heard = ends
+        .each_mut()
+        .map(|(_, end)| end.receive(Instant::ZERO, &pool, &mut PacketBatch::new()).expect("asked"));
+    assert_eq!(heard, [1, 0], "by the first link, as none was named");
+}
+
+#[test]
 fn who_asks_over_either_link_is_answered_there() {
     let mut bench = Bench::new();
     for at in [0, 1] {

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use millstream_route::{LinkId, Prefix};
+use millstream_route::{LinkId, Prefix, Route};
+
+use super::{Engine, NO_PREFIX};
+use crate::error::Error;
 
 /// Why no socket has a peer at one of the engine's own addresses.
 pub(crate) const TO_ITSELF: &str = "an engine does not talk to itself: no peer has its own address";
@@ -16,6 +19,42 @@ pub(crate) enum Destination {
     Group,
     /// Somebody else's.
     Other,
+}
+
+impl Engine {
+    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
+    /// that has failed or was removed goes over to this one, with the connections that have it.
+    ///
+    /// # Errors
+    /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
+    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, and for a
+    /// link that is not in use. Nothing has changed then.
+    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
+        if !prefix.is_valid() {
+            return Err(Error::Invalid(NO_PREFIX));
+        }
+        self.check_link(link)?;
+        let addresses = &self.out.addresses;
+        if addresses.is_held(prefix.addr) {
+            return Err(Error::AddrInUse);
+        }
+        let to_go = match addresses.owns(prefix.addr) {
+            true => 0,
+            false => (addresses.len() + 1).saturating_sub(self.limits.addresses),
+        };
+        if addresses.over_count() < to_go {
+            return Err(Error::Limit("addresses"));
+        }
+        // The last that can fail.
+        self.add_route(prefix.network(), Route::on_link(link))?;
+        // What is known of flows goes by the addresses.
+        self.forget_flows();
+        for _ in 0..to_go {
+            self.out.addresses.forget_one();
+        }
+        self.out.addresses.add(link, prefix);
+        Ok(())
+    }
 }
 
 /// The addresses of all links. Any own address is accepted on any link (the weak model of RFC 1122,
@@ -84,6 +123,17 @@ impl Addresses {
             IpAddr::V4(ip) => self.own_v4.retain(|&own| own != ip.to_bits()),
             IpAddr::V6(ip) => self.own_v6.retain(|&own| own != ip.to_bits()),
         }
+    }
+
+    /// Whether a link that is not over has `ip`.
+    pub fn is_held(&self, ip: IpAddr) -> bool {
+        let end = self.list.len() - self.over;
+        self.list[..end].iter().any(|(_, own)| own.addr == ip)
+    }
+
+    /// How many are of links that are over.
+    pub fn over_count(&self) -> usize {
+        self.over
     }
 
     /// How many there are.
@@ -179,7 +229,12 @@ pub(crate) fn is_link_local(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use millstream_link::{Medium, PairConfig, pair};
+    use millstream_packet::{Pool, PoolConfig};
+    use millstream_route::RouteTable;
+
     use super::*;
+    use crate::{EngineConfig, Limits};
 
     fn addresses() -> Addresses {
         let mut addresses = Addresses::default();
@@ -239,6 +294,58 @@ mod tests {
             assert_eq!(addresses.len(), left);
         }
         assert!(!addresses.owns("10.1.0.2".parse().expect("an address")));
+    }
+
+    /// An engine with so few routes and addresses, and with two links.
+    fn engine(routes: usize, addresses: usize) -> Engine {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let limits = Limits { addresses, ..Limits::default() };
+        let mut engine =
+            Engine::new(EngineConfig { limits, ..EngineConfig::new(pool) }).expect("an engine");
+        engine.out.table = RouteTable::with_limit(routes);
+        engine.out.routes = engine.out.table.reader();
+        let (near, far) =
+            pair(PairConfig { medium: Medium::Ip, ..PairConfig::default() }).expect("a pair");
+        for (number, end) in [near, far].into_iter().enumerate() {
+            assert_eq!(engine.add_link(Box::new(end)), Ok(LinkId(number as u16)));
+        }
+        engine
+    }
+
+    fn add(engine: &mut Engine, link: u16, prefix: &str) -> Result<(), Error> {
+        engine.add_address(LinkId(link), prefix.parse().expect("a prefix"))
+    }
+
+    #[test]
+    fn an_address_whose_route_finds_no_room_is_not_added() {
+        let mut engine = engine(1, 8);
+        assert_eq!(add(&mut engine, 0, "10.0.0.2/24"), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Err(Error::Limit("routes")));
+        }
+        assert_eq!((engine.out.addresses.len(), engine.out.table.len()), (1, 1));
+        assert!(!engine.out.addresses.owns("10.1.0.2".parse().expect("an address")));
+        // One that needs no further route.
+        assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
+        assert_eq!(add(&mut engine, 1, "10.0.0.3/24"), Err(Error::AddrInUse));
+        engine.routes().remove_link(LinkId(0));
+        assert_eq!(add(&mut engine, 1, "10.1.0.2/24"), Ok(()));
+    }
+
+    #[test]
+    fn an_address_of_a_link_that_is_over_stays_when_another_is_refused() {
+        let mut engine = engine(1, 2);
+        assert_eq!(add(&mut engine, 0, "10.0.0.2/24"), Ok(()));
+        assert_eq!(add(&mut engine, 0, "10.0.0.3/24"), Ok(()));
+        engine.remove_link(LinkId(0)).expect("removed");
+        let route = Route::on_link(LinkId(1));
+        engine.add_route("10.9.0.0/24".parse().expect("a prefix"), route).expect("a route");
+        let before: Vec<_> = engine.out.addresses.iter().collect();
+        // It had taken one's place, and had taken one over.
+        for prefix in ["10.1.0.2/24", "10.0.0.2/24"] {
+            assert_eq!(add(&mut engine, 1, prefix), Err(Error::Limit("routes")));
+            assert_eq!(engine.out.addresses.iter().collect::<Vec<_>>(), before);
+        }
     }
 
     #[test]

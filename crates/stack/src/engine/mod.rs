@@ -46,7 +46,9 @@ use std::time::Duration;
 use millstream_link::sys::POLL_LIMIT;
 use millstream_link::{Link, Medium, Share};
 use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
-use millstream_route::{LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteTable};
+use millstream_route::{
+    LinkId, NeighborConfig, NeighborTable, Prefix, Route, RouteError, RouteTable,
+};
 use millstream_tcp::Config;
 
 use crate::clock::{Clock, CountedClock};
@@ -175,6 +177,9 @@ pub struct Engine {
 /// What a port or identifier of another engine is refused with.
 const FOREIGN: Error =
     Error::Invalid("a port or identifier of another engine of the shared device");
+
+/// What a prefix that is none is refused with.
+const NO_PREFIX: &str = "a prefix longer than an address";
 
 /// What the number of no link is refused with.
 const NO_SUCH_LINK: Error = Error::Invalid("no such link");
@@ -307,28 +312,6 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
-    /// that has failed or was removed goes over to this one, with the connections that have it.
-    pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
-        if !prefix.is_valid() {
-            return Err(Error::Invalid("a prefix longer than an address"));
-        }
-        self.check_link(link)?;
-        let addresses = &mut self.out.addresses;
-        if addresses.len() >= self.limits.addresses && !addresses.owns(prefix.addr) {
-            addresses.forget_one();
-            if addresses.len() >= self.limits.addresses {
-                return Err(Error::Limit("addresses"));
-            }
-        }
-        // What is known of flows goes by the addresses.
-        self.forget_flows();
-        if !self.out.addresses.add(link, prefix) {
-            return Err(Error::AddrInUse);
-        }
-        self.add_route(prefix.network(), Route::on_link(link))
-    }
-
     /// Refuses a link that there is not, or not any more.
     fn check_link(&self, link: LinkId) -> Result<(), Error> {
         match self.out.links.get(link) {
@@ -357,11 +340,19 @@ impl Engine {
 
     /// Adds a route. Of several for the same prefix the one with the lowest metric is in force; when its link fails it
     /// goes, and the next one takes its place ([`Engine::link_error`]).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when the table has no room for one more; [`Error::Invalid`] for a prefix or a gateway that
+    /// cannot be one, and for a link that is not in use. Nothing has changed then.
     pub fn add_route(&mut self, prefix: Prefix, route: Route) -> Result<(), Error> {
         self.check_link(route.link)?;
         let added = self.out.table.insert(prefix, route);
         self.out.routes.refresh();
-        added.map(drop).map_err(|_| Error::Invalid("the route cannot be used"))
+        added.map(drop).map_err(|error| match error {
+            RouteError::Full { .. } => Error::Limit("routes"),
+            RouteError::PrefixLength(_) => Error::Invalid(NO_PREFIX),
+            RouteError::Gateway(_) => Error::Invalid("not a gateway for this prefix"),
+        })
     }
 
     /// Adds the default route of the gateway's family through a gateway on `link`.

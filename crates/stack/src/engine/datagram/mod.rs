@@ -180,16 +180,15 @@ impl Engine {
         if self.out.addresses.owns(remote.ip()) {
             return Err(Error::Invalid(TO_ITSELF));
         }
-        let mut local = socket.local.ip();
-        if named.is_some() {
-            socket.scope = named;
-        }
-        let last = socket.scope;
+        let (mut local, last) = (socket.local.ip(), socket.scope);
         let scope = named.or_else(|| self.out.datagram_scope(local, remote.ip(), last));
         if local.is_unspecified() {
             let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
             let source = self.out.addresses.source(way.link, way.next_hop, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
+        }
+        if named.is_some() {
+            self.udp.by_id(id)?.scope = named;
         }
         self.udp.connect(id, local, remote)
     }
