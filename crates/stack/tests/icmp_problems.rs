@@ -6,8 +6,10 @@ use std::net::Ipv6Addr;
 
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Packet, PacketBatch};
+use millstream::wire::Malformed;
 use millstream::wire::icmp::{Icmp, Unreachable};
 use millstream::wire::ip::{self, IpHeader, Protocol, Version};
+use millstream::{DropReason, EngineConfig, Limits};
 
 const US: &str = "fd09::2";
 const PEER: &str = "fd09::1";
@@ -88,6 +90,56 @@ fn a_routing_header_with_segments_left_is_told() {
     let route = [17, 0, 0, 1, 0, 0, 0, 0];
     assert_eq!(problem(US, 43, &route), Some((0, 42)));
     assert_eq!(problem("ff02::1", 43, &route), None);
+}
+
+/// A hop-by-hop header before `next`.
+fn hop_by_hop(next: u8) -> [u8; 8] {
+    [next, 0, 1, 4, 0, 0, 0, 0]
+}
+
+#[test]
+fn hop_by_hop_options_behind_another_header_are_an_unknown_protocol() {
+    let behind = |first: [u8; 8]| [first, hop_by_hop(17)].concat();
+    let options = [0, 0, 1, 4, 0, 0, 0, 0];
+    assert_eq!(problem(US, 60, &behind(options)), Some((1, 40)));
+    assert_eq!(problem(US, 0, &behind(options)), Some((1, 40)), "twice");
+    assert_eq!(problem(US, 44, &behind([0; 8])), Some((1, 40)), "a fragment that is all");
+    let third = [[60, 0, 1, 4, 0, 0, 0, 0], options, hop_by_hop(6)].concat();
+    assert_eq!(problem(US, 60, &third), Some((1, 48)));
+    assert_eq!(problem("ff02::1", 60, &behind(options)), None);
+    assert_eq!(problem("fd09::9", 60, &behind(options)), None, "another's");
+    for (kind, told) in [(128, Some((1, 40))), (1, None)] {
+        let echo_or_error = [kind, 0, 0, 0, 0, 0, 0, 0];
+        let rest = [options, hop_by_hop(58), echo_or_error].concat();
+        assert_eq!(problem(US, 60, &rest), told, "ICMPv6 of type {kind}");
+    }
+    // What may stand behind it does not matter where nothing does.
+    assert_eq!(problem(US, 60, &options), Some((1, 40)));
+}
+
+#[test]
+fn what_is_told_is_counted_by_its_reason_and_limited() {
+    let pool = common::pool();
+    let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
+    let (mut wire, end) = pair(config).expect("a pair");
+    let limits = Limits { icmp_errors_per_s: 1, icmp_error_burst: 2, ..Limits::default() };
+    let config = EngineConfig { limits, ..common::config(&pool, 2) };
+    let mut engine = common::engine(config, end, &common::FAR);
+    let bytes = packet(PEER, US, 60, &[[0, 0, 1, 4, 0, 0, 0, 0], hop_by_hop(17)].concat());
+    let mut batch = PacketBatch::new();
+    for _ in 0..5 {
+        // The last header is not where the others are.
+        let mut packet = Packet::from_slice(&pool, 0, &bytes[..44]).expect("frames");
+        packet.concat(Packet::from_slice(&pool, 0, &bytes[44..]).expect("frames"));
+        assert!(batch.push(packet).is_ok());
+    }
+    let now = engine.refresh_time();
+    wire.transmit(now, &pool, &mut batch).expect("sent");
+    engine.turn(now);
+    assert_eq!(wire.receive(now, &pool, &mut batch).expect("received"), 2);
+    let stats = engine.stats();
+    assert_eq!(stats.malformed_by(Malformed::Ipv6ExtensionOrder), 5);
+    assert_eq!((stats.icmp_errors_sent, stats.dropped(DropReason::IcmpRateLimit)), (2, 3));
 }
 
 #[test]

@@ -2,15 +2,21 @@
 
 use std::net::IpAddr;
 
+use millstream_wire::Malformed;
 use millstream_wire::ip::{self, IpHeader, Problem, Protocol};
 
-/// What is told of a packet whose first header is `first`, and all that follows.
-fn problem(first: Protocol, rest: &[u8]) -> Option<Problem> {
+/// A packet whose first header is `first`, and all that follows.
+fn packet(first: Protocol, rest: &[u8]) -> Vec<u8> {
     let [src, dst]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2"].map(|ip| ip.parse().unwrap());
     let mut packet = vec![0; 40];
     IpHeader::new(src, dst, first, rest.len()).emit(&mut packet);
     packet.extend(rest);
-    ip::problem(&packet)
+    packet
+}
+
+/// What is told of it.
+fn problem(first: Protocol, rest: &[u8]) -> Option<Problem> {
+    ip::problem(&packet(first, rest))
 }
 
 fn told(code: u8, pointer: u32, of_groups: bool) -> Option<Problem> {
@@ -31,6 +37,26 @@ fn an_unknown_next_header_is_pointed_to() {
     let fragment = [253, 0, 0, 0, 0, 0, 0, 1];
     assert_eq!(problem(Protocol::FRAGMENT, &fragment), told(1, 40, false));
     assert_eq!(problem(Protocol::NO_NEXT_HEADER, &[]), None);
+}
+
+/// RFC 8200, 4: as if nobody knew it, whatever its options are.
+#[test]
+fn a_hop_by_hop_header_behind_another_is_pointed_to() {
+    let rest = [0, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0xfe, 4, 0, 0, 0, 0];
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &rest), told(1, 40, false));
+    assert_eq!(problem(Protocol::HOP_BY_HOP, &rest), told(1, 40, false));
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &rest[..8]), told(1, 40, false));
+}
+
+/// What an error about such a packet has to be about, or whether it was one itself.
+#[test]
+fn what_stands_behind_a_late_hop_by_hop_header_is_seen_where_it_is_quoted() {
+    let rest = [0, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0];
+    let quoted = packet(Protocol::DESTINATION_OPTIONS, &rest);
+    assert_eq!(ip::parse(&quoted, quoted.len()), Err(Malformed::Ipv6ExtensionOrder));
+    let seen = |bytes: &[u8]| ip::parse_quoted(bytes).map(|ip| (ip.protocol, ip.header_len));
+    assert_eq!(seen(&quoted), Ok((Protocol(17), 56)));
+    assert_eq!(seen(&quoted[..50]), Ok((Protocol::HOP_BY_HOP, 48)));
 }
 
 /// RFC 8200, 4.2: code 2, by the two highest bits to nobody, to each, or to who did not send to a group.

@@ -11,7 +11,7 @@ use millstream_wire::ip::{self, IpHeader, Version};
 
 use super::Engine;
 use super::addresses::Destination;
-use super::ingress::{Arrival, checksum_holds, gather};
+use super::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
@@ -92,11 +92,16 @@ impl Engine {
         &mut self,
         now: Instant,
         link: LinkId,
-        packet: Packet,
+        mut packet: Packet,
         reason: Malformed,
     ) {
         self.out.stats.malformed(reason);
-        if !matches!(reason, Malformed::Ipv6OptionUnknown | Malformed::Ipv6Routing) {
+        let is_told = matches!(
+            reason,
+            Malformed::Ipv6OptionUnknown | Malformed::Ipv6Routing | Malformed::Ipv6ExtensionOrder
+        );
+        // What follows the header that it is dropped for says whether it is an error itself.
+        if !is_told || !gather(&mut packet, PULL_UP_BYTES) {
             return;
         }
         // What is quoted may have such headers.

@@ -15,7 +15,7 @@ use crate::stages::Stage;
 use crate::stats::DropReason;
 
 /// Most bytes of headers that are ever gathered into one frame.
-const PULL_UP_BYTES: usize = 256;
+pub(super) const PULL_UP_BYTES: usize = 256;
 
 /// An IP packet on its way up.
 pub(super) struct Arrival {

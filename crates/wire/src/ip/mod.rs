@@ -159,7 +159,9 @@ pub fn parse(head: &[u8], available: usize) -> Result<IpHeader, Malformed> {
 }
 
 /// Reads the header of a packet quoted in an ICMP error: cut off anywhere after
-/// the headers, its length, checksum and addresses as a router left them.
+/// the headers, its length, checksum and addresses as a router left them. Such a
+/// packet may be one that [`parse`] refuses: for what its extension headers ask
+/// for, or their order.
 pub fn parse_quoted(bytes: &[u8]) -> Result<IpHeader, Malformed> {
     read(bytes, bytes.len(), Rules::Quoted)
 }

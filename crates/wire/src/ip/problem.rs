@@ -37,7 +37,8 @@ impl Problem {
 }
 
 /// What is to be told of the IPv6 packet at `head`, which was dropped: for an unknown option, a routing header with
-/// segments left, or because nobody knows what follows its extension headers. `None` when that is nothing.
+/// segments left, a hop-by-hop header that is not the first, or because nobody knows what follows its extension
+/// headers. `None` when that is nothing.
 pub fn problem(head: &[u8]) -> Option<Problem> {
     let (mut field, mut at) = (NEXT_HEADER_OFFSET, V6_HEADER_LEN);
     for _ in 0..=IPV6_EXTENSION_HEADERS {
@@ -45,6 +46,8 @@ pub fn problem(head: &[u8]) -> Option<Problem> {
         let header = head.get(at..)?;
         let counted = header.get(1).map_or(0, |&units| usize::from(units));
         let len = match next {
+            // RFC 8200, 4: behind another header it is unknown.
+            Protocol::HOP_BY_HOP if field != NEXT_HEADER_OFFSET => return Problem::at(1, field),
             Protocol::HOP_BY_HOP | Protocol::DESTINATION_OPTIONS => {
                 let options = header.get(2..counted * 8 + 8)?;
                 if let Ok(Some(place)) = unknown_option(options) {
