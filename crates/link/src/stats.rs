@@ -30,7 +30,7 @@ pub enum DropCause {
     FillEmpty,
     /// The other side refused this packet for good (not for want of room).
     Refused,
-    /// The other end of a pair, or the engine that a packet belongs to, is gone.
+    /// The other end of a pair, the engine that a packet belongs to, or the link inside a fault wrapper is gone.
     Closed,
     /// The engine that a packet belongs to had no room for more from this one's queue.
     HandOver,

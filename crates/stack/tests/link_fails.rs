@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::breaking::Breaking;
-use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
+use millstream::link::{
+    DropCause, Fault, FaultConfig, Faults, Link, LinkError, Medium, PairConfig, PairEnd,
+    forward_link, pair,
+};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::{Engine, local, net};
 
@@ -158,6 +161,45 @@ fn what_a_link_brings_together_with_its_error_is_read() {
         assert_eq!(&buffer[..3], word);
     }
     assert_eq!(socket.recv_from(&mut buffer).unwrap_err().kind(), ErrorKind::NetworkDown);
+}
+
+/// As over a path that goes on behind a cut: what is on its way arrives, then all hear of it.
+#[test]
+fn what_is_on_its_way_in_when_a_link_fails_is_received_before() {
+    let pool = common::pool();
+    let config = PairConfig { medium: Medium::Ip, ..PairConfig::default() };
+    let (end, far) = pair(config).expect("a pair");
+    let (link, is_broken) = Breaking::new(end);
+    let delay = Duration::from_millis(10);
+    let receive = Faults { delay, ..Faults::default() };
+    let link = Fault::new(link, FaultConfig { receive, ..FaultConfig::default() });
+    let mut engine = common::engine(common::config(&pool, 1), link, &["10.0.0.1/24"]);
+    let mut far = common::engine(common::config(&pool, 2), far, &["10.0.0.2/24"]);
+    let to = "10.0.0.1:9".parse().expect("an address");
+    let (from, socket) =
+        (far.udp_bind(far_addr()).expect("bind"), engine.udp_bind(to).expect("bind"));
+    for word in [b"one", b"two"] {
+        far.udp_send(from, word, Some(to)).expect("sent");
+    }
+    far.flush();
+    let now = engine.refresh_time();
+    engine.turn(now);
+    is_broken.store(true, Ordering::SeqCst);
+    assert_eq!(engine.turn(now).next_deadline, Some(now + delay));
+    engine.udp_send(socket, b"lost", Some(far_addr())).expect("sent");
+    engine.turn(now + delay / 2);
+    let link = engine.links().next().expect("a link").id;
+    assert!(engine.link_error(link).is_none());
+    engine.turn(now + delay);
+    engine.turn(now + delay);
+    assert!(engine.link_error(link).is_some());
+    let mut buffer = [0; 9];
+    for word in [b"one", b"two"] {
+        assert_eq!(engine.udp_recv(socket, &mut buffer).map(|(len, _)| len), Ok(3));
+        assert_eq!(&buffer[..3], word);
+    }
+    let stats = engine.link_stats(link).expect("a link");
+    assert_eq!(stats.dropped(DropCause::Closed), 1, "what was sent meanwhile");
 }
 
 /// An engine that always finds something to do never sleeps, so no sleep ends.

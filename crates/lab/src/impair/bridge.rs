@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream::clock::Clock;
 use millstream::link::sys::{PollEntry, poll};
-use millstream::link::{Fault, FaultConfig, FaultStats, Faults, Link, LinkStats};
+use millstream::link::{DropCause, Fault, FaultConfig, FaultStats, Faults, Link, LinkStats};
 use millstream::packet::{Instant, PacketBatch, Pool};
 
 use crate::error::Error;
@@ -154,8 +154,16 @@ impl<A: Link, B: Link> Bridge<A, B> {
 
     /// The counters of the links themselves, without the faults.
     pub fn links(&self) -> (LinkStats, LinkStats) {
-        (self.a.inner().stats(), self.b.inner().stats())
+        (without_faults(&self.a), without_faults(&self.b))
     }
+}
+
+/// What a link counted, and what came for it when it had failed.
+fn without_faults<L: Link>(end: &Fault<L>) -> LinkStats {
+    let closed = DropCause::Closed.index();
+    let mut stats = end.inner().stats();
+    stats.drops[closed] = end.stats().drops[closed];
+    stats
 }
 
 /// What matters of a link before a sleep.
@@ -219,23 +227,50 @@ pub fn until_interrupted<A: Link, B: Link>(
 mod tests {
     use super::*;
     use millstream::link::sys::EventFd;
-    use millstream::link::{PairConfig, PairEnd, pair};
+    use millstream::link::{LinkError, PairConfig, PairEnd, forward_link, pair};
     use millstream::packet::{Packet, PoolConfig};
     use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// An end that breaks for good once it is told to, as a device that is removed.
+    struct Breaking(PairEnd, Arc<AtomicBool>);
+
+    impl Link for Breaking {
+        forward_link!(
+            self => self.0;
+            capabilities, has_more, transmit, wait_fd, wants_write, next_deadline, prepare_sleep, stats, name
+        );
+
+        fn receive(
+            &mut self,
+            now: Instant,
+            pool: &Pool,
+            batch: &mut PacketBatch,
+        ) -> Result<usize, LinkError> {
+            match self.1.load(Ordering::Relaxed) {
+                true => Err(LinkError::Invalid("a was removed".into())),
+                false => self.0.receive(now, pool, batch),
+            }
+        }
+    }
 
     struct Rig {
-        bridge: Bridge<PairEnd, PairEnd>,
+        bridge: Bridge<Breaking, PairEnd>,
         near: PairEnd,
         far: PairEnd,
         pool: Pool,
+        is_broken: Arc<AtomicBool>,
     }
 
     fn rig(a_to_b: Faults, b_to_a: Faults) -> Rig {
         let pool = Pool::new(PoolConfig::fixed(4096)).unwrap();
         let (near, a) = pair(PairConfig::default()).unwrap();
         let (b, far) = pair(PairConfig::default()).unwrap();
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let a = Breaking(a, Arc::clone(&is_broken));
         let bridge = Bridge::new(a, b, pool.clone(), 7, a_to_b, b_to_a);
-        Rig { bridge, near, far, pool }
+        Rig { bridge, near, far, pool, is_broken }
     }
 
     impl Rig {
@@ -332,6 +367,26 @@ mod tests {
         };
         assert_eq!(fates(true), fates(true), "seeded");
         assert_ne!(fates(true), fates(false));
+    }
+
+    #[test]
+    fn what_a_device_has_brought_before_it_was_removed_comes_through() {
+        let delay = Duration::from_millis(20);
+        let mut rig = rig(Faults { delay, ..Faults::default() }, Faults::default());
+        rig.send(START, 10);
+        assert_eq!(rig.arrived(START), 0);
+        rig.is_broken.store(true, Ordering::Relaxed);
+        std::mem::swap(&mut rig.near, &mut rig.far);
+        rig.send(START, 3);
+        std::mem::swap(&mut rig.near, &mut rig.far);
+        assert_eq!(rig.arrived(START), 0);
+        let (forth, back) = rig.bridge.ways();
+        assert_eq!((forth.held, back.held, back.passed_packets), (10, 0, 3));
+        assert_eq!(rig.bridge.links().0.dropped(DropCause::Closed), 3);
+        assert!(rig.bridge.turn(START + delay).unwrap(), "there is more: the error");
+        assert_eq!(rig.bridge.ways().0.passed_packets, 10);
+        let ended = rig.bridge.turn(START + delay).unwrap_err();
+        assert!(ended.to_string().contains("a was removed"), "{ended}");
     }
 
     #[test]

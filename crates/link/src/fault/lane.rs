@@ -228,6 +228,11 @@ impl Lane {
         count
     }
 
+    /// Drops what is on its way; how many packets.
+    pub fn clear(&mut self) -> usize {
+        self.held.drain().count()
+    }
+
     /// When the next packet is due.
     pub fn next_release(&self) -> Option<Instant> {
         self.held.peek().map(|Reverse(held)| held.release)

@@ -7,10 +7,15 @@
 //!
 //! A packet passes the rate limit (or is dropped because its queue is full), then may be lost,
 //! damaged, copied, and delayed. A lost packet has used its share of the rate, as on a wire.
+//!
+//! When the inner link fails, what came by it before still comes out in its time, and the error is told after that.
+//! What is on its way out then, or is sent meanwhile, is dropped and counted ([`DropCause::Closed`]).
 
 mod dice;
 mod lane;
 
+#[cfg(test)]
+mod failed_tests;
 #[cfg(test)]
 mod tests;
 
@@ -157,6 +162,10 @@ pub struct Fault<L> {
     waiting: PacketBatch,
     /// When packets were last asked for.
     asked: Instant,
+    /// Why the inner link has failed, until nothing is on its way in any more and it is told.
+    failed: Option<LinkError>,
+    /// Packets that were to leave by it then, or since.
+    closed: usize,
 }
 
 impl<L: Link> Fault<L> {
@@ -174,6 +183,8 @@ impl<L: Link> Fault<L> {
             out: PacketBatch::new(),
             waiting: PacketBatch::new(),
             asked: Instant::ZERO,
+            failed: None,
+            closed: 0,
         }
     }
 
@@ -209,25 +220,81 @@ impl<L: Link> Fault<L> {
     }
 
     /// Hands what is due on the way out to the inner link, until it takes no more.
-    fn flush(&mut self, now: Instant, pool: &Pool) -> Result<(), LinkError> {
-        let Some(lane) = &mut self.transmit else { return Ok(()) };
+    fn flush(&mut self, now: Instant, pool: &Pool) {
+        let Some(lane) = &mut self.transmit else { return };
         loop {
             lane.leave(now, &mut self.out);
             if self.out.is_empty() {
-                return Ok(());
+                return;
             }
-            self.inner.transmit(now, pool, &mut self.out)?;
+            if let Err(error) = self.inner.transmit(now, pool, &mut self.out) {
+                return self.fail(error);
+            }
             if !self.out.is_empty() {
-                return Ok(());
+                return;
             }
         }
+    }
+
+    /// Takes packets in on the way out, or hands them on where nothing happens there.
+    fn send(&mut self, now: Instant, pool: &Pool, batch: &mut PacketBatch) {
+        let Some(lane) = &mut self.transmit else {
+            if let Err(error) = self.inner.transmit(now, pool, batch) {
+                self.fail(error);
+            }
+            return;
+        };
+        // What the inner link refuses holds up the caller, as without the wrapper.
+        while self.out.is_empty() && !lane.is_full() {
+            let Some(packet) = batch.pop() else { break };
+            lane.enter(now, packet, pool);
+        }
+        self.flush(now, pool);
+    }
+
+    /// The inner link is broken for good: it is asked for nothing more, and what is on its way there is lost.
+    #[cold]
+    fn fail(&mut self, error: LinkError) {
+        if let Some(lane) = &mut self.transmit {
+            // What was due, and was not taken.
+            lane.stats.left -= self.out.len() as u64;
+            self.closed += self.out.len() + lane.clear();
+            self.out.clear();
+        }
+        self.failed = Some(error);
+    }
+
+    /// Tells that the inner link has failed, once nothing is on its way in any more: who is told does not ask again.
+    fn tell(&mut self) -> Result<(), LinkError> {
+        if self.failed.is_some()
+            && self.held_packets().1 == 0
+            && let Some(error) = self.failed.take()
+        {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// What a call of the inner link came to that no fault stands before.
+    fn told<T: Default>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        result.or_else(|error| {
+            self.fail(error);
+            self.tell().map(|()| T::default())
+        })
+    }
+
+    /// Drops what is to be sent by a link that has failed.
+    #[cold]
+    fn lose(&mut self, batch: &mut PacketBatch) {
+        self.closed += batch.len();
+        batch.clear();
     }
 }
 
 impl<L: Link> Link for Fault<L> {
     forward_link!(
         self => self.inner;
-        capabilities, wants_write, share, is_down, refresh, notes, details, name
+        capabilities, share, is_down, refresh, notes, details, name
     );
 
     fn receive(
@@ -236,29 +303,47 @@ impl<L: Link> Link for Fault<L> {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        self.flush(now, pool)?;
-        let Some(lane) = &mut self.receive else { return self.inner.receive(now, pool, batch) };
+        self.flush(now, pool);
+        let Some(lane) = &mut self.receive else {
+            self.tell()?;
+            let received = self.inner.receive(now, pool, batch);
+            return self.told(received);
+        };
         self.asked = now;
         let mut count = lane.leave(now, batch);
         lane.enter_all(now, &mut self.waiting, pool);
         if !batch.is_full() && !lane.is_full() {
-            let received = self.inner.receive(now, pool, &mut self.waiting);
+            let received = match self.failed {
+                None => self.inner.receive(now, pool, &mut self.waiting),
+                Some(_) => Ok(0),
+            };
             lane.enter_all(now, &mut self.waiting, pool);
             count += lane.leave(now, batch);
-            if count == 0 {
-                received?;
-            }
             lane.enter_all(now, &mut self.waiting, pool);
+            if let Err(error) = received {
+                self.fail(error);
+            }
+        }
+        if count == 0 {
+            self.tell()?;
         }
         Ok(count)
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
         let is_of_use = !self.takes_nothing() || self.inner.wants_write();
-        self.inner.wait_fd().filter(|_| is_of_use)
+        // That of a link that has failed may be readable for ever.
+        self.inner.wait_fd().filter(|_| is_of_use && self.failed.is_none())
+    }
+
+    fn wants_write(&self) -> bool {
+        self.failed.is_none() && self.inner.wants_write()
     }
 
     fn prepare_sleep(&mut self) -> bool {
+        if self.failed.is_some() {
+            return self.held_packets().1 != 0;
+        }
         self.inner.prepare_sleep() || self.takes_nothing()
     }
 
@@ -277,11 +362,13 @@ impl<L: Link> Link for Fault<L> {
         head_len: usize,
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
-        self.flush(now, pool)?;
-        match self.receive {
-            None => self.inner.receive_into(now, pool, head_len, memory),
-            Some(_) => Ok(None),
+        self.flush(now, pool);
+        if self.receive.is_some() {
+            return Ok(None);
         }
+        self.tell()?;
+        let placed = self.inner.receive_into(now, pool, head_len, memory);
+        self.told(placed)
     }
 
     fn transmit(
@@ -290,17 +377,16 @@ impl<L: Link> Link for Fault<L> {
         pool: &Pool,
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError> {
-        self.flush(now, pool)?;
-        let Some(lane) = &mut self.transmit else { return self.inner.transmit(now, pool, batch) };
-        let mut count = 0;
-        // What the inner link refuses holds up the caller, as without the wrapper.
-        while self.out.is_empty() && !lane.is_full() {
-            let Some(packet) = batch.pop() else { break };
-            lane.enter(now, packet, pool);
-            count += 1;
+        let before = batch.len();
+        self.flush(now, pool);
+        if self.failed.is_none() {
+            self.send(now, pool, batch);
         }
-        self.flush(now, pool)?;
-        Ok(count)
+        if self.failed.is_some() {
+            self.tell()?;
+            self.lose(batch);
+        }
+        Ok(before - batch.len())
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -311,6 +397,10 @@ impl<L: Link> Link for Fault<L> {
             None
         };
         let receive = self.receive.as_ref().and_then(Lane::next_release);
+        if self.failed.is_some() {
+            // With nothing on its way in any more the error is due.
+            return Some(receive.unwrap_or(self.asked));
+        }
         let inner = self.inner.next_deadline();
         // What was due in there when it was last looked at waits for a place here.
         let inner = inner.filter(|&due| due > self.asked || !self.takes_nothing());
@@ -324,6 +414,7 @@ impl<L: Link> Link for Fault<L> {
                 *total += drops;
             }
         }
+        stats.count_drops(DropCause::Closed, self.closed);
         stats
     }
 }

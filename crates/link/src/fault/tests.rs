@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{Shape, bytes, parse, pool};
 use crate::{Medium, PairConfig, PairEnd, Placing, Replay, ReplayConfig, pair};
 
-const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 struct Bench {
     pool: Pool,
@@ -68,7 +68,7 @@ fn number(packet: &Packet) -> u32 {
     u32::from_be_bytes(packet.head()[..4].try_into().unwrap())
 }
 
-fn everything() -> Faults {
+pub(super) fn everything() -> Faults {
     Faults {
         loss: 0.05,
         burst: Some(Burst { enter: 0.01, leave: 0.2, loss_inside: 0.8, loss_outside: 0.0 }),
@@ -300,15 +300,18 @@ fn what_is_lost_overtakes_nobody() {
 }
 
 /// Frames for a full way and what waits behind it.
-fn large_pool() -> Pool {
+pub(super) fn large_pool() -> Pool {
     Pool::new(PoolConfig::fixed(40_960)).unwrap()
 }
 
 /// A way in with a second of delay, and 20,000 segments on their way there, 50 in a packet.
-fn way_in(pool: &Pool) -> (PairEnd, Fault<PairEnd>) {
+pub(super) fn way_in<L: Link>(
+    pool: &Pool,
+    inner: impl FnOnce(PairEnd) -> L,
+) -> (PairEnd, Fault<L>) {
     let (mut far, near) = pair(PairConfig { capacity: 4096, ..PairConfig::default() }).unwrap();
     let receive = Faults { delay: 1000 * MS, ..Faults::default() };
-    let near = Fault::new(near, FaultConfig { receive, ..FaultConfig::default() });
+    let near = Fault::new(inner(near), FaultConfig { receive, ..FaultConfig::default() });
     let whole = Shape::new(false, true, vec![7; 50_000]);
     let shape = Shape { segment: Some(1000), piece: 1000, ..whole };
     let packet = shape.build(pool);
@@ -325,7 +328,7 @@ fn way_in(pool: &Pool) -> (PairEnd, Fault<PairEnd>) {
 #[test]
 fn what_finds_no_place_on_a_full_way_waits_and_is_not_dropped() {
     let pool = large_pool();
-    let (_far, mut near) = way_in(&pool);
+    let (_far, mut near) = way_in(&pool, |end| end);
     let mut batch = PacketBatch::new();
     for _ in 0..20 {
         assert_eq!(near.receive(Instant::ZERO, &pool, &mut batch).unwrap(), 0);
@@ -347,7 +350,7 @@ fn what_finds_no_place_on_a_full_way_waits_and_is_not_dropped() {
 #[test]
 fn who_has_a_full_way_in_sleeps_until_there_is_a_place() {
     let pool = large_pool();
-    let (_far, mut near) = way_in(&pool);
+    let (_far, mut near) = way_in(&pool, |end| end);
     let mut batch = PacketBatch::new();
     assert!(near.wait_fd().is_some() && !near.prepare_sleep());
     for _ in 0..20 {
