@@ -152,3 +152,43 @@ fn nobody_is_told_about_an_error_or_at_an_address_that_is_none() {
         assert_eq!(answer(&packet(src, US, 60, &body(128))).map(|(ip, ..)| ip), None, "{src}");
     }
 }
+
+/// How many frames leave an engine to which the packet comes in a frame to `mac`, or to its own address: the question
+/// for its sender's address, where that is to be told. It is dropped in any case.
+fn frames(mac: Option<[u8; 6]>, packet: &[u8]) -> usize {
+    let pool = common::pool();
+    let (mut wire, end) = pair(PairConfig::default()).expect("a pair");
+    let mut engine = common::engine(common::config(&pool, 2), end, &common::FAR);
+    let own = engine.links().next().expect("a link").mac.0;
+    let frame = [&mac.unwrap_or(own)[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], packet].concat();
+    let mut batch = PacketBatch::new();
+    assert!(batch.push(Packet::from_slice(&pool, 0, &frame).expect("frames")).is_ok());
+    let now = engine.refresh_time();
+    wire.transmit(now, &pool, &mut batch).expect("sent");
+    engine.turn(now);
+    assert_eq!(engine.stats().dropped_total(), 1);
+    wire.receive(now, &pool, &mut batch).expect("received")
+}
+
+const SYN: [u8; 20] = [0, 7, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 80, 2, 16, 0, 0xa5, 0x74, 0, 0];
+
+/// RFC 4443, 2.4 (e.4).
+#[test]
+fn what_comes_in_a_frame_for_many_is_told_of_as_what_goes_to_a_group() {
+    let option = |kind: u8| [17, 0, kind, 4, 0, 0, 0, 0];
+    let [to_all, to_group] = [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]];
+    let cases = [
+        (253, vec![0; 8], 0),
+        (60, option(0xbe).to_vec(), 1),
+        (60, option(0xfe).to_vec(), 0),
+        // To ports that nobody has, with the sums that they should have.
+        (17, vec![0, 7, 0, 77, 0, 8, 0x5, 0x74], 0),
+        (6, SYN.to_vec(), 0),
+    ];
+    for (first, rest, to_many) in cases {
+        let packet = packet(PEER, US, first, &rest);
+        assert_eq!(frames(None, &packet), 1, "{first}");
+        assert_eq!(frames(Some(to_all), &packet), to_many, "{first}");
+        assert_eq!(frames(Some(to_group), &packet), to_many, "{first}");
+    }
+}

@@ -227,10 +227,18 @@ impl Scoreboard {
             && board.lost.is_empty()
             && board.resent.is_empty()
         {
-            self.spare = self.exceptions.take();
-            if let Some(spare) = &mut self.spare {
-                spare.resent_order.clear();
-            }
+            self.set_aside();
+        }
+    }
+
+    /// Nothing is exceptional any more. What there is memory for is kept for the next time, unless it is much and nothing
+    /// is outstanding; of one that is quiet for long it goes, too ([`release`](Self::release)).
+    fn set_aside(&mut self) {
+        let is_idle = self.sent.is_empty();
+        let kept = |board: &Box<Exceptions>| !is_idle || board.capacity() <= SPARE_LIMIT;
+        self.spare = self.exceptions.take().filter(kept);
+        if let Some(spare) = &mut self.spare {
+            spare.resent_order.clear();
         }
     }
 
@@ -419,11 +427,11 @@ impl Scoreboard {
         Judged { bytes: newly, sent_at: last_at, again }
     }
 
-    /// Gives back memory that an idle connection does not need, if there is much of it.
+    /// Gives back memory that an idle connection does not need, if there is much of it. Called for each ACK of all that
+    /// was sent, so it looks at nothing that lies elsewhere.
     #[inline]
     pub(crate) fn shrink_idle(&mut self) {
-        let much = self.spare.as_ref().is_some_and(|spare| spare.capacity() > SPARE_LIMIT);
-        if self.sent.capacity() > SPARE_LIMIT || much {
+        if self.sent.capacity() > SPARE_LIMIT {
             self.release();
         }
     }

@@ -56,7 +56,7 @@ impl Engine {
     /// RFC 1122, 3.2.2.6; RFC 4443, 4.2. An echo to a broadcast address is not answered; one to a
     /// multicast group is in IPv6. The request's frames become the reply's.
     fn answer_echo(&mut self, now: Instant, arrival: Arrival, id: u16, seq: u16) {
-        let Arrival { mut packet, ip, link, destination } = arrival;
+        let Arrival { mut packet, ip, link, destination, .. } = arrival;
         if destination == Destination::Group && ip.src.is_ipv4()
             || ip.src.is_unspecified()
             || ip.src.is_multicast()
@@ -94,6 +94,7 @@ impl Engine {
         link: LinkId,
         mut packet: Packet,
         reason: Malformed,
+        to_all: bool,
     ) {
         self.out.stats.malformed(reason);
         let is_told = matches!(
@@ -111,7 +112,7 @@ impl Engine {
             return;
         }
         let destination = addresses.classify(link, ip.dst);
-        self.tell_problem(now, &Arrival { packet, ip, link, destination });
+        self.tell_problem(now, &Arrival { packet, ip, link, destination, to_all });
     }
 
     /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
@@ -126,7 +127,7 @@ impl Engine {
         else {
             return;
         };
-        if of_groups || arrival.destination == Destination::Own {
+        if of_groups || arrival.destination == Destination::Own && !arrival.to_all {
             self.send_icmp_error(now, arrival, Icmp::ParameterProblem { code, pointer });
         }
     }
@@ -134,7 +135,7 @@ impl Engine {
     /// Sends an error about a packet, unless the rules of RFC 1122 3.2.2 and RFC 4443 2.4 (e) or the rate
     /// limit forbid it.
     pub(super) fn send_icmp_error(&mut self, now: Instant, arrival: &Arrival, error: Icmp) {
-        let Arrival { packet, ip, link, destination } = arrival;
+        let Arrival { packet, ip, link, destination, to_all } = arrival;
         let version = ip.version();
         let about_error = ip.protocol == icmp::protocol(version)
             && packet
@@ -142,11 +143,12 @@ impl Engine {
                 .get(ip.header_len..)
                 .and_then(|body| Icmp::parse(version, body).ok())
                 .is_none_or(|(message, _)| message.is_error(version));
-        // RFC 4443, 2.4 (e.3): of what went to a group the unknown options of IPv6 are told.
+        // RFC 4443, 2.4 (e.3) and (e.4): of what went to a group, of addresses or of stations, the unknown options of
+        // IPv6 are told.
         let is_of_groups =
             version == Version::V6 && matches!(error, Icmp::ParameterProblem { code: 2, .. });
         let is_for_us = match destination {
-            Destination::Own => true,
+            Destination::Own => !to_all || is_of_groups,
             Destination::Group => is_of_groups,
             Destination::Other => false,
         };

@@ -24,6 +24,8 @@ pub(super) struct Arrival {
     pub ip: IpHeader,
     pub link: LinkId,
     pub destination: Destination,
+    /// In a frame for all stations, or for a group of them.
+    pub to_all: bool,
 }
 
 impl Engine {
@@ -278,7 +280,7 @@ impl Engine {
         }
         let ip = match parsed {
             Ok(ip) => ip,
-            Err(reason) => return self.ip_refused(now, link, packet, reason),
+            Err(reason) => return self.ip_refused(now, link, packet, reason, to_all),
         };
         packet.truncate(ip.packet_len());
         if ip.fragment.is_some() {
@@ -297,11 +299,14 @@ impl Engine {
         {
             return self.out.stats.drop(DropReason::MartianSource);
         }
-        // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all.
-        if to_all && ip.dst.is_ipv4() && destination == Destination::Own {
+        // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6 that is said of what
+        // is answered by an error (RFC 4443, 2.4 (e.4)), as most of TCP would be.
+        let is_for_one =
+            destination == Destination::Own && (ip.dst.is_ipv4() || ip.protocol == Protocol::TCP);
+        if to_all && is_for_one {
             return self.out.stats.drop(DropReason::OtherLinkAddress);
         }
-        let arrival = Arrival { packet, ip, link, destination };
+        let arrival = Arrival { packet, ip, link, destination, to_all };
         match ip.protocol {
             Protocol::TCP => self.tcp_arrival(arrival),
             Protocol::UDP => self.udp_input(now, arrival),

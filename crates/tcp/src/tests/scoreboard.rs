@@ -220,3 +220,28 @@ fn what_reordering_needs_is_kept_until_released() {
     board.release();
     assert!(board.spare.is_none());
 }
+
+#[test]
+fn much_memory_is_given_back_once_nothing_is_outstanding() {
+    let lose_every_other = |board: &mut Scoreboard, una: u64, segments: u64| {
+        for i in 0..segments {
+            board.on_send(una + i * 100, una + 100 + i * 100, 1, at(i));
+        }
+        let mut delivery = Delivery::default();
+        for i in (1..segments).step_by(2) {
+            board.on_sack(una + i * 100, una + 100 + i * 100, &mut delivery);
+        }
+        una + segments * 100
+    };
+    let much = 4 * SPARE_LIMIT as u64;
+    let mut board = Scoreboard::new(1);
+    let end = lose_every_other(&mut board, 1, much);
+    assert!(board.exceptions.as_ref().is_some_and(|board| board.capacity() > SPARE_LIMIT));
+    // More is on its way.
+    board.on_send(end, end + 100, 1, at(much));
+    board.on_cumulative(1, end, &mut Delivery::default());
+    assert!(board.spare.is_some());
+    let end = lose_every_other(&mut board, end + 100, 4);
+    board.on_cumulative(end - 500, end, &mut Delivery::default());
+    assert!(board.spare.is_none() && board.exceptions.is_none());
+}
