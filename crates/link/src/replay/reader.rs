@@ -17,6 +17,7 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
 const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
 const OPTION_TSRESOL: u16 = 9;
+const OPTION_FCSLEN: u16 = 13;
 const OPTION_TSOFFSET: u16 = 14;
 const OPTION_FLAGS: u16 = 2;
 
@@ -245,7 +246,9 @@ impl<R: Read> Reader<R> {
     /// `record` without the frame check sequence behind the packet, as far as that was captured.
     fn unchecked(&mut self, mut record: Record) -> Record {
         if record.check_bytes > 0 {
-            record.original_len = record.original_len.saturating_sub(record.check_bytes);
+            // A writer may have left it out of the original length alone.
+            let whole = record.original_len.max(self.data.len());
+            record.original_len = whole.saturating_sub(record.check_bytes);
             self.data.end = self.data.end.min(self.data.start + record.original_len);
         }
         record
@@ -369,14 +372,9 @@ impl<R: Read> Reader<R> {
         let offset_s = offset.map_or(0, |value| self.long(value.start).cast_signed());
         let link_type = LinkType::of(self.half(0).into());
         let snap_len = self.word(4) as usize;
-        self.interfaces.push(Interface {
-            link_type,
-            resolution,
-            offset_s,
-            snap_len,
-            // Its description does not say in which unit it is: the packets do.
-            check_bytes: 0,
-        });
+        let told = self.option(8, OPTION_FCSLEN).map(|value| self.block[value.start]);
+        let check_bytes = told.map_or(0, interface_check_bytes);
+        self.interfaces.push(Interface { link_type, resolution, offset_s, snap_len, check_bytes });
         Ok(())
     }
 
@@ -401,7 +399,11 @@ impl<R: Read> Reader<R> {
         };
         let nanos = interface.nanos(u64::from(high) << 32 | u64::from(low));
         let record = record(nanos, direction, original as usize, &interface);
-        Ok(Record { check_bytes: (flags >> 5 & 0xf) as usize, ..record })
+        // What a packet says overrides what its interface says; zero says nothing.
+        match (flags >> 5 & 0xf) as usize {
+            0 => Ok(record),
+            check_bytes => Ok(Record { check_bytes, ..record }),
+        }
     }
 
     /// A packet without a time: that of 1970.
@@ -501,4 +503,15 @@ fn record(
 fn check_bytes(word: u32) -> usize {
     let is_told = word & 1 << 26 != 0;
     if is_told { 2 * (word >> 28) as usize } else { 0 }
+}
+
+/// The same as an interface of pcap-ng tells it. The specification counts bits and has 4 for an example
+/// (draft-ietf-opsawg-pcapng, 4.2), and those who go by the example count bytes. No link has a sequence of less than
+/// a byte, so that less than 8 are bytes. What is then no number of whole bytes tells nothing.
+fn interface_check_bytes(told: u8) -> usize {
+    match usize::from(told) {
+        bytes @ 0..8 => bytes,
+        bits if bits.is_multiple_of(8) => bits / 8,
+        _ => 0,
+    }
 }
