@@ -38,7 +38,7 @@ pub struct Impair {
     /// Packets that are held back for others to overtake
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("reorder", v))]
     pub reorder: Option<Change>,
-    /// For how long they are held back [default: 1ms]
+    /// For how long --reorder holds them back [default: 1ms]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("reorder-by", v))]
     pub reorder_by: Option<Change>,
     /// Packets that come twice
@@ -50,7 +50,7 @@ pub struct Impair {
     /// Bits per second that pass, link headers included
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("rate", v))]
     pub rate: Option<Change>,
-    /// Memory or number of the packets that wait for the rate; what comes then is dropped [default: 1MiB]
+    /// Memory or number of the packets that wait for --rate; what comes then is dropped [default: 1MiB]
     #[arg(long, value_name = "SIZE|PACKETS", allow_hyphen_values = true, value_parser = |v: &str| Change::parse("queue", v))]
     pub queue: Option<Change>,
     /// Faults from A to B that differ, for example delay=5ms,loss=2%
@@ -112,19 +112,60 @@ Example, with two namespaces:
     --delay 20ms --loss 1% --rate 100mbit
   ip netns exec red ping 10.9.0.2    (in another terminal: 40 ms, 2 % lost)";
 
+/// A fault that only says how another is to be, whether that is there, and what to do where it is not.
+type Companion = (&'static str, fn(&Faults) -> bool, &'static str);
+
+const COMPANIONS: &[Companion] = &[
+    (
+        "reorder-by",
+        |faults| faults.reorder.is_some_and(|reorder| reorder.probability > 0.0),
+        "reorder-by without reorder holds nothing back; give a share, as reorder=1%",
+    ),
+    (
+        "queue",
+        |faults| faults.rate_bits_per_s.is_some(),
+        "queue without rate keeps nothing waiting; give a rate, as rate=100mbit",
+    ),
+];
+
 impl Impair {
-    /// The faults of both directions.
-    fn faults(&self) -> (Faults, Faults) {
+    /// What holds in both directions.
+    fn shared(&self) -> Vec<Change> {
         let Self { delay, jitter, loss, burst, reorder, reorder_by, .. } = self;
-        let Self { duplicate, corrupt, rate, queue, a_to_b, b_to_a, .. } = self;
+        let Self { duplicate, corrupt, rate, queue, .. } = self;
         let shared =
             [delay, jitter, loss, burst, reorder, reorder_by, duplicate, corrupt, rate, queue];
+        shared.into_iter().flatten().copied().collect()
+    }
+
+    /// The faults of both directions.
+    fn faults(&self) -> (Faults, Faults) {
+        let shared = self.shared();
         let of = |own: &Vec<Change>| {
             let mut faults = Faults::default();
-            shared.into_iter().flatten().chain(own).for_each(|change| change.apply(&mut faults));
+            shared.iter().chain(own).for_each(|change| change.apply(&mut faults));
             faults
         };
-        (of(a_to_b), of(b_to_a))
+        (of(&self.a_to_b), of(&self.b_to_a))
+    }
+
+    /// Faults that only say how another is to be are of no use without that: in their own direction, or in both where
+    /// they hold in both.
+    fn each_of_use(&self, forth: &Faults, back: &Faults) -> Result<(), Error> {
+        let shared = self.shared();
+        for (key, is_on, why) in COMPANIONS {
+            let (on_forth, on_back) = (is_on(forth), is_on(back));
+            let vain = |changes: &[Change], is_on: bool| {
+                !is_on && changes.iter().any(|change| change.key() == *key)
+            };
+            if vain(&shared, on_forth || on_back)
+                || vain(&self.a_to_b, on_forth)
+                || vain(&self.b_to_a, on_back)
+            {
+                return Err(Error::Refused((*why).to_owned()));
+            }
+        }
+        Ok(())
     }
 
     fn ends(&self) -> (EndConfig, EndConfig) {
@@ -151,17 +192,6 @@ fn each_once(option: &str, changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Faults that only say how another is to be are of no use without that.
-fn each_of_use(faults: &Faults) -> Result<(), Error> {
-    let refused = |what: &str| Err(Error::Refused(what.to_owned()));
-    if faults.reorder.is_some_and(|reorder| reorder.probability <= 0.0) {
-        return refused(
-            "reorder-by without reorder holds nothing back; give a share, as reorder=1%",
-        );
-    }
-    Ok(())
-}
-
 /// Makes the devices, forwards until the end, and prints what happened by cause.
 pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     let (end_a, end_b) = arguments.ends();
@@ -175,8 +205,7 @@ pub fn impair(arguments: &Impair) -> Result<ExitCode, Error> {
     each_once("--a-to-b", &arguments.a_to_b)?;
     each_once("--b-to-a", &arguments.b_to_a)?;
     let (forth, back) = arguments.faults();
-    each_of_use(&forth)?;
-    each_of_use(&back)?;
+    arguments.each_of_use(&forth, &back)?;
     let interrupt = Interrupt::from_signals()?;
     let mtu = usize::from(arguments.mtu);
     let (tap_a, drops_a) = end_a.open(mtu, true)?;

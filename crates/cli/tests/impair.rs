@@ -266,7 +266,7 @@ fn a_given_duration_ends_it() {
 
 #[test]
 fn what_is_refused_is_one_line_with_what_to_do() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["a"], "<B>"),
         (&["a", "a"], "give two names"),
         (&["a", "b", "--delay", "20"], "write 20ms"),
@@ -276,6 +276,17 @@ fn what_is_refused_is_one_line_with_what_to_do() {
         (&["a", "b", "--b-to-a", "queue=8KB,queue=9packets"], "'--b-to-a' has queue twice"),
         (&["a", "b", "--reorder-by", "3ms"], "reorder-by without reorder"),
         (&["a", "b", "--a-to-b", "reorder-by=3ms"], "reorder-by without reorder"),
+        (&["a", "b", "--reorder", "0%", "--reorder-by", "3ms"], "reorder-by without reorder"),
+        (&["a", "b", "--queue", "8KB"], "queue without rate"),
+        (&["a", "b", "--queue", "9packets", "--delay", "1ms"], "give a rate, as rate=100mbit"),
+        (&["a", "b", "--b-to-a", "queue=9packets"], "queue without rate"),
+        (&["a", "b", "--a-to-b", "rate=1gbit", "--b-to-a", "queue=8KB"], "queue without rate"),
+        // What holds in both directions is of use in one, and what is off in one is no use there: on to the names.
+        (&["a/b", "c", "--queue", "8KB", "--a-to-b", "rate=1gbit"], "cannot be the name"),
+        (
+            &["a/b", "c", "--reorder", "1%", "--reorder-by", "3ms", "--b-to-a", "reorder=0%"],
+            "cannot be the name",
+        ),
         (&["a", "b", "--loss", "1"], "write 1%"),
         (&["a", "b", "--rate", "1gb"], "write 1gbit"),
         (&["a", "b", "--seed", "-1"], "write a whole number"),
