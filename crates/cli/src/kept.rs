@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,26 +43,73 @@ pub fn database(database: &Database) -> Result<PathBuf, Error> {
     Ok(folder.join("millstream").join("millstream.sqlite3"))
 }
 
-/// The same with its folder made, for what is to be kept.
-pub fn new_database(at: &Database) -> Result<PathBuf, Error> {
-    let file = database(at)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let made = folder.map_or(Ok(()), fs::create_dir_all);
-    let named =
-        || format!("cannot make the folder of {} (--db names another file)", file.display());
-    made.map_err(Error::file(named()))?;
-    Ok(file)
+/// Folders that were made to try them out, the outermost first. They go again with this unless something is to be kept
+/// in them: what is refused before it is begun leaves nothing behind.
+#[derive(Debug, Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// Makes the folder of the page and tries out that something can be written there: what is wrong is better known
+    /// before the measuring than after it.
+    pub fn page_folder(&mut self, folder: &Path) -> Result<(), Error> {
+        let named = || format!("--out {}", folder.display());
+        self.folder(folder).and_then(|()| try_out(folder)).map_err(Error::file(named()))
+    }
+
+    /// The same for a database that is not there yet. The file itself is made by [`new_store`]: another process might
+    /// open it before it is taken away here, and keep its runs in no file.
+    pub fn database_folder(&mut self, file: &Path) -> Result<(), Error> {
+        let folder = folder_of(file);
+        self.folder(folder).map_err(Error::file(no_folder(file)))?;
+        if !Store::is_missing(file) {
+            return Ok(());
+        }
+        let named = format!("cannot write {} (--db names another file)", file.display());
+        try_out(folder).map_err(Error::file(named))
+    }
+
+    /// They stay.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+
+    fn folder(&mut self, folder: &Path) -> io::Result<()> {
+        let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty());
+        let missing: Vec<_> = missing.take_while(|one| !one.exists()).map(Path::to_owned).collect();
+        self.0.extend(missing.into_iter().rev());
+        fs::create_dir_all(folder)
+    }
 }
 
-/// Makes the folder of the page and tries out that something can be written there: what is wrong
-/// is better known before the measuring than after it.
-pub fn prepare_folder(folder: &Path) -> Result<(), Error> {
-    let named = || format!("--out {}", folder.display());
-    fs::create_dir_all(folder).map_err(Error::file(named()))?;
+impl Drop for Made {
+    fn drop(&mut self) {
+        for folder in self.0.iter().rev() {
+            // One in which somebody has put something meanwhile stays.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// Writes something into a folder, and takes it away again.
+fn try_out(folder: &Path) -> io::Result<()> {
     let trial = folder.join(format!(".millstream-{}.part", std::process::id()));
     let tried = fs::write(&trial, "x");
     let _ = fs::remove_file(&trial);
-    tried.map_err(Error::file(named()))
+    tried
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn no_folder(file: &Path) -> String {
+    format!("cannot make the folder of {} (--db names another file)", file.display())
+}
+
+/// The store, made where it is missing, with its folder: whoever tried it out, too, may have taken that away again.
+pub fn new_store(file: &Path) -> Result<Store, Error> {
+    fs::create_dir_all(folder_of(file)).map_err(Error::file(no_folder(file)))?;
+    Store::open(file).map_err(stored)
 }
 
 /// Tries out that the file of `--json` can be written. What it holds stays until there is

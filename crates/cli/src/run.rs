@@ -14,7 +14,7 @@ use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting, WorkerP
 use millstream_lab::store::Store;
 
 use crate::arguments::Run;
-use crate::kept;
+use crate::kept::{self, Made};
 use crate::progress::Progress;
 
 /// Runs the experiment, keeps every finished run, prints the table and names
@@ -22,16 +22,19 @@ use crate::progress::Progress;
 pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let mut definition = load(&arguments.experiment)?;
     definition.apply(&arguments.overrides())?;
-    kept::prepare_folder(&arguments.out)?;
+    let mut made = Made::default();
+    made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), kept::prepare_json)?;
     let state = StateDir::locate()?;
     for line in state.sweep()? {
         kept::say(line);
     }
-    let file = kept::new_database(&arguments.database)?;
+    let file = kept::database(&arguments.database)?;
+    made.database_folder(&file)?;
     // Before any thread is started: a user namespace can be entered only then.
     let access = Access::obtain();
-    let store = Store::open(&file).map_err(kept::stored)?;
+    // One that is not there yet is made when the experiment begins.
+    let store = (!Store::is_missing(&file)).then(|| kept::new_store(&file)).transpose()?;
     let setting = Setting {
         program: worker_program()?,
         state,
@@ -40,8 +43,9 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
     let seconds = definition.duration_s + definition.warmup_s;
+    let progress = Progress::new(seconds);
     let mut keeper =
-        Keeper { store, progress: Progress::new(seconds), experiment: None, runs: vec![] };
+        Keeper { store, file: file.clone(), made, progress, experiment: None, runs: vec![] };
     let done = runner::run(&definition, &setting, &mut keeper).map(drop);
     keeper.progress.end();
     let Keeper { experiment, runs, .. } = keeper;
@@ -76,15 +80,29 @@ fn worker_program() -> Result<WorkerProgram, Error> {
 
 /// Keeps every run the moment it ends.
 struct Keeper {
-    store: Store,
+    store: Option<Store>,
+    file: PathBuf,
+    made: Made,
     progress: Progress,
     experiment: Option<ExperimentRecord>,
     runs: Vec<RunRecord>,
 }
 
+impl Keeper {
+    /// The store, made when it is first asked for.
+    fn store(&mut self) -> Result<&mut Store, Error> {
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => kept::new_store(&self.file)?,
+        };
+        Ok(self.store.insert(store))
+    }
+}
+
 impl Observer for Keeper {
     fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error> {
-        self.store.save_experiment(experiment).map_err(kept::stored)?;
+        self.store()?.save_experiment(experiment).map_err(kept::stored)?;
+        self.made.keep();
         self.experiment = Some(experiment.clone());
         for note in &experiment.notes {
             kept::say(format_args!("note: {note}"));
@@ -100,14 +118,14 @@ impl Observer for Keeper {
     fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
         // Also a run that cannot be kept is shown.
         self.runs.push(run.clone());
-        self.store.save_run(run).map_err(kept::stored)?;
+        self.store()?.save_run(run).map_err(kept::stored)?;
         self.progress.run_ended(run);
         Ok(())
     }
 
     fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
         self.experiment = Some(experiment.clone());
-        self.store.save_experiment(experiment).map_err(kept::stored)
+        self.store()?.save_experiment(experiment).map_err(kept::stored)
     }
 }
 

@@ -108,7 +108,49 @@ fn trying_out_a_json_file_does_not_change_it() {
     let output = command.env("XDG_RUNTIME_DIR", &place.folder).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(fs::read_to_string(json).unwrap(), "{}");
-    assert_eq!(fs::read_dir(place.folder.join("out")).unwrap().count(), 0);
+    assert!(!place.folder.join("out").exists());
+}
+
+/// Neither a store nor a folder for one or for pages, whatever it is refused for; what was there stays as it was.
+#[test]
+fn what_is_refused_before_it_begins_leaves_nothing_behind() {
+    let place = Place::new("refused");
+    let (data, out) = (place.folder.join("a/data"), place.folder.join("b/out"));
+    let empty = place.write("empty.sqlite3", "");
+    // Without a device for TAPs no path can be impaired, whatever else this machine allows.
+    let hidden = "mount -t tmpfs none /dev/net 2>/dev/null; exec \"$0\" run \"$@\"";
+    let ran = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", hidden, env!("CARGO_BIN_EXE_millstream")]).args(words);
+        command.arg("--out").arg(&out).env("XDG_DATA_HOME", &data);
+        command.env("XDG_RUNTIME_DIR", &place.folder).output().ok()
+    };
+    let possible = Command::new("unshare").args(["-m", "true"]).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no mount namespace of one's own here");
+        return;
+    }
+    let folder = place.folder.to_str().unwrap();
+    for words in [
+        &["judge-quick"][..],
+        &["judge-quick", "--db", empty.to_str().unwrap()],
+        &["first-look", "--db", folder],
+        &["first-look", "--set", "weather=fine"],
+        &["first-look", "--repeats", "0"],
+        &["first-look", "--no-such-option"],
+    ] {
+        let output = ran(words).unwrap();
+        let text = common::words(&output);
+        assert!(output.status.code() == Some(2) && text.trim().lines().count() == 2, "{text}");
+        for made in ["a", "b"] {
+            assert!(!place.folder.join(made).exists(), "{words:?} leaves {made}");
+        }
+        assert_eq!(fs::read(&empty).unwrap(), b"", "{words:?}");
+    }
+    fs::create_dir_all(&out).unwrap();
+    assert_eq!(ran(&["judge-quick"]).unwrap().status.code(), Some(2));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "what was there stays");
+    assert!(!place.folder.join("a").exists());
 }
 
 #[test]
