@@ -234,12 +234,12 @@ impl Scoreboard {
     /// Nothing is exceptional any more. What there is memory for is kept for the next time, unless it is much and nothing
     /// is outstanding; of one that is quiet for long it goes, too ([`release`](Self::release)).
     fn set_aside(&mut self) {
-        let is_idle = self.sent.is_empty();
-        let kept = |board: &Box<Exceptions>| !is_idle || board.capacity() <= SPARE_LIMIT;
-        self.spare = self.exceptions.take().filter(kept);
-        if let Some(spare) = &mut self.spare {
-            spare.resent_order.clear();
+        let Some(mut board) = self.exceptions.take() else { return };
+        if self.sent.is_empty() && board.capacity() > SPARE_LIMIT {
+            return;
         }
+        board.resent_order.clear();
+        self.spare = Some(board);
     }
 
     /// The same where nothing is known to be lost, sent again or out of order: when the last of what arrived was sent.
