@@ -53,7 +53,7 @@ impl Made {
     /// before the measuring than after it.
     pub fn page_folder(&mut self, folder: &Path) -> Result<(), Error> {
         let named = || format!("--out {}", folder.display());
-        self.folder(folder).and_then(|()| try_out(folder)).map_err(Error::file(named()))
+        self.tried_out(folder).map_err(Error::file(named()))
     }
 
     /// The same for a database that is not there yet. The file itself is made by [`new_store`]: another process might
@@ -65,7 +65,7 @@ impl Made {
             return Ok(());
         }
         let named = format!("cannot write {} (--db names another file)", file.display());
-        try_out(folder).map_err(Error::file(named))
+        self.tried_out(folder).map_err(Error::file(named))
     }
 
     /// They stay.
@@ -75,9 +75,27 @@ impl Made {
 
     fn folder(&mut self, folder: &Path) -> io::Result<()> {
         let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty());
-        let missing: Vec<_> = missing.take_while(|one| !one.exists()).map(Path::to_owned).collect();
-        self.0.extend(missing.into_iter().rev());
+        let missing: Vec<_> = missing.take_while(|one| !one.exists()).collect();
+        for one in missing.into_iter().rev() {
+            // Only what is made here goes again: another name of what is there, or what another process makes, stays.
+            if fs::create_dir(one).is_ok() {
+                self.0.push(one.to_owned());
+            }
+        }
         fs::create_dir_all(folder)
+    }
+
+    /// Makes a folder and writes something into it, once more where another process that had made it took it away
+    /// between the two.
+    fn tried_out(&mut self, folder: &Path) -> io::Result<()> {
+        self.folder(folder)?;
+        match try_out(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.folder(folder)?;
+                try_out(folder)
+            }
+            tried => tried,
+        }
     }
 }
 

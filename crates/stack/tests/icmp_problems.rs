@@ -113,8 +113,11 @@ fn hop_by_hop_options_behind_another_header_are_an_unknown_protocol() {
         let rest = [options, hop_by_hop(58), echo_or_error].concat();
         assert_eq!(problem(US, 60, &rest), told, "ICMPv6 of type {kind}");
     }
-    // What may stand behind it does not matter where nothing does.
-    assert_eq!(problem(US, 60, &options), Some((1, 40)));
+    // What stands behind it is not known, and may be an error.
+    assert_eq!(problem(US, 60, &options), None);
+    let long =
+        [vec![58, 20, 1, 4, 0, 0, 0, 0], vec![0; 160], vec![1, 0, 0, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(problem(US, 60, &[options.to_vec(), long].concat()), None);
 }
 
 #[test]

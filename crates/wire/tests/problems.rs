@@ -56,7 +56,7 @@ fn what_stands_behind_a_late_hop_by_hop_header_is_seen_where_it_is_quoted() {
     assert_eq!(ip::parse(&quoted, quoted.len()), Err(Malformed::Ipv6ExtensionOrder));
     let seen = |bytes: &[u8]| ip::parse_quoted(bytes).map(|ip| (ip.protocol, ip.header_len));
     assert_eq!(seen(&quoted), Ok((Protocol(17), 56)));
-    assert_eq!(seen(&quoted[..50]), Ok((Protocol::HOP_BY_HOP, 48)));
+    assert_eq!(seen(&quoted[..50]), Err(Malformed::Ipv6ExtensionTruncated), "nobody knows");
 }
 
 /// RFC 8200, 4.2: code 2, by the two highest bits to nobody, to each, or to who did not send to a group.

@@ -126,10 +126,10 @@ impl<A: Link, B: Link> Bridge<A, B> {
             let ends: [(&mut dyn Sleeper, bool); 2] =
                 [(a, !to_b.batch.is_empty()), (b, !to_a.batch.is_empty())];
             for (end, stuck) in ends {
-                if !end.prepare() {
+                // What is stuck waits for room at the other end, not for time or for what there is more.
+                if !end.prepare() && !stuck {
                     return Ok(());
                 }
-                // What is stuck waits for room at the other end, not for time.
                 if let Some(at) = end.deadline().filter(|_| !stuck) {
                     most = most.min(at.saturating_duration_since(now));
                 }

@@ -109,7 +109,7 @@ impl Faults {
             && burst.is_none()
             && duplicate <= 0.0
             && corrupt <= 0.0
-            && reorder.is_none()
+            && reorder.is_none_or(|reorder| reorder.probability <= 0.0)
             && delay.is_zero()
             && jitter.is_zero()
             && rate_bits_per_s.unwrap_or(0) == 0

@@ -145,6 +145,9 @@ fn what_nobody_passed_on_in_time_is_counted() {
 
 #[test]
 fn no_faults_change_nothing() {
+    // What says how long packets are held back of which none is.
+    let vain = Reorder { probability: 0.0, delay: 3 * MS };
+    assert!(Faults { reorder: Some(vain), ..Faults::default() }.is_nothing());
     assert_eq!(bench(1, Faults::default(), true).run(500), (0..500).collect::<Vec<_>>());
 }
 

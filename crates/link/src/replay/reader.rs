@@ -246,9 +246,12 @@ impl<R: Read> Reader<R> {
     /// `record` without the frame check sequence behind the packet, as far as that was captured.
     fn unchecked(&mut self, mut record: Record) -> Record {
         if record.check_bytes > 0 {
-            // A writer may have left it out of the original length alone.
-            let whole = record.original_len.max(self.data.len());
-            record.original_len = whole.saturating_sub(record.check_bytes);
+            let unchecked = |len: usize| len.saturating_sub(record.check_bytes);
+            record.original_len = match record.original_len {
+                // Its writer has not counted the sequence in it.
+                len if len < self.data.len() => len.max(unchecked(self.data.len())),
+                len => unchecked(len),
+            };
             self.data.end = self.data.end.min(self.data.start + record.original_len);
         }
         record

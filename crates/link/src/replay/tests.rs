@@ -548,6 +548,7 @@ fn what_was_not_captured_of_a_check_sequence_is_not_cut_off() {
         (59, 64, false),
         // Its writer has not counted the sequence.
         (64, 60, true),
+        (62, 60, true),
     ] {
         for file in [optioned(&interface, &[], captured, original), classic(captured, original)] {
             let mut link = replay(file, FAST).unwrap();

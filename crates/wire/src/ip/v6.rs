@@ -84,13 +84,10 @@ impl Walk {
             let start = self.at;
             let is_late = start != V6_HEADER_LEN;
             let len = match self.next {
-                // RFC 8200, 4.3: right after the IPv6 header and nowhere else.
+                // RFC 8200, 4.3: right after the IPv6 header and nowhere else. In what is quoted, what it stands before
+                // counts.
                 Protocol::HOP_BY_HOP if is_late && self.rules == Rules::Received => {
                     return Err(Malformed::Ipv6ExtensionOrder);
-                }
-                // In what is quoted, what it stands before counts, where it is not cut off.
-                Protocol::HOP_BY_HOP if is_late && self.length(head, 8).is_err() => {
-                    return Ok(self);
                 }
                 Protocol::HOP_BY_HOP | Protocol::DESTINATION_OPTIONS => {
                     let len = self.length(head, 8)?;
