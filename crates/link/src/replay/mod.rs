@@ -8,6 +8,8 @@ mod build;
 mod reader;
 
 #[cfg(test)]
+mod check_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fs::File;

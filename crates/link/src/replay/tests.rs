@@ -50,11 +50,14 @@ fn captured(medium: Medium, snap_bytes: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     (sink.0.lock().unwrap().clone(), all)
 }
 
-fn replay(file: Vec<u8>, config: ReplayConfig) -> Result<Replay<Cursor<Vec<u8>>>, LinkError> {
+pub(super) fn replay(
+    file: Vec<u8>,
+    config: ReplayConfig,
+) -> Result<Replay<Cursor<Vec<u8>>>, LinkError> {
     Replay::seekable(Cursor::new(file), "test".into(), config)
 }
 
-fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
+pub(super) fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
     let mut batch = PacketBatch::new();
     let count = link.receive(now, &pool(), &mut batch).unwrap();
     assert_eq!(count, batch.len());
@@ -62,7 +65,7 @@ fn receive(link: &mut impl Link, now: Instant) -> Vec<Packet> {
 }
 
 /// All that is due at any time.
-const FAST: ReplayConfig = ReplayConfig {
+pub(super) const FAST: ReplayConfig = ReplayConfig {
     pace: Pace::Fast,
     direction: Some(Direction::In),
     mac: MacAddr([0; 6]),
@@ -137,7 +140,7 @@ fn interfaces_whose_stamps_begin_at_other_times_are_replayed_by_one_clock() {
 }
 
 /// A block of pcap-ng.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+pub(super) fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     let len = (body.len() as u32 + 12).to_le_bytes();
     [&kind.to_le_bytes(), &len, body, &len].concat()
 }
@@ -249,7 +252,12 @@ fn classic(is_big: bool, magic: u32, packets: &[(u32, u32, &[u8])]) -> Vec<u8> {
     classic_of(1, is_big, magic, packets)
 }
 
-fn classic_of(link: u32, is_big: bool, magic: u32, packets: &[(u32, u32, &[u8])]) -> Vec<u8> {
+pub(super) fn classic_of(
+    link: u32,
+    is_big: bool,
+    magic: u32,
+    packets: &[(u32, u32, &[u8])],
+) -> Vec<u8> {
     let mut file = Vec::new();
     let put = |file: &mut Vec<u8>, value: u32| {
         file.extend_from_slice(&if is_big { value.to_be_bytes() } else { value.to_le_bytes() });
@@ -476,91 +484,6 @@ fn a_record_that_is_too_long_is_dropped_whatever_the_pool_holds() {
         assert_eq!(link.receive(Instant::ZERO, &small, &mut batch).unwrap(), 1, "{long}");
         assert_eq!((link.stats().dropped(DropCause::TooLong), link.is_finished()), (1, true));
     }
-}
-
-/// A pcap-ng file with these options of its only interface and of its packet, 64 bytes of which so many were captured.
-fn optioned(interface: &[u8], packet: &[u8], captured: u32, original: u32) -> Vec<u8> {
-    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
-    let words = [0, 0, 0, captured, original].map(u32::to_le_bytes).concat();
-    let interface = block(1, &[&[1, 0, 0, 0, 0, 0, 0, 0], interface].concat());
-    let bytes = vec![1; captured.next_multiple_of(4) as usize];
-    let packet = block(6, &[&words[..], &bytes, packet].concat());
-    [block(0x0a0d_0d0a, &section), interface, packet].concat()
-}
-
-#[test]
-fn a_frame_check_sequence_is_cut_off_where_the_capture_tells_of_it() {
-    let told = |link_type: u32| classic_of(link_type, false, 0xa1b2_c3d4, &[(0, 0, &[1; 64])]);
-    let flags = |flags: u32| [&[2, 0, 4, 0][..], &flags.to_le_bytes()].concat();
-    let by_packet = |word: u32| optioned(&[], &flags(word), 64, 64);
-    for (file, len) in [
-        (told(1), 64),
-        (told(1 | 1 << 26 | 2 << 28), 60),
-        // The bit that says so is not set.
-        (told(1 | 2 << 28), 64),
-        (by_packet(0), 64),
-        (by_packet(4 << 5 | 1), 60),
-    ] {
-        let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
-        assert_eq!(got[0].len(), len);
-    }
-}
-
-#[test]
-fn an_interface_tells_of_check_sequences_in_bits_or_bytes_and_its_packets_know_better() {
-    let interface = |told: u8| [13, 0, 1, 0, told, 0, 0, 0];
-    let flags = |flags: u32| [&[2, 0, 4, 0][..], &flags.to_le_bytes()].concat();
-    // 9 and 33 bits are no whole bytes, and what they are is not known.
-    for (told, len) in [(0, 64), (2, 62), (4, 60), (7, 57), (9, 64), (16, 62), (32, 60), (33, 64)] {
-        let got = receive(
-            &mut replay(optioned(&interface(told), &[], 64, 64), FAST).unwrap(),
-            Instant::ZERO,
-        );
-        assert_eq!(got[0].len(), len, "{told}");
-    }
-    for (word, len) in [(0, 60), (1, 60), (2 << 5, 62), (6 << 5 | 1, 58)] {
-        let file = optioned(&interface(32), &flags(word), 64, 64);
-        let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
-        assert_eq!(got[0].len(), len, "{word}");
-    }
-    // A packet without options of its own.
-    let mut file = optioned(&interface(4), &[], 64, 64);
-    file.extend(block(3, &[&64_u32.to_le_bytes()[..], &[1; 64]].concat()));
-    let got = receive(&mut replay(file, FAST).unwrap(), Instant::ZERO);
-    assert_eq!(got.iter().map(Packet::len).collect::<Vec<_>>(), [60, 60]);
-}
-
-/// Of a packet captured in part only what there is of the sequence is cut off.
-#[test]
-fn what_was_not_captured_of_a_check_sequence_is_not_cut_off() {
-    let interface = [13, 0, 1, 0, 32, 0, 0, 0];
-    let classic = |captured: u32, original: u32| {
-        let bytes = vec![1; captured as usize];
-        let mut file = classic_of(1 | 1 << 26 | 2 << 28, false, 0xa1b2_c3d4, &[(0, 0, &bytes)]);
-        file[36..40].copy_from_slice(&original.to_le_bytes());
-        file
-    };
-    for (captured, original, whole) in [
-        (64, 64, true),
-        (63, 64, true),
-        (61, 64, true),
-        (60, 64, true),
-        (59, 64, false),
-        // Its writer has not counted the sequence.
-        (64, 60, true),
-        (62, 60, true),
-    ] {
-        for file in [optioned(&interface, &[], captured, original), classic(captured, original)] {
-            let mut link = replay(file, FAST).unwrap();
-            let got = receive(&mut link, Instant::ZERO);
-            let lengths: Vec<usize> = got.iter().map(Packet::len).collect();
-            assert_eq!(lengths, if whole { vec![60] } else { vec![] }, "{captured} of {original}");
-            assert_eq!(link.stats().dropped(DropCause::Truncated), u64::from(!whole));
-        }
-    }
-    // Nothing is left of one that is shorter than its sequence.
-    let mut link = replay(optioned(&interface, &[], 3, 3), FAST).unwrap();
-    assert!(receive(&mut link, Instant::ZERO).is_empty() && link.is_finished());
 }
 
 /// What a kernel captures of its own sending, or after merging, has the pseudo-header's sum for a checksum.
