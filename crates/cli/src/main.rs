@@ -7,6 +7,7 @@ mod arguments;
 mod forget;
 mod impair;
 mod kept;
+mod prepare;
 mod progress;
 mod replay;
 mod run;

@@ -14,7 +14,8 @@ use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting, WorkerP
 use millstream_lab::store::Store;
 
 use crate::arguments::Run;
-use crate::kept::{self, Made};
+use crate::kept;
+use crate::prepare::{Made, new_store, prepare_json};
 use crate::progress::Progress;
 
 /// Runs the experiment, keeps every finished run, prints the table and names
@@ -24,7 +25,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     definition.apply(&arguments.overrides())?;
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
-    arguments.json.as_deref().map_or(Ok(()), kept::prepare_json)?;
+    arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
     let state = StateDir::locate()?;
     for line in state.sweep()? {
         kept::say(line);
@@ -34,7 +35,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     // Before any thread is started: a user namespace can be entered only then.
     let access = Access::obtain();
     // One that is not there yet is made when the experiment begins.
-    let store = (!Store::is_missing(&file)).then(|| kept::new_store(&file)).transpose()?;
+    let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
     let setting = Setting {
         program: worker_program()?,
         state,
@@ -93,7 +94,7 @@ impl Keeper {
     fn store(&mut self) -> Result<&mut Store, Error> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => kept::new_store(&self.file)?,
+            None => new_store(&self.file)?,
         };
         Ok(self.store.insert(store))
     }

@@ -297,6 +297,7 @@ mod tests {
     }
 
     const START: Instant = Instant::from_nanos(1);
+    const MS: Duration = Duration::from_millis(1);
 
     #[test]
     fn packets_take_the_time_asked_and_the_sleep_ends_when_they_are_due() {
@@ -387,6 +388,28 @@ mod tests {
         assert_eq!(rig.bridge.ways().0.passed_packets, 10);
         let ended = rig.bridge.turn(START + delay).unwrap_err();
         assert!(ended.to_string().contains("a was removed"), "{ended}");
+    }
+
+    #[test]
+    fn what_a_removed_device_has_brought_is_slept_for_while_the_other_has_no_room() {
+        let mut rig = rig(Faults { delay: MS, ..Faults::default() }, Faults::default());
+        // More than the other end holds, of whom nobody takes any.
+        let (mut at, mut sent) = (START, 0);
+        while sent <= PairConfig::default().capacity {
+            rig.send(at, 30);
+            sent += 30;
+            while rig.bridge.turn(at).unwrap() {}
+            at += MS;
+        }
+        rig.is_broken.store(true, Ordering::Relaxed);
+        at += MS;
+        while rig.bridge.turn(at).unwrap() {}
+        let (held, waiting) = (rig.bridge.a.held_packets().1, rig.bridge.to_b.batch.len());
+        assert_eq!((held, waiting), (0, sent - PairConfig::default().capacity));
+        let wake = EventFd::new().unwrap();
+        let slept = std::time::Instant::now();
+        rig.bridge.sleep(at, 5 * MS, wake.as_raw_fd()).unwrap();
+        assert!(slept.elapsed() >= 5 * MS);
     }
 
     #[test]
