@@ -84,10 +84,10 @@ impl GatherList {
         Self { iov: [NOTHING; WRITE_SLICES] }
     }
 
-    /// `header`, unless empty, and the slices of `packet` after it; `None` when there are more than
-    /// [`WRITE_SLICES`]. Valid while both live and until the next call here.
-    pub fn of(&mut self, header: &[u8], packet: &Packet) -> Option<&[libc::iovec]> {
-        self.with(header, packet, &[])
+    /// `header`, unless empty, and the slices of `packet` after it without their first `skip` bytes; `None` when there
+    /// are more than [`WRITE_SLICES`]. Valid while both live and until the next call here.
+    pub fn of(&mut self, header: &[u8], packet: &Packet, skip: usize) -> Option<&[libc::iovec]> {
+        self.with(header, packet, skip, &[])
     }
 
     /// The same, and `behind` after them, unless empty, which must live as long.
@@ -95,12 +95,18 @@ impl GatherList {
         &mut self,
         header: &[u8],
         packet: &Packet,
+        mut skip: usize,
         behind: &[u8],
     ) -> Option<&[libc::iovec]> {
         let mut len = 0;
         let header = (!header.is_empty()).then_some(header);
         let behind = (!behind.is_empty()).then_some(behind);
-        for slice in header.into_iter().chain(packet.slices()).chain(behind) {
+        let slices = packet.slices().filter_map(|slice| {
+            let skipped = skip.min(slice.len());
+            skip -= skipped;
+            (skipped == 0 || skipped < slice.len()).then_some(&slice[skipped..])
+        });
+        for slice in header.into_iter().chain(slices).chain(behind) {
             // A write only reads through the pointer.
             let entry =
                 libc::iovec { iov_base: slice.as_ptr().cast_mut().cast(), iov_len: slice.len() };
@@ -176,9 +182,13 @@ mod tests {
             packet.concat(Packet::from_slice(&pool, 0, b"y").unwrap());
         }
         let mut list = GatherList::new();
-        assert!(list.of(&[], &packet).is_none());
+        assert!(list.of(&[], &packet, 0).is_none());
         let compacted = compact(&packet, &pool).unwrap();
         assert_eq!(compacted.len(), packet.len());
-        assert_eq!(list.of(&[1, 2], &compacted).unwrap().len(), 2);
+        assert_eq!(list.of(&[1, 2], &compacted, 0).unwrap().len(), 2);
+        let written = |list: &[libc::iovec]| list.iter().map(|entry| entry.iov_len).sum::<usize>();
+        packet.concat(compacted);
+        let left = list.of(&[1, 2], &packet, WRITE_SLICES + 3).unwrap();
+        assert_eq!((left.len(), written(left)), (2, packet.len() - WRITE_SLICES - 3 + 2));
     }
 }

@@ -53,8 +53,8 @@ pub struct Capabilities {
     pub tx_checksum: TransmitChecksum,
     /// Largest TCP super-segment worth handing over, counted as an IP packet in bytes: the device
     /// takes it whole, or the link cuts it while it copies ([`LinkStats`] tells which). `None`: cut
-    /// in software, with a frame for each segment. Beyond 65,535 it is for IPv4 alone, and a packet whose length its
-    /// header cannot tell has a total length of 0 (as Linux' “BIG TCP”).
+    /// in software, with a frame for each segment. Beyond 65,535 a packet whose length its header cannot tell has 0
+    /// there (as Linux' “BIG TCP”), over IPv6 without a hop-by-hop option that tells it.
     pub tso_bytes: Option<u32>,
     /// The same for UDP (segments of equal size, each a datagram).
     pub uso_bytes: Option<u32>,

@@ -73,6 +73,15 @@ pub(crate) fn align(header: &mut Header, packet: &Packet) {
     }
 }
 
+/// Makes `header` that of the same packet with `by` bytes more before its transport header.
+pub(crate) fn move_transport(header: &mut Header, by: u16) {
+    let places: &[usize] = if header[0] & NEEDS_CSUM != 0 { &[2, 6] } else { &[2] };
+    for &at in places {
+        let field = u16::from_ne_bytes([header[at], header[at + 1]]).saturating_add(by);
+        header[at..at + 2].copy_from_slice(&field.to_ne_bytes());
+    }
+}
+
 /// What `header` says about the packet of `packet_len` bytes that starts with `head`.
 ///
 /// The header's own `hdr_len` is a hint that kernels fill in as they please; the length is read

@@ -206,8 +206,8 @@ impl HeaderTemplate {
     }
 
     /// What the length field says of `transport_len` bytes behind the IP header: it counts the header in IPv4 (RFC 791
-    /// section 3.1), not in IPv6 (RFC 8200 section 3). 0 where it cannot tell the length of a super-segment over IPv4,
-    /// whose link takes it to be as long as it is (as Linux' “BIG TCP”).
+    /// section 3.1), not in IPv6 (RFC 8200 section 3). 0 where it cannot tell the length of a super-segment, whose link
+    /// takes it to be as long as it is (as Linux' “BIG TCP”).
     #[inline(always)]
     fn length_field(&self, transport_len: usize, stamp: Stamp) -> Result<u16, ApplyError> {
         let packet_len = self.ip_header_len() + transport_len;
@@ -221,8 +221,7 @@ impl HeaderTemplate {
 
     #[cold]
     fn may_be_big(&self, stamp: Stamp) -> bool {
-        let is_offloaded = stamp.checksum == TransportChecksum::Offload;
-        is_offloaded && self.version == Version::V4 && self.protocol == Protocol::TCP
+        stamp.checksum == TransportChecksum::Offload && self.protocol == Protocol::TCP
     }
 
     /// Writes the completed link and IP headers of a packet of `transport_len` bytes behind the IP header to the start

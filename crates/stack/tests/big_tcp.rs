@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use millstream::DropReason;
 use millstream::link::netdev::Namespace;
-use millstream::link::{Link, LinkError, Tap, TapConfig, forward_link};
+use millstream::link::{Link, LinkError, Tap, TapConfig, TapKind, forward_link};
 use millstream::local::{Stack, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 
@@ -81,13 +81,19 @@ fn read_all(listener: &std::net::TcpListener) -> usize {
 
 /// Writes in calls of so many bytes to the kernel, over IPv4 or IPv6; the longest packet, and what the device takes.
 /// `None` where devices are not permitted.
-fn written(call: usize, is_v6: bool, super_segment_bytes: Option<u32>) -> Option<(usize, u32)> {
+fn written(
+    kind: TapKind,
+    call: usize,
+    is_v6: bool,
+    super_segment_bytes: Option<u32>,
+) -> Option<(usize, u32)> {
     let skipped = |error: &LinkError| {
         println!("skipped: {error}");
         assert!(error.is_not_permitted(), "{error}");
     };
     let namespace = Namespace::create().inspect_err(skipped).ok()?;
     let config = TapConfig {
+        kind,
         netns: Some(namespace.path()),
         host_addresses: HOST
             .map(|host| host.parse().expect("an address"))
@@ -124,21 +130,30 @@ fn written(call: usize, is_v6: bool, super_segment_bytes: Option<u32>) -> Option
     Some((longest.load(Ordering::Relaxed), takes))
 }
 
-#[test]
-fn long_super_segments_of_ipv4_arrive_whole() {
-    for call in [10_000, 128 << 10, 4 << 20] {
-        let Some((longest, takes)) = written(call, false, Some(BIG)) else { return };
-        let fits = ETHERNET + 40..=ETHERNET + takes as usize;
-        assert!(fits.contains(&longest), "{longest}");
+fn long_ones_arrive_whole(is_v6: bool) {
+    let calls = [10_000, 128 << 10, 4 << 20].map(|call| (TapKind::Tap, call));
+    for (kind, call) in calls.into_iter().chain([(TapKind::Tun, 128 << 10)]) {
+        let Some((longest, takes)) = written(kind, call, is_v6, Some(BIG)) else { return };
+        assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
         // As long as there is something to send, and the kernel's window allows it.
         assert!(takes <= 65_535 || longest > 3 * 65_536, "{longest} of {takes} in calls of {call}");
     }
 }
 
 #[test]
-fn those_of_ipv6_and_of_a_device_that_was_not_asked_are_ordinary() {
-    for (is_v6, asked) in [(true, Some(BIG)), (false, None)] {
-        let Some((longest, _)) = written(128 << 10, is_v6, asked) else { return };
+fn long_super_segments_of_ipv4_arrive_whole() {
+    long_ones_arrive_whole(false);
+}
+
+#[test]
+fn long_super_segments_of_ipv6_arrive_whole() {
+    long_ones_arrive_whole(true);
+}
+
+#[test]
+fn those_of_a_device_that_was_not_asked_are_ordinary() {
+    for is_v6 in [false, true] {
+        let Some((longest, _)) = written(TapKind::Tap, 128 << 10, is_v6, None) else { return };
         assert!((60_000..=ETHERNET + 65_535).contains(&longest), "{longest}");
     }
 }

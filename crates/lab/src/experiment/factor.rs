@@ -123,7 +123,7 @@ pub const FACTORS: &[Factor] = &[
         Levels::WordsOrNumber(&["auto"], 65_536, 524_280),
         "auto",
         "longest packet that passes whole with offload=on, of both hosts (BIG TCP): gso_max_size and gro_max_size of a \
-         veth pair, gro_ipv4_max_size of a TAP device, over which IPv6 and what comes from the kernel keep to 65536; \
+         veth pair, gro_max_size of a TAP device, over which what comes from the kernel keeps to 65536; \
          auto = as devices are made, 65536; of path=direct alone",
     ),
     factor(

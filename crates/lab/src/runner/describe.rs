@@ -91,8 +91,8 @@ fn buffers(levels: &[String]) -> Option<Difference> {
 fn super_segments(levels: &[String]) -> Option<Difference> {
     let is_asked = levels.iter().any(|level| level != "auto");
     let what = "super-segments beyond 64 KiB";
-    let millstream = "over IPv4, to the far host; from it a TAP device has none";
-    is_asked.then(|| entry(what, "both ways, over IPv4 and IPv6", millstream))
+    let millstream = "to the far host; from it a TAP device has none";
+    is_asked.then(|| entry(what, "both ways", millstream))
 }
 
 /// What else is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.

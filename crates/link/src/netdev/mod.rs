@@ -126,6 +126,8 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
 }
 
+/// `IFLA_GRO_MAX_SIZE`, of packets over IPv6.
+const GRO_MAX_SIZE: u16 = 58;
 /// `IFLA_GRO_IPV4_MAX_SIZE`.
 const GRO_IPV4_MAX_SIZE: u16 = 64;
 
@@ -143,16 +145,15 @@ pub fn gro_ipv4_max_size(name: &str) -> Result<Option<u32>, LinkError> {
     Ok(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
 }
 
-/// Sets that. A kernel that has no such number may ignore it.
+/// Sets that, and the same of IPv6 packets (`gro_max_size`). A kernel that has no such numbers may ignore them.
 ///
 /// # Errors
 /// When the kernel does not take so many bytes, or for want of privilege.
-pub fn set_gro_ipv4_max_size(name: &str, bytes: u32) -> Result<(), LinkError> {
+pub fn set_gro_max_sizes(name: &str, bytes: u32) -> Result<(), LinkError> {
     let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
-    let sent = request.attribute(GRO_IPV4_MAX_SIZE, &bytes.to_ne_bytes()).send();
-    sent.map_err(|e| {
-        LinkError::from_io(format!("set the gro_ipv4_max_size of {name} to {bytes}"), e)
-    })
+    let value = bytes.to_ne_bytes();
+    let sent = request.attribute(GRO_MAX_SIZE, &value).attribute(GRO_IPV4_MAX_SIZE, &value).send();
+    sent.map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name} to {bytes}"), e))
 }
 
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is

@@ -80,12 +80,12 @@ pub struct TapConfig {
     pub vnet_hdr: bool,
     /// With them: leave checksums and segmentation to the other side, both ways.
     pub offload: bool,
-    /// Bytes of the longest TCP super-segment over IPv4 that is handed to the kernel whole, counted as an IP packet:
+    /// Bytes of the longest TCP super-segment that is handed to the kernel whole, counted as an IP packet:
     /// [`limits::SUPER_SEGMENT_BYTES`] to [`limits::BIG_SUPER_SEGMENT_BYTES`] (“BIG TCP”, Linux 6.6). `None`: as the
     /// device's `gro_ipv4_max_size` says, 64 KiB unless somebody, or an earlier user, has set it; that is set to more
-    /// than 64 KiB here. Bulk for the
-    /// kernel's own sockets gains from 256 KiB (docs/links.md); what the kernel sends on through a device of a smaller
-    /// `gso_max_size` it cuts in software. Where it is not to be had [`Link::notes`](crate::Link::notes) says so.
+    /// than 64 KiB here, with the `gro_max_size` of IPv6. Bulk for the kernel's own sockets gains from 256 KiB
+    /// (docs/links.md); what the kernel sends on through a device of a smaller `gso_max_size` it cuts in software. Where
+    /// it is not to be had [`Link::notes`](crate::Link::notes) says so.
     pub super_segment_bytes: Option<u32>,
     /// Check at opening that super-segments pass whole, by sending some through the device.
     pub self_check: bool,

@@ -22,7 +22,7 @@ pub(super) const TUN_F_USO6: libc::c_ulong = 0x40;
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
 
-/// The `gro_ipv4_max_size` that a device is made with, which no packet reaches.
+/// The `gro_max_size` and `gro_ipv4_max_size` that a device is made with, which no packet reaches.
 const UNSET_GRO_BYTES: u32 = 65_536;
 
 /// What opening takes, for people.
@@ -248,8 +248,7 @@ impl Device {
                 return bytes;
             }
             Ok(bytes) => {
-                // Whoever has the device next need not find that out again.
-                let _ = netdev::set_gro_ipv4_max_size(&self.name, UNSET_GRO_BYTES);
+                self.unset_big();
                 format!("the kernel did not take one of {bytes} (before Linux 6.6)")
             }
             Err(why) => why,
@@ -268,16 +267,24 @@ impl Device {
 
     /// Has the device take super-segments of so many bytes; `Err` says why it does not.
     fn ask_for_big(&self, bytes: u32) -> Result<u32, String> {
-        let set = netdev::set_gro_ipv4_max_size(&self.name, bytes);
+        let set = netdev::set_gro_max_sizes(&self.name, bytes);
         match netdev::gro_ipv4_max_size(&self.name) {
             Ok(Some(found)) if found >= bytes => Ok(bytes),
             Ok(Some(found)) => Err(set.err().map_or_else(
                 || format!("the kernel keeps to a gro_ipv4_max_size of {found}"),
                 |error| error.to_string(),
             )),
-            Ok(None) => Err("longer ones take Linux 6.6".to_owned()),
+            Ok(None) => {
+                self.unset_big();
+                Err("longer ones take Linux 6.6".to_owned())
+            }
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Whoever has the device next need not find out again that it takes none.
+    fn unset_big(&self) {
+        let _ = netdev::set_gro_max_sizes(&self.name, UNSET_GRO_BYTES);
     }
 
     /// A device that outlives its users keeps the last one's agreement.

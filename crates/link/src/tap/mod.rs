@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod first_queue;
 mod flow;
+mod jumbo;
 mod placed;
 mod polling;
 mod probe;

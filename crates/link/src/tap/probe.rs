@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
 
+use super::jumbo::Jumbo;
 use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
 use crate::raw::socket;
 use crate::sys::{PollEntry, poll};
@@ -97,11 +98,12 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked 
     checked
 }
 
-/// Whether the kernel takes an IPv4 super-segment of `bytes`, or that cannot be found out. As [`run`].
+/// Whether the kernel takes super-segments of `bytes` of either version of IP, or that cannot be found out. As [`run`].
 pub(super) fn takes_big(tap: RawFd, name: &str, medium: Medium, bytes: u32) -> bool {
     let Ok(socket) = socket::open(name) else { return true };
     let payload = bytes as usize - HEADERS_BYTES;
-    Probe::new(medium, false, TCP, payload).passes(tap, socket.as_raw_fd())
+    let passes = |is_v6| Probe::new(medium, is_v6, TCP, payload).passes(tap, socket.as_raw_fd());
+    passes(false) && passes(true)
 }
 
 /// A super-segment to look for.
@@ -166,8 +168,13 @@ impl Probe {
             ..Meta::default()
         };
         let header = vnet::encode(&meta);
-        let mut bytes = header.to_vec();
-        bytes.extend_from_slice(&packet);
+        let jumbo =
+            if is_v6 { Jumbo::of_start(&header, &packet, packet.len(), medium) } else { None };
+        let (front, skip) = match &jumbo {
+            Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
+            None => (&header[..], 0),
+        };
+        let bytes = [front, &packet[skip..]].concat();
         Self { bytes, header }
     }
 

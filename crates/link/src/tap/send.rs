@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 
 use millstream_packet::{Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, SegmentationKind};
 
+use super::jumbo::Jumbo;
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
 use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
@@ -350,16 +351,20 @@ impl Sender {
         let is_super = packet.meta().segmentation.is_some();
         let mut header = vnet::encode(packet.meta());
         vnet::align(&mut header, &packet);
-        let header = &header[..self.header_len];
+        let jumbo = Jumbo::of(&header, &packet, len, self.medium);
+        let (header, skip) = match &jumbo {
+            Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
+            None => (&header[..self.header_len], 0),
+        };
         loop {
             let result = if packet.head().len() == len && header.is_empty() {
                 sys::write(fd, packet.head())
-            } else if let Some(room) = self.room.get_mut(..header.len() + len) {
+            } else if let Some(room) = self.room.get_mut(..header.len() + len - skip) {
                 room[..header.len()].copy_from_slice(header);
-                packet.copy_to(0, &mut room[header.len()..]);
+                packet.copy_to(skip, &mut room[header.len()..]);
                 sys::write(fd, room)
             } else {
-                let Some(slices) = self.gather.of(header, &packet) else {
+                let Some(slices) = self.gather.of(header, &packet, skip) else {
                     let Some(copy) = compact(&packet, pool) else {
                         stats.count_drop(DropCause::PoolExhausted);
                         return Ok(());
@@ -407,9 +412,14 @@ impl Sender {
             return Err(head);
         }
         let header = vnet::encode(head.meta());
-        let header = &header[..self.header_len];
+        let jumbo = Jumbo::of(&header, &head, len, self.medium);
+        let (header, skip) = match &jumbo {
+            Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
+            None => (&header[..self.header_len], 0),
+        };
         loop {
-            let Some(slices) = self.gather.with(header, &head, payload) else { return Err(head) };
+            let slices = self.gather.with(header, &head, skip, payload);
+            let Some(slices) = slices else { return Err(head) };
             // SAFETY: every entry is readable memory of `header`, `head` or `payload`; all outlive the call, which has
             // copied them when it returns.
             let result = unsafe { sys::write_slices(fd, slices) };

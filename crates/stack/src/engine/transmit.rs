@@ -6,7 +6,6 @@
 //! and Varghese 1996). When the pool or the only link gives nothing more, serving pauses: nothing is made that would
 //! have to be dropped. Of several links one that takes nothing keeps its own connections alone (`parked`).
 
-use millstream_link::limits::SUPER_SEGMENT_BYTES;
 use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
 };
@@ -405,10 +404,7 @@ pub(super) fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> Tran
     let sums = if v4 { capabilities.tx_checksum.v4 } else { capabilities.tx_checksum.v6 };
     let ip_header = if v4 { 20 } else { 40 };
     let super_segment_bytes = match capabilities.tso_bytes {
-        Some(bytes) if sums => {
-            let bytes = if v4 { bytes } else { bytes.min(SUPER_SEGMENT_BYTES) };
-            (bytes as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES)
-        }
+        Some(bytes) if sums => (bytes as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES),
         _ => 0,
     };
     let payload = match sums {

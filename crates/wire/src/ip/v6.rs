@@ -188,7 +188,8 @@ pub(super) fn unknown_option(options: &[u8]) -> Result<Option<usize>, Malformed>
 pub(super) fn emit(ip: &IpHeader, src: Ipv6Addr, dst: Ipv6Addr, buffer: &mut [u8]) -> usize {
     let header_len = ip.emit_len();
     let extension_len = header_len - V6_HEADER_LEN;
-    let payload_len = u16::try_from(extension_len + ip.payload_len).unwrap_or(u16::MAX);
+    // Longer ones leave as super-segments alone.
+    let payload_len = u16::try_from(extension_len + ip.payload_len).unwrap_or(0);
     let first = if ip.fragment.is_some() { Protocol::FRAGMENT } else { ip.protocol };
     let word = 6 << 28 | u32::from(ip.traffic_class) << 20 | ip.flow_label & 0xf_ffff;
     let header = &mut buffer[..header_len];

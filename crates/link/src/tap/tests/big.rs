@@ -21,21 +21,21 @@ fn takes_big() -> bool {
 }
 
 /// A TCP super-segment whose payload tells each byte's place.
-fn super_segment(bench: &Bench, len: usize) -> Packet {
+fn super_segment(bench: &Bench, is_v6: bool, len: usize) -> Packet {
     let payload = (0..len).map(|at| (at / 7) as u8).collect();
-    let (host, ours) = addresses(false);
+    let (host, ours) = addresses(is_v6);
     let shape = Shape {
         macs: [bench.tap.capabilities().mac, bench.host_mac],
         src: ours,
         dst: host,
         segment: Some(1400),
-        ..Shape::new(false, true, payload)
+        ..Shape::new(is_v6, true, payload)
     };
     shape.build(&bench.pool)
 }
 
 #[test]
-fn a_device_is_asked_for_long_super_segments_of_ipv4() {
+fn a_device_is_asked_for_long_super_segments() {
     for kind in [TapKind::Tap, TapKind::Tun] {
         let Some(bench) = Bench::open(TapConfig { kind, ..big() }) else { return };
         let Capabilities { tso_bytes, uso_bytes, .. } = *bench.tap.capabilities();
@@ -66,7 +66,7 @@ fn a_device_that_nobody_asked_is_used_as_somebody_has_set_it() {
     if !takes_big() {
         return println!("skipped: it takes Linux 6.6");
     }
-    bench.namespace.run(|| netdev::set_gro_ipv4_max_size("ms-big", BIG)).unwrap().unwrap();
+    bench.namespace.run(|| netdev::set_gro_max_sizes("ms-big", BIG)).unwrap().unwrap();
     // SAFETY: TUNSETPERSIST takes its argument by value.
     let kept = unsafe { libc::ioctl(bench.tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
     assert_eq!(kept, 0);
@@ -92,18 +92,24 @@ fn a_size_that_no_device_takes_is_an_error() {
     }
 }
 
-/// The kernel's TCP has no connection of that packet, and counts it: it has taken it for one of its own.
+/// The kernel's TCP has no connection of that packet, and answers it: it has taken it for one of its own.
 #[test]
 fn the_longest_that_can_be_reaches_the_kernels_tcp() {
+    for is_v6 in [false, true] {
+        longest_is_answered(is_v6);
+    }
+}
+
+fn longest_is_answered(is_v6: bool) {
     let config = TapConfig { super_segment_bytes: Some(limits::BIG_SUPER_SEGMENT_BYTES), ..big() };
     let Some(mut bench) = Bench::open(config) else { return };
     if bench.tap.capabilities().tso_bytes != Some(limits::BIG_SUPER_SEGMENT_BYTES) {
         return println!("skipped: {:?}", bench.tap.notes());
     }
     // Neighbours are known then.
-    exchange(&mut bench, false);
+    exchange(&mut bench, is_v6);
     let len = limits::BIG_SUPER_SEGMENT_BYTES as usize - 100;
-    bench.send(super_segment(&bench, len));
+    bench.send(super_segment(&bench, is_v6, len));
     let stats = bench.tap.stats();
     assert_eq!(stats.dropped_total(), 0, "{stats:?}");
     // Where the kernel had no memory in such pieces just then it was cut.
@@ -119,6 +125,12 @@ fn the_longest_that_can_be_reaches_the_kernels_tcp() {
 /// In the place of the device something that takes less at once.
 #[test]
 fn one_that_the_device_does_not_take_is_cut_and_the_next_are_shorter() {
+    for is_v6 in [false, true] {
+        what_is_refused_is_cut(is_v6);
+    }
+}
+
+fn what_is_refused_is_cut(is_v6: bool) {
     let Some(mut bench) = Bench::open(big()) else { return };
     if bench.tap.capabilities().tso_bytes != Some(BIG) {
         return println!("skipped: {:?}", bench.tap.notes());
@@ -127,7 +139,7 @@ fn one_that_the_device_does_not_take_is_cut_and_the_next_are_shorter() {
     bench.tap.fd = ours;
     assert!(!bench.tap.refresh());
     let len = BIG as usize - 100;
-    bench.send(super_segment(&bench, len));
+    bench.send(super_segment(&bench, is_v6, len));
     let (mut got, mut buffer) = (Vec::new(), [0; 2000]);
     for _ in 0..1000 {
         while let Ok(len) = far.recv(&mut buffer) {
@@ -150,4 +162,53 @@ fn one_that_the_device_does_not_take_is_cut_and_the_next_are_shorter() {
     let notes = bench.tap.notes();
     assert!(notes.iter().any(|note| note.contains("65535 bytes from now on")), "{notes:?}");
     assert!(!bench.tap.refresh(), "told once");
+}
+
+/// The virtio-net header of a packet as it is.
+fn told(packet: &Packet) -> vnet::Header {
+    let mut header = vnet::encode(packet.meta());
+    vnet::align(&mut header, packet);
+    header
+}
+
+/// The longest whose headers tell its length, and the next: that one has a length of 0, and an option that tells it.
+#[test]
+fn over_ipv6_an_option_tells_the_length_that_the_header_cannot() {
+    let Some(mut bench) = Bench::open(big()) else { return };
+    if bench.tap.capabilities().tso_bytes != Some(BIG) {
+        return println!("skipped: {:?}", bench.tap.notes());
+    }
+    let (ours, far) = little_device(BIG.cast_signed());
+    bench.tap.fd = ours;
+    let [fits, beyond] = [65_535, 65_536].map(|payload| payload - 32);
+    let written = |bench: &mut Bench, len| {
+        bench.send(super_segment(bench, true, len));
+        let mut buffer = vec![0; BIG as usize];
+        let got = far.recv(&mut buffer).expect("a packet");
+        buffer.truncate(got);
+        buffer
+    };
+    let packet = super_segment(&bench, true, fits);
+    let plain = written(&mut bench, fits);
+    let (header, plain) = plain.split_at(vnet::HEADER_BYTES);
+    assert_eq!(header, told(&packet));
+    assert!(plain == bytes(&packet));
+    let packet = super_segment(&bench, true, beyond);
+    let long = written(&mut bench, beyond);
+    let (header, long) = long.split_at(vnet::HEADER_BYTES);
+    let mut expected = told(&packet);
+    for at in [2, 6] {
+        let offset = u16::from_ne_bytes([expected[at], expected[at + 1]]) + 8;
+        expected[at..at + 2].copy_from_slice(&offset.to_ne_bytes());
+    }
+    assert_eq!(header, expected);
+    let given = bytes(&packet);
+    assert_eq!(given[18..21], [0, 0, 6], "as the stack gives it");
+    assert_eq!(long[..18], given[..18]);
+    // No payload length, and a hop-by-hop header (RFC 2675, 2 and 3).
+    assert_eq!(long[18..21], [0, 0, 0]);
+    assert_eq!(long[21..54], given[21..54]);
+    assert_eq!(long[54..60], [6, 0, 0xc2, 4, 0, 1]);
+    assert_eq!(long[60..62], [0, 8], "65,536 bytes, and its own");
+    assert!(long[62..] == given[54..]);
 }

@@ -1,0 +1,87 @@
+//! Long super-segments over IPv6, as the kernel's IP takes them from a device.
+//!
+//! Where 16 bits cannot tell how long a packet is, its payload length is 0 and it is as long as it is: so it comes from
+//! the stack, as one over IPv4 does, and so Linux itself passes it on from 7.0 on. What arrives has to tell its length
+//! all the same, from Linux 5.19 on, in a hop-by-hop option (RFC 2675). That one is put in where the packet is written,
+//! into a copy of the few bytes before it; the packet itself, which may be cut yet, is as it was.
+
+use millstream_packet::{Packet, Segmentation, SegmentationKind};
+
+use crate::offload::network_offset;
+use crate::{Medium, limits, vnet};
+
+const IPV6_HEADER_BYTES: usize = 40;
+/// Hop-by-hop header with the one option (RFC 8200 section 4.3, RFC 2675 section 2).
+const OPTION_HEADER_BYTES: usize = 8;
+const HOP_BY_HOP: u8 = 0;
+const JUMBO_PAYLOAD: [u8; 2] = [0xc2, 4];
+/// Bytes of a packet that are looked at.
+const START_BYTES: usize = limits::LINK_HEADER_BYTES + IPV6_HEADER_BYTES;
+
+/// What is written in the place of the virtio-net header and the first bytes of a packet.
+pub(super) struct Jumbo {
+    bytes: [u8; vnet::HEADER_BYTES + START_BYTES + OPTION_HEADER_BYTES],
+    len: usize,
+}
+
+impl Jumbo {
+    /// For a packet that is `len` bytes long with what follows it. `None`: its headers tell that length.
+    #[inline]
+    pub fn of(header: &vnet::Header, packet: &Packet, len: usize, medium: Medium) -> Option<Self> {
+        let may_be = len > limits::SUPER_SEGMENT_BYTES as usize + IPV6_HEADER_BYTES
+            && matches!(
+                packet.meta().segmentation,
+                Some(Segmentation { kind: SegmentationKind::TcpV6, .. })
+            );
+        if may_be { Self::of_long(header, packet, len, medium) } else { None }
+    }
+
+    #[inline(never)]
+    fn of_long(header: &vnet::Header, packet: &Packet, len: usize, medium: Medium) -> Option<Self> {
+        let mut start = [0; START_BYTES];
+        let copied = packet.copy_to(0, &mut start);
+        Self::of_start(header, &start[..copied], len, medium)
+    }
+
+    /// For a packet of `len` bytes that begins with `start`.
+    pub fn of_start(
+        header: &vnet::Header,
+        start: &[u8],
+        len: usize,
+        medium: Medium,
+    ) -> Option<Self> {
+        let l3 = network_offset(start, medium)?;
+        let end = l3 + IPV6_HEADER_BYTES;
+        let start = start.get(..end)?;
+        let (payload, next) = (u32::try_from(len.checked_sub(end)?).ok()?, start[l3 + 6]);
+        if payload <= u32::from(u16::MAX) || next == HOP_BY_HOP {
+            return None;
+        }
+        let mut header = *header;
+        vnet::move_transport(&mut header, OPTION_HEADER_BYTES as u16);
+        let mut jumbo = Self { bytes: [0; _], len: 0 };
+        jumbo.put(&header);
+        jumbo.put(&start[..l3 + 4]);
+        jumbo.put(&[0, 0, HOP_BY_HOP]);
+        jumbo.put(&start[l3 + 7..]);
+        jumbo.put(&[next, 0]);
+        jumbo.put(&JUMBO_PAYLOAD);
+        jumbo.put(&(payload + OPTION_HEADER_BYTES as u32).to_be_bytes());
+        Some(jumbo)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// The bytes to write first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// How many bytes of the packet they stand for.
+    pub fn stands_for(&self) -> usize {
+        self.len - vnet::HEADER_BYTES - OPTION_HEADER_BYTES
+    }
+}
