@@ -113,6 +113,8 @@ pub struct LinkStats {
     pub tx_bytes: u64,
     /// Received packets that were merged super-segments.
     pub rx_super_segments: u64,
+    /// Received packets beyond 64 KiB that had to be cut in software: into some of the former.
+    pub rx_software_segmented: u64,
     /// Sent packets that left whole as super-segments.
     pub tx_super_segments: u64,
     /// Sent packets that had to be cut in software.
@@ -176,13 +178,14 @@ impl LinkStats {
     }
 
     /// Each counter with its name, the drops without.
-    pub fn counters(&self) -> [(&'static str, u64); 17] {
+    pub fn counters(&self) -> [(&'static str, u64); 18] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
             ("tx_packets", self.tx_packets),
             ("tx_bytes", self.tx_bytes),
             ("rx_super_segments", self.rx_super_segments),
+            ("rx_software_segmented", self.rx_software_segmented),
             ("tx_super_segments", self.tx_super_segments),
             ("tx_software_segmented", self.tx_software_segmented),
             ("tx_software_checksums", self.tx_software_checksums),

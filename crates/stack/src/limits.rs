@@ -49,7 +49,8 @@ pub struct Limits {
     /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
     /// removed, or is refused.
     pub addresses: usize,
-    /// Bytes of TCP payload that one connection may send before the others get their turn.
+    /// Bytes of TCP payload that one connection may send before the others get their turn. What a long segment takes
+    /// beyond it is missing from the next turn, which sends one segment at least.
     pub transmit_budget_bytes: usize,
     /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again; a
     /// segment counts as 8 KiB at least.

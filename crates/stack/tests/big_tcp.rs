@@ -1,5 +1,5 @@
-//! Super-segments beyond 64 KiB over a TAP device (“BIG TCP”): the kernel's sockets read what was written, and so it is
-//! when the device ceases to take them.
+//! Super-segments beyond 64 KiB (“BIG TCP”): over a TAP device the kernel's sockets read what was written, and over a
+//! packet socket we do.
 
 mod common;
 
@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream::DropReason;
-use millstream::link::netdev::Namespace;
-use millstream::link::{Link, LinkError, Tap, TapConfig, TapKind, forward_link};
-use millstream::local::{Stack, TcpStream};
+use millstream::link::netdev::{self, Namespace};
+use millstream::link::{
+    DropCause, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig, TapKind,
+    forward_link,
+};
+use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 
 const HOST: [&str; 2] = ["10.70.0.1", "fd70::1"];
@@ -58,6 +61,15 @@ impl Link for Watched {
     }
 }
 
+/// `Some` unless the system does not permit it.
+fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
+    let skipped = |error: &LinkError| {
+        println!("skipped: {error}");
+        assert!(error.is_not_permitted(), "{error}");
+    };
+    result.inspect_err(skipped).ok()
+}
+
 /// Every byte tells its place.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
@@ -87,11 +99,7 @@ fn written(
     is_v6: bool,
     super_segment_bytes: Option<u32>,
 ) -> Option<(usize, u32)> {
-    let skipped = |error: &LinkError| {
-        println!("skipped: {error}");
-        assert!(error.is_not_permitted(), "{error}");
-    };
-    let namespace = Namespace::create().inspect_err(skipped).ok()?;
+    let namespace = permitted(Namespace::create())?;
     let config = TapConfig {
         kind,
         netns: Some(namespace.path()),
@@ -103,7 +111,7 @@ fn written(
         super_segment_bytes,
         ..TapConfig::default()
     };
-    let tap = Tap::open(&config).inspect_err(skipped).ok()?;
+    let tap = permitted(Tap::open(&config))?;
     println!("{:?}", tap.notes());
     let takes = tap.capabilities().tso_bytes.expect("offloads");
     let longest = Arc::new(AtomicUsize::new(0));
@@ -155,5 +163,87 @@ fn those_of_a_device_that_was_not_asked_are_ordinary() {
     for is_v6 in [false, true] {
         let Some((longest, _)) = written(TapKind::Tap, 128 << 10, is_v6, None) else { return };
         assert!((60_000..=ETHERNET + 65_535).contains(&longest), "{longest}");
+    }
+}
+
+/// A virtual pair whose end `ms1`, the kernel's, sends long super-segments, and whether this kernel knows them (Linux 6.3);
+/// each end in a namespace of its own.
+fn long_pair() -> Option<(Namespace, Namespace, bool)> {
+    let (near, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
+    let made = near.run(|| {
+        netdev::add_veth("ms0", "ms1", Some(&far), 1)?;
+        netdev::set_up("ms0")
+    });
+    made.expect("the namespace").expect("a pair");
+    let prepared = far.run(|| {
+        netdev::set_up("ms1")?;
+        netdev::set_gso_max_sizes("ms1", BIG)?;
+        HOST.iter().zip([24, 64]).try_for_each(|(host, len)| {
+            netdev::set_address("ms1", host.parse().expect("an address"), len)
+        })?;
+        netdev::gro_ipv4_max_size("ms1")
+    });
+    let known = prepared.expect("the namespace").expect("the kernel's end");
+    Some((near, far, known.is_some()))
+}
+
+/// What the kernel writes over such a pair to a packet socket: packets that came too long to be whole, those that were
+/// cut, and whether there should have been some. `None` where that is not permitted.
+fn read_by_packet_socket(
+    is_v6: bool,
+    receive_ring: Option<RingConfig>,
+) -> Option<(u64, u64, bool)> {
+    let (near, far, sends_long) = long_pair()?;
+    let config = RawConfig {
+        interface: "ms0".into(),
+        netns: Some(near.path()),
+        receive_ring,
+        ..RawConfig::default()
+    };
+    let link = RawLink::open(&config).expect("a packet socket");
+    let pool = common::pool();
+    let stack = Stack::new(common::engine(common::config(&pool, 1), link, &OURS));
+    let ours: IpAddr =
+        OURS[usize::from(is_v6)].split('/').next().expect("one").parse().expect("an address");
+    let listener = TcpListener::bind(&stack, SocketAddr::new(ours, 7000), 1).expect("bind");
+    let writer = std::thread::spawn(move || {
+        let connect = || {
+            let to = SocketAddr::new(ours, 7000);
+            std::net::TcpStream::connect_timeout(&to, Duration::from_secs(60))
+        };
+        let mut stream = far.run(connect).expect("the namespace").expect("connect");
+        let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
+        stream.write_all(&data).expect("write");
+    });
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let (mut buffer, mut at) = (vec![0; 1 << 20], 0);
+    loop {
+        let len = stream.read(&mut buffer).expect("data");
+        if len == 0 {
+            break;
+        }
+        let wrong = buffer[..len].iter().zip(at..).position(|(byte, at)| *byte != pattern(at));
+        assert_eq!(wrong, None, "behind {at}");
+        at += len;
+    }
+    assert_eq!(at, TOTAL);
+    writer.join().expect("the writer");
+    let engine = stack.engine();
+    let mut links = engine.links();
+    let stats = links.next().expect("the link").stats;
+    Some((stats.dropped(DropCause::Truncated), stats.rx_software_segmented, sends_long))
+}
+
+#[test]
+fn long_ones_of_the_kernels_are_received_over_a_packet_socket() {
+    for is_v6 in [false, true] {
+        for ring in [None, Some(RingConfig { block_bytes: 1 << 20, ..RingConfig::default() })] {
+            let lost_at_first = u64::from(ring.is_none());
+            let read = read_by_packet_socket(is_v6, ring);
+            let Some((truncated, cut, sends_long)) = read else { return };
+            println!("IPv6 {is_v6}, ring {ring:?}: {truncated} truncated, {cut} cut");
+            assert!(truncated <= 64 * lost_at_first, "{truncated}: what was under way at first");
+            assert!(cut > 0 || !sends_long, "none was cut");
+        }
     }
 }

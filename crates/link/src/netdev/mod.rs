@@ -126,9 +126,10 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
     sent.map_err(|e| LinkError::from_io(format!("set the queue of {name} to {packets}"), e))
 }
 
-/// `IFLA_GRO_MAX_SIZE`, of packets over IPv6.
+/// `IFLA_GSO_MAX_SIZE` and `IFLA_GRO_MAX_SIZE`, of packets over IPv6 from Linux 6.3 on, and the two of IPv4.
+const GSO_MAX_SIZE: u16 = 41;
 const GRO_MAX_SIZE: u16 = 58;
-/// `IFLA_GRO_IPV4_MAX_SIZE`.
+const GSO_IPV4_MAX_SIZE: u16 = 63;
 const GRO_IPV4_MAX_SIZE: u16 = 64;
 
 /// Bytes of the longest IPv4 packet that the kernel takes from interface `name` merged (`gro_ipv4_max_size` of
@@ -150,10 +151,26 @@ pub fn gro_ipv4_max_size(name: &str) -> Result<Option<u32>, LinkError> {
 /// # Errors
 /// When the kernel does not take so many bytes, or for want of privilege.
 pub fn set_gro_max_sizes(name: &str, bytes: u32) -> Result<(), LinkError> {
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
+    set_sizes(name, [GRO_MAX_SIZE, GRO_IPV4_MAX_SIZE], bytes)
+        .map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name} to {bytes}"), e))
+}
+
+/// Sets how many bytes of TCP over IPv6 and IPv4 the kernel sends by interface `name` in one super-segment (`gso_max_size`
+/// and `gso_ipv4_max_size` of ip-link(8)). A kernel that has no such numbers may ignore them.
+///
+/// # Errors
+/// When the interface does not take so many bytes (its `tso_max_size`), or for want of privilege.
+pub fn set_gso_max_sizes(name: &str, bytes: u32) -> Result<(), LinkError> {
+    set_sizes(name, [GSO_MAX_SIZE, GSO_IPV4_MAX_SIZE], bytes)
+        .map_err(|e| LinkError::from_io(format!("set the gso_max_size of {name} to {bytes}"), e))
+}
+
+/// Sets two attributes of an interface to as many bytes, in this order.
+fn set_sizes(name: &str, [first, second]: [u16; 2], bytes: u32) -> io::Result<()> {
+    let index = index(name).map_err(io::Error::other)?;
+    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index, 0, 0));
     let value = bytes.to_ne_bytes();
-    let sent = request.attribute(GRO_MAX_SIZE, &value).attribute(GRO_IPV4_MAX_SIZE, &value).send();
-    sent.map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name} to {bytes}"), e))
+    request.attribute(first, &value).attribute(second, &value).send()
 }
 
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is

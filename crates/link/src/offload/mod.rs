@@ -6,6 +6,7 @@
 //! segments of a received batch, is the engine's: it knows the flows.
 
 mod checksum;
+mod jumbo;
 mod segment;
 
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
+pub(crate) use jumbo::{Jumbo, take_out};
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 pub(crate) use segment::{guess_segmentation, network_offset};
 

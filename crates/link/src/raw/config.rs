@@ -31,7 +31,8 @@ pub struct RawConfig {
 /// for floods of small packets; it delays an answer by that time, and copies super-segments twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Bytes of a block: a power of two of at least 128 KiB, so that a super-segment fits.
+    /// Bytes of a block: a power of two of at least 128 KiB, so that a super-segment fits. What is longer (“BIG TCP”,
+    /// docs/links.md) is dropped as `truncated`.
     pub block_bytes: usize,
     /// Blocks.
     pub blocks: usize,

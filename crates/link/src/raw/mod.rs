@@ -13,6 +13,7 @@
 mod auxiliary;
 mod config;
 mod fanout;
+mod long;
 pub(crate) mod presence;
 mod ring;
 mod send;
@@ -22,6 +23,8 @@ pub(crate) mod socket;
 mod cut_tests;
 #[cfg(test)]
 mod flag_tests;
+#[cfg(test)]
+mod long_tests;
 #[cfg(test)]
 mod presence_tests;
 #[cfg(test)]
@@ -36,6 +39,7 @@ use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentati
 use crate::follow::Follow;
 use crate::incoming::{self, Next, Source};
 use crate::iov::Expectation;
+use crate::offload::OffloadError;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
@@ -45,6 +49,7 @@ use crate::{
 use auxiliary::{Auxiliary, Trust, auxiliary, put_tag_back};
 pub use config::{RawConfig, RingConfig};
 use fanout::Group;
+use long::LongPackets;
 use presence::Presence;
 use ring::ReceiveRing;
 use send::SendBatch;
@@ -57,6 +62,7 @@ pub struct RawLink {
     notes: Vec<String>,
     ring: Option<ReceiveRing>,
     spares: SpareFrames,
+    long: LongPackets,
     sends: SendBatch,
     expected: Expectation,
     presence: Presence,
@@ -185,6 +191,7 @@ impl RawLink {
                 limits::SUPER_SEGMENT_BYTES as usize + limits::LINK_HEADER_BYTES + 1,
                 true,
             ),
+            long: LongPackets::default(),
             sends: SendBatch::new(),
             expected: Expectation::new(),
             presence: Presence::default(),
@@ -207,13 +214,16 @@ impl RawLink {
             let mut control = Control([0; 64]);
             // SAFETY: a msghdr is plain data, for which all zero is valid.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            let slices = self.spares.slices();
+            let (slices, in_spares) = match self.long.are_expected() {
+                true => self.long.list(&mut self.spares, pool),
+                false => (self.spares.slices(), usize::MAX),
+            };
             message.msg_iov = slices.as_ptr().cast_mut();
             message.msg_iovlen = slices.len();
             message.msg_control = (&raw mut control).cast();
             message.msg_controllen = size_of::<Control>();
-            // SAFETY: every entry is writable memory owned by `spares`; that, `control` and the list itself outlive
-            // the call.
+            // SAFETY: every entry is writable memory owned by `spares` or `long`; those, `control` and the list itself
+            // outlive the call.
             let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
             self.stats.rx_syscalls += 1;
             if n < 0 {
@@ -235,9 +245,18 @@ impl RawLink {
                 }
             }
             let auxiliary = auxiliary(&message);
-            let is_cut = message.msg_flags & libc::MSG_TRUNC != 0;
-            let accepted = self.accept(n.cast_unsigned(), is_cut, auxiliary);
-            return Ok(accepted.map_or_else(|cause| self.refuse(cause), Next::Packet));
+            let n = n.cast_unsigned();
+            let read = match message.msg_flags & libc::MSG_TRUNC != 0 {
+                true => Err(DropCause::Truncated),
+                false => self.take(n, n.saturating_sub(in_spares)),
+            };
+            if matches!(read, Err(DropCause::Truncated)) && self.long.expect() {
+                self.notes.push(format!(
+                    "{}: packets beyond 64 KiB come (gro_max_size, or a neighbour's gso_max_size): cut in software",
+                    self.name
+                ));
+            }
+            return Ok(self.accept(read, auxiliary, pool));
         }
     }
 
@@ -246,19 +265,54 @@ impl RawLink {
         Next::Refused
     }
 
-    /// Makes a packet of the `n` bytes just read.
+    /// The `n` bytes just read, of which so many lie `beyond` the spare frames, as a packet, with its virtio-net header.
+    fn take(&mut self, n: usize, beyond: usize) -> Result<(Packet, vnet::Header), DropCause> {
+        let header = self.spares.header();
+        let packet = match n.saturating_sub(header.len()) >= self.spares.room() {
+            true if self.long.are_expected() => {
+                let in_spares = n - beyond - header.len();
+                self.long.take(&mut self.spares, in_spares, beyond)?
+            }
+            _ => {
+                let shortest = limits::ETHERNET_HEADER_BYTES;
+                incoming::take(&mut self.spares, n, header.len(), shortest)?
+            }
+        };
+        Ok((packet, header))
+    }
+
+    /// What becomes of a packet that was read: a long one is cut.
     fn accept(
         &mut self,
-        n: usize,
-        is_cut: bool,
+        read: Result<(Packet, vnet::Header), DropCause>,
         auxiliary: Option<Auxiliary>,
-    ) -> Result<Packet, DropCause> {
-        if is_cut {
-            return Err(DropCause::Truncated);
+        pool: &Pool,
+    ) -> Next {
+        let dressed = read.and_then(|(packet, header)| self.dress(packet, &header, auxiliary));
+        match dressed {
+            Ok(packet) if LongPackets::is_ordinary(&packet) => Next::Packet(packet),
+            Ok(packet) => match self.long.cut(packet) {
+                Ok(()) => {
+                    self.stats.rx_software_segmented += 1;
+                    self.next_piece(pool)
+                }
+                Err(cause) => self.refuse(cause),
+            },
+            Err(cause) => self.refuse(cause),
         }
-        let (header, shortest) = (self.spares.header(), limits::ETHERNET_HEADER_BYTES);
-        let packet = incoming::take(&mut self.spares, n, header.len(), shortest)?;
-        self.dress(packet, &header, auxiliary)
+    }
+
+    /// The next piece of the packet that is being cut.
+    fn next_piece(&mut self, pool: &Pool) -> Next {
+        match self.long.next(pool) {
+            Ok(Some(piece)) => Next::Packet(piece),
+            Ok(None) => Next::Refused,
+            Err(OffloadError::Exhausted) => {
+                self.stats.rx_starved += 1;
+                Next::Nothing
+            }
+            Err(error) => self.refuse(error.cause()),
+        }
     }
 
     /// The next packet of the ring.
@@ -267,11 +321,11 @@ impl RawLink {
             return Next::Nothing;
         };
         let ring::Captured { header, bytes, is_cut, auxiliary } = captured;
-        let result = match bytes.len() {
+        let read = match bytes.len() {
             _ if is_cut => Err(DropCause::Truncated),
             ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
             _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
-                Ok(packet) => Ok(packet),
+                Ok(packet) => Ok((packet, header)),
                 Err(_) => {
                     self.stats.rx_starved += 1;
                     return Next::Nothing;
@@ -281,8 +335,7 @@ impl RawLink {
         if let Some(ring) = &mut self.ring {
             ring.advance();
         }
-        let dressed = result.and_then(|packet| self.dress(packet, &header, Some(auxiliary)));
-        dressed.map_or_else(|cause| self.refuse(cause), Next::Packet)
+        self.accept(read, Some(auxiliary), pool)
     }
 
     /// Gives a received packet the meta data that the kernel had for it, and its VLAN tag back.
@@ -360,6 +413,9 @@ impl RawLink {
 
 impl Source for RawLink {
     fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
+        if self.long.is_cutting() {
+            return Ok(self.next_piece(pool));
+        }
         if self.ring.is_some() { Ok(self.read_ring(pool)) } else { self.read(pool) }
     }
 
@@ -402,6 +458,9 @@ impl Link for RawLink {
         take: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> usize {
         let (Some(ring), trust) = (&mut self.ring, self.trust) else { return 0 };
+        if self.long.is_cutting() {
+            return 0;
+        }
         let mut count = 0;
         while count < limit {
             let next = ring.peek();
@@ -449,7 +508,7 @@ impl Link for RawLink {
     }
 
     fn has_more(&self) -> bool {
-        self.more
+        self.more || self.long.is_cutting()
     }
 
     fn wants_write(&self) -> bool {

@@ -81,12 +81,13 @@ enum List {
     Brief,
 }
 
-fn entry(bytes: &mut [u8]) -> libc::iovec {
+/// Memory for a list.
+pub(crate) fn entry(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
 /// All the room of an empty block.
-fn room_of(block: &mut Packet) -> &mut [u8] {
+pub(crate) fn room_of(block: &mut Packet) -> &mut [u8] {
     block.spare_slices().next().unwrap_or_default()
 }
 

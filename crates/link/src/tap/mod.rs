@@ -11,7 +11,6 @@ mod config;
 mod device;
 mod first_queue;
 mod flow;
-mod jumbo;
 mod placed;
 mod polling;
 mod probe;

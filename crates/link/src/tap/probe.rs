@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use millstream_packet::{Checksum, Meta, Segmentation, SegmentationKind, sum};
 
-use super::jumbo::Jumbo;
 use crate::limits::{PROBE_ATTEMPTS, PROBE_WAIT_MS};
+use crate::offload::Jumbo;
 use crate::raw::socket;
 use crate::sys::{PollEntry, poll};
 use crate::{Medium, vnet};

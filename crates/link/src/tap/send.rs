@@ -11,10 +11,9 @@ use std::os::fd::RawFd;
 
 use millstream_packet::{Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, SegmentationKind};
 
-use super::jumbo::Jumbo;
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
-use crate::offload::{SegmentChecksum, Segmenter, complete_checksum};
+use crate::offload::{Jumbo, SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
 
 /// Frames more than one that make a ring cheaper than a call each.

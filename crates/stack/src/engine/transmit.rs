@@ -3,8 +3,10 @@
 //! Connections that may have something to send stand in a list. One turn serves a bounded number of them,
 //! each with a budget of bytes; who has more goes to the end of the list. Who was cut short by the end of
 //! the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar
-//! and Varghese 1996). When the pool or the only link gives nothing more, serving pauses: nothing is made that would
-//! have to be dropped. Of several links one that takes nothing keeps its own connections alone (`parked`).
+//! and Varghese 1996). A segment that was begun leaves whole, and what it took beyond the budget is missing from the
+//! next one (surplus round robin, Adiseshu, Parulkar and Varghese 1996). When the pool or the only link gives nothing more,
+//! serving pauses: nothing is made that would have to be dropped. Of several links one that takes nothing keeps its own
+//! connections alone (`parked`).
 
 use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
@@ -33,8 +35,17 @@ const WHOLE_MIN_BYTES: u32 = 1460;
 const DEFICIT_UNIT_BYTES: usize = 16 * 1024;
 
 /// Bytes in units of a turn, rounded up.
-fn units(bytes: usize) -> u8 {
-    u8::try_from(bytes.div_ceil(DEFICIT_UNIT_BYTES)).unwrap_or(u8::MAX)
+fn units(bytes: usize) -> i16 {
+    i16::try_from(bytes.div_ceil(DEFICIT_UNIT_BYTES)).unwrap_or(i16::MAX)
+}
+
+/// What is left of a turn of `deficit` when `sent` bytes of it are used, or how much that was beyond it: to the nearest
+/// unit, so that nobody gains by it from turn to turn.
+fn left_of(deficit: i16, sent: usize) -> i16 {
+    match deficit.saturating_sub(units(sent)) {
+        left @ 0.. => left,
+        _ => deficit.saturating_sub(units(sent.saturating_sub(DEFICIT_UNIT_BYTES / 2))).min(0),
+    }
 }
 
 /// How serving a connection ended.
@@ -132,16 +143,17 @@ impl Engine {
         left: &mut usize,
     ) -> (bool, Served) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
-        if socket.deficit == 0 || sole {
-            socket.deficit = units(self.limits.transmit_budget_bytes).max(1);
+        if socket.deficit <= 0 || sole {
+            let beyond = if sole { 0 } else { socket.deficit };
+            socket.deficit = units(self.limits.transmit_budget_bytes).saturating_add(beyond).max(1);
         }
-        let budget = usize::from(socket.deficit) * DEFICIT_UNIT_BYTES;
+        let budget = usize::from(socket.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
         let (sent, any, served) = serve(&mut self.out, &mut self.parts, socket, now, budget, left);
         socket.deficit = match served {
             Served::Done => 0,
-            _ => socket.deficit.saturating_sub(units(sent)),
+            _ => left_of(socket.deficit, sent),
         };
-        let cut_short = socket.deficit != 0;
+        let cut_short = socket.deficit > 0;
         let is_next = match served {
             Served::More => cut_short,
             // Who found no room at all is the first to have some.

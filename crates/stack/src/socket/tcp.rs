@@ -51,8 +51,9 @@ pub(crate) struct TcpSocket {
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
     pub unflushed: u32,
     pub whole: u32,
-    /// What is left of its present turn in the round robin of transmission, in units of 16 KiB.
-    pub deficit: u8,
+    /// What is left of its present turn in the round robin of transmission, in units of 16 KiB; below 0 what the last
+    /// one took too much.
+    pub deficit: i16,
     /// Bytes it was granted to write and has not written; [`IN_LINE`] while it stands in line.
     pub grant: u32,
     /// Was refused for too much unsent.

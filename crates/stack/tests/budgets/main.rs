@@ -39,10 +39,19 @@ fn over(pair_config: PairConfig, limits: Limits) -> (Engine, Engine) {
 
 /// As many open connections, whose windows have grown to what they carry here.
 fn open(near: &mut Engine, far: &mut Engine, count: usize) -> (Vec<SocketId>, Vec<SocketId>) {
-    let listener = far.tcp_listen(addr("10.9.0.2:80"), count).expect("listen");
+    open_to(near, far, addr("10.9.0.2:80"), count)
+}
+
+/// The same, to this address of the far one.
+fn open_to(
+    near: &mut Engine,
+    far: &mut Engine,
+    to: SocketAddr,
+    count: usize,
+) -> (Vec<SocketId>, Vec<SocketId>) {
+    let listener = far.tcp_listen(to, count).expect("listen");
     near.refresh_time();
-    let ours: Vec<SocketId> =
-        (0..count).map(|_| near.tcp_connect(addr("10.9.0.2:80")).expect("connect")).collect();
+    let ours: Vec<SocketId> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
     settle(near, far);
     let theirs: Vec<SocketId> =
         std::iter::from_fn(|| far.tcp_accept(listener).ok()).map(|(id, _)| id).collect();
@@ -214,6 +223,56 @@ fn flows_with_much_to_send_take_turns_of_equal_bytes() {
         assert!(most - least <= SHARE as u64 + 2 * 65_535, "turn {turns}: {each:?}");
     }
     assert!(sent(&mut near, &ours).iter().zip(&before).all(|(now, before)| now > before));
+}
+
+/// One link takes super-segments, of which two begin within the budget, the other does not.
+#[test]
+fn flows_of_long_segments_and_of_short_ones_have_as_much() {
+    const SHARE: usize = 64 * 1024;
+    let limits = Limits {
+        transmit_budget_bytes: SHARE,
+        transmit_turn_bytes: 1 << 30,
+        unsent_bytes: 1 << 20,
+        write_turn_bytes: 1 << 30,
+        ..Limits::default()
+    };
+    let pool = pool();
+    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
+    let mut near = Engine::new(near_config).expect("an engine");
+    let mut flows: Vec<(SocketId, Engine, Vec<SocketId>)> = [true, false]
+        .into_iter()
+        .zip(0..)
+        .map(|(offload, at)| {
+            let (ours, theirs) =
+                pair(PairConfig { offload, ..PairConfig::default() }).expect("a pair");
+            let link = near.add_link(Box::new(ours)).expect("a link");
+            let own = format!("10.{at}.0.1/24").parse().expect("a prefix");
+            near.add_address(link, own).expect("an address");
+            let mut far = engine(config(&pool, 2 + at), theirs, &[&format!("10.{at}.0.2/24")]);
+            let to = addr(&format!("10.{at}.0.2:80"));
+            let (ours, theirs) = open_to(&mut near, &mut far, to, 1);
+            (ours[0], far, theirs)
+        })
+        .collect();
+    let ours: Vec<SocketId> = flows.iter().map(|(id, ..)| *id).collect();
+    let before = sent(&mut near, &ours);
+    for &id in &ours {
+        near.tcp_write(id, &vec![2; 1 << 20]).expect("write");
+    }
+    for turns in 1..=5 {
+        // No time passes, as above.
+        let now = near.now();
+        near.turn(now);
+        for (_, far, theirs) in &mut flows {
+            let now = far.now();
+            far.turn(now);
+            drain(far, theirs);
+        }
+        let now = sent(&mut near, &ours);
+        let each: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        assert!(each[0].abs_diff(each[1]) <= SHARE as u64 + 1500, "turn {turns}: {each:?}");
+        assert!(each[1] >= turns * SHARE as u64 / 2, "turn {turns}: {each:?}");
+    }
 }
 
 #[test]

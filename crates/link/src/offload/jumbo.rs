@@ -1,13 +1,14 @@
-//! Long super-segments over IPv6, as the kernel's IP takes them from a device.
+//! Long super-segments over IPv6, as the kernel's IP takes them from a device, and gives them.
 //!
 //! Where 16 bits cannot tell how long a packet is, its payload length is 0 and it is as long as it is: so it comes from
 //! the stack, as one over IPv4 does, and so Linux itself passes it on from 7.0 on. What arrives has to tell its length
 //! all the same, from Linux 5.19 on, in a hop-by-hop option (RFC 2675). That one is put in where the packet is written,
-//! into a copy of the few bytes before it; the packet itself, which may be cut yet, is as it was.
+//! into a copy of the few bytes before it; the packet itself, which may be cut yet, is as it was. Before 7.0 the kernel
+//! has it in what it sends, too, where it is taken out.
 
-use millstream_packet::{Packet, Segmentation, SegmentationKind};
+use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
 
-use crate::offload::network_offset;
+use super::network_offset;
 use crate::{Medium, limits, vnet};
 
 const IPV6_HEADER_BYTES: usize = 40;
@@ -19,7 +20,7 @@ const JUMBO_PAYLOAD: [u8; 2] = [0xc2, 4];
 const START_BYTES: usize = limits::LINK_HEADER_BYTES + IPV6_HEADER_BYTES;
 
 /// What is written in the place of the virtio-net header and the first bytes of a packet.
-pub(super) struct Jumbo {
+pub(crate) struct Jumbo {
     bytes: [u8; vnet::HEADER_BYTES + START_BYTES + OPTION_HEADER_BYTES],
     len: usize,
 }
@@ -83,5 +84,33 @@ impl Jumbo {
     /// How many bytes of the packet they stand for.
     pub fn stands_for(&self) -> usize {
         self.len - vnet::HEADER_BYTES - OPTION_HEADER_BYTES
+    }
+}
+
+/// Takes the option out of a packet of the kernel's that has it, right behind its IPv6 header and alone.
+pub(crate) fn take_out(packet: &mut Packet, medium: Medium) {
+    let Some(end) = network_offset(packet.head(), medium).map(|l3| l3 + IPV6_HEADER_BYTES) else {
+        return;
+    };
+    let Some(head) = packet.head_mut() else { return };
+    let Some(&[next, 0, ref option @ .., _, _, _, _]) =
+        head.get(end..).and_then(|rest| rest.first_chunk::<OPTION_HEADER_BYTES>())
+    else {
+        return;
+    };
+    let next_at = end - IPV6_HEADER_BYTES + 6;
+    let is_v6 = head[end - IPV6_HEADER_BYTES] >> 4 == 6;
+    if !is_v6 || head[next_at] != HOP_BY_HOP || *option != JUMBO_PAYLOAD {
+        return;
+    }
+    head[next_at] = next;
+    head.copy_within(..end, OPTION_HEADER_BYTES);
+    packet.trim_front(OPTION_HEADER_BYTES);
+    let (meta, less) = (packet.meta_mut(), OPTION_HEADER_BYTES as u16);
+    if let Checksum::Partial { start, .. } = &mut meta.checksum {
+        *start = start.saturating_sub(less);
+    }
+    if let Some(Segmentation { header_len, .. }) = &mut meta.segmentation {
+        *header_len = header_len.saturating_sub(less);
     }
 }
