@@ -8,8 +8,8 @@
 //! A peer whose socket has a smaller buffer, or whose congestion window is smaller, stops before that, and a process
 //! that sleeps for room is woken when the ACK comes: dearer by far than what is gained. That it stopped shows as a link
 //! that stays empty while the ACK waits. Most of the time that is chance, as the peer's core has other work; but chance
-//! has it stop anywhere, and a limit always at about as much. The ACK then goes for a part of that, and for more again
-//! only slowly, the more so the more often the limit was found, until the peer sends more than that. A peer that has
+//! has it stop anywhere, and a limit always at about as much. The ACK then goes for half of that, so that the peer goes
+//! on with one half while the other comes back, and for more again only slowly, the more so the more often the limit was found, until the peer sends more than that. A peer that has
 //! used the window up is not at a limit of its own; where the window is small, the best is to have all of it
 //! acknowledged at once.
 
@@ -18,9 +18,11 @@ use crate::limits::Limits;
 /// Stops at about as much that are the peer's limit, with at most half as many elsewhere.
 const STOPS: u8 = 6;
 
-/// Stops are at about as much where they differ by the 4th part of it at most; and a limit has an ACK go for a 4th part
-/// less.
-const LIMIT_SHARE: u32 = 4;
+/// Stops are at about as much where they differ by the 4th part of it at most.
+const NEAR_SHARE: u32 = 4;
+
+/// Of a peer's limit so much is to be under way while an ACK gives the rest back: the 2nd part.
+const LIMIT_SHARE: u32 = 2;
 
 /// A window is used up when less than the 8th part of what was sent in it is left: a super-segment of a small one.
 const WINDOW_SHARE: u32 = 8;
@@ -107,7 +109,7 @@ impl AckHold {
 
     /// As much was sent before an ACK as it waits for.
     fn grow(&mut self, range: Range) {
-        if self.bytes - self.bytes / LIMIT_SHARE > self.limit {
+        if self.bytes - self.bytes / NEAR_SHARE > self.limit {
             // What was at about as much is none.
             (self.limit, self.caution, self.left) = (0, 0, 0);
         }
@@ -134,7 +136,7 @@ impl AckHold {
     }
 
     fn note_stop(&mut self, sent: u32) {
-        let near = |bytes: u32| bytes - bytes / LIMIT_SHARE;
+        let near = |bytes: u32| bytes - bytes / NEAR_SHARE;
         if sent < near(self.reach) {
             self.elsewhere += 1;
             return;
@@ -247,7 +249,8 @@ mod tests {
         assert!(!hold.is_enough(7, RANGE.most - 1, false, RANGE));
         before_limit(&mut hold);
         hold.peer_stopped(7, at(RANGE.most / 2), RANGE);
-        assert!(hold.is_enough(7, RANGE.most / 8 * 3, false, RANGE), "less than that limit");
+        assert!(!hold.is_enough(7, RANGE.most / 4 - 1, false, RANGE));
+        assert!(hold.is_enough(7, RANGE.most / 4, false, RANGE), "half of that limit");
     }
 
     #[test]
