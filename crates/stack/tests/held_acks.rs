@@ -340,7 +340,7 @@ fn where_the_peer_stops_the_ack_comes_before_it_has_to() {
         assert_eq!(hosts.unacknowledged(), 0);
     }
     let acks: Vec<_> = (0..6).map(|_| until_acknowledged(&mut hosts)).collect();
-    assert_eq!(acks, [3; 6], "9/4 of a super-segment");
+    assert_eq!(acks, [2; 6], "half of three super-segments");
 }
 
 /// Hosts whose receiver has its packets from the peer's memory, another connection as busy as theirs among many, and
