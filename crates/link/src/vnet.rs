@@ -73,12 +73,18 @@ pub(crate) fn align(header: &mut Header, packet: &Packet) {
     }
 }
 
-/// Makes `header` that of the same packet with `by` bytes more before its transport header.
-pub(crate) fn move_transport(header: &mut Header, by: u16) {
-    let places: &[usize] = if header[0] & NEEDS_CSUM != 0 { &[2, 6] } else { &[2] };
-    for &at in places {
-        let field = u16::from_ne_bytes([header[at], header[at + 1]]).saturating_add(by);
-        header[at..at + 2].copy_from_slice(&field.to_ne_bytes());
+/// Makes `header` that of the same super-segment with `more` bytes before its transport header, cut into packets that
+/// are no longer for it.
+pub(crate) fn insert_before_transport(header: &mut Header, more: u16) {
+    let is_partial = header[0] & NEEDS_CSUM != 0;
+    let mut change = |at: usize, to: fn(u16, u16) -> u16| {
+        let field = u16::from_ne_bytes([header[at], header[at + 1]]);
+        header[at..at + 2].copy_from_slice(&to(field, more).to_ne_bytes());
+    };
+    change(2, u16::saturating_add);
+    change(4, |size, more| size.saturating_sub(more).max(1));
+    if is_partial {
+        change(6, u16::saturating_add);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream::DropReason;
-use millstream::link::netdev::{self, Namespace};
+use millstream::link::netdev::{self, MaxSizes, Namespace};
 use millstream::link::{
     DropCause, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig, TapKind,
     forward_link,
@@ -70,6 +70,28 @@ fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
     result.inspect_err(skipped).ok()
 }
 
+/// What the kernel's IP of a namespace has found wrong with packets, or too long to send on.
+fn refused_by_ip(namespace: &Namespace) -> String {
+    let read = || {
+        let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+        let v4 = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+        (v4, v6)
+    };
+    let (v4, v6) = namespace.run(read).expect("the namespace");
+    let mut lines = v4.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let v4 = names.split_whitespace().zip(values.split_whitespace());
+    let v6 = v6.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    v4.chain(v6)
+        .map(|(name, value)| (name.trim_start_matches("Ip6"), value.trim()))
+        .filter(|(name, value)| {
+            let is_meant = ["InHdrErrors", "InTooBigErrors", "InTruncatedPkts", "FragFails"];
+            is_meant.contains(name) && *value != "0"
+        })
+        .map(|(name, value)| format!("{name} {value} "))
+        .collect()
+}
+
 /// Every byte tells its place.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
@@ -113,6 +135,8 @@ fn written(
     };
     let tap = permitted(Tap::open(&config))?;
     println!("{:?}", tap.notes());
+    // Without what the self-check did.
+    let before = refused_by_ip(&namespace);
     let takes = tap.capabilities().tso_bytes.expect("offloads");
     let longest = Arc::new(AtomicUsize::new(0));
     let link = Watched { tap, longest: Arc::clone(&longest) };
@@ -135,6 +159,7 @@ fn written(
     let engine = stack.engine();
     let stats = engine.stats();
     assert_eq!(stats.dropped(DropReason::PoolExhausted) + stats.dropped(DropReason::TooLong), 0);
+    assert_eq!(refused_by_ip(&namespace), before, "by the kernel's IP");
     Some((longest.load(Ordering::Relaxed), takes))
 }
 
@@ -177,14 +202,14 @@ fn long_pair() -> Option<(Namespace, Namespace, bool)> {
     made.expect("the namespace").expect("a pair");
     let prepared = far.run(|| {
         netdev::set_up("ms1")?;
-        netdev::set_gso_max_sizes("ms1", BIG)?;
+        netdev::set_gso_max_sizes("ms1", MaxSizes::both(BIG))?;
         HOST.iter().zip([24, 64]).try_for_each(|(host, len)| {
             netdev::set_address("ms1", host.parse().expect("an address"), len)
         })?;
-        netdev::gro_ipv4_max_size("ms1")
+        netdev::gro_max_sizes("ms1")
     });
     let known = prepared.expect("the namespace").expect("the kernel's end");
-    Some((near, far, known.is_some()))
+    Some((near, far, known.v4.is_some()))
 }
 
 /// What the kernel writes over such a pair to a packet socket: packets that came too long to be whole, those that were
@@ -245,5 +270,85 @@ fn long_ones_of_the_kernels_are_received_over_a_packet_socket() {
             assert!(truncated <= 64 * lost_at_first, "{truncated}: what was under way at first");
             assert!(cut > 0 || !sends_long, "none was cut");
         }
+    }
+}
+
+/// Behind the kernel that has the device is another, by an interface that sends ordinary ones.
+fn written_through_a_router(is_v6: bool) -> Option<()> {
+    let (router, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
+    let config = TapConfig {
+        netns: Some(router.path()),
+        host_addresses: HOST
+            .map(|host| host.parse().expect("an address"))
+            .into_iter()
+            .zip([24, 64])
+            .collect(),
+        super_segment_bytes: Some(BIG),
+        ..TapConfig::default()
+    };
+    let tap = permitted(Tap::open(&config))?;
+    let name = tap.name().to_owned();
+    let made = router.run(|| {
+        netdev::add_veth("ms0", "ms1", Some(&far), 1)?;
+        netdev::set_up("ms0")?;
+        for (address, len) in [("10.71.0.1", 24), ("fd71::1", 64)] {
+            netdev::set_address("ms0", address.parse().expect("an address"), len)?;
+        }
+        for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            std::fs::write(format!("/proc/sys/net/{file}"), "1").expect("forwarding");
+        }
+        Ok::<_, LinkError>(())
+    });
+    made.expect("the namespace").expect("a pair");
+    let prepared = far.run(|| {
+        netdev::set_up("ms1")?;
+        for (address, len) in [("10.71.0.2", 24), ("fd71::2", 64)] {
+            netdev::set_address("ms1", address.parse().expect("an address"), len)?;
+        }
+        for (to, len, by) in [("10.70.0.0", 24, "10.71.0.1"), ("fd70::", 64, "fd71::1")] {
+            let [to, by] = [to, by].map(|text| text.parse().expect("an address"));
+            netdev::add_route("ms1", to, len, Some(by))?;
+        }
+        Ok::<_, LinkError>(())
+    });
+    prepared.expect("the namespace").expect("the far end");
+    println!("through {name}: {:?}", tap.notes());
+    let before = refused_by_ip(&router);
+    let to: IpAddr = ["10.71.0.2", "fd71::2"][usize::from(is_v6)].parse().expect("an address");
+    let bind = || std::net::TcpListener::bind(SocketAddr::new(to, 7000));
+    let listener = far.run(bind).expect("the namespace").expect("bind");
+    let reader = std::thread::spawn(move || read_all(&listener));
+    let pool = common::pool();
+    let longest = Arc::new(AtomicUsize::new(0));
+    let takes = tap.capabilities().tso_bytes.expect("offloads");
+    let link = Watched { tap, longest: Arc::clone(&longest) };
+    let mut engine = common::engine(common::config(&pool, 1), link, &OURS);
+    let link = engine.links().next().expect("the link").id;
+    for gateway in HOST {
+        engine.add_gateway(link, gateway.parse().expect("an address")).expect("a route");
+    }
+    let stack = Stack::new(engine);
+    let mut stream = TcpStream::connect(&stack, SocketAddr::new(to, 7000)).expect("connect");
+    let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
+    for piece in data.chunks(128 << 10) {
+        stream.write_all(piece).expect("write");
+    }
+    drop(stream);
+    while !reader.is_finished() {
+        stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
+    }
+    assert_eq!(reader.join().expect("the reader"), TOTAL);
+    assert_eq!(refused_by_ip(&router), before, "by the router");
+    assert_eq!(refused_by_ip(&far), "", "by the far end");
+    let longest = longest.load(Ordering::Relaxed);
+    println!("{longest}");
+    assert!(takes <= 65_535 || longest > 65_600, "{longest}");
+    Some(())
+}
+
+#[test]
+fn long_ones_that_the_kernel_sends_on_are_cut_by_it() {
+    for is_v6 in [false, true] {
+        let _ = written_through_a_router(is_v6);
     }
 }

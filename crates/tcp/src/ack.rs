@@ -132,7 +132,7 @@ impl Connection {
         ack: u64,
         delivery: &mut Delivery,
     ) {
-        let in_flight = self.snd.nxt - self.snd.una;
+        let (in_flight, acked) = (self.snd.nxt - self.snd.una, ack - self.snd.una);
         self.board.on_cumulative(self.snd.una, ack, delivery);
         self.advance(now, ack);
         let rtt_ns = match delivery.timed() {
@@ -140,7 +140,7 @@ impl Connection {
             None => self.rtt_by_timestamp(now, echo).map(|rtt| rtt.as_nanos() as u64),
         };
         if let Some(rtt_ns) = rtt_ns {
-            self.sample_rtt(now, rtt_ns, in_flight);
+            self.sample_rtt(now, rtt_ns, in_flight, acked);
         }
     }
 
@@ -174,12 +174,15 @@ impl Connection {
     /// the timestamp, which tells the transmissions apart (RFC 7323 4.1), in milliseconds.
     ///
     /// RFC 7323 appendix G: every second segment gives a sample, of the window (which `in_flight` bytes fill, or did)
-    /// or of the one or two segments that are all.
+    /// or of the one or two segments that are all. A peer that has them merged acknowledges more at once (`acked`), and
+    /// gives as many fewer: by the letter what was measured once would count for thousands of them.
     #[inline]
-    pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64) {
+    pub(crate) fn sample_rtt(&mut self, now: Instant, rtt_ns: u64, in_flight: u64, acked: u64) {
         let two = (2 * u64::from(self.snd.mss)).max(1);
-        let expected =
-            if in_flight <= two { 1 } else { (self.window.cwnd_bytes / two).clamp(1, 64) };
+        let expected = match in_flight <= two {
+            true => 1,
+            false => (self.window.cwnd_bytes / two.max(acked)).clamp(1, 64),
+        };
         self.rtt.sample_ns(now, rtt_ns, expected as u32);
     }
 

@@ -171,14 +171,14 @@ impl Connection {
         if let Some(at) = sent_at {
             // RFC 8985 6.2 step 2; with all in order nothing can be lost (steps 4 and 5)
             let rtt_ns = now.as_nanos().saturating_sub(at.as_nanos());
-            self.sample_rtt(now, rtt_ns, in_flight);
+            self.sample_rtt(now, rtt_ns, in_flight, acked);
             self.recovery.rack_rtt_ns = rtt_ns;
             if at >= self.recovery.rack.0 {
                 // what was delivered of the same moment lies before
                 self.recovery.rack = (at, ack);
             }
         } else if let Some(rtt) = self.rtt_by_timestamp(now, echo) {
-            self.sample_rtt(now, rtt.as_nanos() as u64, in_flight);
+            self.sample_rtt(now, rtt.as_nanos() as u64, in_flight, acked);
         }
         self.arm_loss_timers(now);
         self.counters.delivered_bytes += acked;

@@ -235,6 +235,13 @@ fn errors_and_what_they_quote() {
         assert_eq!(icmp, Icmp::TimeExceeded { reassembly: false });
         assert_eq!(Quote::parse(ip.version(), &body).expect(name).ip.hop_limit, 1);
     }
+    // A super-segment of more than its header tells, quoted by a kernel that had it with an option (RFC 2675).
+    let mut quoted = [&[0x60, 0, 0, 0, 0, 0, 0, 64][..], &[0xfd; 32], &[6, 0, 0xc2, 4]].concat();
+    quoted.extend([0, 4, 0, 0, 0x1b, 0x58, 0, 80, 1, 2, 3, 4]);
+    quoted.resize(1232, 0);
+    let quote = Quote::parse(Version::V6, &quoted).expect("a quotation");
+    let seq = SeqNumber(0x0102_0304);
+    assert_eq!(quote.transport, QuotedTransport::Tcp { src_port: 7000, dst_port: 80, seq });
     let (_, redirect, _) = message("icmp4-redirect");
     assert_eq!(redirect, Icmp::Redirect { code: 1, gateway: Ipv4Addr::new(192, 0, 2, 1) });
 }

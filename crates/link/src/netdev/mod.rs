@@ -132,45 +132,67 @@ const GRO_MAX_SIZE: u16 = 58;
 const GSO_IPV4_MAX_SIZE: u16 = 63;
 const GRO_IPV4_MAX_SIZE: u16 = 64;
 
-/// Bytes of the longest IPv4 packet that the kernel takes from interface `name` merged (`gro_ipv4_max_size` of
-/// ip-link(8)). `None`: it has no such number, and takes none whose length field cannot tell its length (before Linux
-/// 6.3).
+/// Bytes of the longest packets that the kernel takes from an interface merged, or sends by it in one. `None`: it has no
+/// such number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxSizes {
+    /// Over IPv6 (before Linux 6.3 whatever it is over).
+    pub v6: Option<u32>,
+    /// Over IPv4. `None`: none whose length field cannot tell its length (before Linux 6.3).
+    pub v4: Option<u32>,
+}
+
+impl MaxSizes {
+    /// As many over either.
+    pub fn both(bytes: u32) -> Self {
+        Self { v6: Some(bytes), v4: Some(bytes) }
+    }
+}
+
+/// What the kernel takes from interface `name` merged (`gro_max_size` and `gro_ipv4_max_size` of ip-link(8)).
 ///
 /// # Errors
 /// When there is no such interface here.
-pub fn gro_ipv4_max_size(name: &str) -> Result<Option<u32>, LinkError> {
+pub fn gro_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
     let body = interface_message(index(name)?, 0, 0);
-    let asked = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), GRO_IPV4_MAX_SIZE);
-    let value = asked
-        .map_err(|e| LinkError::from_io(format!("ask for the gro_ipv4_max_size of {name}"), e))?;
-    Ok(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
+    let ask = |kind| {
+        let asked = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), kind);
+        let value = asked
+            .map_err(|e| LinkError::from_io(format!("ask for the gro_max_size of {name}"), e))?;
+        Ok::<_, LinkError>(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
+    };
+    Ok(MaxSizes { v6: ask(GRO_MAX_SIZE)?, v4: ask(GRO_IPV4_MAX_SIZE)? })
 }
 
-/// Sets that, and the same of IPv6 packets (`gro_max_size`). A kernel that has no such numbers may ignore them.
+/// Sets those of them that are given. A kernel that has no such numbers may ignore them.
 ///
 /// # Errors
 /// When the kernel does not take so many bytes, or for want of privilege.
-pub fn set_gro_max_sizes(name: &str, bytes: u32) -> Result<(), LinkError> {
-    set_sizes(name, [GRO_MAX_SIZE, GRO_IPV4_MAX_SIZE], bytes)
-        .map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name} to {bytes}"), e))
+pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
+    set_sizes(name, [GRO_MAX_SIZE, GRO_IPV4_MAX_SIZE], sizes)
+        .map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name}"), e))
 }
 
-/// Sets how many bytes of TCP over IPv6 and IPv4 the kernel sends by interface `name` in one super-segment (`gso_max_size`
-/// and `gso_ipv4_max_size` of ip-link(8)). A kernel that has no such numbers may ignore them.
+/// Sets how many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
+/// `gso_ipv4_max_size` of ip-link(8)). A kernel that has no such numbers may ignore them.
 ///
 /// # Errors
 /// When the interface does not take so many bytes (its `tso_max_size`), or for want of privilege.
-pub fn set_gso_max_sizes(name: &str, bytes: u32) -> Result<(), LinkError> {
-    set_sizes(name, [GSO_MAX_SIZE, GSO_IPV4_MAX_SIZE], bytes)
-        .map_err(|e| LinkError::from_io(format!("set the gso_max_size of {name} to {bytes}"), e))
+pub fn set_gso_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
+    set_sizes(name, [GSO_MAX_SIZE, GSO_IPV4_MAX_SIZE], sizes)
+        .map_err(|e| LinkError::from_io(format!("set the gso_max_size of {name}"), e))
 }
 
-/// Sets two attributes of an interface to as many bytes, in this order.
-fn set_sizes(name: &str, [first, second]: [u16; 2], bytes: u32) -> io::Result<()> {
+/// Sets the attributes of an interface that say so for IPv6 and for IPv4: in this order, as the former bounds the latter.
+fn set_sizes(name: &str, kinds: [u16; 2], sizes: MaxSizes) -> io::Result<()> {
     let index = index(name).map_err(io::Error::other)?;
-    let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index, 0, 0));
-    let value = bytes.to_ne_bytes();
-    request.attribute(first, &value).attribute(second, &value).send()
+    let mut request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index, 0, 0));
+    for (kind, size) in kinds.into_iter().zip([sizes.v6, sizes.v4]) {
+        if let Some(bytes) = size {
+            request = request.attribute(kind, &bytes.to_ne_bytes());
+        }
+    }
+    request.send()
 }
 
 /// Gives interface `name`, which should be up, an address with its prefix. An address that is

@@ -1,15 +1,21 @@
 //! Long super-segments over IPv6, as the kernel's IP takes them from a device, and gives them.
 //!
 //! Where 16 bits cannot tell how long a packet is, its payload length is 0 and it is as long as it is: so it comes from
-//! the stack, as one over IPv4 does, and so Linux itself passes it on from 7.0 on. What arrives has to tell its length
-//! all the same, from Linux 5.19 on, in a hop-by-hop option (RFC 2675). That one is put in where the packet is written,
-//! into a copy of the few bytes before it; the packet itself, which may be cut yet, is as it was. Before 7.0 the kernel
-//! has it in what it sends, too, where it is taken out.
+//! the stack, as one over IPv4 does, and so Linux has it from 7.0 on. From 5.19 until then the kernel wants a hop-by-hop
+//! option that tells the length (RFC 2675), has it in what it sends itself, and takes it out where it cuts; later ones
+//! would leave it in every segment. It is put in where the packet is written, into a copy of the few bytes before it; the
+//! packet itself, which may be cut yet, is as it was. In what the kernel sends it is taken out.
+//!
+//! A kernel that sends such a packet on counts the option as part of each segment, though it cuts them without, and
+//! drops the packet where that is more than the MTU. So it is told to cut pieces that are smaller by as much.
 
 use millstream_packet::{Checksum, Packet, Segmentation, SegmentationKind};
 
 use super::network_offset;
-use crate::{Medium, limits, vnet};
+use crate::{Medium, limits, sys, vnet};
+
+/// The Linux that takes such packets without the option.
+const WITHOUT_SINCE: (u32, u32) = (7, 0);
 
 const IPV6_HEADER_BYTES: usize = 40;
 /// Hop-by-hop header with the one option (RFC 8200 section 4.3, RFC 2675 section 2).
@@ -26,6 +32,11 @@ pub(crate) struct Jumbo {
 }
 
 impl Jumbo {
+    /// Whether the kernel that runs wants it: to be asked once, not for each packet.
+    pub fn is_wanted() -> bool {
+        !sys::kernel_is_at_least(WITHOUT_SINCE)
+    }
+
     /// For a packet that is `len` bytes long with what follows it. `None`: its headers tell that length.
     #[inline]
     pub fn of(header: &vnet::Header, packet: &Packet, len: usize, medium: Medium) -> Option<Self> {
@@ -59,7 +70,7 @@ impl Jumbo {
             return None;
         }
         let mut header = *header;
-        vnet::move_transport(&mut header, OPTION_HEADER_BYTES as u16);
+        vnet::insert_before_transport(&mut header, OPTION_HEADER_BYTES as u16);
         let mut jumbo = Self { bytes: [0; _], len: 0 };
         jumbo.put(&header);
         jumbo.put(&start[..l3 + 4]);
@@ -81,9 +92,14 @@ impl Jumbo {
         &self.bytes[..self.len]
     }
 
+    /// Those of them that are of the packet.
+    pub fn start(&self) -> &[u8] {
+        &self.bytes()[vnet::HEADER_BYTES..]
+    }
+
     /// How many bytes of the packet they stand for.
     pub fn stands_for(&self) -> usize {
-        self.len - vnet::HEADER_BYTES - OPTION_HEADER_BYTES
+        self.start().len() - OPTION_HEADER_BYTES
     }
 }
 

@@ -4,6 +4,7 @@ use crate::limits::SHARED_PORTS_FIRST;
 use crate::offload::network_offset;
 use crate::{LinkError, Medium, limits};
 
+const HOP_BY_HOP: u8 = 0;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP_V4: u8 = 1;
@@ -181,7 +182,7 @@ impl Spread {
                 Some(Found::Number(word(head, l4 + 4)?.into()))
             }
             (ICMP_V4, Some(3 | 11 | 12)) => Some(self.quoted(head, Header::v4(head, l4 + 8))),
-            (ICMP_V6, Some(1..=4)) => Some(self.quoted(head, Header::v6(head, l4 + 8))),
+            (ICMP_V6, Some(1..=4)) => Some(self.quoted(head, Header::v6_of_ours(head, l4 + 8))),
             // Router and neighbour solicitations are answered by the first engine.
             (ICMP_V6, Some(133 | 135)) => None,
             // Router and neighbour advertisements, redirects.
@@ -270,6 +271,17 @@ impl<'a> Header<'a> {
             is_fragment: false,
         })
     }
+
+    /// One that we sent: a long super-segment has an option of eight bytes that tells its length.
+    fn v6_of_ours(head: &'a [u8], at: usize) -> Option<Self> {
+        let plain = Self::v6(head, at)?;
+        match *head.get(plain.l4..)? {
+            [protocol, 0, ..] if plain.protocol == HOP_BY_HOP => {
+                Some(Self { protocol, l4: plain.l4 + 8, ..plain })
+            }
+            _ => Some(plain),
+        }
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
@@ -326,7 +338,7 @@ mod tests {
     #[test]
     fn an_error_goes_where_the_flow_goes() {
         let spread = Spread::new(5);
-        for is_v6 in [false, true] {
+        for (is_v6, is_long) in [(false, false), (true, false), (true, true)] {
             for ours in [80, OUR_PORT] {
                 let received = with_ports(frame(is_v6, true), is_v6, HOST_PORT, ours);
                 // What we sent in that flow, quoted back to us by a router.
@@ -335,12 +347,16 @@ mod tests {
                 let addresses = if is_v6 { 8..40 } else { 12..20 };
                 let half = addresses.len() / 2;
                 sent[addresses].rotate_left(half);
+                let mut long = sent.clone();
+                long[4..7].fill(0);
+                long.splice(40..40, [6, 0, 0xc2, 4, 0, 4, 0, 0]);
+                let sent = if is_long { long } else { sent };
                 let mut error = frame(is_v6, false);
                 let l4 = if is_v6 { 54 } else { 34 };
                 error.truncate(l4);
                 error[l3 + if is_v6 { 6 } else { 9 }] = if is_v6 { ICMP_V6 } else { ICMP_V4 };
                 error.extend([if is_v6 { 1 } else { 3 }, 0, 0, 0, 0, 0, 0, 0]);
-                error.extend(&sent[..sent.len().min(28 + if is_v6 { 20 } else { 0 })]);
+                error.extend(&sent[..sent.len().min(28 + if is_v6 { 28 } else { 0 })]);
                 assert_eq!(
                     spread.place(&error, Medium::Ethernet),
                     spread.place(&received, Medium::Ethernet)

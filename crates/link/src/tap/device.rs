@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use super::polling::Polling;
 use super::send::Takes;
-use super::{Napi, TapConfig, TapKind, first_queue, probe};
+use super::{Napi, TapConfig, TapKind, first_queue};
+use crate::LinkError;
 use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
 use crate::sys::check;
 use crate::vnet::HEADER_BYTES;
-use crate::{LinkError, Medium, limits};
 
 pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;
 const TUN_F_TSO4: libc::c_ulong = 0x02;
@@ -21,9 +21,6 @@ pub(super) const TUN_F_USO6: libc::c_ulong = 0x40;
 
 const OFFLOADS: libc::c_ulong = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
 const UDP_OFFLOADS: libc::c_ulong = TUN_F_USO4 | TUN_F_USO6;
-
-/// The `gro_max_size` and `gro_ipv4_max_size` that a device is made with, which no packet reaches.
-const UNSET_GRO_BYTES: u32 = 65_536;
 
 /// What opening takes, for people.
 const CAPABILITY: &str = "CAP_NET_ADMIN, as root has";
@@ -231,60 +228,6 @@ impl Device {
         }
         self.offload = true;
         Ok(())
-    }
-
-    /// Bytes of the longest TCP super-segment that the kernel takes, as configured or as the device has it; the device
-    /// must be up.
-    pub fn longest_super_segment(&mut self, fd: RawFd, medium: Medium, config: &TapConfig) -> u32 {
-        const ORDINARY: u32 = limits::SUPER_SEGMENT_BYTES;
-        let taken = match config.super_segment_bytes {
-            Some(ORDINARY) => return ORDINARY,
-            Some(bytes) => self.ask_for_big(bytes),
-            None => Ok(self.found_big().unwrap_or(ORDINARY)),
-        };
-        let why = match taken {
-            Ok(ORDINARY) => return ORDINARY,
-            Ok(bytes) if !config.self_check || probe::takes_big(fd, &self.name, medium, bytes) => {
-                return bytes;
-            }
-            Ok(bytes) => {
-                self.unset_big();
-                format!("the kernel did not take one of {bytes} (before Linux 6.6)")
-            }
-            Err(why) => why,
-        };
-        self.notes.push(format!("{}: super-segments of {ORDINARY} bytes: {why}", self.name));
-        ORDINARY
-    }
-
-    /// What somebody has set of the device.
-    fn found_big(&self) -> Option<u32> {
-        let found = netdev::gro_ipv4_max_size(&self.name).ok().flatten();
-        found
-            .filter(|bytes| *bytes > UNSET_GRO_BYTES)
-            .map(|bytes| bytes.min(limits::BIG_SUPER_SEGMENT_BYTES))
-    }
-
-    /// Has the device take super-segments of so many bytes; `Err` says why it does not.
-    fn ask_for_big(&self, bytes: u32) -> Result<u32, String> {
-        let set = netdev::set_gro_max_sizes(&self.name, bytes);
-        match netdev::gro_ipv4_max_size(&self.name) {
-            Ok(Some(found)) if found >= bytes => Ok(bytes),
-            Ok(Some(found)) => Err(set.err().map_or_else(
-                || format!("the kernel keeps to a gro_ipv4_max_size of {found}"),
-                |error| error.to_string(),
-            )),
-            Ok(None) => {
-                self.unset_big();
-                Err("longer ones take Linux 6.6".to_owned())
-            }
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    /// Whoever has the device next need not find out again that it takes none.
-    fn unset_big(&self) {
-        let _ = netdev::set_gro_max_sizes(&self.name, UNSET_GRO_BYTES);
     }
 
     /// A device that outlives its users keeps the last one's agreement.

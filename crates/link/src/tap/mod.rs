@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod first_queue;
 mod flow;
+mod longest;
 mod placed;
 mod polling;
 mod probe;
@@ -43,6 +44,7 @@ use crate::{
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver, Queue};
 use flow::{FlowMark, carries_data};
+use longest::Longest;
 use polling::Polling;
 use relief::{Look, Relief};
 use returns::Returns;
@@ -187,17 +189,18 @@ impl Tap {
             Medium::Ip => MacAddr::ZERO,
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
-        let super_segment = match whole {
-            true => device.longest_super_segment(fd.as_raw_fd(), medium, config),
-            false => limits::SUPER_SEGMENT_BYTES,
+        let longest = match whole {
+            true => Longest::find(fd.as_raw_fd(), &device.name, medium, config, &mut device.notes),
+            false => Longest::default(),
         };
-        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, super_segment };
+        device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, longest };
         // What the device does not take, the sender cuts and sums while it copies, unless it need not copy.
         let cuts = !device.takes.wants_segments(mtu + medium.header_len());
         let capabilities = Capabilities {
             rx_checksum: device.offload,
             tx_checksum: TransmitChecksum { v4: cuts, v6: cuts },
-            tso_bytes: cuts.then_some(super_segment),
+            tso_bytes: cuts.then_some(longest.most()),
+            tso_v6_most_bytes: (longest.v6 != longest.v4).then_some(longest.v6),
             uso_bytes: cuts.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: device.offload,
             rx_ring: config.queue_packets.unwrap_or(0),
@@ -328,7 +331,7 @@ impl Tap {
 
     /// Makes known that the kernel had no memory for longer super-segments than ordinary ones; whether it is news.
     fn give_up_big(&mut self) -> bool {
-        let most = self.sender.super_segment();
+        let most = self.sender.longest().most();
         match &mut self.capabilities.tso_bytes {
             Some(bytes) if *bytes > most => *bytes = most,
             _ => return false,

@@ -98,12 +98,13 @@ pub(super) fn run(tap: RawFd, name: &str, medium: Medium, udp: bool) -> Checked 
     checked
 }
 
-/// Whether the kernel takes super-segments of `bytes` of either version of IP, or that cannot be found out. As [`run`].
-pub(super) fn takes_big(tap: RawFd, name: &str, medium: Medium, bytes: u32) -> bool {
+/// Whether the device takes an IPv4 or IPv6 super-segment of `bytes`, or that cannot be found out. As [`run`].
+pub(super) fn takes_big(tap: RawFd, name: &str, medium: Medium, is_v6: bool, bytes: u32) -> bool {
     let Ok(socket) = socket::open(name) else { return true };
-    let payload = bytes as usize - HEADERS_BYTES;
-    let passes = |is_v6| Probe::new(medium, is_v6, TCP, payload).passes(tap, socket.as_raw_fd());
-    passes(false) && passes(true)
+    let probe = Probe::new(medium, is_v6, TCP, bytes as usize - HEADERS_BYTES);
+    let passes = || probe.passes(tap, socket.as_raw_fd());
+    // Twice: the kernel may have had no memory in such pieces just then.
+    passes() || passes()
 }
 
 /// A super-segment to look for.
@@ -168,13 +169,16 @@ impl Probe {
             ..Meta::default()
         };
         let header = vnet::encode(&meta);
-        let jumbo =
-            if is_v6 { Jumbo::of_start(&header, &packet, packet.len(), medium) } else { None };
+        let jumbo = match is_v6 && Jumbo::is_wanted() {
+            true => Jumbo::of_start(&header, &packet, packet.len(), medium),
+            false => None,
+        };
         let (front, skip) = match &jumbo {
             Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
             None => (&header[..], 0),
         };
         let bytes = [front, &packet[skip..]].concat();
+        let header = *bytes.first_chunk().unwrap_or(&header);
         Self { bytes, header }
     }
 

@@ -9,8 +9,11 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use millstream_packet::{Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, SegmentationKind};
+use millstream_packet::{
+    Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, Segmentation, SegmentationKind,
+};
 
+use super::longest::Longest;
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
 use crate::offload::{Jumbo, SegmentChecksum, Segmenter, complete_checksum};
@@ -32,14 +35,19 @@ pub(super) struct Takes {
     pub tcp: bool,
     /// Super-segments of UDP.
     pub udp: bool,
-    /// Bytes of those of TCP at most, without link header.
-    pub super_segment: u32,
+    /// Those of TCP at most, without link header.
+    pub longest: Longest,
 }
 
 impl Takes {
-    /// The longest packet, link header included, that goes into the device as a super-segment.
-    fn longest_super(self) -> usize {
-        self.super_segment as usize + limits::LINK_HEADER_BYTES
+    /// Whether a super-segment of `len` bytes, link header included, goes into the device as it is.
+    fn takes(self, segmentation: Segmentation, len: usize) -> bool {
+        let is_taken = match segmentation.kind {
+            SegmentationKind::Udp => self.udp,
+            _ => self.tcp,
+        };
+        let most = self.longest.of(segmentation.kind) as usize + limits::LINK_HEADER_BYTES;
+        is_taken && len <= most
     }
 
     /// Whether packets of at most `longest` bytes should come cut and summed: the device does neither,
@@ -54,6 +62,8 @@ impl Takes {
 pub(super) struct Sender {
     takes: Takes,
     medium: Medium,
+    /// What is too long for its IPv6 header is written with an option that tells its length.
+    wants_jumbo: bool,
     /// Bytes of virtio-net header before each frame.
     header_len: usize,
     /// Longest packet, link header included, that is no super-segment.
@@ -78,6 +88,7 @@ impl Sender {
         Self {
             takes,
             medium,
+            wants_jumbo: Jumbo::is_wanted(),
             header_len,
             longest,
             gather: GatherList::new(),
@@ -159,11 +170,7 @@ impl Sender {
         stats: &mut LinkStats,
     ) -> Option<Packet> {
         if let Some(segmentation) = packet.meta().segmentation {
-            let is_taken = match segmentation.kind {
-                SegmentationKind::Udp => self.takes.udp,
-                _ => self.takes.tcp,
-            };
-            if is_taken && packet.len() <= self.takes.longest_super() {
+            if self.takes.takes(segmentation, packet.len()) {
                 return Some(packet);
             }
             self.cut(packet, stats);
@@ -196,6 +203,19 @@ impl Sender {
         }
     }
 
+    /// What is written in the place of `header` and the first bytes of a packet that is `len` bytes long with what
+    /// follows it, if that is more than its headers tell and the kernel wants to be told.
+    #[inline]
+    fn jumbo(&self, header: &vnet::Header, packet: &Packet, len: usize) -> Option<Jumbo> {
+        if self.wants_jumbo { Jumbo::of(header, packet, len, self.medium) } else { None }
+    }
+
+    /// As if the kernel were another one.
+    #[cfg(test)]
+    pub fn expect_jumbo(&mut self, is_wanted: bool) {
+        self.wants_jumbo = is_wanted;
+    }
+
     /// Whether the kernel has refused a super-segment of `len` bytes for its length: it keeps one in at most 17 pieces
     /// of memory, and had none of more than a page. None as long is written again.
     fn was_too_long(&mut self, result: &io::Result<usize>, len: usize) -> bool {
@@ -206,13 +226,13 @@ impl Sender {
         if !is_refused || len <= ordinary {
             return false;
         }
-        self.takes.super_segment = limits::SUPER_SEGMENT_BYTES;
+        self.takes.longest = Longest::default();
         true
     }
 
-    /// Bytes of the longest super-segment of TCP that it writes whole, without link header.
-    pub fn super_segment(&self) -> u32 {
-        self.takes.super_segment
+    /// The longest super-segments of TCP that it writes whole, without link header.
+    pub fn longest(&self) -> Longest {
+        self.takes.longest
     }
 
     /// Takes a packet, if there is a ring: as it lies where it is one slice, otherwise copied into a slot.
@@ -350,7 +370,7 @@ impl Sender {
         let is_super = packet.meta().segmentation.is_some();
         let mut header = vnet::encode(packet.meta());
         vnet::align(&mut header, &packet);
-        let jumbo = Jumbo::of(&header, &packet, len, self.medium);
+        let jumbo = self.jumbo(&header, &packet, len);
         let (header, skip) = match &jumbo {
             Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
             None => (&header[..self.header_len], 0),
@@ -405,13 +425,15 @@ impl Sender {
     ) -> Result<(), Packet> {
         let len = head.len() + payload.len();
         let is_super = head.meta().segmentation.is_some();
-        let limit = if is_super { self.takes.longest_super() } else { self.longest };
-        let fits = len <= limit;
+        let fits = match head.meta().segmentation {
+            Some(segmentation) => self.takes.takes(segmentation, len),
+            None => len <= self.longest,
+        };
         if !fits || !self.takes.tcp || self.ring.is_some() || self.cutting.is_some() {
             return Err(head);
         }
         let header = vnet::encode(head.meta());
-        let jumbo = Jumbo::of(&header, &head, len, self.medium);
+        let jumbo = self.jumbo(&header, &head, len);
         let (header, skip) = match &jumbo {
             Some(jumbo) => (jumbo.bytes(), jumbo.stands_for()),
             None => (&header[..self.header_len], 0),

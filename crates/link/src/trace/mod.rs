@@ -2,7 +2,8 @@
 //!
 //! The captured copies carry complete checksums, also those that the link is still to complete, so
 //! that a reader sees no bad one. Super-segments are captured whole, as far as [`TraceConfig::snap_bytes`]
-//! goes. Packets themselves are not touched.
+//! goes; one too long for its IPv6 header with the option that tells its length (RFC 2675). Packets themselves are not
+//! touched.
 
 mod pcapng;
 
@@ -13,8 +14,8 @@ use std::io::{self, Write};
 
 use millstream_packet::{BATCH_LIMIT, Checksum, Instant, Packet, PacketBatch, Pool, sum};
 
-use crate::offload::{field, transport_sum};
-use crate::{Link, LinkError, Placed, forward_link};
+use crate::offload::{Jumbo, field, transport_sum};
+use crate::{Link, LinkError, Placed, forward_link, vnet};
 pub use pcapng::Direction;
 
 /// How to capture.
@@ -128,11 +129,20 @@ impl<L: Link, W: Write + Send> Trace<L, W> {
     /// Appends a packet to the blocks to be written.
     fn capture(&mut self, now: Instant, direction: Direction, packet: &Parts<'_>) {
         let nanos = self.config.epoch_ns.saturating_add(now.as_nanos());
-        let len = packet.len().min(self.config.snap_bytes);
-        pcapng::put_packet(&mut self.blocks, nanos, direction, len, packet.len(), |bytes| {
-            packet.copy_to(bytes);
+        let medium = self.inner.capabilities().medium;
+        let jumbo = Jumbo::of(&vnet::Header::default(), packet.head, packet.len(), medium);
+        let (start, more) = match &jumbo {
+            Some(jumbo) => (jumbo.start(), jumbo.start().len() - jumbo.stands_for()),
+            None => (&[][..], 0),
+        };
+        let original = packet.len() + more;
+        let len = original.min(self.config.snap_bytes);
+        pcapng::put_packet(&mut self.blocks, nanos, direction, len, original, |bytes| {
+            packet.copy_to(bytes.get_mut(more..).unwrap_or_default());
+            let begun = start.len().min(bytes.len());
+            bytes[..begun].copy_from_slice(&start[..begun]);
             if let Checksum::Partial { start, offset } = packet.head.meta().checksum {
-                let at = usize::from(start) + usize::from(offset);
+                let at = usize::from(start) + usize::from(offset) + more;
                 if let Some(place) = bytes.get_mut(at..at + 2) {
                     place.copy_from_slice(&field(packet.sum(start.into()), offset.into()));
                 }

@@ -61,6 +61,8 @@ fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
             (false, false, 700),
             (true, false, 701),
             (false, true, 0),
+            (false, true, 100_000),
+            (true, true, 100_000),
         ]
         .map(|(is_v6, is_tcp, len)| Shape {
             medium,
@@ -74,13 +76,13 @@ fn capture(medium: Medium, snap_bytes: usize) -> Vec<u8> {
     }
     a.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
     b.receive(Instant::from_millis(1500), &pool, &mut batch).unwrap();
-    assert_eq!(batch.len(), 5);
+    assert_eq!(batch.len(), 7);
     let before: Vec<_> = batch.iter().map(bytes).collect();
     b.transmit(Instant::from_millis(1501), &pool, &mut batch).unwrap();
     a.receive(Instant::ZERO, &pool, &mut batch).unwrap();
     assert_eq!(batch.iter().map(bytes).collect::<Vec<_>>(), before, "capturing changed a packet");
-    assert_eq!(b.captured(), 10);
-    assert_eq!(b.stats().tx_packets, 5);
+    assert_eq!(b.captured(), 14);
+    assert_eq!(b.stats().tx_packets, 7);
     sink.bytes.lock().unwrap().clone()
 }
 
@@ -90,19 +92,19 @@ fn blocks_carry_time_direction_and_lengths() {
     let blocks = blocks(&file);
     let kinds: Vec<u32> = blocks.iter().map(|block| block.0).collect();
     assert_eq!(kinds[..2], [0x0a0d_0d0a, 1]);
-    assert_eq!(kinds[2..], [6; 10]);
+    assert_eq!(kinds[2..], [6; 14]);
     let word = |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap());
     for (i, (_, body)) in blocks[2..].iter().enumerate() {
         let nanos = u64::from(word(body, 4)) << 32 | u64::from(word(body, 8));
         assert_eq!(
             nanos,
-            1_700_000_000_000_000_000 + if i < 5 { 1_500_000_000 } else { 1_501_000_000 }
+            1_700_000_000_000_000_000 + if i < 7 { 1_500_000_000 } else { 1_501_000_000 }
         );
         let (captured, original) = (word(body, 12), word(body, 16));
         assert_eq!(captured, original.min(100));
         let options = &body[20 + (captured as usize).next_multiple_of(4)..];
         assert_eq!(options[..4], [2, 0, 4, 0]);
-        assert_eq!(word(options, 4), if i < 5 { 1 } else { 2 });
+        assert_eq!(word(options, 4), if i < 7 { 1 } else { 2 });
     }
 }
 
@@ -218,6 +220,6 @@ fn tshark_sees_no_malformed_packet_and_no_bad_checksum() {
         std::fs::remove_file(&file).unwrap();
         let (Some(bad), Some(good)) = answers else { return };
         assert_eq!(bad, "");
-        assert_eq!(good.lines().count(), 10, "{good}");
+        assert_eq!(good.lines().count(), 14, "{good}");
     }
 }

@@ -191,6 +191,10 @@ judged! {
         in_the_engines_thread(Ip::V4, true, host::faults_of_wholes(15))
     }
 
+    fn v6_with_long_super_segments_lost_and_late_in_the_engines_thread() -> Outcome {
+        in_the_engines_thread(Ip::V6, true, host::faults_of_wholes(16))
+    }
+
     fn v6_without_offloads_in_the_engines_thread() -> Outcome {
         in_the_engines_thread(Ip::V6, false, host::faults(12))
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, PacketBatch};
 use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
-use super::alone::{drain, established, established_with, header};
+use super::alone::{drain, established, established_after, established_with, header};
 use super::harness::{LIMITS, pool, tuple};
 use crate::*;
 
@@ -369,4 +369,25 @@ fn an_end_alone_is_no_segment_with_data() {
     assert_eq!(drain(&mut connection, now, &pool).len(), 1);
     let info = connection.info();
     assert_eq!(info.data_segments_out, 0);
+}
+
+/// By the letter of RFC 7323 appendix G each of these ACKs would count for a part in 512.
+#[test]
+fn a_round_trip_that_was_long_once_is_forgotten_by_few_acks_for_much() {
+    let pool = pool();
+    let first = Duration::from_secs(1);
+    let (mut connection, mut now) = established_after(&pool, Config::default(), first);
+    assert_eq!(connection.info().srtt_us, 1_000_000);
+    let mut sent = 1;
+    for _ in 0..60 {
+        let len = connection.info().cwnd_bytes.min(200_000) as usize;
+        let len = connection.write(&pool, &vec![1; len]).expect("room");
+        drain(&mut connection, now, &pool);
+        now += Duration::from_millis(1);
+        sent += len as u32;
+        connection.on_segment(now, &header(1, sent, TcpFlags::ACK), None, 0, &pool);
+    }
+    let info = connection.info();
+    assert!(info.cwnd_bytes >= 64 * 2920, "a 64th of it is two segments: {info:?}");
+    assert!(info.srtt_us < 50_000, "{info:?}");
 }

@@ -134,7 +134,7 @@ impl IpHeader {
     /// Writes the header, with its checksum in IPv4, into the first
     /// [`IpHeader::emit_len`] bytes of `buffer` and gives that length.
     /// `header_len` is not looked at. A longer packet than the length field can
-    /// say is written as the longest.
+    /// say has 0 there.
     ///
     /// # Panics
     /// When `buffer` is shorter, or the addresses are not of one version.

@@ -33,6 +33,10 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
             return Err(Malformed::IpSource);
         }
     }
+    if rules == Rules::Quoted && payload_len == 0 && first == Protocol::HOP_BY_HOP {
+        // A super-segment of ours whose length an option told; how long it was is nobody's business any more.
+        payload_len = available.saturating_sub(V6_HEADER_LEN);
+    }
     let packet_len = (V6_HEADER_LEN + payload_len).min(available);
     let walk =
         Walk { rules, packet_len, at: V6_HEADER_LEN, next: first, fragment: None }.run(head)?;

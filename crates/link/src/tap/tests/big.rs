@@ -1,6 +1,7 @@
 //! Super-segments beyond 64 KiB: asked for, found as somebody has set them, and refused.
 
 use super::*;
+use crate::offload::Jumbo;
 use crate::{LinkError, limits};
 
 const BIG: u32 = 262_144;
@@ -12,7 +13,7 @@ fn big() -> TapConfig {
 /// What the device says of itself; `None` before Linux 6.3, and before 6.6 it takes none.
 fn gro_ipv4_max_size(bench: &Bench) -> Option<u32> {
     let name = bench.tap.name();
-    bench.namespace.run(|| netdev::gro_ipv4_max_size(name)).unwrap().unwrap()
+    bench.namespace.run(|| netdev::gro_max_sizes(name)).unwrap().unwrap().v4
 }
 
 /// Whether this kernel does.
@@ -66,7 +67,11 @@ fn a_device_that_nobody_asked_is_used_as_somebody_has_set_it() {
     if !takes_big() {
         return println!("skipped: it takes Linux 6.6");
     }
-    bench.namespace.run(|| netdev::set_gro_max_sizes("ms-big", BIG)).unwrap().unwrap();
+    bench
+        .namespace
+        .run(|| netdev::set_gro_max_sizes("ms-big", netdev::MaxSizes::both(BIG)))
+        .unwrap()
+        .unwrap();
     // SAFETY: TUNSETPERSIST takes its argument by value.
     let kept = unsafe { libc::ioctl(bench.tap.fd.as_raw_fd(), libc::TUNSETPERSIST, 1) };
     assert_eq!(kept, 0);
@@ -181,24 +186,34 @@ fn over_ipv6_an_option_tells_the_length_that_the_header_cannot() {
     let (ours, far) = little_device(BIG.cast_signed());
     bench.tap.fd = ours;
     let [fits, beyond] = [65_535, 65_536].map(|payload| payload - 32);
-    let written = |bench: &mut Bench, len| {
-        bench.send(super_segment(bench, true, len));
+    bench.tap.sender.expect_jumbo(true);
+    let written = |bench: &mut Bench, len, is_lent| {
+        let packet = super_segment(bench, true, len);
+        match is_lent {
+            false => bench.send(packet),
+            true => lend(bench, &packet),
+        }
         let mut buffer = vec![0; BIG as usize];
         let got = far.recv(&mut buffer).expect("a packet");
         buffer.truncate(got);
         buffer
     };
     let packet = super_segment(&bench, true, fits);
-    let plain = written(&mut bench, fits);
+    let plain = written(&mut bench, fits, false);
+    assert!(written(&mut bench, fits, true)[vnet::HEADER_BYTES..] == plain[vnet::HEADER_BYTES..]);
     let (header, plain) = plain.split_at(vnet::HEADER_BYTES);
     assert_eq!(header, told(&packet));
     assert!(plain == bytes(&packet));
     let packet = super_segment(&bench, true, beyond);
-    let long = written(&mut bench, beyond);
+    let lent = written(&mut bench, beyond, true);
+    let long = written(&mut bench, beyond, false);
     let (header, long) = long.split_at(vnet::HEADER_BYTES);
+    assert!(lent[4..vnet::HEADER_BYTES] == header[4..] && lent[vnet::HEADER_BYTES..] == *long);
     let mut expected = told(&packet);
-    for at in [2, 6] {
-        let offset = u16::from_ne_bytes([expected[at], expected[at + 1]]) + 8;
+    // The headers end later by as much as the segments are shorter.
+    for (at, more) in [(2, 8), (4, -8), (6, 8)] {
+        let offset = u16::from_ne_bytes([expected[at], expected[at + 1]]);
+        let offset = offset.checked_add_signed(more).unwrap();
         expected[at..at + 2].copy_from_slice(&offset.to_ne_bytes());
     }
     assert_eq!(header, expected);
@@ -211,4 +226,41 @@ fn over_ipv6_an_option_tells_the_length_that_the_header_cannot() {
     assert_eq!(long[54..60], [6, 0, 0xc2, 4, 0, 1]);
     assert_eq!(long[60..62], [0, 8], "65,536 bytes, and its own");
     assert!(long[62..] == given[54..]);
+    // A kernel of 7.0 and later has no use for it.
+    bench.tap.sender.expect_jumbo(false);
+    for is_lent in [false, true] {
+        let without = written(&mut bench, beyond, is_lent);
+        assert!(without[4..vnet::HEADER_BYTES] == told(&packet)[4..]);
+        assert!(without[vnet::HEADER_BYTES..] == given);
+    }
+}
+
+/// Sends a packet whose payload is not the link's.
+fn lend(bench: &mut Bench, packet: &Packet) {
+    let all = bytes(packet);
+    let header_len = usize::from(packet.meta().segmentation.unwrap().header_len);
+    let mut head = Packet::from_slice(&bench.pool, 64, &all[..header_len]).unwrap();
+    *head.meta_mut() = *packet.meta();
+    let Bench { tap, pool, .. } = bench;
+    let left = tap.transmit_from(Instant::ZERO, pool, head, &all[header_len..]).unwrap();
+    assert!(left.is_none());
+}
+
+/// Where the kernel's IP takes no options, what needs one is not sent.
+#[test]
+fn where_options_are_forbidden_ipv6_keeps_to_ordinary_ones() {
+    if !takes_big() || !Jumbo::is_wanted() {
+        return println!("skipped: it takes a kernel from 6.6 on and before 7.0");
+    }
+    for setting in ["max_hbh_opts_number", "max_hbh_length"] {
+        let Some(namespace) = permitted(Namespace::create()) else { return };
+        let path = format!("/proc/sys/net/ipv6/{setting}");
+        namespace.run(|| std::fs::write(&path, "0")).unwrap().unwrap();
+        let config = TapConfig { netns: Some(namespace.path()), ..big() };
+        let Some(tap) = permitted(Tap::open(&config)) else { return };
+        let Capabilities { tso_bytes, tso_v6_most_bytes, .. } = *tap.capabilities();
+        let expected = (Some(BIG), Some(limits::SUPER_SEGMENT_BYTES));
+        assert_eq!((tso_bytes, tso_v6_most_bytes), expected, "{:?}", tap.notes());
+        assert!(tap.notes().iter().any(|note| note.contains(setting)), "{:?}", tap.notes());
+    }
 }
