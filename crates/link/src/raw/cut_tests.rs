@@ -1,6 +1,6 @@
 //! What this crate cuts is byte for byte what the kernel cuts, for a device that does not.
 
-use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentation};
 use millstream_wire::checksum;
 use millstream_wire::tcp::TcpFlags;
 

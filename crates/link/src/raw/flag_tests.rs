@@ -11,7 +11,7 @@ use super::*;
 use crate::netdev::Namespace;
 use crate::sys::{PollEntry, poll};
 use crate::testing::{HOST_PORT, OUR_PORT, Shape, bytes, parse, permitted, pool};
-use crate::{Napi, NapiMode, Tap, TapConfig};
+use crate::{Napi, NapiMode, Tap, TapConfig, vnet};
 
 const HOST: [u8; 4] = [10, 70, 0, 1];
 const OURS: [u8; 4] = [10, 70, 0, 2];

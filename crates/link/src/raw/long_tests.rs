@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig};
+use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, PoolConfig, Segmentation};
 use millstream_wire::tcp::TcpFlags;
 
 use super::*;
 use crate::netdev::Namespace;
-use crate::offload::{Jumbo, complete_checksum};
+use crate::offload::{Jumbo, OffloadError, complete_checksum};
 use crate::sys::{PollEntry, poll};
 use crate::testing::{HOST_PORT, Shape, parse, permitted, pool};
 use crate::{Tap, TapConfig};

@@ -15,6 +15,7 @@ mod config;
 mod fanout;
 mod long;
 pub(crate) mod presence;
+mod receive;
 mod ring;
 mod send;
 pub(crate) mod socket;
@@ -34,19 +35,18 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use millstream_packet::{Checksum, Instant, Packet, PacketBatch, Pool, Segmentation};
+use millstream_packet::{Instant, PacketBatch, Pool};
 
 use crate::follow::Follow;
-use crate::incoming::{self, Next, Source};
+use crate::incoming;
 use crate::iov::Expectation;
-use crate::offload::OffloadError;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Share, Shared, Shown,
-    TransmitChecksum, limits, netdev, sys, vnet,
+    TransmitChecksum, limits, netdev, sys,
 };
-use auxiliary::{Auxiliary, Trust, auxiliary, put_tag_back};
+use auxiliary::{Auxiliary, Trust};
 pub use config::{RawConfig, RingConfig};
 use fanout::Group;
 use long::LongPackets;
@@ -83,13 +83,6 @@ impl std::fmt::Debug for RawLink {
 
 /// The Linux whose virtio-net headers know UDP super-segments; one before refuses a packet that has such a header.
 const UDP_SEGMENTS_SINCE: (u32, u32) = (6, 2);
-
-/// A VLAN tag's type and the tag.
-const VLAN_TAG_BYTES: u16 = 4;
-
-/// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
-#[repr(C, align(8))]
-struct Control([u8; 64]);
 
 impl RawLink {
     /// Opens a socket on the interface, which must speak Ethernet.
@@ -204,166 +197,6 @@ impl RawLink {
         })
     }
 
-    /// Reads one packet.
-    fn read(&mut self, pool: &Pool) -> Result<Next, LinkError> {
-        loop {
-            if !self.spares.fill(pool) {
-                self.stats.rx_starved += 1;
-                return Ok(Next::Nothing);
-            }
-            let mut control = Control([0; 64]);
-            // SAFETY: a msghdr is plain data, for which all zero is valid.
-            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-            let (slices, in_spares) = match self.long.are_expected() {
-                true => self.long.list(&mut self.spares, pool),
-                false => (self.spares.slices(), usize::MAX),
-            };
-            message.msg_iov = slices.as_ptr().cast_mut();
-            message.msg_iovlen = slices.len();
-            message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = size_of::<Control>();
-            // SAFETY: every entry is writable memory owned by `spares` or `long`; those, `control` and the list itself
-            // outlive the call.
-            let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
-            self.stats.rx_syscalls += 1;
-            if n < 0 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return Ok(Next::Nothing),
-                    Some(libc::EINTR) => continue,
-                    // Told once; what came before is still there.
-                    Some(libc::ENETDOWN) => {
-                        self.presence.went_down();
-                        continue;
-                    }
-                    // Merged in a way that a virtio-net header cannot tell (SCTP, ESP, UDP before
-                    // Linux 6.2); it is gone.
-                    Some(libc::EINVAL) => {
-                        return Ok(self.refuse(DropCause::VirtioUnknownSegmentation));
-                    }
-                    _ => return Err(LinkError::from_io(format!("read from {}", self.name), error)),
-                }
-            }
-            let auxiliary = auxiliary(&message);
-            let n = n.cast_unsigned();
-            let read = match message.msg_flags & libc::MSG_TRUNC != 0 {
-                true => Err(DropCause::Truncated),
-                false => self.take(n, n.saturating_sub(in_spares)),
-            };
-            if matches!(read, Err(DropCause::Truncated)) && self.long.expect() {
-                self.notes.push(format!(
-                    "{}: packets beyond 64 KiB come (gro_max_size, or a neighbour's gso_max_size): cut in software",
-                    self.name
-                ));
-            }
-            return Ok(self.accept(read, auxiliary, pool));
-        }
-    }
-
-    fn refuse(&mut self, cause: DropCause) -> Next {
-        self.stats.count_drop(cause);
-        Next::Refused
-    }
-
-    /// The `n` bytes just read, of which so many lie `beyond` the spare frames, as a packet, with its virtio-net header.
-    fn take(&mut self, n: usize, beyond: usize) -> Result<(Packet, vnet::Header), DropCause> {
-        let header = self.spares.header();
-        let packet = match n.saturating_sub(header.len()) >= self.spares.room() {
-            true if self.long.are_expected() => {
-                let in_spares = n - beyond - header.len();
-                self.long.take(&mut self.spares, in_spares, beyond)?
-            }
-            _ => {
-                let shortest = limits::ETHERNET_HEADER_BYTES;
-                incoming::take(&mut self.spares, n, header.len(), shortest)?
-            }
-        };
-        Ok((packet, header))
-    }
-
-    /// What becomes of a packet that was read: a long one is cut.
-    fn accept(
-        &mut self,
-        read: Result<(Packet, vnet::Header), DropCause>,
-        auxiliary: Option<Auxiliary>,
-        pool: &Pool,
-    ) -> Next {
-        let dressed = read.and_then(|(packet, header)| self.dress(packet, &header, auxiliary));
-        match dressed {
-            Ok(packet) if LongPackets::is_ordinary(&packet) => Next::Packet(packet),
-            Ok(packet) => match self.long.cut(packet) {
-                Ok(()) => {
-                    self.stats.rx_software_segmented += 1;
-                    self.next_piece(pool)
-                }
-                Err(cause) => self.refuse(cause),
-            },
-            Err(cause) => self.refuse(cause),
-        }
-    }
-
-    /// The next piece of the packet that is being cut.
-    fn next_piece(&mut self, pool: &Pool) -> Next {
-        match self.long.next(pool) {
-            Ok(Some(piece)) => Next::Packet(piece),
-            Ok(None) => Next::Refused,
-            Err(OffloadError::Exhausted) => {
-                self.stats.rx_starved += 1;
-                Next::Nothing
-            }
-            Err(error) => self.refuse(error.cause()),
-        }
-    }
-
-    /// The next packet of the ring.
-    fn read_ring(&mut self, pool: &Pool) -> Next {
-        let Some(captured) = self.ring.as_mut().and_then(ReceiveRing::peek) else {
-            return Next::Nothing;
-        };
-        let ring::Captured { header, bytes, is_cut, auxiliary } = captured;
-        let read = match bytes.len() {
-            _ if is_cut => Err(DropCause::Truncated),
-            ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
-            _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
-                Ok(packet) => Ok((packet, header)),
-                Err(_) => {
-                    self.stats.rx_starved += 1;
-                    return Next::Nothing;
-                }
-            },
-        };
-        if let Some(ring) = &mut self.ring {
-            ring.advance();
-        }
-        self.accept(read, Some(auxiliary), pool)
-    }
-
-    /// Gives a received packet the meta data that the kernel had for it, and its VLAN tag back.
-    fn dress(
-        &mut self,
-        mut packet: Packet,
-        header: &vnet::Header,
-        auxiliary: Option<Auxiliary>,
-    ) -> Result<Packet, DropCause> {
-        let (mut checksum, mut segmentation) = vnet::decode(header, packet.head(), packet.len())?;
-        if let Some(auxiliary) = auxiliary {
-            checksum = auxiliary.vouch(self.trust, checksum);
-            if auxiliary.has_tag() && put_tag_back(&mut packet, &auxiliary) {
-                let beyond = DropCause::VirtioChecksumRange;
-                if let Checksum::Partial { start, .. } = &mut checksum {
-                    *start = start.checked_add(VLAN_TAG_BYTES).ok_or(beyond)?;
-                }
-                if let Some(Segmentation { header_len, .. }) = &mut segmentation {
-                    *header_len = header_len.checked_add(VLAN_TAG_BYTES).ok_or(beyond)?;
-                }
-            }
-        }
-        let meta = packet.meta_mut();
-        meta.checksum = checksum;
-        meta.segmentation = segmentation;
-        Ok(packet)
-    }
-
     /// Puts as much of `batch` as there are slices for into one call; counts and drops what cannot
     /// be sent at all.
     fn stage(&mut self, pool: &Pool, batch: &mut PacketBatch) {
@@ -408,19 +241,6 @@ impl RawLink {
             }
         }
         true
-    }
-}
-
-impl Source for RawLink {
-    fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
-        if self.long.is_cutting() {
-            return Ok(self.next_piece(pool));
-        }
-        if self.ring.is_some() { Ok(self.read_ring(pool)) } else { self.read(pool) }
-    }
-
-    fn counters(&mut self) -> &mut LinkStats {
-        &mut self.stats
     }
 }
 
