@@ -114,6 +114,11 @@ impl Segmenter {
         })
     }
 
+    /// Bytes of the headers of each segment.
+    pub(crate) fn header_len(&self) -> usize {
+        self.header_len
+    }
+
     /// Segments still to come.
     pub fn remaining(&self) -> usize {
         self.rest.as_ref().map_or(0, |rest| rest.len().div_ceil(self.size).max(1))

@@ -138,6 +138,15 @@ fn program(spread: &Spread) -> Vec<libc::sock_filter> {
     v6.extend([
         statement(SET_X, 40),
         statement(LOAD_BYTE, NET + 6),
+        // The option of a long super-segment, and nothing else, is passed over: before TCP to the ports.
+        jump(JUMP_EQUAL, 0, 0, 7),
+        statement(LOAD_BYTE, NET + 41),
+        jump(JUMP_EQUAL, 0, 0, 11),
+        statement(LOAD_BYTE, NET + 42),
+        jump(JUMP_EQUAL, 0xc2, 0, 9),
+        statement(LOAD_BYTE, NET + 40),
+        statement(SET_X, 48),
+        jump(JUMP_EQUAL, 6, 8, 6),
         // TCP or UDP: to the ports.
         jump(JUMP_EQUAL, 6, 7, 0),
         jump(JUMP_EQUAL, 17, 6, 0),
@@ -294,6 +303,7 @@ mod tests {
             is_v6: bool,
             is_tcp: bool,
             is_fragment: bool,
+            option: bool,
             addresses: [u8; 32],
             ports: [u8; 4],
             count in 1_usize..64,
@@ -305,6 +315,12 @@ mod tests {
             frame[l4..l4 + 4].copy_from_slice(&ports);
             if is_fragment && !is_v6 {
                 frame[20] |= 0x20;
+            }
+            if option && is_v6 {
+                // That of a long super-segment, or of something else.
+                let kind = if is_fragment { 5 } else { 0xc2 };
+                let next = std::mem::take(&mut frame[20]);
+                frame.splice(54..54, [next, 0, kind, 4, 0, 4, 0, 0]);
             }
             let spread = Spread::new(count);
             let number = run(&program(&spread), &frame) as usize;

@@ -1,11 +1,12 @@
 //! Packets beyond 64 KiB (“BIG TCP”): what a neighbour sends whose `gso_max_size` is more, or the interface merges where
 //! its `gro_max_size` is.
 //!
-//! They are read into the memory for ordinary ones and, beyond it, into blocks of the pool, which are kept ready from when
-//! the first one came; that is lost, and sent again by its TCP. Then each is cut into ordinary super-segments, whose headers
-//! tell their length; the payload is not copied for it. What reads them need not know that there are others.
+//! They are read into the memory for ordinary ones and what lies behind it from when the first one came; that is lost, and
+//! sent again by its TCP. While they come that is blocks of the pool; where it has none, or only ordinary packets have come
+//! of late, it is half a megabyte of our own, out of which they are copied. Then each is cut into ordinary super-segments,
+//! whose headers tell their length; the payload is not copied for it. What reads them need not know that there are others.
 
-use millstream_packet::{Checksum, Packet, Pool, Segmentation, SegmentationKind};
+use millstream_packet::{BLOCK_ROOM_BYTES, Checksum, Packet, Pool, Segmentation, SegmentationKind};
 
 use crate::offload::{OffloadError, SegmentChecksum, Segmenter, take_out};
 use crate::spares::{SpareFrames, entry, room_of};
@@ -14,16 +15,21 @@ use crate::{DropCause, Medium, limits};
 /// Bytes of the longest packet of Ethernet without a tag whose IP header tells its length.
 const ORDINARY_BYTES: usize = limits::SUPER_SEGMENT_BYTES as usize + limits::ETHERNET_HEADER_BYTES;
 
-/// Room behind the memory for those: as much again as the longest that the kernel has (`GRO_MAX_SIZE`).
-const BEYOND_BYTES: usize = limits::BIG_SUPER_SEGMENT_BYTES as usize;
+/// Room behind the memory for those: as much again as the longest that the kernel has (`GRO_MAX_SIZE`), in blocks.
+const BLOCKS: usize = (limits::BIG_SUPER_SEGMENT_BYTES as usize).div_ceil(BLOCK_ROOM_BYTES);
+
+/// Ordinary packets in a row before long ones have no blocks any more.
+const ORDINARY_RUN: u32 = 32;
 
 /// What a link has for long packets.
 #[derive(Default)]
 pub(super) struct LongPackets {
-    /// Some have come.
-    come: bool,
-    /// Empty blocks behind the memory of the spare frames, or frames where there is none.
-    beyond: Vec<Packet>,
+    /// Empty blocks behind the memory of the spare frames.
+    blocks: Vec<Packet>,
+    /// What lies behind that where there are too few; nothing before the first one came.
+    own: Box<[u8]>,
+    /// Ordinary packets since the last one.
+    ordinary: u32,
     /// All of that memory, for the kernel.
     list: Vec<libc::iovec>,
     /// The one that is being cut, and how its pieces are.
@@ -37,61 +43,87 @@ impl LongPackets {
     /// One was longer than what there was room for: there is for the next. Whether it is the first.
     #[cold]
     pub fn expect(&mut self) -> bool {
-        !std::mem::replace(&mut self.come, true)
+        let is_first = self.own.is_empty();
+        if is_first {
+            self.own = vec![0; BLOCKS * BLOCK_ROOM_BYTES].into_boxed_slice();
+        }
+        is_first
     }
 
     /// Whether there is to be room for them.
     pub fn are_expected(&self) -> bool {
-        self.come
+        !self.own.is_empty()
     }
 
-    /// The memory of `spares` and what `pool` has behind it, and how many bytes the former is. Valid until the next call
-    /// here or of `spares`.
+    /// The memory of `spares` and what is behind it, and how many bytes the former is. Valid until the next call here or
+    /// of `spares`.
     pub fn list(&mut self, spares: &mut SpareFrames, pool: &Pool) -> (&[libc::iovec], usize) {
-        let Self { beyond, list, .. } = self;
-        let mut room: usize = beyond.iter_mut().map(|piece| room_of(piece).len()).sum();
-        while room < BEYOND_BYTES
-            && let Some(mut piece) = pool.alloc_block(0).or_else(|| pool.alloc(0))
-        {
-            room += room_of(&mut piece).len();
-            beyond.push(piece);
+        let Self { blocks, own, list, .. } = self;
+        if self.ordinary >= ORDINARY_RUN {
+            blocks.clear();
+        } else {
+            let missing = BLOCKS - blocks.len();
+            blocks.extend((0..missing).map_while(|_| pool.alloc_block(0)));
         }
         list.clear();
         list.extend_from_slice(spares.slices());
         let before = list.iter().map(|entry| entry.iov_len).sum();
-        list.extend(beyond.iter_mut().map(|piece| entry(room_of(piece))));
+        list.extend(blocks.iter_mut().map(|block| entry(room_of(block))));
+        if blocks.len() < BLOCKS {
+            list.push(entry(own));
+        }
         (list, before)
     }
 
-    /// The packet of the `in_spares` bytes just read into `spares`, and as many behind them.
+    /// A packet that was read was none.
+    #[inline]
+    pub fn note_ordinary(&mut self) {
+        self.ordinary = self.ordinary.saturating_add(1);
+    }
+
+    /// Blocks that it holds.
+    #[cfg(test)]
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The packet of the `in_spares` bytes just read into `spares`, and as many `behind` them.
     pub fn take(
         &mut self,
         spares: &mut SpareFrames,
         in_spares: usize,
-        mut behind: usize,
+        behind: usize,
+        pool: &Pool,
     ) -> Result<Packet, DropCause> {
+        self.ordinary = 0;
+        let mut in_blocks = behind.min(self.blocks.len() * BLOCK_ROOM_BYTES);
+        let own = self.own.get(..behind - in_blocks).ok_or(DropCause::Truncated)?;
+        let rest = match own {
+            [] => None,
+            bytes => Some(
+                Packet::bulk_from_slice(pool, bytes, BLOCK_ROOM_BYTES)
+                    .map_err(|_| DropCause::PoolExhausted)?,
+            ),
+        };
         let mut packet = spares.take(in_spares).ok_or(DropCause::PoolExhausted)?;
-        let mut used = 0;
-        for piece in &mut self.beyond {
-            let here = behind.min(room_of(piece).len());
-            if here == 0 || piece.append(here).is_none() {
-                break;
-            }
-            behind -= here;
-            used += 1;
+        for mut block in self.blocks.drain(..in_blocks.div_ceil(BLOCK_ROOM_BYTES)) {
+            let here = in_blocks.min(BLOCK_ROOM_BYTES);
+            block.append(here).ok_or(DropCause::PoolExhausted)?;
+            packet.concat(block);
+            in_blocks -= here;
         }
-        self.beyond.drain(..used).for_each(|piece| packet.concat(piece));
-        if behind == 0 { Ok(packet) } else { Err(DropCause::Truncated) }
+        rest.into_iter().for_each(|rest| packet.concat(rest));
+        Ok(packet)
     }
 
     /// Whether a packet says itself how long it is.
     pub fn is_ordinary(packet: &Packet) -> bool {
-        let tag = limits::LINK_HEADER_BYTES - limits::ETHERNET_HEADER_BYTES;
-        let most = match packet.meta().segmentation {
-            Some(_) => ORDINARY_BYTES,
-            None => ORDINARY_BYTES + tag,
-        };
-        packet.len() <= most
+        match packet.meta().segmentation {
+            Some(Segmentation { kind: SegmentationKind::Udp, .. }) => true,
+            Some(_) => packet.len() <= ORDINARY_BYTES,
+            // A tag, and a header that is not counted (RFC 8200 section 3).
+            None => packet.len() <= ORDINARY_BYTES + 4 + 40,
+        }
     }
 
     /// Begins to cut one that does not.
@@ -100,16 +132,17 @@ impl LongPackets {
         let meta = packet.meta_mut();
         // Whoever merges has summed.
         let is_summed = meta.checksum != Checksum::Unverified;
-        let Some(whole) =
-            meta.segmentation.filter(|whole| whole.kind != SegmentationKind::Udp && is_summed)
-        else {
+        let Some(whole) = meta.segmentation.filter(|_| is_summed) else {
             return Err(DropCause::TooLong);
         };
-        let room = limits::SUPER_SEGMENT_BYTES.saturating_sub(u32::from(whole.header_len)) as u16;
-        let size = room / whole.size * whole.size;
-        meta.segmentation = Some(Segmentation { size: size.max(whole.size), ..whole });
+        let room = u16::MAX - limits::SEGMENT_HEADER_BYTES as u16;
+        let size = (room / whole.size * whole.size).max(whole.size);
+        meta.segmentation = Some(Segmentation { size, ..whole });
         let cutting = Segmenter::new(packet, Medium::Ethernet, SegmentChecksum::Partial);
-        self.cutting = Some((cutting.map_err(|_| DropCause::BadOffload)?, whole));
+        let cutting = cutting.map_err(|_| DropCause::BadOffload)?;
+        // The kernel's word for it may be another.
+        let header_len = cutting.header_len() as u16;
+        self.cutting = Some((cutting, Segmentation { header_len, ..whole }));
         Ok(())
     }
 

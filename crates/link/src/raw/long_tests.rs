@@ -152,17 +152,44 @@ fn pieces_wait_for_frames() {
     assert!(!held.is_empty() && packets.next(&pool).unwrap().is_none());
 }
 
-/// What nobody has summed, or is no TCP, is not cut on trust.
+/// What nobody has summed is not cut on trust, and what is no TCP not at all.
 #[test]
 fn what_cannot_be_cut_is_refused() {
     let pool = pool();
     let mut packets = LongPackets::default();
     let mut unsummed = long(false, 100_000).build(&pool);
     unsummed.meta_mut().checksum = Checksum::Unverified;
-    let mut of_udp = Shape { is_tcp: false, ..long(false, 100_000) }.build(&pool);
-    of_udp.meta_mut().checksum = Checksum::Verified;
-    for packet in [unsummed, of_udp] {
-        assert_eq!(packets.cut(packet), Err(DropCause::TooLong));
-        assert!(!packets.is_cutting());
+    assert_eq!(packets.cut(unsummed), Err(DropCause::TooLong));
+    assert!(!packets.is_cutting());
+    // A datagram always tells its length.
+    let of_udp = Shape { is_tcp: false, ..long(true, 65_527) }.build(&pool);
+    assert!(LongPackets::is_ordinary(&of_udp));
+}
+
+/// Between long packets ordinary ones come, and the link sleeps while it has nothing of one.
+#[test]
+fn long_packets_come_between_ordinary_ones() {
+    let Some(mut bench) = open(RawConfig::default()) else { return };
+    let little = Pool::new(PoolConfig::fixed(300)).unwrap();
+    send(&mut bench, &long(true, 200_000));
+    assert!(receive(&mut bench, &little).is_empty());
+    for round in 0..3 {
+        for ordinary in 0..40 {
+            let shape = Shape::new(false, true, vec![round; 100 + ordinary]);
+            send(&mut bench, &shape);
+            let got = receive(&mut bench, &little);
+            assert_eq!(got.iter().map(Packet::len).collect::<Vec<_>>(), [166 + ordinary]);
+        }
+        assert_eq!(bench.raw.long.blocks(), 0, "none lie idle");
+        let shape = long(false, 200_000);
+        send(&mut bench, &shape);
+        let mut batch = PacketBatch::new();
+        let one = crate::incoming::receive(&mut bench.raw, Instant::ZERO, &little, &mut batch, 1);
+        assert_eq!(one.unwrap().0, 1);
+        assert!(!bench.raw.prepare_sleep() && bench.raw.has_more());
+        let mut pieces: Vec<Packet> = batch.drain().collect();
+        pieces.extend(receive(&mut bench, &little));
+        assert!(bench.raw.prepare_sleep());
+        are(pieces, &shape, MSS);
     }
 }

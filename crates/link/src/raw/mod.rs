@@ -337,6 +337,9 @@ impl Link for RawLink {
 
     fn prepare_sleep(&mut self) -> bool {
         self.expected.sleep();
+        if self.long.is_cutting() {
+            return false;
+        }
         let Some(ring) = &mut self.ring else { return true };
         if ring.peek().is_some() {
             return false;

@@ -65,7 +65,7 @@ impl RawLink {
             let n = n.cast_unsigned();
             let read = match message.msg_flags & libc::MSG_TRUNC != 0 {
                 true => Err(DropCause::Truncated),
-                false => self.take(n, n.saturating_sub(in_spares)),
+                false => self.take(n, n.saturating_sub(in_spares), pool),
             };
             if matches!(read, Err(DropCause::Truncated)) && self.long.expect() {
                 self.notes.push(format!(
@@ -83,14 +83,20 @@ impl RawLink {
     }
 
     /// The `n` bytes just read, of which so many lie `beyond` the spare frames, as a packet, with its virtio-net header.
-    fn take(&mut self, n: usize, beyond: usize) -> Result<(Packet, vnet::Header), DropCause> {
+    fn take(
+        &mut self,
+        n: usize,
+        beyond: usize,
+        pool: &Pool,
+    ) -> Result<(Packet, vnet::Header), DropCause> {
         let header = self.spares.header();
         let packet = match n.saturating_sub(header.len()) >= self.spares.room() {
             true if self.long.are_expected() => {
                 let in_spares = n - beyond - header.len();
-                self.long.take(&mut self.spares, in_spares, beyond)?
+                self.long.take(&mut self.spares, in_spares, beyond, pool)?
             }
             _ => {
+                self.long.note_ordinary();
                 let shortest = limits::ETHERNET_HEADER_BYTES;
                 incoming::take(&mut self.spares, n, header.len(), shortest)?
             }

@@ -5,6 +5,7 @@ use crate::offload::network_offset;
 use crate::{LinkError, Medium, limits};
 
 const HOP_BY_HOP: u8 = 0;
+const JUMBO_PAYLOAD: u8 = 0xc2;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP_V4: u8 = 1;
@@ -182,7 +183,7 @@ impl Spread {
                 Some(Found::Number(word(head, l4 + 4)?.into()))
             }
             (ICMP_V4, Some(3 | 11 | 12)) => Some(self.quoted(head, Header::v4(head, l4 + 8))),
-            (ICMP_V6, Some(1..=4)) => Some(self.quoted(head, Header::v6_of_ours(head, l4 + 8))),
+            (ICMP_V6, Some(1..=4)) => Some(self.quoted(head, Header::v6(head, l4 + 8))),
             // Router and neighbour solicitations are answered by the first engine.
             (ICMP_V6, Some(133 | 135)) => None,
             // Router and neighbour advertisements, redirects.
@@ -261,26 +262,15 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// Extension headers are not followed: such packets are spread by their addresses.
+    /// Extension headers are not followed, such packets are spread by their addresses, but for the option that tells the
+    /// length of a long super-segment.
     fn v6(head: &'a [u8], at: usize) -> Option<Self> {
         let header = head.get(at..at + 40)?;
-        Some(Self {
-            addresses: &header[8..40],
-            protocol: header[6],
-            l4: at + 40,
-            is_fragment: false,
-        })
-    }
-
-    /// One that we sent: a long super-segment has an option of eight bytes that tells its length.
-    fn v6_of_ours(head: &'a [u8], at: usize) -> Option<Self> {
-        let plain = Self::v6(head, at)?;
-        match *head.get(plain.l4..)? {
-            [protocol, 0, ..] if plain.protocol == HOP_BY_HOP => {
-                Some(Self { protocol, l4: plain.l4 + 8, ..plain })
-            }
-            _ => Some(plain),
-        }
+        let (protocol, len) = match head.get(at + 40..at + 43) {
+            Some(&[TCP, 0, JUMBO_PAYLOAD]) if header[6] == HOP_BY_HOP => (TCP, 48),
+            _ => (header[6], 40),
+        };
+        Some(Self { addresses: &header[8..40], protocol, l4: at + len, is_fragment: false })
     }
 }
 
