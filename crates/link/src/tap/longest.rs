@@ -107,15 +107,20 @@ fn ask(name: &str, bytes: u32) -> Result<u32, String> {
 /// Why long ones are not to be had over IPv6 where they are over IPv4. That the kernel's IP would not take their option is
 /// seen by none of what passes through the device.
 fn why_not_over_ipv6(passes: impl FnOnce() -> bool) -> Option<String> {
-    let forbids = |name: &&str, least: i64| {
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv6/{name}"));
-        let value = text.ok().and_then(|text| text.trim().parse::<i64>().ok());
-        value.is_some_and(|value| value.abs() < least)
+    let setting = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv6/{name}")).ok()?;
+        text.trim().parse::<i64>().ok()
     };
     if Jumbo::is_wanted() {
-        let settings = [("max_hbh_opts_number", 1), ("max_hbh_length", 8)];
-        if let Some((name, _)) = settings.iter().find(|(name, least)| forbids(name, *least)) {
-            return Some(format!("net.ipv6.{name} forbids the option that tells their length"));
+        // A number below zero forbids what is unknown beside, which this is not.
+        let [number, length] = ["max_hbh_opts_number", "max_hbh_length"];
+        let forbids = |forbids: bool, name| {
+            forbids.then(|| format!("net.ipv6.{name} forbids the option that tells their length"))
+        };
+        let why = forbids(setting(number) == Some(0), number)
+            .or_else(|| forbids(setting(length).is_some_and(|bytes| bytes < 8), length));
+        if why.is_some() {
+            return why;
         }
     }
     (!passes()).then(|| "the kernel did not take a longer one".to_owned())
