@@ -113,6 +113,25 @@ fn read_all(listener: &std::net::TcpListener) -> usize {
     }
 }
 
+/// The kernel's addresses of a device.
+fn host_addresses() -> Vec<(IpAddr, u8)> {
+    HOST.map(|host| host.parse().expect("an address")).into_iter().zip([24, 64]).collect()
+}
+
+/// Writes all to `to` in calls of so many bytes, and waits until `reader` has had it.
+fn write_to(stack: &Stack, to: IpAddr, call: usize, reader: std::thread::JoinHandle<usize>) {
+    let mut stream = TcpStream::connect(stack, SocketAddr::new(to, 7000)).expect("connect");
+    let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
+    for piece in data.chunks(call) {
+        stream.write_all(piece).expect("write");
+    }
+    drop(stream);
+    while !reader.is_finished() {
+        stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
+    }
+    assert_eq!(reader.join().expect("the reader"), TOTAL);
+}
+
 /// Writes in calls of so many bytes to the kernel, over IPv4 or IPv6; the longest packet, and what the device takes.
 /// `None` where devices are not permitted.
 fn written(
@@ -125,11 +144,7 @@ fn written(
     let config = TapConfig {
         kind,
         netns: Some(namespace.path()),
-        host_addresses: HOST
-            .map(|host| host.parse().expect("an address"))
-            .into_iter()
-            .zip([24, 64])
-            .collect(),
+        host_addresses: host_addresses(),
         super_segment_bytes,
         ..TapConfig::default()
     };
@@ -146,16 +161,7 @@ fn written(
     let reader = std::thread::spawn(move || read_all(&listener));
     let pool = common::pool();
     let stack = Stack::new(common::engine(common::config(&pool, 1), link, &OURS));
-    let mut stream = TcpStream::connect(&stack, SocketAddr::new(host, 7000)).expect("connect");
-    let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
-    for piece in data.chunks(call) {
-        stream.write_all(piece).expect("write");
-    }
-    drop(stream);
-    while !reader.is_finished() {
-        stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
-    }
-    assert_eq!(reader.join().expect("the reader"), TOTAL);
+    write_to(&stack, host, call, reader);
     let engine = stack.engine();
     let stats = engine.stats();
     assert_eq!(stats.dropped(DropReason::PoolExhausted) + stats.dropped(DropReason::TooLong), 0);
@@ -278,11 +284,7 @@ fn written_through_a_router(is_v6: bool) -> Option<()> {
     let (router, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
     let config = TapConfig {
         netns: Some(router.path()),
-        host_addresses: HOST
-            .map(|host| host.parse().expect("an address"))
-            .into_iter()
-            .zip([24, 64])
-            .collect(),
+        host_addresses: host_addresses(),
         super_segment_bytes: Some(BIG),
         ..TapConfig::default()
     };
@@ -328,16 +330,7 @@ fn written_through_a_router(is_v6: bool) -> Option<()> {
         engine.add_gateway(link, gateway.parse().expect("an address")).expect("a route");
     }
     let stack = Stack::new(engine);
-    let mut stream = TcpStream::connect(&stack, SocketAddr::new(to, 7000)).expect("connect");
-    let data: Vec<u8> = (0..TOTAL).map(pattern).collect();
-    for piece in data.chunks(128 << 10) {
-        stream.write_all(piece).expect("write");
-    }
-    drop(stream);
-    while !reader.is_finished() {
-        stack.wait(Some(Duration::from_millis(10)), &mut Vec::new()).expect("a turn");
-    }
-    assert_eq!(reader.join().expect("the reader"), TOTAL);
+    write_to(&stack, to, 128 << 10, reader);
     assert_eq!(refused_by_ip(&router), before, "by the router");
     assert_eq!(refused_by_ip(&far), "", "by the far end");
     let longest = longest.load(Ordering::Relaxed);

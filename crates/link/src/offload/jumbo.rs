@@ -104,7 +104,7 @@ impl Jumbo {
 }
 
 /// Takes the option out of a packet of the kernel's that has it, right behind its IPv6 header and alone.
-pub(crate) fn take_out(packet: &mut Packet, medium: Medium) {
+pub(crate) fn take_jumbo_out(packet: &mut Packet, medium: Medium) {
     let Some(end) = network_offset(packet.head(), medium).map(|l3| l3 + IPV6_HEADER_BYTES) else {
         return;
     };

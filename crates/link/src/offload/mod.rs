@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
-pub(crate) use jumbo::{Jumbo, take_out};
+pub(crate) use jumbo::{Jumbo, take_jumbo_out};
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 pub(crate) use segment::{guess_segmentation, network_offset};
 

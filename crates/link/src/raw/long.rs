@@ -8,12 +8,17 @@
 
 use millstream_packet::{BLOCK_ROOM_BYTES, Checksum, Packet, Pool, Segmentation, SegmentationKind};
 
-use crate::offload::{OffloadError, SegmentChecksum, Segmenter, take_out};
+use super::receive::VLAN_TAG_BYTES;
+use crate::offload::{OffloadError, SegmentChecksum, Segmenter, take_jumbo_out};
 use crate::spares::{SpareFrames, entry, room_of};
 use crate::{DropCause, Medium, limits};
 
 /// Bytes of the longest packet of Ethernet without a tag whose IP header tells its length.
 const ORDINARY_BYTES: usize = limits::SUPER_SEGMENT_BYTES as usize + limits::ETHERNET_HEADER_BYTES;
+
+/// And of one that is no super-segment: with a tag, and the header that IPv6 does not count (RFC 8200 section 3).
+const PLAIN_BYTES: usize = ORDINARY_BYTES + VLAN_TAG_BYTES as usize + IPV6_HEADER_BYTES;
+const IPV6_HEADER_BYTES: usize = 40;
 
 /// Room behind the memory for those: as much again as the longest that the kernel has (`GRO_MAX_SIZE`), in blocks.
 const BLOCKS: usize = (limits::BIG_SUPER_SEGMENT_BYTES as usize).div_ceil(BLOCK_ROOM_BYTES);
@@ -121,14 +126,13 @@ impl LongPackets {
         match packet.meta().segmentation {
             Some(Segmentation { kind: SegmentationKind::Udp, .. }) => true,
             Some(_) => packet.len() <= ORDINARY_BYTES,
-            // A tag, and a header that is not counted (RFC 8200 section 3).
-            None => packet.len() <= ORDINARY_BYTES + 4 + 40,
+            None => packet.len() <= PLAIN_BYTES,
         }
     }
 
     /// Begins to cut one that does not.
     pub fn cut(&mut self, mut packet: Packet) -> Result<(), DropCause> {
-        take_out(&mut packet, Medium::Ethernet);
+        take_jumbo_out(&mut packet, Medium::Ethernet);
         let meta = packet.meta_mut();
         // Whoever merges has summed.
         let is_summed = meta.checksum != Checksum::Unverified;

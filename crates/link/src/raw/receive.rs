@@ -14,7 +14,7 @@ use crate::offload::OffloadError;
 use crate::{DropCause, LinkError, LinkStats, limits, vnet};
 
 /// A VLAN tag's type and the tag.
-const VLAN_TAG_BYTES: u16 = 4;
+pub(super) const VLAN_TAG_BYTES: u16 = 4;
 
 /// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
 #[repr(C, align(8))]
