@@ -56,8 +56,8 @@ pub struct Capabilities {
     /// in software, with a frame for each segment. Beyond 65,535 a packet whose length its header cannot tell has 0
     /// there (as Linux' “BIG TCP”), over IPv6 without a hop-by-hop option that tells it.
     pub tso_bytes: Option<u32>,
-    /// Most of that over IPv6, where it is less.
-    pub tso_v6_most_bytes: Option<u32>,
+    /// The same over IPv6, where that is another length.
+    pub tso_v6_bytes: Option<u32>,
     /// The same for UDP (segments of equal size, each a datagram).
     pub uso_bytes: Option<u32>,
     /// Received bursts may come merged into one packet, with `meta.segmentation` set.
@@ -78,7 +78,7 @@ impl Capabilities {
             rx_checksum: false,
             tx_checksum: TransmitChecksum::default(),
             tso_bytes: None,
-            tso_v6_most_bytes: None,
+            tso_v6_bytes: None,
             uso_bytes: None,
             rx_merge: false,
             rx_ring: 0,

@@ -12,8 +12,8 @@ use std::time::Duration;
 use millstream::DropReason;
 use millstream::link::netdev::{self, MaxSizes, Namespace};
 use millstream::link::{
-    DropCause, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig, TapKind,
-    forward_link,
+    Capabilities, DropCause, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig,
+    TapKind, forward_link,
 };
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
@@ -26,14 +26,14 @@ const TOTAL: usize = 48 << 20;
 const ETHERNET: usize = 14;
 
 /// Notes the longest packet that leaves.
-struct Watched {
-    tap: Tap,
+struct Watched<L> {
+    link: L,
     longest: Arc<AtomicUsize>,
 }
 
-impl Link for Watched {
+impl<L: Link> Link for Watched<L> {
     forward_link!(
-        self => self.tap;
+        self => self.link;
         capabilities, receive, has_more, places, receive_into, borrows, wait_fd, wants_write, prepare_sleep, refresh,
         stats, name, notes
     );
@@ -46,7 +46,7 @@ impl Link for Watched {
     ) -> Result<usize, LinkError> {
         let longest = batch.iter().map(Packet::len).max().unwrap_or(0);
         self.longest.fetch_max(longest, Ordering::Relaxed);
-        self.tap.transmit(now, pool, batch)
+        self.link.transmit(now, pool, batch)
     }
 
     fn transmit_from(
@@ -57,7 +57,7 @@ impl Link for Watched {
         payload: &[u8],
     ) -> Result<Option<Packet>, LinkError> {
         self.longest.fetch_max(head.len() + payload.len(), Ordering::Relaxed);
-        self.tap.transmit_from(now, pool, head, payload)
+        self.link.transmit_from(now, pool, head, payload)
     }
 }
 
@@ -154,7 +154,7 @@ fn written(
     let before = refused_by_ip(&namespace);
     let takes = tap.capabilities().tso_bytes.expect("offloads");
     let longest = Arc::new(AtomicUsize::new(0));
-    let link = Watched { tap, longest: Arc::clone(&longest) };
+    let link = Watched { link: tap, longest: Arc::clone(&longest) };
     let host: IpAddr = HOST[usize::from(is_v6)].parse().expect("an address");
     let bind = || std::net::TcpListener::bind(SocketAddr::new(host, 7000));
     let listener = namespace.run(bind).expect("the namespace").expect("bind");
@@ -279,6 +279,54 @@ fn long_ones_of_the_kernels_are_received_over_a_packet_socket() {
     }
 }
 
+/// Bytes of a packet that interface `name` has received, on average (proc_net_dev(5)).
+fn mean_received(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").expect("counters");
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+    let mut counts = line.expect("the interface").split_whitespace();
+    let mut count = || counts.next().expect("a counter").parse::<u64>().expect("a number");
+    let (bytes, packets) = (count(), count());
+    bytes / packets
+}
+
+/// Writes to the kernel over such a pair by a packet socket; the longest packet that left, the mean one that the kernel
+/// was given, and the longest that the link takes over this version of IP.
+fn written_by_packet_socket(is_v6: bool) -> Option<(usize, u64, u32)> {
+    let (near, far, _) = long_pair()?;
+    let set = near.run(|| netdev::set_gso_max_sizes("ms0", MaxSizes::both(BIG)));
+    set.expect("the namespace").expect("longer ones");
+    let config =
+        RawConfig { interface: "ms0".into(), netns: Some(near.path()), ..RawConfig::default() };
+    let link = RawLink::open(&config).expect("a packet socket");
+    let Capabilities { tso_bytes, tso_v6_bytes, .. } = *link.capabilities();
+    let takes = tso_v6_bytes.filter(|_| is_v6).or(tso_bytes).expect("offloads");
+    let longest = Arc::new(AtomicUsize::new(0));
+    let link = Watched { link, longest: Arc::clone(&longest) };
+    let host: IpAddr = HOST[usize::from(is_v6)].parse().expect("an address");
+    let bind = || std::net::TcpListener::bind(SocketAddr::new(host, 7000));
+    let listener = far.run(bind).expect("the namespace").expect("bind");
+    let reader = std::thread::spawn(move || read_all(&listener));
+    let pool = common::pool();
+    let stack = Stack::new(common::engine(common::config(&pool, 1), link, &OURS));
+    write_to(&stack, host, 128 << 10, reader);
+    assert_eq!(refused_by_ip(&far), "", "by the kernel's IP");
+    let mean = far.run(|| mean_received("ms1")).expect("the namespace");
+    let engine = stack.engine();
+    let stats = engine.links().next().expect("the link").stats;
+    assert_eq!(stats.dropped(DropCause::Refused), 0, "{stats:?}");
+    Some((longest.load(Ordering::Relaxed), mean, takes))
+}
+
+#[test]
+fn long_ones_leave_by_a_packet_socket() {
+    for is_v6 in [false, true] {
+        let Some((longest, mean, takes)) = written_by_packet_socket(is_v6) else { return };
+        println!("IPv6 {is_v6}: {longest} of {takes}, {mean} on average");
+        assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
+        assert!(takes <= 65_535 || longest > 3 * 65_536 && mean > 65_600, "{longest}, {mean}");
+    }
+}
+
 /// Behind the kernel that has the device is another, by an interface that sends ordinary ones.
 fn written_through_a_router(is_v6: bool) -> Option<()> {
     let (router, far) = (permitted(Namespace::create())?, permitted(Namespace::create())?);
@@ -323,7 +371,7 @@ fn written_through_a_router(is_v6: bool) -> Option<()> {
     let pool = common::pool();
     let longest = Arc::new(AtomicUsize::new(0));
     let takes = tap.capabilities().tso_bytes.expect("offloads");
-    let link = Watched { tap, longest: Arc::clone(&longest) };
+    let link = Watched { link: tap, longest: Arc::clone(&longest) };
     let mut engine = common::engine(common::config(&pool, 1), link, &OURS);
     let link = engine.links().next().expect("the link").id;
     for gateway in HOST {

@@ -127,10 +127,10 @@ pub fn set_queue_len(name: &str, packets: usize) -> Result<(), LinkError> {
 }
 
 /// `IFLA_GSO_MAX_SIZE` and `IFLA_GRO_MAX_SIZE`, of packets over IPv6 from Linux 6.3 on, and the two of IPv4.
-const GSO_MAX_SIZE: u16 = 41;
-const GRO_MAX_SIZE: u16 = 58;
-const GSO_IPV4_MAX_SIZE: u16 = 63;
-const GRO_IPV4_MAX_SIZE: u16 = 64;
+/// `IFLA_GSO_MAX_SIZE` and `IFLA_GSO_IPV4_MAX_SIZE`: over IPv6 and over IPv4.
+const GSO_KINDS: [u16; 2] = [41, 63];
+/// `IFLA_GRO_MAX_SIZE` and `IFLA_GRO_IPV4_MAX_SIZE`.
+const GRO_KINDS: [u16; 2] = [58, 64];
 
 /// Bytes of the longest packets that the kernel takes from an interface merged, or sends by it in one. `None`: it has no
 /// such number.
@@ -154,14 +154,18 @@ impl MaxSizes {
 /// # Errors
 /// When there is no such interface here.
 pub fn gro_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
-    let body = interface_message(index(name)?, 0, 0);
-    let ask = |kind| {
-        let asked = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), kind);
-        let value = asked
-            .map_err(|e| LinkError::from_io(format!("ask for the gro_max_size of {name}"), e))?;
-        Ok::<_, LinkError>(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
-    };
-    Ok(MaxSizes { v6: ask(GRO_MAX_SIZE)?, v4: ask(GRO_IPV4_MAX_SIZE)? })
+    sizes(name, GRO_KINDS)
+        .map_err(|e| LinkError::from_io(format!("ask for the gro_max_size of {name}"), e))
+}
+
+/// How many bytes of TCP the kernel sends by interface `name` in one super-segment (`gso_max_size` and
+/// `gso_ipv4_max_size` of ip-link(8)), the header of Ethernet counted.
+///
+/// # Errors
+/// When there is no such interface here.
+pub fn gso_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
+    sizes(name, GSO_KINDS)
+        .map_err(|e| LinkError::from_io(format!("ask for the gso_max_size of {name}"), e))
 }
 
 /// Sets those of them that are given. A kernel that has no such numbers may ignore them.
@@ -169,7 +173,7 @@ pub fn gro_max_sizes(name: &str) -> Result<MaxSizes, LinkError> {
 /// # Errors
 /// When the kernel does not take so many bytes, or for want of privilege.
 pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
-    set_sizes(name, [GRO_MAX_SIZE, GRO_IPV4_MAX_SIZE], sizes)
+    set_sizes(name, GRO_KINDS, sizes)
         .map_err(|e| LinkError::from_io(format!("set the gro_max_size of {name}"), e))
 }
 
@@ -179,11 +183,22 @@ pub fn set_gro_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
 /// # Errors
 /// When the interface does not take so many bytes (its `tso_max_size`), or for want of privilege.
 pub fn set_gso_max_sizes(name: &str, sizes: MaxSizes) -> Result<(), LinkError> {
-    set_sizes(name, [GSO_MAX_SIZE, GSO_IPV4_MAX_SIZE], sizes)
+    set_sizes(name, GSO_KINDS, sizes)
         .map_err(|e| LinkError::from_io(format!("set the gso_max_size of {name}"), e))
 }
 
-/// Sets the attributes of an interface that say so for IPv6 and for IPv4: in this order, as the former bounds the latter.
+/// The attributes of an interface that say so for IPv6 and for IPv4.
+fn sizes(name: &str, kinds: [u16; 2]) -> io::Result<MaxSizes> {
+    let body = interface_message(index(name).map_err(io::Error::other)?, 0, 0);
+    let ask = |kind| {
+        let value = Request::new(libc::RTM_GETLINK, 0, &body).ask(body.len(), kind)?;
+        Ok::<_, io::Error>(value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes))
+    };
+    let [v6, v4] = kinds;
+    Ok(MaxSizes { v6: ask(v6)?, v4: ask(v4)? })
+}
+
+/// Sets them: in this order, as the former bounds the latter.
 fn set_sizes(name: &str, kinds: [u16; 2], sizes: MaxSizes) -> io::Result<()> {
     let index = index(name).map_err(io::Error::other)?;
     let mut request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index, 0, 0));

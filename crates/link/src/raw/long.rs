@@ -14,7 +14,8 @@ use crate::spares::{SpareFrames, entry, room_of};
 use crate::{DropCause, Medium, limits};
 
 /// Bytes of the longest packet of Ethernet without a tag whose IP header tells its length.
-const ORDINARY_BYTES: usize = limits::SUPER_SEGMENT_BYTES as usize + limits::ETHERNET_HEADER_BYTES;
+pub(super) const ORDINARY_BYTES: usize =
+    limits::SUPER_SEGMENT_BYTES as usize + limits::ETHERNET_HEADER_BYTES;
 
 /// And of one that is no super-segment: with a tag, and the header that IPv6 does not count (RFC 8200 section 3).
 const PLAIN_BYTES: usize = ORDINARY_BYTES + VLAN_TAG_BYTES as usize + IPV6_HEADER_BYTES;

@@ -14,6 +14,7 @@ mod auxiliary;
 mod config;
 mod fanout;
 mod long;
+mod longest;
 pub(crate) mod presence;
 mod receive;
 mod ring;
@@ -40,6 +41,7 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use crate::follow::Follow;
 use crate::incoming;
 use crate::iov::Expectation;
+use crate::offload::Longest;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
@@ -49,7 +51,7 @@ use crate::{
 use auxiliary::{Auxiliary, Trust};
 pub use config::{RawConfig, RingConfig};
 use fanout::Group;
-use long::LongPackets;
+use long::{LongPackets, ORDINARY_BYTES};
 use presence::Presence;
 use ring::ReceiveRing;
 use send::SendBatch;
@@ -64,6 +66,8 @@ pub struct RawLink {
     spares: SpareFrames,
     long: LongPackets,
     sends: SendBatch,
+    /// What super-segments of TCP are sent whole from now on.
+    longest: Longest,
     expected: Expectation,
     presence: Presence,
     trust: Trust,
@@ -165,7 +169,7 @@ impl RawLink {
             let (major, minor) = UDP_SEGMENTS_SINCE;
             notes.push(format!("{name}: no UDP super-segments before Linux {major}.{minor}"));
         }
-        let capabilities = Capabilities {
+        let mut capabilities = Capabilities {
             rx_ring: ring.as_ref().map_or(0, ReceiveRing::capacity),
             rx_checksum: true,
             tx_checksum: TransmitChecksum { v4: true, v6: true },
@@ -174,6 +178,8 @@ impl RawLink {
             rx_merge: true,
             ..Capabilities::plain(Medium::Ethernet, mtu, config.mac.unwrap_or(its_mac))
         };
+        let longest = longest::find(name, &mut notes)?;
+        longest.tell(&mut capabilities);
         Ok(Self {
             fd,
             name: name.clone(),
@@ -186,6 +192,7 @@ impl RawLink {
             ),
             long: LongPackets::default(),
             sends: SendBatch::new(),
+            longest,
             expected: Expectation::new(),
             presence: Presence::default(),
             trust: Trust::in_this_kernel(),
@@ -235,8 +242,12 @@ impl RawLink {
                     if matches!(code, Some(libc::ENETDOWN | libc::ENXIO)) {
                         self.presence.went_down();
                     }
-                    self.sends.drop_first();
+                    let refused = self.sends.drop_first();
                     self.stats.count_drop(DropCause::Refused);
+                    let is_long = refused.is_some_and(|packet| packet.len() > ORDINARY_BYTES);
+                    if is_long && code == Some(libc::EMSGSIZE) {
+                        self.longest = Longest::default();
+                    }
                 }
             }
         }
@@ -361,8 +372,13 @@ impl Link for RawLink {
     }
 
     fn refresh(&mut self) -> bool {
-        let Self { fd, name, capabilities, notes, .. } = self;
-        self.follow.look(fd.as_raw_fd(), name, capabilities, notes)
+        let Self { fd, name, capabilities, notes, longest, .. } = self;
+        let has_changed = self.follow.look(fd.as_raw_fd(), name, capabilities, notes);
+        let gave_up = longest.tell(capabilities);
+        if gave_up {
+            notes.push(format!("{name}: {}", longest.given_up()));
+        }
+        has_changed | gave_up
     }
 
     fn notes(&self) -> &[String] {

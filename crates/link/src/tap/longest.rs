@@ -3,85 +3,56 @@
 use std::fs;
 use std::os::fd::RawFd;
 
-use millstream_packet::SegmentationKind;
-
 use super::config::TapConfig;
 use super::probe;
 use crate::netdev::MaxSizes;
-use crate::offload::Jumbo;
+use crate::offload::{Jumbo, LONG_SINCE, Longest};
 use crate::{Medium, limits, netdev, sys};
 
 /// The `gro_max_size` and `gro_ipv4_max_size` that a device is made with, which no packet reaches.
 const UNSET_GRO_BYTES: u32 = 65_536;
 
-/// The Linux whose TUN driver makes long ones.
-const SINCE: (u32, u32) = (6, 6);
-
-/// The longest over either version of IP, counted as an IP packet in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Longest {
-    pub v4: u32,
-    pub v6: u32,
-}
-
-impl Default for Longest {
-    fn default() -> Self {
-        Self { v4: limits::SUPER_SEGMENT_BYTES, v6: limits::SUPER_SEGMENT_BYTES }
-    }
-}
-
-impl Longest {
-    /// Over IP of whatever version.
-    pub fn most(self) -> u32 {
-        self.v4.max(self.v6)
-    }
-
-    /// Of this kind.
-    pub fn of(self, kind: SegmentationKind) -> u32 {
-        if kind == SegmentationKind::TcpV6 { self.v6 } else { self.v4 }
-    }
-
-    /// As configured, or as the device `name` has it, which must be up and whose other end is `fd`. Where it is less than
-    /// that `notes` tell why.
-    pub fn find(
-        fd: RawFd,
-        name: &str,
-        medium: Medium,
-        config: &TapConfig,
-        notes: &mut Vec<String>,
-    ) -> Self {
-        const ORDINARY: u32 = limits::SUPER_SEGMENT_BYTES;
-        let before = netdev::gro_max_sizes(name).ok();
-        let taken = match config.super_segment_bytes {
-            Some(ORDINARY) => return Self::default(),
-            Some(bytes) => ask(name, bytes),
-            None => Ok(found(before)),
-        };
-        let passes =
-            |is_v6, bytes| !config.self_check || probe::takes_big(fd, name, medium, is_v6, bytes);
-        let why = match taken {
-            Ok(ORDINARY) => return Self::default(),
-            Ok(bytes) if passes(false, bytes) => match why_not_over_ipv6(|| passes(true, bytes)) {
-                None => return Self { v4: bytes, v6: bytes },
-                Some(why) => {
-                    let what = format!("super-segments of {ORDINARY} bytes over IPv6");
-                    notes.push(format!("{name}: {what}: {why}"));
-                    return Self { v4: bytes, ..Self::default() };
-                }
-            },
-            Ok(bytes) => {
-                let needs = if sys::kernel_is_at_least(SINCE) { "" } else { " (before Linux 6.6)" };
-                format!("the kernel did not take one of {bytes}{needs}")
+/// As configured, or as the device `name` has it, which must be up and whose other end is `fd`. Where it is less than
+/// that `notes` tell why.
+pub(super) fn find(
+    fd: RawFd,
+    name: &str,
+    medium: Medium,
+    config: &TapConfig,
+    notes: &mut Vec<String>,
+) -> Longest {
+    const ORDINARY: u32 = limits::SUPER_SEGMENT_BYTES;
+    let before = netdev::gro_max_sizes(name).ok();
+    let taken = match config.super_segment_bytes {
+        Some(ORDINARY) => return Longest::default(),
+        Some(bytes) => ask(name, bytes),
+        None => Ok(found(before)),
+    };
+    let passes =
+        |is_v6, bytes| !config.self_check || probe::takes_big(fd, name, medium, is_v6, bytes);
+    let why = match taken {
+        Ok(ORDINARY) => return Longest::default(),
+        Ok(bytes) if passes(false, bytes) => match why_not_over_ipv6(|| passes(true, bytes)) {
+            None => return Longest { v4: bytes, v6: bytes },
+            Some(why) => {
+                let what = format!("super-segments of {ORDINARY} bytes over IPv6");
+                notes.push(format!("{name}: {what}: {why}"));
+                return Longest { v4: bytes, ..Longest::default() };
             }
-            Err(why) => why,
-        };
-        if let Some(before) = before.filter(|_| config.super_segment_bytes.is_some()) {
-            // Whoever has the device next need not find that out again.
-            let _ = netdev::set_gro_max_sizes(name, before);
+        },
+        Ok(bytes) => {
+            let needs =
+                if sys::kernel_is_at_least(LONG_SINCE) { "" } else { " (before Linux 6.6)" };
+            format!("the kernel did not take one of {bytes}{needs}")
         }
-        notes.push(format!("{name}: super-segments of {ORDINARY} bytes: {why}"));
-        Self::default()
+        Err(why) => why,
+    };
+    if let Some(before) = before.filter(|_| config.super_segment_bytes.is_some()) {
+        // Whoever has the device next need not find that out again.
+        let _ = netdev::set_gro_max_sizes(name, before);
     }
+    notes.push(format!("{name}: super-segments of {ORDINARY} bytes: {why}"));
+    Longest::default()
 }
 
 /// What somebody has set of the device.

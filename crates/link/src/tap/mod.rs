@@ -36,6 +36,7 @@ use millstream_wire::ethernet::MacAddr;
 use crate::follow::Follow;
 use crate::iov::Expectation;
 use crate::netdev::ReceiveSteering;
+use crate::offload::Longest;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
@@ -44,7 +45,6 @@ use crate::{
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver, Queue};
 use flow::{FlowMark, carries_data};
-use longest::Longest;
 use polling::Polling;
 use relief::{Look, Relief};
 use returns::Returns;
@@ -190,22 +190,22 @@ impl Tap {
             Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
         };
         let longest = match whole {
-            true => Longest::find(fd.as_raw_fd(), &device.name, medium, config, &mut device.notes),
+            true => longest::find(fd.as_raw_fd(), &device.name, medium, config, &mut device.notes),
             false => Longest::default(),
         };
         device.takes = Takes { checksums: whole, tcp: whole, udp: whole && udp, longest };
         // What the device does not take, the sender cuts and sums while it copies, unless it need not copy.
         let cuts = !device.takes.wants_segments(mtu + medium.header_len());
-        let capabilities = Capabilities {
+        let mut capabilities = Capabilities {
             rx_checksum: device.offload,
             tx_checksum: TransmitChecksum { v4: cuts, v6: cuts },
-            tso_bytes: cuts.then_some(longest.most()),
-            tso_v6_most_bytes: (longest.v6 != longest.v4).then_some(longest.v6),
+            tso_bytes: cuts.then_some(limits::SUPER_SEGMENT_BYTES),
             uso_bytes: cuts.then_some(limits::SUPER_SEGMENT_BYTES),
             rx_merge: device.offload,
             rx_ring: config.queue_packets.unwrap_or(0),
             ..Capabilities::plain(medium, mtu, mac)
         };
+        longest.tell(&mut capabilities);
         let mut tap = Self::assemble(fd, &device, capabilities);
         tap.apply(config);
         match changes {
@@ -331,13 +331,11 @@ impl Tap {
 
     /// Makes known that the kernel had no memory for longer super-segments than ordinary ones; whether it is news.
     fn give_up_big(&mut self) -> bool {
-        let most = self.sender.longest().most();
-        match &mut self.capabilities.tso_bytes {
-            Some(bytes) if *bytes > most => *bytes = most,
-            _ => return false,
+        let longest = self.sender.longest();
+        if !longest.tell(&mut self.capabilities) {
+            return false;
         }
-        let what = format!("super-segments of {most} bytes from now on");
-        self.note(&what, &"the kernel had no memory for a longer one");
+        self.notes.push(format!("{}: {}", self.name, longest.given_up()));
         true
     }
 

@@ -13,10 +13,9 @@ use millstream_packet::{
     Checksum, FRAME_SIZE_BYTES, Packet, PacketBatch, Pool, Segmentation, SegmentationKind,
 };
 
-use super::longest::Longest;
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
-use crate::offload::{Jumbo, SegmentChecksum, Segmenter, complete_checksum};
+use crate::offload::{Jumbo, Longest, SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
 
 /// Frames more than one that make a ring cheaper than a call each.

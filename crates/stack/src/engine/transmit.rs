@@ -417,8 +417,8 @@ pub(super) fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> Tran
     let ip_header = if v4 { 20 } else { 40 };
     let super_segment_bytes = match capabilities.tso_bytes {
         Some(bytes) if sums => {
-            let most = capabilities.tso_v6_most_bytes.filter(|_| !v4).unwrap_or(bytes);
-            (bytes.min(most) as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES)
+            let bytes = capabilities.tso_v6_bytes.filter(|_| !v4).unwrap_or(bytes);
+            (bytes as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES)
         }
         _ => 0,
     };

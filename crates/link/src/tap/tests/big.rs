@@ -258,9 +258,9 @@ fn where_options_are_forbidden_ipv6_keeps_to_ordinary_ones() {
         namespace.run(|| std::fs::write(&path, "0")).unwrap().unwrap();
         let config = TapConfig { netns: Some(namespace.path()), ..big() };
         let Some(tap) = permitted(Tap::open(&config)) else { return };
-        let Capabilities { tso_bytes, tso_v6_most_bytes, .. } = *tap.capabilities();
+        let Capabilities { tso_bytes, tso_v6_bytes, .. } = *tap.capabilities();
         let expected = (Some(BIG), Some(limits::SUPER_SEGMENT_BYTES));
-        assert_eq!((tso_bytes, tso_v6_most_bytes), expected, "{:?}", tap.notes());
+        assert_eq!((tso_bytes, tso_v6_bytes), expected, "{:?}", tap.notes());
         assert!(tap.notes().iter().any(|note| note.contains(setting)), "{:?}", tap.notes());
     }
 }
