@@ -12,6 +12,9 @@ pub const ETHERNET_HEADER_BYTES: usize = 14;
 /// Smallest MTU a link accepts: what IPv4 obliges every link to carry (RFC 791 section 3.1).
 pub const MTU_MIN_BYTES: usize = 68;
 
+/// A VLAN tag's type and the tag.
+pub(crate) const VLAN_TAG_BYTES: u16 = 4;
+
 /// Largest MTU: the largest IPv4 packet.
 pub const MTU_MAX_BYTES: usize = 65_535;
 

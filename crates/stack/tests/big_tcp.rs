@@ -1,5 +1,5 @@
-//! Super-segments beyond 64 KiB (“BIG TCP”): over a TAP device the kernel's sockets read what was written, and over a
-//! packet socket we do.
+//! Super-segments beyond 64 KiB (“BIG TCP”): over a TAP device the kernel's sockets read what was written; over a packet
+//! socket and a macvtap device either side does.
 
 mod common;
 
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream::DropReason;
-use millstream::link::netdev::{self, MaxSizes, Namespace};
+use millstream::link::netdev::{self, MacvtapMode, MaxSizes, Namespace};
 use millstream::link::{
-    Capabilities, DropCause, Link, LinkError, RawConfig, RawLink, RingConfig, Tap, TapConfig,
-    TapKind, forward_link,
+    Capabilities, DropCause, Link, LinkError, LinkStats, MacvtapConfig, RawConfig, RawLink,
+    RingConfig, Tap, TapConfig, TapKind, forward_link,
 };
 use millstream::local::{Stack, TcpListener, TcpStream};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
@@ -218,20 +218,34 @@ fn long_pair() -> Option<(Namespace, Namespace, bool)> {
     Some((near, far, known.v4.is_some()))
 }
 
-/// What the kernel writes over such a pair to a packet socket: packets that came too long to be whole, those that were
-/// cut, and whether there should have been some. `None` where that is not permitted.
-fn read_by_packet_socket(
-    is_v6: bool,
-    receive_ring: Option<RingConfig>,
-) -> Option<(u64, u64, bool)> {
+/// How we have the near end of such a pair.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Socket(Option<RingConfig>),
+    Macvtap(MacvtapMode),
+}
+
+impl By {
+    fn open(self, near: &Namespace) -> Option<Box<dyn Link>> {
+        let (interface, netns) = ("ms0".into(), Some(near.path()));
+        Some(match self {
+            Self::Socket(receive_ring) => {
+                let config = RawConfig { interface, netns, receive_ring, ..RawConfig::default() };
+                Box::new(RawLink::open(&config).expect("a packet socket"))
+            }
+            Self::Macvtap(mode) => {
+                let config = MacvtapConfig { interface, netns, mode, ..MacvtapConfig::default() };
+                Box::new(permitted(Tap::open_over(&config))?)
+            }
+        })
+    }
+}
+
+/// What the kernel writes over such a pair to us, who read up to `call` bytes at a time: what the link counted, and
+/// whether there should have been long ones. `None` where that is not permitted.
+fn read_by(by: By, is_v6: bool, call: usize) -> Option<(LinkStats, bool)> {
     let (near, far, sends_long) = long_pair()?;
-    let config = RawConfig {
-        interface: "ms0".into(),
-        netns: Some(near.path()),
-        receive_ring,
-        ..RawConfig::default()
-    };
-    let link = RawLink::open(&config).expect("a packet socket");
+    let link = by.open(&near)?;
     let pool = common::pool();
     let stack = Stack::new(common::engine(common::config(&pool, 1), link, &OURS));
     let ours: IpAddr =
@@ -247,7 +261,7 @@ fn read_by_packet_socket(
         stream.write_all(&data).expect("write");
     });
     let (mut stream, _) = listener.accept().expect("a connection");
-    let (mut buffer, mut at) = (vec![0; 1 << 20], 0);
+    let (mut buffer, mut at) = (vec![0; call], 0);
     loop {
         let len = stream.read(&mut buffer).expect("data");
         if len == 0 {
@@ -261,8 +275,7 @@ fn read_by_packet_socket(
     writer.join().expect("the writer");
     let engine = stack.engine();
     let mut links = engine.links();
-    let stats = links.next().expect("the link").stats;
-    Some((stats.dropped(DropCause::Truncated), stats.rx_software_segmented, sends_long))
+    Some((links.next().expect("the link").stats, sends_long))
 }
 
 #[test]
@@ -270,11 +283,32 @@ fn long_ones_of_the_kernels_are_received_over_a_packet_socket() {
     for is_v6 in [false, true] {
         for ring in [None, Some(RingConfig { block_bytes: 1 << 20, ..RingConfig::default() })] {
             let lost_at_first = u64::from(ring.is_none());
-            let read = read_by_packet_socket(is_v6, ring);
-            let Some((truncated, cut, sends_long)) = read else { return };
+            let Some((stats, sends_long)) = read_by(By::Socket(ring), is_v6, 1 << 20) else {
+                return;
+            };
+            let (truncated, cut) =
+                (stats.dropped(DropCause::Truncated), stats.rx_software_segmented);
             println!("IPv6 {is_v6}, ring {ring:?}: {truncated} truncated, {cut} cut");
             assert!(truncated <= 64 * lost_at_first, "{truncated}: what was under way at first");
             assert!(cut > 0 || !sends_long, "none was cut");
+        }
+    }
+}
+
+#[test]
+fn long_ones_of_the_kernels_are_received_over_a_macvtap_device() {
+    for is_v6 in [false, true] {
+        for (mode, call) in [
+            (MacvtapMode::Passthru, 1 << 20),
+            (MacvtapMode::Bridge, 1 << 20),
+            (MacvtapMode::Passthru, 100_000),
+            (MacvtapMode::Passthru, 3_000),
+        ] {
+            let Some((stats, sends_long)) = read_by(By::Macvtap(mode), is_v6, call) else { return };
+            let mean = stats.rx_bytes / stats.rx_packets;
+            println!("IPv6 {is_v6}, {mode:?}, {call}: {mean} a packet, {stats:?}");
+            assert_eq!(stats.drops.iter().sum::<u64>(), 0, "{stats:?}");
+            assert!(!sends_long || call < 65_536 || mean > 65_600, "{mean} in calls of {call}");
         }
     }
 }
@@ -289,15 +323,13 @@ fn mean_received(name: &str) -> u64 {
     bytes / packets
 }
 
-/// Writes to the kernel over such a pair by a packet socket; the longest packet that left, the mean one that the kernel
+/// Writes to the kernel over such a pair; the longest packet that left, the mean one that the kernel
 /// was given, and the longest that the link takes over this version of IP.
-fn written_by_packet_socket(is_v6: bool) -> Option<(usize, u64, u32)> {
+fn written_by(by: By, is_v6: bool) -> Option<(usize, u64, u32)> {
     let (near, far, _) = long_pair()?;
     let set = near.run(|| netdev::set_gso_max_sizes("ms0", MaxSizes::both(BIG)));
     set.expect("the namespace").expect("longer ones");
-    let config =
-        RawConfig { interface: "ms0".into(), netns: Some(near.path()), ..RawConfig::default() };
-    let link = RawLink::open(&config).expect("a packet socket");
+    let link = by.open(&near)?;
     let Capabilities { tso_bytes, tso_v6_bytes, .. } = *link.capabilities();
     let takes = tso_v6_bytes.filter(|_| is_v6).or(tso_bytes).expect("offloads");
     let longest = Arc::new(AtomicUsize::new(0));
@@ -317,14 +349,24 @@ fn written_by_packet_socket(is_v6: bool) -> Option<(usize, u64, u32)> {
     Some((longest.load(Ordering::Relaxed), mean, takes))
 }
 
-#[test]
-fn long_ones_leave_by_a_packet_socket() {
+fn long_ones_leave(by: By) {
     for is_v6 in [false, true] {
-        let Some((longest, mean, takes)) = written_by_packet_socket(is_v6) else { return };
+        let Some((longest, mean, takes)) = written_by(by, is_v6) else { return };
         println!("IPv6 {is_v6}: {longest} of {takes}, {mean} on average");
         assert!((40..=ETHERNET + takes as usize).contains(&longest), "{longest}");
         assert!(takes <= 65_535 || longest > 3 * 65_536 && mean > 65_600, "{longest}, {mean}");
     }
+}
+
+#[test]
+fn long_ones_leave_by_a_packet_socket() {
+    long_ones_leave(By::Socket(None));
+}
+
+#[test]
+fn long_ones_leave_by_a_macvtap_device() {
+    long_ones_leave(By::Macvtap(MacvtapMode::Passthru));
+    long_ones_leave(By::Macvtap(MacvtapMode::Bridge));
 }
 
 /// Behind the kernel that has the device is another, by an interface that sends ordinary ones.

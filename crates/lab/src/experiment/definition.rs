@@ -154,10 +154,10 @@ impl Definition {
             let levels = |name| self.levels(workload, Factor::of(name).expect("it is in the list"));
             let paths = levels("path");
             if paths.iter().any(|level| level == "impaired") {
-                if levels("link").iter().any(|level| level == "memory") {
-                    return Err(
-                        "path = \"impaired\" has TAP devices; take out link = \"memory\" (--set link=memory)".into()
-                    );
+                if let Some(link) = levels("link").iter().find(|level| *level != "tap") {
+                    return Err(format!(
+                        "path = \"impaired\" has TAP devices; take out link = \"{link}\" (--set link={link})"
+                    ));
                 }
                 if paths.len() == 1 {
                     continue;

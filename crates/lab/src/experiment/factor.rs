@@ -123,8 +123,8 @@ pub const FACTORS: &[Factor] = &[
         Levels::WordsOrNumber(&["auto"], 65_536, 524_280),
         "auto",
         "longest packet that passes whole with offload=on, of both hosts (BIG TCP): gso_max_size and gro_max_size of a \
-         veth pair, gro_max_size of a TAP device, over which what comes from the kernel keeps to 65536; \
-         auto = as devices are made, 65536; of path=direct alone",
+         veth pair, gro_max_size of a TAP device, over which what comes from the kernel keeps to 65536 (not \
+         so with link=macvtap); auto = as devices are made, 65536; of path=direct alone",
     ),
     factor(
         "placement",
@@ -165,12 +165,13 @@ pub const FACTORS: &[Factor] = &[
     ),
     Factor {
         name: "link",
-        levels: Levels::Words(&["tap", "memory"]),
+        levels: Levels::Words(&["tap", "macvtap", "memory"]),
         default: "tap",
         workloads: BOTH,
         millstream_only: true,
         needs_impaired: false,
-        help: "a TAP device with a kernel at its other end, or in memory with Millstream at both ends",
+        help: "a TAP device with a kernel at its other end, a macvtap device over the near end of the veth pair that the \
+               kernels have, or in memory with Millstream at both ends",
     },
     Factor {
         name: "engine",

@@ -49,11 +49,10 @@ pub(super) fn fill(
     if definition.stacks.len() > 1 && setting.access.hosts.is_ok() {
         let same_path = levels(definition, "path").iter().all(|level| level == "impaired");
         let links = levels(definition, "link");
-        let memory = links.iter().any(|link| link == "memory") || setting.access.tap.is_err();
-        let tap = links.iter().any(|link| link == "tap") && setting.access.tap.is_ok();
-        experiment.differences = differences(tap, memory, same_path);
+        let used = links_used(&links, setting.access.tap.is_ok());
+        experiment.differences = differences(&used, same_path);
         experiment.differences.extend(buffers(&levels(definition, "socket_buffer_bytes")));
-        let is_tap = tap && !same_path;
+        let is_tap = used.contains(&"tap") && !same_path;
         let long = levels(definition, "super_segment_bytes");
         experiment.differences.extend(super_segments(&long).filter(|_| is_tap));
     }
@@ -95,18 +94,44 @@ fn super_segments(levels: &[String]) -> Option<Difference> {
     is_asked.then(|| entry(what, "both ways", millstream))
 }
 
-/// What else is not the same on the two sides, where Millstream's link is a TAP device, in memory, or each in some runs.
-fn differences(tap: bool, memory: bool, same_path: bool) -> Vec<Difference> {
-    let of = |over_tap: &str, in_memory: &str| match (tap, memory) {
-        (true, false) => over_tap.to_owned(),
-        (true, true) => format!("{over_tap}; {in_memory} with link=memory"),
-        (false, _) => in_memory.to_owned(),
-    };
-    let link = of(
+/// Millstream's links in the order of their factor's levels; without devices it has the one in memory alone.
+fn links_used(levels: &[String], has_devices: bool) -> Vec<&'static str> {
+    let is_asked = |link: &&str| levels.iter().any(|level| level == link);
+    match has_devices {
+        true => ["tap", "macvtap", "memory"].into_iter().filter(is_asked).collect(),
+        false => vec!["memory"],
+    }
+}
+
+/// What is so over each of the links `used`, where several are with their names; the last is what is so of all others.
+fn over_links(used: &[&str], texts: &[(&str, &str)], others: &str) -> String {
+    let text = |link: &str| texts.iter().find(|(name, _)| *name == link).map(|(_, text)| *text);
+    let mut all = String::new();
+    for link in used {
+        match text(link).unwrap_or(others) {
+            text if all.is_empty() => all.push_str(text),
+            text if all != text => all.push_str(&format!("; {text} with link={link}")),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// What else is not the same on the two sides, where Millstream has these links.
+fn differences(links: &[&str], same_path: bool) -> Vec<Difference> {
+    let link = over_links(
+        links,
+        &[
+            ("macvtap", "a macvtap device that has all of the near end of that pair"),
+            ("memory", "in memory, between two threads"),
+        ],
         "a TAP device in the far namespace, with virtio-net headers unless offload=off",
-        "in memory, between two threads",
     );
-    let peer = of("the kernel, plain sockets", "Millstream in the same process");
+    let peer = over_links(
+        links,
+        &[("memory", "Millstream in the same process")],
+        "the kernel, plain sockets",
+    );
     let paths = match same_path {
         true => vec![entry(
             "access to the path",
@@ -158,12 +183,21 @@ mod tests {
 
     #[test]
     fn the_link_that_was_asked_for_is_what_differs() {
-        let link = |tap, memory| differences(tap, memory, false)[0].by_stack["millstream"].clone();
-        assert!(
-            link(true, false).starts_with("a TAP device") && !link(true, false).contains("memory")
-        );
-        assert!(link(true, true).contains("TAP") && link(true, true).ends_with("with link=memory"));
-        assert!(link(false, true).starts_with("in memory"));
+        let told = |links: &[&str]| {
+            let all = differences(links, false);
+            [0, 1].map(|at| all[at].by_stack["millstream"].clone())
+        };
+        let [link, peer] = told(&["tap"]);
+        assert!(link.starts_with("a TAP device") && !link.contains("memory"));
+        assert_eq!(peer, "the kernel, plain sockets");
+        let [link, peer] = told(&["tap", "macvtap", "memory"]);
+        assert!(link.contains("; a macvtap device"), "{link}");
+        assert!(link.ends_with("with link=memory"), "{link}");
+        assert_eq!(peer.matches("kernel").count(), 1, "{peer}");
+        assert!(told(&["memory"])[0].starts_with("in memory"));
+        let all = ["tap", "memory"].map(str::to_owned);
+        assert_eq!(links_used(&all, true), ["tap", "memory"]);
+        assert_eq!(links_used(&all, false), ["memory"]);
         let memory = |set: &str| {
             let text = format!("name = \"x\"\nworkload = [\"tcp_rr\", \"tcp_stream\"]\n{set}");
             levels(&Definition::parse("x.toml", &text).unwrap(), "link")

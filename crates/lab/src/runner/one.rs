@@ -13,7 +13,7 @@ use super::process::WorkerProcess;
 use super::{Interrupt, Setting, given_back, results};
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun};
-use crate::hosts::{Counters, Hosts, HostsConfig, Path, TAP_INTERFACE};
+use crate::hosts::{Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
 use crate::integrity;
 use crate::leftovers::Claim;
 use crate::limits;
@@ -78,6 +78,7 @@ fn attempt(
     let done = match run.link() {
         Link::Path(Path::Impaired) => run.over_impaired(&mut record),
         Link::Path(path) => run.between_hosts(path, &mut record),
+        Link::Macvtap => run.between_hosts(Path::Veth, &mut record),
         Link::Memory => run.in_memory(&mut record),
     };
     idle.record(&mut record);
@@ -214,14 +215,15 @@ impl<'a> Run<'a> {
         let sampler = self.sampler(Some(&hosts));
         let mut near = self.worker("near", Some(hosts.near()), &sampler)?;
         let mut far = self.worker("far", Some(hosts.far()), &sampler)?;
-        let stack = match path {
-            Path::Tap => {
+        let link = match self.link() {
+            Link::Path(Path::Tap) => {
                 let namespace = hosts.far().path().to_owned();
-                let link = MillstreamLink::Tap { namespace, name: TAP_INTERFACE.to_owned() };
-                self.millstream(link, path, 1)
+                Some(MillstreamLink::Tap { namespace, name: TAP_INTERFACE.to_owned() })
             }
-            _ => StackJob::Kernel,
+            Link::Macvtap => Some(MillstreamLink::Macvtap { interface: NEAR_INTERFACE.to_owned() }),
+            _ => None,
         };
+        let stack = link.map_or(StackJob::Kernel, |link| self.millstream(link, path, 1));
         let near_job = self.job(Some(End::Near), stack);
         let far_job = self.job(Some(End::Far), StackJob::Kernel);
         self.prepare(&mut near, near_job, hosts.near().inode(), record)?;
@@ -242,7 +244,7 @@ impl<'a> Run<'a> {
         near.leave();
         far.leave();
         let probes = sampler.stop();
-        let same_link = (path == Path::Veth).then_some(crate::hosts::NEAR_INTERFACE);
+        let same_link = (path == Path::Veth).then_some(NEAR_INTERFACE);
         let proof = integrity::check(
             results::claim(&measured.ends),
             &before,

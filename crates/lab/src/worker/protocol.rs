@@ -79,6 +79,11 @@ pub enum MillstreamLink {
         /// The name there.
         name: String,
     },
+    /// A macvtap device that has all of this interface of the worker's own namespace.
+    Macvtap {
+        /// Its name.
+        interface: String,
+    },
     /// A packet socket on this interface of the worker's own namespace.
     Raw {
         /// Its name.

@@ -4,7 +4,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use millstream::link::{Link, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, pair};
+use millstream::link::netdev::MacvtapMode;
+use millstream::link::{
+    Link, MacvtapConfig, PairConfig, PairEnd, RawConfig, RawLink, Tap, TapConfig, pair,
+};
 use millstream::route::{LinkId, Prefix};
 use millstream::{Engine, EngineConfig};
 
@@ -46,6 +49,18 @@ pub(super) fn one_end(
         MillstreamLink::Tap { namespace, name } => {
             let (tap, notes) = tap(job, namespace, name)?;
             millstream(Box::new(tap), &job.addresses, job, engine_cpu, options, notes)
+        }
+        MillstreamLink::Macvtap { interface } => {
+            let config = MacvtapConfig {
+                interface: interface.clone(),
+                mode: MacvtapMode::Passthru,
+                offload: job.offload,
+                ..MacvtapConfig::default()
+            };
+            let link = Tap::open_over(&config)
+                .map_err(|error| format!("cannot have all of {interface}: {error}"))?;
+            let notes = link.notes().to_vec();
+            millstream(Box::new(link), &job.addresses, job, engine_cpu, options, notes)
         }
         MillstreamLink::Raw { interface } => {
             let config = RawConfig {

@@ -8,6 +8,7 @@ mod ethtool;
 #[cfg(test)]
 mod held;
 pub(crate) mod live;
+mod macvtap;
 mod namespace;
 mod napi;
 mod netlink;
@@ -21,6 +22,8 @@ pub(crate) use ethtool::takes_transmit_checksum;
 pub(crate) use ethtool::{ScatterGather, allow_pieces, is_veth, receive_queues};
 #[cfg(test)]
 pub(crate) use held::{add_macvlan, hold};
+pub use macvtap::MacvtapMode;
+pub(crate) use macvtap::{add_macvtap, open_macvtap};
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
 pub use steering::ReceiveSteering;
@@ -63,6 +66,14 @@ pub fn set_up(name: &str) -> Result<(), LinkError> {
     request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
 }
 
+/// Brings interface `name` up, with what is sent to any group: who has it joins none there.
+pub(crate) fn set_up_for_all_groups(name: &str) -> Result<(), LinkError> {
+    let flags = (libc::IFF_UP | libc::IFF_ALLMULTI).cast_unsigned();
+    let request =
+        Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, flags, flags));
+    request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
+}
+
 /// Takes interface `name` down.
 #[cfg(test)]
 pub(crate) fn set_down(name: &str) -> Result<(), LinkError> {
@@ -80,7 +91,6 @@ pub(crate) fn rename(name: &str, to: &str) -> Result<(), LinkError> {
 }
 
 /// Removes interface `name`, and of a virtual pair its other end, too.
-#[cfg(test)]
 pub(crate) fn remove(name: &str) -> Result<(), LinkError> {
     let request = Request::new(libc::RTM_DELLINK, 0, &interface_message(index(name)?, 0, 0));
     request.send().map_err(|e| LinkError::from_io(format!("remove {name}"), e))

@@ -11,6 +11,20 @@ const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 /// Longest answer read here: all attributes of an interface are some 2 KiB.
 const ANSWER_BYTES: usize = 16 * 1024;
 
+/// Attributes of an interface that is to be made (rtnetlink(7)): the namespace it goes into, and within
+/// `IFLA_LINKINFO` of what kind it is and what only that kind has.
+pub(super) const IFLA_NET_NS_FD: u16 = 28;
+pub(super) const INFO_KIND: u16 = 1;
+pub(super) const INFO_DATA: u16 = 2;
+
+/// Appends an attribute, padded to four.
+pub(super) fn put(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    to.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    to.extend_from_slice(&kind.to_ne_bytes());
+    to.extend_from_slice(value);
+    to.resize(to.len().next_multiple_of(4), 0);
+}
+
 /// A request under construction: header, family message, attributes.
 pub(super) struct Request {
     bytes: [u8; REQUEST_BYTES],

@@ -1,13 +1,10 @@
 //! Pairs of virtual Ethernet devices.
 
-use super::netlink::Request;
+use super::netlink::{IFLA_NET_NS_FD, INFO_DATA, INFO_KIND, Request, put};
 use super::{Namespace, interface_message, interface_request};
 use crate::LinkError;
 
-const INFO_KIND: u16 = 1;
-const INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
-const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 
@@ -46,14 +43,6 @@ pub fn add_veth(
         .attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes())
         .attribute(libc::IFLA_LINKINFO, &info);
     request.send().map_err(|error| LinkError::from_io(what(), error))
-}
-
-/// Appends an attribute, padded to four.
-fn put(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    to.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-    to.extend_from_slice(&kind.to_ne_bytes());
-    to.extend_from_slice(value);
-    to.resize(to.len().next_multiple_of(4), 0);
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const WITHOUT_SINCE: (u32, u32) = (7, 0);
 
 const IPV6_HEADER_BYTES: usize = 40;
 /// Hop-by-hop header with the one option (RFC 8200 section 4.3, RFC 2675 section 2).
-const OPTION_HEADER_BYTES: usize = 8;
+pub(crate) const JUMBO_OPTION_BYTES: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const JUMBO_PAYLOAD: [u8; 2] = [0xc2, 4];
 /// Bytes of a packet that are looked at.
@@ -27,7 +27,7 @@ const START_BYTES: usize = limits::LINK_HEADER_BYTES + IPV6_HEADER_BYTES;
 
 /// What is written in the place of the virtio-net header and the first bytes of a packet.
 pub(crate) struct Jumbo {
-    bytes: [u8; vnet::HEADER_BYTES + START_BYTES + OPTION_HEADER_BYTES],
+    bytes: [u8; vnet::HEADER_BYTES + START_BYTES + JUMBO_OPTION_BYTES],
     len: usize,
 }
 
@@ -70,7 +70,7 @@ impl Jumbo {
             return None;
         }
         let mut header = *header;
-        vnet::insert_before_transport(&mut header, OPTION_HEADER_BYTES as u16);
+        vnet::insert_before_transport(&mut header, JUMBO_OPTION_BYTES as u16);
         let mut jumbo = Self { bytes: [0; _], len: 0 };
         jumbo.put(&header);
         jumbo.put(&start[..l3 + 4]);
@@ -78,7 +78,7 @@ impl Jumbo {
         jumbo.put(&start[l3 + 7..]);
         jumbo.put(&[next, 0]);
         jumbo.put(&JUMBO_PAYLOAD);
-        jumbo.put(&(payload + OPTION_HEADER_BYTES as u32).to_be_bytes());
+        jumbo.put(&(payload + JUMBO_OPTION_BYTES as u32).to_be_bytes());
         Some(jumbo)
     }
 
@@ -99,7 +99,7 @@ impl Jumbo {
 
     /// How many bytes of the packet they stand for.
     pub fn stands_for(&self) -> usize {
-        self.start().len() - OPTION_HEADER_BYTES
+        self.start().len() - JUMBO_OPTION_BYTES
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn take_jumbo_out(packet: &mut Packet, medium: Medium) {
     };
     let Some(head) = packet.head_mut() else { return };
     let Some(&[next, 0, ref option @ .., _, _, _, _]) =
-        head.get(end..).and_then(|rest| rest.first_chunk::<OPTION_HEADER_BYTES>())
+        head.get(end..).and_then(|rest| rest.first_chunk::<JUMBO_OPTION_BYTES>())
     else {
         return;
     };
@@ -120,9 +120,9 @@ pub(crate) fn take_jumbo_out(packet: &mut Packet, medium: Medium) {
         return;
     }
     head[next_at] = next;
-    head.copy_within(..end, OPTION_HEADER_BYTES);
-    packet.trim_front(OPTION_HEADER_BYTES);
-    let (meta, less) = (packet.meta_mut(), OPTION_HEADER_BYTES as u16);
+    head.copy_within(..end, JUMBO_OPTION_BYTES);
+    packet.trim_front(JUMBO_OPTION_BYTES);
+    let (meta, less) = (packet.meta_mut(), JUMBO_OPTION_BYTES as u16);
     if let Checksum::Partial { start, .. } = &mut meta.checksum {
         *start = start.saturating_sub(less);
     }

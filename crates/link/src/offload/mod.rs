@@ -7,7 +7,6 @@
 
 mod checksum;
 mod jumbo;
-mod longest;
 mod segment;
 
 #[cfg(test)]
@@ -15,8 +14,7 @@ mod tests;
 
 pub(crate) use checksum::field;
 pub use checksum::{complete_checksum, transport_sum};
-pub(crate) use jumbo::{Jumbo, take_jumbo_out};
-pub(crate) use longest::{LONG_SINCE, Longest};
+pub(crate) use jumbo::{JUMBO_OPTION_BYTES, Jumbo, take_jumbo_out};
 pub use segment::{SegmentChecksum, Segmenter, header_len};
 pub(crate) use segment::{guess_segmentation, network_offset};
 

@@ -13,8 +13,6 @@
 mod auxiliary;
 mod config;
 mod fanout;
-mod long;
-mod longest;
 pub(crate) mod presence;
 mod receive;
 mod ring;
@@ -41,7 +39,8 @@ use millstream_packet::{Instant, PacketBatch, Pool};
 use crate::follow::Follow;
 use crate::incoming;
 use crate::iov::Expectation;
-use crate::offload::Longest;
+use crate::long::{LongPackets, ORDINARY_BYTES};
+use crate::longest::Longest;
 use crate::share::Spread;
 use crate::spares::SpareFrames;
 use crate::{
@@ -51,7 +50,6 @@ use crate::{
 use auxiliary::{Auxiliary, Trust};
 pub use config::{RawConfig, RingConfig};
 use fanout::Group;
-use long::{LongPackets, ORDINARY_BYTES};
 use presence::Presence;
 use ring::ReceiveRing;
 use send::SendBatch;
@@ -178,7 +176,7 @@ impl RawLink {
             rx_merge: true,
             ..Capabilities::plain(Medium::Ethernet, mtu, config.mac.unwrap_or(its_mac))
         };
-        let longest = longest::find(name, &mut notes)?;
+        let longest = Longest::by_interface(name, netdev::gso_max_sizes(name)?, &mut notes);
         longest.tell(&mut capabilities);
         Ok(Self {
             fd,

@@ -7,14 +7,10 @@ use millstream_packet::{Checksum, Packet, Pool, Segmentation};
 
 use super::RawLink;
 use super::auxiliary::{Auxiliary, auxiliary, put_tag_back};
-use super::long::LongPackets;
 use super::ring::{self, ReceiveRing};
 use crate::incoming::{self, Next, Source};
-use crate::offload::OffloadError;
+use crate::limits::VLAN_TAG_BYTES;
 use crate::{DropCause, LinkError, LinkStats, limits, vnet};
-
-/// A VLAN tag's type and the tag.
-pub(super) const VLAN_TAG_BYTES: u16 = 4;
 
 /// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
 #[repr(C, align(8))]
@@ -32,7 +28,7 @@ impl RawLink {
             // SAFETY: a msghdr is plain data, for which all zero is valid.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
             let (slices, in_spares) = match self.long.are_expected() {
-                true => self.long.list(&mut self.spares, pool),
+                true => self.long.list(self.spares.slices(), pool),
                 false => (self.spares.slices(), usize::MAX),
             };
             message.msg_iov = slices.as_ptr().cast_mut();
@@ -112,30 +108,7 @@ impl RawLink {
         pool: &Pool,
     ) -> Next {
         let dressed = read.and_then(|(packet, header)| self.dress(packet, &header, auxiliary));
-        match dressed {
-            Ok(packet) if LongPackets::is_ordinary(&packet) => Next::Packet(packet),
-            Ok(packet) => match self.long.cut(packet) {
-                Ok(()) => {
-                    self.stats.rx_software_segmented += 1;
-                    self.next_piece(pool)
-                }
-                Err(cause) => self.refuse(cause),
-            },
-            Err(cause) => self.refuse(cause),
-        }
-    }
-
-    /// The next piece of the packet that is being cut.
-    fn next_piece(&mut self, pool: &Pool) -> Next {
-        match self.long.next(pool) {
-            Ok(Some(piece)) => Next::Packet(piece),
-            Ok(None) => Next::Refused,
-            Err(OffloadError::Exhausted) => {
-                self.stats.rx_starved += 1;
-                Next::Nothing
-            }
-            Err(error) => self.refuse(error.cause()),
-        }
+        self.long.pass(dressed, pool, &mut self.stats)
     }
 
     /// The next packet of the ring.
@@ -191,7 +164,7 @@ impl RawLink {
 impl Source for RawLink {
     fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
         if self.long.is_cutting() {
-            return Ok(self.next_piece(pool));
+            return Ok(self.long.next_piece(pool, &mut self.stats));
         }
         if self.ring.is_some() { Ok(self.read_ring(pool)) } else { self.read(pool) }
     }

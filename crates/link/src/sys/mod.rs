@@ -1,6 +1,7 @@
 //! The few system calls that links and the stack above share, and the processor's counter, wrapped once and safely.
 
 mod cache;
+pub(crate) mod detached;
 mod distance;
 mod idle;
 mod release;

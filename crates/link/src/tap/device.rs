@@ -154,21 +154,7 @@ impl Device {
         }
         let mode = Mode { kind: config.kind, vnet, napi: napi.is_some(), multi_queue };
         let name = attach(fd.as_raw_fd(), config.name.as_deref(), mode)?;
-        let socket = netdev::socket()
-            .map_err(|e| LinkError::from_io(format!("open a socket to ask about {name}"), e))?;
-        let mut device = Self {
-            index: netdev::index(&name)?,
-            socket: Arc::new(socket),
-            name,
-            vnet,
-            offload: false,
-            udp_offload: false,
-            napi,
-            takes: Takes::default(),
-            notes,
-            driver,
-            queues,
-        };
+        let mut device = Self { vnet, napi, notes, ..Self::of(name, driver, queues)? };
         match vnet {
             true => device.negotiate(fd.as_raw_fd(), config.offload)?,
             false => device.refuse_offload(fd.as_raw_fd()),
@@ -178,6 +164,38 @@ impl Device {
             let _ = first_queue::always(fd.as_raw_fd());
         }
         Ok((fd, device))
+    }
+
+    /// The device `name` of the calling thread's namespace, made otherwise, whose queue `fd` is: it negotiates.
+    pub fn adopt(fd: OwnedFd, name: &str, offload: bool) -> Result<(Queue, Self), LinkError> {
+        let mut device = Self::of(name.to_owned(), Driver::default(), Weak::new())?;
+        device.vnet = true;
+        // As a TAP device has it: less than a super-segment's would let one pass at a time.
+        let unlimited = libc::c_int::MAX;
+        // SAFETY: TUNSETSNDBUF reads one int.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETSNDBUF, &raw const unlimited) })
+            .map_err(|e| LinkError::from_io(format!("set the send buffer of {name}"), e))?;
+        device.negotiate(fd.as_raw_fd(), offload)?;
+        Ok((Queue { fd, all: None }, device))
+    }
+
+    /// The device `name`, of which nothing is known yet.
+    fn of(name: String, driver: Driver, queues: Weak<()>) -> Result<Self, LinkError> {
+        let socket = netdev::socket()
+            .map_err(|e| LinkError::from_io(format!("open a socket to ask about {name}"), e))?;
+        Ok(Self {
+            index: netdev::index(&name)?,
+            socket: Arc::new(socket),
+            name,
+            vnet: false,
+            offload: false,
+            udp_offload: false,
+            napi: None,
+            takes: Takes::default(),
+            notes: Vec::new(),
+            driver,
+            queues,
+        })
     }
 
     /// One more queue of this device, which must have been opened for several.

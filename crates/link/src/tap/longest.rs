@@ -5,8 +5,9 @@ use std::os::fd::RawFd;
 
 use super::config::TapConfig;
 use super::probe;
+use crate::longest::{LONG_SINCE, Longest};
 use crate::netdev::MaxSizes;
-use crate::offload::{Jumbo, LONG_SINCE, Longest};
+use crate::offload::Jumbo;
 use crate::{Medium, limits, netdev, sys};
 
 /// The `gro_max_size` and `gro_ipv4_max_size` that a device is made with, which no packet reaches.

@@ -12,6 +12,8 @@ mod device;
 mod first_queue;
 mod flow;
 mod longest;
+mod macvtap;
+mod optional;
 mod placed;
 mod polling;
 mod probe;
@@ -27,6 +29,7 @@ mod ring_tests;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -35,8 +38,9 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::follow::Follow;
 use crate::iov::Expectation;
+use crate::long::LongPackets;
+use crate::longest::Longest;
 use crate::netdev::ReceiveSteering;
-use crate::offload::Longest;
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
@@ -45,6 +49,9 @@ use crate::{
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
 use device::{Device, Driver, Queue};
 use flow::{FlowMark, carries_data};
+use macvtap::Home;
+pub use macvtap::MacvtapConfig;
+use optional::OptionGuess;
 use polling::Polling;
 use relief::{Look, Relief};
 use returns::Returns;
@@ -70,6 +77,9 @@ pub struct Tap {
     capabilities: Capabilities,
     vnet: bool,
     spares: SpareFrames,
+    /// What is longer than 64 KiB, which comes of a device over another interface.
+    long: LongPackets,
+    option: OptionGuess,
     sender: Sender,
     /// Packets are read by this, many with one call, when many are expected.
     reads: Option<ReadRing>,
@@ -79,6 +89,9 @@ pub struct Tap {
     polled: Option<Arc<Polling>>,
     /// Takes back what others have read of what we sent.
     returns: Option<Returns>,
+    /// Where a device over another interface is, which ends with it; and why that is over.
+    home: Option<Arc<Home>>,
+    gone: Option<io::Error>,
     expected: Expectation,
     blocked: bool,
     /// The last batch was full, and there was more.
@@ -365,11 +378,15 @@ impl Tap {
             vnet: device.vnet,
             // One byte more than the longest tells a packet that was cut short.
             spares: SpareFrames::new(room + 1, device.vnet),
+            long: LongPackets::default(),
+            option: OptionGuess::default(),
             sender: Sender::new(device.takes, medium, longest, device.vnet),
             reads: None,
             polling: None,
             polled: None,
             returns: None,
+            home: None,
+            gone: None,
             relief: None,
             expected: Expectation::new(),
             blocked: false,
@@ -440,12 +457,14 @@ impl Link for Tap {
         self.looked(if more { Look::More } else { Look::Vain }, count != 0);
         if count != 0 {
             self.follow(count >= BULK_PACKETS);
+        } else if let Some(error) = self.gone.take() {
+            return Err(self.broken(error));
         }
         Ok(count)
     }
 
     fn has_more(&self) -> bool {
-        self.more
+        self.more || self.long.is_cutting()
     }
 
     fn places(&self) -> bool {
@@ -527,7 +546,7 @@ impl Link for Tap {
         if let Some(returns) = &mut self.returns {
             returns.sleeps();
         }
-        true
+        !self.long.is_cutting()
     }
 
     fn is_down(&self) -> bool {
@@ -535,6 +554,7 @@ impl Link for Tap {
     }
 
     fn refresh(&mut self) -> bool {
+        self.look_below();
         let Self { socket, name, capabilities, notes, .. } = self;
         let has_changed = self.follow.look(socket.as_raw_fd(), name, capabilities, notes);
         if has_changed {

@@ -6,7 +6,10 @@ use std::os::fd::AsRawFd;
 use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
-use crate::{DropCause, LinkError, Placed, sys, vnet};
+use crate::{DropCause, LinkError, Placed, limits, sys, vnet};
+
+/// What holds any packet beside its headers.
+const LONGEST: usize = limits::BIG_SUPER_SEGMENT_BYTES as usize;
 
 impl Tap {
     /// See [`Link::receive_into`](crate::Link::receive_into). What is refused is dropped and counted,
@@ -19,14 +22,23 @@ impl Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         self.more = false;
+        let wanted_head = head_len;
+        let option = if self.long.are_expected() { self.option.bytes() } else { 0 };
+        let (head_len, placed_most) = (head_len + option, memory.len().saturating_sub(option));
         let mut refused = 0;
         while refused < BATCH_LIMIT {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
                 return Ok(None);
             }
-            let Some(slices) = self.spares.slices_around(head_len, memory) else {
+            let Some(around) = self.spares.slices_around(head_len, &mut memory[..placed_most])
+            else {
                 return Ok(None);
+            };
+            let may_be_longer = self.long.are_expected() && memory.len() < LONGEST;
+            let (slices, before) = match may_be_longer {
+                true => self.long.list(around, pool),
+                false => (around, usize::MAX),
             };
             // SAFETY: every entry is writable memory owned by `spares`, or `memory`; both outlive the call.
             let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
@@ -45,8 +57,11 @@ impl Tap {
                     _ => return Err(self.broken(error)),
                 },
             };
-            match self.accept_placed(n, head_len, memory.len()) {
+            match self.accept_placed(n, n.saturating_sub(before), head_len, placed_most, pool) {
                 Ok(mut placed) => {
+                    if self.long.are_expected() {
+                        self.option.settle(&mut placed, wanted_head, memory);
+                    }
                     let meta = placed.head.meta_mut();
                     meta.arrival = now;
                     let is_super = meta.segmentation.is_some();
@@ -55,7 +70,7 @@ impl Tap {
                 }
                 Err(cause) => {
                     // It went past the header, the head and into there.
-                    let placed = n.saturating_sub(vnet::HEADER_BYTES + head_len).min(memory.len());
+                    let placed = n.saturating_sub(vnet::HEADER_BYTES + head_len).min(placed_most);
                     memory[..placed].fill(0);
                     self.stats.count_drop(cause);
                     refused += 1;
@@ -67,7 +82,7 @@ impl Tap {
 
     /// A read says that there is nothing to read from any more.
     pub(super) fn broken(&self, error: io::Error) -> LinkError {
-        if error.raw_os_error() == Some(libc::EBADFD) {
+        if matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENOLINK)) {
             return LinkError::from_io(
                 format!("{} was removed (a new one is to be opened)", self.name),
                 error,
@@ -79,19 +94,31 @@ impl Tap {
     fn accept_placed(
         &mut self,
         n: usize,
+        beyond: usize,
         head_len: usize,
         memory: usize,
+        pool: &Pool,
     ) -> Result<Placed, DropCause> {
         let header = self.spares.header();
         let len = n.checked_sub(header.len()).ok_or(DropCause::VirtioTruncated)?;
-        if len >= self.spares.room() {
+        if len < self.spares.room() {
+            self.long.note_ordinary();
+        } else if !self.long.are_expected() {
             return Err(DropCause::Truncated);
         }
         if len < self.capabilities.medium.header_len().max(1) {
             return Err(DropCause::TooShort);
         }
-        let placed = self.spares.take_around(len, head_len, memory);
+        let behind = match beyond {
+            0 => None,
+            _ => self.long.take_behind(beyond, pool)?,
+        };
+        let placed = self.spares.take_around(len - beyond, head_len, memory);
         let mut placed = placed.ok_or(DropCause::PoolExhausted)?;
+        match (&mut placed.rest, behind) {
+            (Some(rest), Some(behind)) => rest.concat(behind),
+            (rest, behind) => *rest = rest.take().or(behind),
+        }
         let (checksum, segmentation) = vnet::decode(&header, placed.head.head(), len)?;
         let meta = placed.head.meta_mut();
         meta.checksum = checksum;

@@ -14,12 +14,19 @@ use crate::{DropCause, LinkError, LinkStats, sys, vnet};
 const RING_WORTH: usize = 4;
 
 impl Tap {
-    /// Makes a packet of the `n` bytes just read.
-    fn accept(&mut self, n: usize) -> Result<Packet, DropCause> {
+    /// Makes a packet of the `n` bytes just read, of which so many lie `beyond` the spare frames.
+    fn accept(&mut self, n: usize, beyond: usize, pool: &Pool) -> Result<Packet, DropCause> {
         let header_len = if self.vnet { vnet::HEADER_BYTES } else { 0 };
         let header = self.spares.header();
         let shortest = self.capabilities.medium.header_len().max(1);
-        let mut packet = incoming::take(&mut self.spares, n, header_len, shortest)?;
+        let is_long = self.long.are_expected() && n >= header_len + self.spares.room();
+        let mut packet = match is_long {
+            true => self.long.take(&mut self.spares, n - beyond - header_len, beyond, pool)?,
+            false => {
+                self.long.note_ordinary();
+                incoming::take(&mut self.spares, n, header_len, shortest)?
+            }
+        };
         if header_len > 0 {
             let (checksum, segmentation) = vnet::decode(&header, packet.head(), packet.len())?;
             let meta = packet.meta_mut();
@@ -101,13 +108,20 @@ impl Tap {
 
 impl Source for Tap {
     fn next(&mut self, pool: &Pool) -> Result<Next, LinkError> {
+        if self.long.is_cutting() {
+            return Ok(self.long.next_piece(pool, &mut self.stats));
+        }
         loop {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
                 return Ok(Next::Nothing);
             }
-            // SAFETY: every entry is writable memory owned by `spares`, which outlives the call.
-            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), self.spares.slices()) };
+            let (slices, in_spares) = match self.long.are_expected() {
+                true => self.long.list(self.spares.slices(), pool),
+                false => (self.spares.slices(), usize::MAX),
+            };
+            // SAFETY: every entry is writable memory owned by `spares` or `long`, which outlive the call.
+            let result = unsafe { sys::read_slices(self.fd.as_raw_fd(), slices) };
             self.stats.rx_syscalls += 1;
             let n = match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(n) => n,
@@ -120,13 +134,8 @@ impl Source for Tap {
                 }
                 Err((_, error)) => return Err(self.broken(error)),
             };
-            return Ok(match self.accept(n) {
-                Ok(packet) => Next::Packet(packet),
-                Err(cause) => {
-                    self.stats.count_drop(cause);
-                    Next::Refused
-                }
-            });
+            let read = self.accept(n, n.saturating_sub(in_spares), pool);
+            return Ok(self.long.pass(read, pool, &mut self.stats));
         }
     }
 

@@ -15,7 +15,8 @@ use millstream_packet::{
 
 use super::ring::WriteRing;
 use crate::iov::{GatherList, compact};
-use crate::offload::{Jumbo, Longest, SegmentChecksum, Segmenter, complete_checksum};
+use crate::longest::Longest;
+use crate::offload::{Jumbo, SegmentChecksum, Segmenter, complete_checksum};
 use crate::{DropCause, LinkStats, Medium, limits, sys, vnet};
 
 /// Frames more than one that make a ring cheaper than a call each.

@@ -16,6 +16,7 @@ use millstream_wire::{checksum, udp};
 mod big;
 mod fallback;
 mod kept;
+mod over;
 
 use super::*;
 use crate::DropCause;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream::link::{
-    FlowMatch, Link, LinkError, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig, Trace,
-    TraceConfig, Xdp, XdpConfig,
+    FlowMatch, Link, LinkError, MacvtapConfig, NapiMode, RawConfig, RawLink, Steer, Tap, TapConfig,
+    Trace, TraceConfig, Xdp, XdpConfig,
 };
 use millstream::local::Stack;
 use millstream::packet::{Pool, PoolConfig};
@@ -27,6 +27,7 @@ const OPTIONS: &str = "\
   --tap NAME             make a TAP device of this name, which the kernel is behind [default: a fresh name]
   --packet INTERFACE     instead: share an interface that exists with the kernel, by a packet socket
   --xdp INTERFACE        the same by AF_XDP; the kernel must not have the addresses in either case
+  --macvtap INTERFACE    the same by a macvtap device over it, with a link address of its own
   --host-address IP/LEN  an address of the kernel's side of the TAP device; several times for several
   --gateway IP           router for what is not on the link; once for each version of IP
   --netns PATH           network namespace of the device or interface, as /run/netns/NAME
@@ -51,6 +52,7 @@ enum Device {
     Tap,
     Packet(String),
     Xdp(String),
+    Macvtap(String),
 }
 
 /// What the command line said.
@@ -89,6 +91,7 @@ impl Options {
             match option.as_str() {
                 "--tap" => options.tap = Some(value()),
                 "--packet" => options.device = Device::Packet(value()),
+                "--macvtap" => options.device = Device::Macvtap(value()),
                 "--xdp" => options.device = Device::Xdp(value()),
                 "--engines" => options.engines = Some(parsed(&option, &value())),
                 "--address" => options.addresses.push(parsed(&option, &value())),
@@ -129,8 +132,11 @@ impl Options {
             ("--no-offload", self.no_offload),
         ];
         let said = made.into_iter().find(|(_, is_said)| *is_said);
-        if let (Device::Packet(name) | Device::Xdp(name), Some((option, _))) = (&self.device, said)
-        {
+        let exists = match &self.device {
+            Device::Tap => None,
+            Device::Packet(name) | Device::Xdp(name) | Device::Macvtap(name) => Some(name),
+        };
+        if let (Some(name), Some((option, _))) = (exists, said) {
             fail(&format!(
                 "{option} is of a TAP device that is made, and {name} exists; leave it away"
             ));
@@ -171,6 +177,22 @@ impl Options {
                 let queues = Xdp::open_shared(&config, &pool, engines)?;
                 note(queues.iter().flat_map(|queue| queue.notes()));
                 queues.into_iter().map(boxed).collect()
+            }
+            Device::Macvtap(interface) => {
+                let interface = interface.clone();
+                let config = MacvtapConfig { interface, netns, ..MacvtapConfig::default() };
+                match engines {
+                    1 => {
+                        let tap = Tap::open_over(&config)?;
+                        note(tap.notes());
+                        vec![boxed(tap)]
+                    }
+                    _ => {
+                        let queues = Tap::open_over_shared(&config, engines)?;
+                        note(queues[0].notes());
+                        queues.into_iter().map(boxed).collect()
+                    }
+                }
             }
             Device::Tap => {
                 let config = self.tap_config();

@@ -16,6 +16,9 @@ use crate::checksum::fold;
 /// Bytes of an IPv4 header without options.
 pub const V4_HEADER_LEN: usize = 20;
 
+/// The most that a length field can tell.
+const LENGTH_MAX: usize = 65_535;
+
 /// Bytes of an IPv6 header without extension headers.
 pub const V6_HEADER_LEN: usize = 40;
 
@@ -150,6 +153,9 @@ impl IpHeader {
 /// Reads the header at the start of `head`, the contiguous head of a packet of
 /// which `available` bytes arrived. What arrived beyond the length that the
 /// header says is padding of the link.
+///
+/// A packet of more bytes than a length field can tell has 0 there and is as long as what arrived: so Linux has
+/// its longest super-segments (“BIG TCP”).
 ///
 /// The IPv4 header checksum is verified, options and extension headers are
 /// checked and passed over. [`Malformed::Truncated`] when the packet is long

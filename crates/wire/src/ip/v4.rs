@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::{Fragment, IpHeader, Protocol, Rules, V4_HEADER_LEN, short};
+use super::{Fragment, IpHeader, LENGTH_MAX, Protocol, Rules, V4_HEADER_LEN, short};
 use crate::Malformed;
 use crate::bytes::{be16, be32};
 use crate::checksum;
@@ -28,7 +28,8 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
     // A router may have changed a quoted length in its own way, even to host order.
     let mut payload_len = usize::from(be16(fixed, 2)).saturating_sub(header_len);
     if rules == Rules::Received {
-        let total_len = usize::from(be16(fixed, 2));
+        let told = usize::from(be16(fixed, 2));
+        let total_len = if told == 0 && available > LENGTH_MAX { available } else { told };
         if total_len < header_len || total_len > available {
             return Err(Malformed::IpLength);
         }

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
-use super::{Fragment, IpHeader, Protocol, Rules, V6_HEADER_LEN, short};
+use super::{Fragment, IpHeader, LENGTH_MAX, Protocol, Rules, V6_HEADER_LEN, short};
 use crate::Malformed;
 use crate::bytes::{be16, be32};
 use crate::limits::{IPV6_EXTENSION_BYTES, IPV6_EXTENSION_HEADERS, IPV6_OPTIONS};
@@ -27,6 +27,9 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
         // RFC 2675, 3: a jumbogram says 0 here and its length in an option.
         if payload_len == 0 && first == Protocol::HOP_BY_HOP {
             return Err(Malformed::Ipv6Jumbogram);
+        }
+        if payload_len == 0 && available > V6_HEADER_LEN + LENGTH_MAX {
+            payload_len = available - V6_HEADER_LEN;
         }
         // RFC 4291, 2.7: never a source.
         if src.is_multicast() {

@@ -56,7 +56,7 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
         _ if configuration.level("offload") == "off" => "offload=off",
         Link::Path(Path::Impaired) => "path=impaired",
         Link::Memory => "link=memory",
-        Link::Path(_) => return None,
+        Link::Path(_) | Link::Macvtap => return None,
     };
     Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
 }
@@ -65,6 +65,8 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Path(Path),
+    /// The veth pair between the kernels, of which Millstream has the near end by a device over it.
+    Macvtap,
     Memory,
 }
 
@@ -74,6 +76,7 @@ impl Link {
             Link::Path(Path::Veth) => "veth",
             Link::Path(Path::Tap) => "tap",
             Link::Path(Path::Impaired) => "impaired",
+            Link::Macvtap => "macvtap",
             Link::Memory => "memory",
         }
     }
@@ -117,6 +120,7 @@ impl Run<'_> {
             "kernel" => Link::Path(Path::Veth),
             _ if self.configuration().level("link") == "memory" => Link::Memory,
             _ if self.setting.access.tap.is_err() => Link::Memory,
+            _ if self.configuration().level("link") == "macvtap" => Link::Macvtap,
             _ => Link::Path(Path::Tap),
         }
     }
@@ -191,7 +195,7 @@ impl Run<'_> {
         match self.link() {
             Link::Memory => true,
             Link::Path(Path::Impaired) => self.configuration().level("peer") == "millstream",
-            Link::Path(_) => false,
+            Link::Path(_) | Link::Macvtap => false,
         }
     }
 
@@ -262,6 +266,7 @@ mod tests {
         };
         let tap = Link::Path(Path::Tap);
         assert_eq!(note("262144", "on", tap), None);
+        assert_eq!(note("262144", "on", Link::Macvtap), None);
         assert_eq!(note("auto", "off", Link::Memory), None);
         for (offload, link, why) in [
             ("off", tap, "offload=off"),

@@ -8,13 +8,14 @@
 
 use millstream_packet::{BLOCK_ROOM_BYTES, Checksum, Packet, Pool, Segmentation, SegmentationKind};
 
-use super::receive::VLAN_TAG_BYTES;
+use crate::incoming::Next;
+use crate::limits::VLAN_TAG_BYTES;
 use crate::offload::{OffloadError, SegmentChecksum, Segmenter, take_jumbo_out};
 use crate::spares::{SpareFrames, entry, room_of};
-use crate::{DropCause, Medium, limits};
+use crate::{DropCause, LinkStats, Medium, limits};
 
 /// Bytes of the longest packet of Ethernet without a tag whose IP header tells its length.
-pub(super) const ORDINARY_BYTES: usize =
+pub(crate) const ORDINARY_BYTES: usize =
     limits::SUPER_SEGMENT_BYTES as usize + limits::ETHERNET_HEADER_BYTES;
 
 /// And of one that is no super-segment: with a tag, and the header that IPv6 does not count (RFC 8200 section 3).
@@ -29,7 +30,7 @@ const ORDINARY_RUN: u32 = 32;
 
 /// What a link has for long packets.
 #[derive(Default)]
-pub(super) struct LongPackets {
+pub(crate) struct LongPackets {
     /// Empty blocks behind the memory of the spare frames.
     blocks: Vec<Packet>,
     /// What lies behind that where there are too few; nothing before the first one came.
@@ -61,9 +62,9 @@ impl LongPackets {
         !self.own.is_empty()
     }
 
-    /// The memory of `spares` and what is behind it, and how many bytes the former is. Valid until the next call here or
-    /// of `spares`.
-    pub fn list(&mut self, spares: &mut SpareFrames, pool: &Pool) -> (&[libc::iovec], usize) {
+    /// The memory of `first` and what is behind it, and how many bytes the former is. Valid until the next call here and
+    /// as long as `first`.
+    pub fn list(&mut self, first: &[libc::iovec], pool: &Pool) -> (&[libc::iovec], usize) {
         let Self { blocks, own, list, .. } = self;
         if self.ordinary >= ORDINARY_RUN {
             blocks.clear();
@@ -72,7 +73,7 @@ impl LongPackets {
             blocks.extend((0..missing).map_while(|_| pool.alloc_block(0)));
         }
         list.clear();
-        list.extend_from_slice(spares.slices());
+        list.extend_from_slice(first);
         let before = list.iter().map(|entry| entry.iov_len).sum();
         list.extend(blocks.iter_mut().map(|block| entry(room_of(block))));
         if blocks.len() < BLOCKS {
@@ -101,6 +102,14 @@ impl LongPackets {
         behind: usize,
         pool: &Pool,
     ) -> Result<Packet, DropCause> {
+        let behind = self.take_behind(behind, pool)?;
+        let mut packet = spares.take(in_spares).ok_or(DropCause::PoolExhausted)?;
+        behind.into_iter().for_each(|behind| packet.concat(behind));
+        Ok(packet)
+    }
+
+    /// The `behind` bytes just read behind what the list began with.
+    pub fn take_behind(&mut self, behind: usize, pool: &Pool) -> Result<Option<Packet>, DropCause> {
         self.ordinary = 0;
         let mut in_blocks = behind.min(self.blocks.len() * BLOCK_ROOM_BYTES);
         let own = self.own.get(..behind - in_blocks).ok_or(DropCause::Truncated)?;
@@ -111,14 +120,18 @@ impl LongPackets {
                     .map_err(|_| DropCause::PoolExhausted)?,
             ),
         };
-        let mut packet = spares.take(in_spares).ok_or(DropCause::PoolExhausted)?;
+        let mut packet: Option<Packet> = None;
+        let mut concat = |more| match &mut packet {
+            Some(packet) => packet.concat(more),
+            None => packet = Some(more),
+        };
         for mut block in self.blocks.drain(..in_blocks.div_ceil(BLOCK_ROOM_BYTES)) {
             let here = in_blocks.min(BLOCK_ROOM_BYTES);
             block.append(here).ok_or(DropCause::PoolExhausted)?;
-            packet.concat(block);
+            concat(block);
             in_blocks -= here;
         }
-        rest.into_iter().for_each(|rest| packet.concat(rest));
+        rest.into_iter().for_each(concat);
         Ok(packet)
     }
 
@@ -128,6 +141,47 @@ impl LongPackets {
             Some(Segmentation { kind: SegmentationKind::Udp, .. }) => true,
             Some(_) => packet.len() <= ORDINARY_BYTES,
             None => packet.len() <= PLAIN_BYTES,
+        }
+    }
+
+    /// What becomes of a packet that was read: a long one is cut.
+    #[inline]
+    pub fn pass(
+        &mut self,
+        read: Result<Packet, DropCause>,
+        pool: &Pool,
+        stats: &mut LinkStats,
+    ) -> Next {
+        let cut = match read {
+            Ok(packet) if Self::is_ordinary(&packet) => return Next::Packet(packet),
+            Ok(packet) => self.cut(packet),
+            Err(cause) => Err(cause),
+        };
+        match cut {
+            Ok(()) => {
+                stats.rx_software_segmented += 1;
+                self.next_piece(pool, stats)
+            }
+            Err(cause) => {
+                stats.count_drop(cause);
+                Next::Refused
+            }
+        }
+    }
+
+    /// The next piece of the packet that is being cut.
+    pub fn next_piece(&mut self, pool: &Pool, stats: &mut LinkStats) -> Next {
+        match self.next(pool) {
+            Ok(Some(piece)) => Next::Packet(piece),
+            Ok(None) => Next::Refused,
+            Err(OffloadError::Exhausted) => {
+                stats.rx_starved += 1;
+                Next::Nothing
+            }
+            Err(error) => {
+                stats.count_drop(error.cause());
+                Next::Refused
+            }
         }
     }
 

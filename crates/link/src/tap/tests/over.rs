@@ -1,0 +1,156 @@
+//! Devices over another interface: the near end of a virtual pair, whose far end is a packet socket's.
+
+use super::*;
+use crate::netdev::MacvtapMode;
+use crate::{LinkError, MacvtapConfig, RawConfig, RawLink};
+
+const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// A pair whose ends are both up, in a namespace of their own.
+fn pair() -> Option<Namespace> {
+    let namespace = permitted(Namespace::create())?;
+    let made = namespace.run(|| {
+        netdev::add_veth("ms0", "ms1", None, 1)?;
+        netdev::set_up("ms0")?;
+        netdev::set_up("ms1")
+    });
+    permitted(made.and_then(|made| made))?;
+    Some(namespace)
+}
+
+fn config(namespace: &Namespace, mode: MacvtapMode) -> MacvtapConfig {
+    let netns = Some(namespace.path());
+    MacvtapConfig { interface: "ms0".into(), netns, mode, ..MacvtapConfig::default() }
+}
+
+fn far_end(namespace: &Namespace) -> RawLink {
+    let netns = Some(namespace.path());
+    let config =
+        RawConfig { interface: "ms1".into(), netns, mac: Some(FAR), ..RawConfig::default() };
+    RawLink::open(&config).unwrap()
+}
+
+/// A datagram from the far end to a device with this address, or back.
+fn datagram(pool: &Pool, macs: [MacAddr; 2]) -> Packet {
+    let mut packet = Shape { macs, ..Shape::new(false, false, vec![7; 500]) }.build(pool);
+    crate::offload::complete_checksum(&mut packet, pool).unwrap();
+    packet
+}
+
+/// Whether `receiver` gets just what `sender` sends.
+fn passes(sender: &mut dyn Link, receiver: &mut dyn Link, packet: Packet, pool: &Pool) -> bool {
+    let expected = bytes(&packet);
+    let mut batch = PacketBatch::new();
+    batch.push(packet).unwrap();
+    assert_eq!(sender.transmit(Instant::ZERO, pool, &mut batch).unwrap(), 1);
+    (0..500).any(|_| {
+        let mut batch = PacketBatch::new();
+        receiver.receive(Instant::ZERO, pool, &mut batch).unwrap();
+        let found = batch.drain().any(|packet| bytes(&packet) == expected);
+        if !found {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        found
+    })
+}
+
+#[test]
+fn packets_pass_both_ways_in_every_mode() {
+    let Some(namespace) = pair() else { return };
+    let (pool, mut far) = (pool(), far_end(&namespace));
+    let own = MacAddr([2, 0, 0, 0, 0, 7]);
+    for mode in
+        [MacvtapMode::Bridge, MacvtapMode::Private, MacvtapMode::Vepa, MacvtapMode::Passthru]
+    {
+        let config = match mode {
+            MacvtapMode::Passthru => config(&namespace, mode),
+            _ => MacvtapConfig { mac: Some(own), ..config(&namespace, mode) },
+        };
+        // One after the other over the same interface: each is gone when its link is.
+        let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
+        assert_eq!((tap.name(), tap.capabilities().mtu), ("ms0/macvtap", 1500));
+        let mac = tap.capabilities().mac;
+        match mode {
+            MacvtapMode::Passthru => {
+                assert_eq!(mac, namespace.run(|| netdev::mac("ms0")).unwrap().unwrap());
+            }
+            _ => assert_eq!(mac, own),
+        }
+        let packet = datagram(&pool, [FAR, mac]);
+        assert!(passes(&mut far, &mut tap, packet, &pool), "{mode:?}: in");
+        let packet = datagram(&pool, [mac, FAR]);
+        assert!(passes(&mut tap, &mut far, packet, &pool), "{mode:?}: out");
+        // To a group, as a neighbour is asked for.
+        let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 1]);
+        let packet = datagram(&pool, [FAR, group]);
+        assert!(passes(&mut far, &mut tap, packet, &pool), "{mode:?}: a group");
+    }
+}
+
+#[test]
+fn of_several_queues_the_engine_has_a_packet_whose_it_is() {
+    let Some(namespace) = pair() else { return };
+    let (pool, mut far) = (pool(), far_end(&namespace));
+    let config = config(&namespace, MacvtapMode::Passthru);
+    assert!(Tap::open_over_shared(&config, 0).is_err());
+    let Some(mut queues) = permitted(Tap::open_over_shared(&config, 2)) else { return };
+    let mac = queues[0].capabilities().mac;
+    let mut counts = [0; 2];
+    for host in 0..32 {
+        let flow = format!("10.70.0.{}", 10 + host).parse().unwrap();
+        let shape = Shape::new(false, false, vec![7; 100]);
+        let packet = Shape { macs: [FAR, mac], src: flow, ..shape }.build(&pool);
+        let mut batch = PacketBatch::new();
+        batch.push(packet).unwrap();
+        far.transmit(Instant::ZERO, &pool, &mut batch).unwrap();
+        let arrived = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_micros(200));
+            queues.iter_mut().zip(&mut counts).any(|(queue, count)| {
+                let mut batch = PacketBatch::new();
+                queue.receive(Instant::ZERO, &pool, &mut batch).unwrap();
+                let found = batch.drain().filter(|packet| packet.len() > 100).count();
+                *count += found;
+                found > 0
+            })
+        });
+        assert!(arrived, "{host}");
+    }
+    // All are for one port, whose engine has them, whatever queue the kernel chose.
+    assert!(counts.contains(&32) && counts.contains(&0), "{counts:?}");
+    let handed_over: u64 = queues.iter().map(|queue| queue.stats().rx_handed_over).sum();
+    assert!((1..32).contains(&handed_over), "{handed_over}");
+}
+
+#[test]
+fn an_interface_that_goes_is_told() {
+    let Some(namespace) = pair() else { return };
+    let config = config(&namespace, MacvtapMode::Bridge);
+    let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
+    let (pool, mut batch) = (pool(), PacketBatch::new());
+    tap.refresh();
+    assert!(tap.receive(Instant::ZERO, &pool, &mut batch).is_ok());
+    namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
+    tap.refresh();
+    let error = tap.receive(Instant::ZERO, &pool, &mut batch).unwrap_err().to_string();
+    assert!(error.contains("ms0/macvtap was removed"), "{error}");
+}
+
+#[test]
+fn what_cannot_have_one_is_told_in_one_line() {
+    let Some(namespace) = pair() else { return };
+    let error = |config: &MacvtapConfig| Tap::open_over(config).unwrap_err();
+    let whole = config(&namespace, MacvtapMode::Passthru);
+    let missing = MacvtapConfig { interface: "ms9".into(), ..whole.clone() };
+    assert!(error(&missing).to_string().contains("ms9"));
+    let loopback = MacvtapConfig { interface: "lo".into(), ..whole.clone() };
+    let why = error(&loopback).to_string();
+    assert!(why.contains("over lo (") && !why.contains('\n'), "{why}");
+    let Some(_first) = permitted(Tap::open_over(&whole)) else { return };
+    let second = error(&whole).to_string();
+    assert!(second.contains("over ms0 (") && !second.contains('\n'), "{second}");
+    namespace
+        .run(|| netdev::set_down("ms1").and_then(|()| netdev::set_down("ms0")))
+        .unwrap()
+        .unwrap();
+    assert!(matches!(error(&whole), LinkError::Invalid(why) if why.contains("ip link set ms0 up")));
+}
