@@ -86,6 +86,8 @@ impl Connection {
 
     /// The claim is believed: what is outstanding is sent again, as it says.
     fn take_path_mtu(&mut self, now: Instant, claim: PathClaim) {
+        // A probe that is out is sent again, too, and has not arrived when that is acknowledged.
+        self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         self.obey(now, claim);
         if self.state.is_synchronized() && self.snd.una < self.snd.nxt {
             let (una, nxt) = (self.snd.una, self.snd.nxt);
