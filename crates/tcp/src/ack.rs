@@ -7,7 +7,7 @@ use millstream_wire::tcp::TcpHeader;
 
 use crate::congestion::Controller;
 use crate::connection::Connection;
-use crate::recovery::Acked;
+use crate::recovery::{Acked, Phase};
 use crate::scoreboard::Delivery;
 use crate::state::State;
 use crate::timers::Deadline;
@@ -38,7 +38,11 @@ impl Connection {
         let old = offset < una as i64;
         let window = u64::from(header.window) << self.negotiated.snd_shift;
         let same_window = self.snd.edge == ack + window;
+        let was_shut = self.snd.edge <= una;
         self.update_window(seg_start, ack, window, old);
+        if was_shut && ack == una && self.snd.edge > una {
+            self.resume_after_shut(now);
+        }
         let in_flight = self.board.pipe(una, self.snd.nxt);
         let echoed = header.flags.ece() && self.ecn.agreed;
         if echoed && !old {
@@ -122,6 +126,19 @@ impl Connection {
             self.timers.stop_retransmit();
             self.snd.waiting_since = Deadline::NONE;
         }
+    }
+
+    /// A window that had shrunk to nothing opens. What was sent again meanwhile, to probe it, has found no room: it is sent
+    /// once more, and its time-out begins anew, as that of a probe of what was not sent yet would.
+    fn resume_after_shut(&mut self, now: Instant) {
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        if una == nxt || self.recovery.phase != Phase::Loss {
+            return;
+        }
+        self.rtt.reset_backoff();
+        self.restart_retransmit(now);
+        self.board.mark_lost(una, nxt);
+        self.recovery.force_resend = true;
     }
 
     /// Everything below `ack` has arrived.
