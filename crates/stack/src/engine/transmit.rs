@@ -4,9 +4,9 @@
 //! each with a budget of bytes; who has more goes to the end of the list. Who was cut short by the end of
 //! the turn is the first of the next one, with what is left of its budget (deficit round robin, Shreedhar
 //! and Varghese 1996). A segment that was begun leaves whole, and what it took beyond the budget is missing from the
-//! next one (surplus round robin, Adiseshu, Parulkar and Varghese 1996). When the pool or the only link gives nothing more,
-//! serving pauses: nothing is made that would have to be dropped. Of several links one that takes nothing keeps its own
-//! connections alone (`parked`).
+//! next ones (surplus round robin, Adiseshu, Parulkar and Varghese 1996): a super-segment may be as much as several have.
+//! When the pool or the only link gives nothing more, serving pauses: nothing is made that would have to be dropped. Of
+//! several links one that takes nothing keeps its own connections alone (`parked`).
 
 use millstream_packet::{
     FRAMED_COPY_BYTES, Instant, Packet, PacketBatch, Segmentation, SegmentationKind,
@@ -145,7 +145,13 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
         if socket.deficit <= 0 || sole {
             let beyond = if sole { 0 } else { socket.deficit };
-            socket.deficit = units(self.limits.transmit_budget_bytes).saturating_add(beyond).max(1);
+            let turn = units(self.limits.transmit_budget_bytes).max(1);
+            socket.deficit = turn.saturating_add(beyond);
+        }
+        if socket.deficit <= 0 {
+            // What it took beyond its turns is more than this one has.
+            self.settle_served(slot, now, &Served::More, false);
+            return (false, Served::More);
         }
         let budget = usize::from(socket.deficit.unsigned_abs()) * DEFICIT_UNIT_BYTES;
         let (sent, any, served) = serve(&mut self.out, &mut self.parts, socket, now, budget, left);
