@@ -414,7 +414,7 @@ impl Connection {
             self.board.on_resend(chosen.start, end, now);
             let ts = self.ts_now(now);
             self.recovery.on_resend(chosen.start, sequence_len, ts, mss);
-            self.counters.retransmits += parts as u32;
+            self.counters.retransmits += parts.max(1) as u32;
             self.counters.bytes_retransmitted += chosen.len;
         } else {
             debug_assert_eq!(chosen.start, self.snd.nxt);
