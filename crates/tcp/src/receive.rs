@@ -71,12 +71,14 @@ impl Connection {
         self.count_data_in(len, packet.meta().segmentation.map(|segmentation| segmentation.size));
     }
 
-    /// A merged burst says what its parts were; else what is larger than our MSS tells that it is one.
+    /// A merged burst says what its parts were; else what is larger than the MSS that we offer tells that it is one.
     #[inline(always)]
     pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
         let size = match size {
             Some(size) if size > 0 => usize::from(size),
-            _ => len.min(usize::from(self.config.mss)),
+            _ if len <= usize::from(self.config.mss) => len,
+            // what the path carries towards the peer bounds ours alone
+            _ => len.min(usize::from(self.offered_mss())),
         };
         // Small segments, merged or not, do not say that the peer cannot send larger ones.
         let estimate = self.rcv.mss_estimate as usize;
