@@ -95,6 +95,7 @@ impl Connection {
         self.take_syn(now, header);
         if !flags.ack() {
             // RFC 9293 3.5 figure 7: simultaneous open
+            self.give_up_deferral();
             self.state = State::SynReceived;
             self.snd.syn_due = true;
             return;

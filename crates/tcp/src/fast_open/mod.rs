@@ -113,6 +113,14 @@ impl Connection {
         }
     }
 
+    /// The peer's SYN has come before ours, which would have opened with the option.
+    pub(crate) fn give_up_deferral(&mut self) {
+        if self.is_deferred() {
+            self.end_deferral();
+            self.counters.take_fast_open();
+        }
+    }
+
     /// Puts the option into the first SYN or SYN-ACK. What is repeated is plain (RFC 7413 4.2.1 and 4.2.2), in case
     /// that the option or the data was what stopped it.
     pub(crate) fn put_fast_open(&mut self, options: &mut TcpOptions) {
