@@ -108,23 +108,18 @@ impl Connection {
         u32::from(mss) + u32::from(self.ip_headers())
     }
 
-    /// Segments of `mss` bytes from now on, and a search for what the path carries above that.
+    /// Segments of `mss` bytes from now on, and a search for what the path carries above that; nothing where link and peer
+    /// take no larger ones.
     pub(crate) fn begin_search(&mut self, now: Instant, mss: u16) {
         let before = self.config.mss.min(self.snd.peer_mss);
         let most = self.counters.path_search().map_or(before, |search| search.most);
-        if mss < most {
-            let search = PathSearch {
-                high: most,
-                most,
-                size: most,
-                lost: 0,
-                start: 0,
-                end: 0,
-                not_before: now,
-            };
-            self.counters.rare().path_search = Some(search);
-            self.forget_calm();
+        if mss >= most {
+            return;
         }
+        let search =
+            PathSearch { high: most, most, size: most, lost: 0, start: 0, end: 0, not_before: now };
+        self.counters.rare().path_search = Some(search);
+        self.forget_calm();
         Arc::make_mut(&mut self.config).mss = mss;
         self.set_mss();
     }
