@@ -29,12 +29,13 @@ impl Connection {
         most: u64,
         worth_waiting: u64,
     ) -> Option<Chosen> {
-        if self.recovery.probe_due && self.snd.una == self.snd.nxt {
-            // all was acknowledged before the probe could be sent
-            self.recovery.probe_due = false;
-        }
         if self.recovery.probe_due {
-            return Some(self.choose_probe(mss));
+            let probe = self.choose_probe(mss);
+            // none where all of it was acknowledged before it could be sent
+            self.recovery.probe_due = probe.is_some();
+            if probe.is_some() {
+                return probe;
+            }
         }
         let pipe = self.board.pipe(self.snd.una, self.snd.nxt);
         let quota = self.window.cwnd_bytes.saturating_sub(pipe);
@@ -74,18 +75,23 @@ impl Connection {
         Chosen { start, len: end.min(data_end).saturating_sub(start), fin, resend: true }
     }
 
-    /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again.
-    fn choose_probe(&mut self, mss: u64) -> Chosen {
+    /// RFC 8985 7.3: new data if there is any and the peer has room, else the last segment again, but for what the peer has
+    /// of it.
+    pub(crate) fn choose_probe(&self, mss: u64) -> Option<Chosen> {
         let snd = &self.snd;
+        if snd.una == snd.nxt {
+            return None;
+        }
         let available = self.data_end().saturating_sub(snd.nxt);
         let room = snd.edge.saturating_sub(snd.nxt);
         if available > 0 && room >= available.min(mss) && !self.fin_sent() {
             let len = available.min(mss);
             let fin = snd.fin_queued && len == available && room > len;
-            return Chosen { start: snd.nxt, len, fin, resend: false };
+            return Some(Chosen { start: snd.nxt, len, fin, resend: false });
         }
-        let start = (snd.nxt - snd.una).min(mss);
-        self.resend(snd.nxt - start, snd.nxt)
+        let len = (snd.nxt - snd.una).min(mss);
+        let start = self.board.highest_sacked().max(snd.nxt - len);
+        (start < snd.nxt).then(|| self.resend(start, snd.nxt))
     }
 
     fn choose_new(

@@ -70,7 +70,8 @@ impl Connection {
             return;
         }
         let shrunk = self.snd.nxt > self.snd.edge;
-        if self.recovery.phase == Phase::Open && self.recovery.probe_end == 0 && !shrunk {
+        let may_probe = self.recovery.phase == Phase::Open && self.recovery.probe_end == 0;
+        if may_probe && !shrunk && self.choose_probe(u64::from(self.snd.mss)).is_some() {
             self.recovery.probe_due = true;
             self.counters.rare().loss_probes += 1;
         }

@@ -6,6 +6,7 @@ use super::plan::*;
 use super::world::World;
 use crate::connection::Probe;
 use crate::limits::{BUFFER_MIN_BYTES, MAX_RTO_MS, REASSEMBLY_RANGES};
+use crate::recovery::Phase;
 use crate::*;
 
 /// The cookie that end 1 has given before.
@@ -295,6 +296,10 @@ fn check_sender(connection: &Connection) {
     assert!(sacked + lost <= outstanding, "{sacked} + {lost} of {outstanding} bytes accounted for");
     assert!(board.pipe(snd.una, snd.nxt) <= outstanding, "more in flight than outstanding");
     assert!(window.cwnd_bytes >= u64::from(window.mss_bytes.min(88)), "no congestion window");
+    if outstanding == 0 && connection.state.is_synchronized() {
+        assert_eq!(connection.recovery.phase, Phase::Open, "nothing is outstanding");
+        assert!(board.is_plain(), "something exceptional, and nothing outstanding");
+    }
     let rto = rtt.rto().as_millis() as u64;
     assert!(rto <= u64::from(MAX_RTO_MS), "a time-out of {rto} ms");
     assert!(rto >= u64::from(config.min_rto_ms), "a time-out of {rto} ms");
