@@ -60,6 +60,8 @@ impl Connection {
         self.window.mss_bytes = self.snd.mss;
         // one segment may always be under way (RFC 5681 3.1)
         self.window.cwnd_bytes = self.window.cwnd_bytes.max(u64::from(self.snd.mss));
+        // and the window that a recovery ends with holds two (equation 4)
+        self.window.ssthresh_bytes = self.window.ssthresh_bytes.max(self.window.minimum());
     }
 
     /// RFC 9293 3.10.7.3.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use millstream_packet::{Instant, Packet, PacketBatch};
-use millstream_wire::tcp::{SeqNumber, TcpFlags};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
 use super::alone::{drain, established, established_after, established_with, header};
 use super::harness::{LIMITS, pool, tuple};
@@ -269,6 +269,31 @@ fn segments_follow_the_link_up_to_what_they_were_when_the_connection_was_opened(
     }
     assert!(again.iter().all(|len| *len <= 948), "{again:?}");
     assert_eq!(connection.info().black_holes, 0);
+}
+
+/// The window that a recovery leaves was found when segments were smaller.
+#[test]
+fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
+    let pool = pool();
+    let config = Config { congestion: CongestionKind::NewReno, ..Config::default() };
+    let (mut connection, now) = established(&pool, config);
+    connection.fit_way(now, 600);
+    connection.write(&pool, &[1; 4 * 548]).expect("room");
+    assert_eq!(drain(&mut connection, now, &pool).len(), 4);
+    let now = now + Duration::from_millis(10);
+    let mut lost = header(1, 1, TcpFlags::ACK);
+    lost.options.sack.push(lost.ack + 548, lost.ack + 4 * 548).expect("room");
+    connection.on_segment(now, &lost, None, 0, &pool);
+    assert_eq!(drain(&mut connection, now, &pool).len(), 1);
+    assert_eq!(connection.info().ssthresh_bytes, 2 * 548);
+    connection.fit_way(now, 1500);
+    let mut all = header(1, 1 + 4 * 548, TcpFlags::ACK);
+    // It answers what was sent again.
+    all.options.timestamps = Some(Timestamps { value: 1, echo: 1020 });
+    connection.on_segment(now + Duration::from_millis(10), &all, None, 0, &pool);
+    connection.write(&pool, &[1; 3000]).expect("room");
+    let sent = drain(&mut connection, now + Duration::from_millis(10), &pool);
+    assert_eq!(sent.first().map(|sent| sent.payload_len), Some(1448));
 }
 
 #[test]
