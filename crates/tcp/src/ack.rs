@@ -179,10 +179,9 @@ impl Connection {
         self.snd.una = ack;
         self.snd.waiting_since =
             if ack < self.snd.nxt { Deadline::at(now) } else { Deadline::NONE };
-        // RFC 6298 section 5: new data acknowledged ends the back-off
         if self.rtt.backoff() > 0 {
             self.counters.end_timed_out(now);
-            self.rtt.reset_backoff();
+            self.rtt.answered();
         }
         self.wake_writer();
     }

@@ -41,7 +41,7 @@ impl Connection {
     /// All that has to hold. With [`check`](Self::check), whoever changes one of these has to forget what was
     /// remembered.
     pub(crate) fn may_be_calm(&self) -> bool {
-        self.sends_nothing_uncommon() && self.takes_nothing_uncommon() && self.rtt.backoff() == 0
+        self.sends_nothing_uncommon() && self.takes_nothing_uncommon() && !self.rtt.is_backed_off()
     }
 
     /// Whether nothing uncommon is to be said or done with what is sent next, data or an ACK alone.

@@ -134,7 +134,7 @@ impl Connection {
                 && self.recovery.phase == Phase::Open
                 && self.recovery.probe_end == 0
                 && self.board.sacked_bytes() == 0
-                && self.rtt.backoff() == 0
+                && !self.rtt.is_backed_off()
     }
 
     /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the time-out runs since

@@ -18,7 +18,11 @@ pub struct RttEstimator {
     latest_ns: u64,
     rto_ns: u64,
     min_rto_ms: u32,
+    /// Time-outs in a row, and how often the time-out is doubled by them.
     backoff: u8,
+    doublings: u8,
+    /// What was sent again had arrived, and no round trip was measured since: the time-out may be too short.
+    in_vain: bool,
 }
 
 impl RttEstimator {
@@ -33,6 +37,8 @@ impl RttEstimator {
             rto_ns: u64::from(INITIAL_RTO_MS) * 1_000_000,
             min_rto_ms: min_rto_ms.max(1),
             backoff: 0,
+            doublings: 0,
+            in_vain: false,
         }
     }
 
@@ -76,6 +82,8 @@ impl RttEstimator {
 
     #[inline]
     fn set_rto(&mut self) {
+        // RFC 6298 section 5: the computation ends the back-off
+        (self.doublings, self.in_vain) = (0, false);
         // RFC 6298 2.3 to 2.5. The variation, not the sum, is bounded below, as hosts in use do it: the time-out
         // then stays above the round trip by the full minimum.
         let variation = (4 * self.rttvar_ns).max(u64::from(self.min_rto_ms) * 1_000_000);
@@ -90,7 +98,7 @@ impl RttEstimator {
     /// The time-out now in nanoseconds.
     #[inline]
     pub(crate) fn rto_ns(&self) -> u64 {
-        let shifted = self.rto_ns.saturating_mul(1 << self.backoff.min(16));
+        let shifted = self.rto_ns.saturating_mul(1 << self.doublings.min(16));
         shifted.min(u64::from(MAX_RTO_MS) * 1_000_000)
     }
 
@@ -114,11 +122,35 @@ impl RttEstimator {
     /// Doubles the time-out (RFC 6298 5.5).
     pub fn back_off(&mut self) {
         self.backoff = self.backoff.saturating_add(1);
+        self.doublings = self.doublings.saturating_add(1);
     }
 
-    /// Ends the back-off: something new was acknowledged (RFC 6298 section 5, last paragraph).
-    pub fn reset_backoff(&mut self) {
+    /// Something new was acknowledged: no time-outs in a row any more, and no back-off. But where the peer says that things
+    /// were sent again in vain, it lasts until a round trip is measured, which what was sent again does not do (Karn): else
+    /// a time-out that is shorter than the path takes would expire for all that is sent (RFC 6298 section 5, last
+    /// paragraph).
+    #[inline]
+    pub fn answered(&mut self) {
         self.backoff = 0;
+        if !self.in_vain {
+            self.doublings = 0;
+        }
+    }
+
+    /// What was sent again had arrived.
+    pub fn sent_in_vain(&mut self) {
+        self.in_vain = true;
+    }
+
+    /// Ends the back-off: what it was for is over.
+    pub fn reset_backoff(&mut self) {
+        (self.backoff, self.doublings) = (0, 0);
+    }
+
+    /// Whether the time-out is doubled.
+    #[inline]
+    pub(crate) fn is_backed_off(&self) -> bool {
+        self.doublings > 0
     }
 
     /// Time-outs in a row so far.
@@ -128,7 +160,7 @@ impl RttEstimator {
 
     /// The SYN was lost: three seconds until the first measurement (RFC 6298 5.7).
     pub fn syn_was_lost(&mut self) {
-        self.backoff = 0;
+        self.reset_backoff();
         if self.srtt_ns == 0 {
             self.rto_ns = u64::from(RTO_AFTER_LOST_SYN_MS) * 1_000_000;
         }

@@ -112,6 +112,7 @@ impl Connection {
         let rare = self.counters.rare();
         rare.dsacks_in += 1;
         rare.spurious_bytes += bytes;
+        self.rtt.sent_in_vain();
         // RFC 8985 6.2 step 4: a wider window after a spurious retransmission, once a round trip
         let of_probe = self.recovery.probe_end > 0 && self.recovery.probe_resent;
         if !of_probe && self.snd.una >= self.recovery.dsack_round {
