@@ -29,10 +29,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::over(&PairConfig::default())
+    }
+
+    fn over(links: &PairConfig) -> Self {
         let pool = pool();
         let mut near = Engine::new(config(&pool, 1)).expect("an engine");
         let far = [1, 2].map(|at| {
-            let (ours, theirs) = pair(PairConfig::default()).expect("a pair");
+            let (ours, theirs) = pair(links.clone()).expect("a pair");
             let link = near.add_link(Box::new(ours)).expect("a link");
             for own in [format!("fe80::{at}/64"), format!("10.{at}.0.1/24")] {
                 near.add_address(link, own.parse().expect("a prefix")).expect("room");
@@ -72,6 +76,18 @@ fn a_link_local_peer_is_reached_by_the_link_that_its_address_names() {
     assert_eq!(near.udp_addresses(one).expect("open").0.ip(), addr("[fe80::2]:0").ip());
     near.udp_send(one, b"x", None).expect("sent");
     assert_eq!(bench.heard(), [0, 1]);
+}
+
+/// Whether the link takes several datagrams as one packet, or each goes by itself.
+#[test]
+fn datagrams_of_one_call_go_by_the_link_that_their_address_names() {
+    for offload in [true, false] {
+        let mut bench = Bench::over(&PairConfig { offload, ..PairConfig::default() });
+        let Bench { near, ours, .. } = &mut bench;
+        let to = addr("[fe80::f2%2]:9");
+        near.udp_send_segmented(*ours, &[7; 2500], 1000, Some(to)).expect("sent");
+        assert_eq!(bench.heard(), [0, 3], "offload: {offload}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use millstream_packet::{Exhausted, Instant, Packet, Segmentation, SegmentationKi
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
+use super::datagram::on_link;
 use super::output::{Way, with_header};
 use super::{Engine, Serial};
 use crate::error::Error;
@@ -70,7 +71,7 @@ impl Engine {
         let ip = ip_len(packet.len());
         let most = self.out.links[way.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
-            return self.udp_send_parts(id, &packet, size, remote);
+            return self.udp_send_parts(id, &packet, size, on_link(remote, way.link));
         }
         self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
@@ -83,7 +84,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends the datagrams one by one.
+    /// Sends the datagrams one by one; a link-local address names the link.
     fn udp_send_parts(
         &mut self,
         id: SocketId,

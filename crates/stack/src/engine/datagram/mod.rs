@@ -26,6 +26,7 @@ use crate::socket::udp::DatagramPath;
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 pub(crate) use receive::copy_many;
+pub(super) use receive::on_link;
 
 /// Whether the way to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {

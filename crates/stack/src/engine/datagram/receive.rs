@@ -29,13 +29,13 @@ pub struct ReceivedDatagram {
     pub len: usize,
 }
 
-/// A peer's address as the application is to have it: a link-local one names the link that it was heard on.
-fn from_link(from: SocketAddr, link: LinkId) -> SocketAddr {
-    match from {
-        SocketAddr::V6(from) if is_link_local((*from.ip()).into()) => {
-            SocketAddrV6::new(*from.ip(), from.port(), 0, u32::from(link.0) + 1).into()
+/// A peer's address as the application has it: a link-local one names the link that the peer is on.
+pub(in crate::engine) fn on_link(peer: SocketAddr, link: LinkId) -> SocketAddr {
+    match peer {
+        SocketAddr::V6(peer) if is_link_local((*peer.ip()).into()) => {
+            SocketAddrV6::new(*peer.ip(), peer.port(), 0, u32::from(link.0) + 1).into()
         }
-        _ => from,
+        _ => peer,
     }
 }
 
@@ -133,7 +133,7 @@ impl Engine {
             return self.send_icmp_error(now, &arrival, Icmp::Unreachable(Unreachable::Port));
         };
         let Arrival { mut packet, link, .. } = arrival;
-        let from = from_link(from, link);
+        let from = on_link(from, link);
         packet.trim_front(ip_len + header_len);
         let serial = self.out.links[link.index()].serial;
         if let Some(size) = datagram_size(&packet) {
