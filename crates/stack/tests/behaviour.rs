@@ -70,6 +70,21 @@ fn a_closed_port_refuses() {
 }
 
 #[test]
+fn a_connect_from_an_address_of_the_other_family_is_refused() {
+    let (mut near, mut far) = two(PairConfig::default());
+    for (from, to) in [("[fd09::1]:0", "10.9.0.2:80"), ("10.9.0.1:0", "[fd09::2]:80")] {
+        let refused = near.tcp_connect_with(addr(to), Some(addr(from)), &Default::default());
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        settle(&mut near, &mut far);
+    }
+    // One for any address says nothing of it, and IPv4 in IPv6's clothes is IPv4.
+    for (from, to) in [("[::]:0", "10.9.0.2:80"), ("[::ffff:10.9.0.1]:0", "10.9.0.2:80")] {
+        near.tcp_connect_with(addr(to), Some(addr(from)), &Default::default()).expect("connect");
+        settle(&mut near, &mut far);
+    }
+}
+
+#[test]
 fn a_datagram_nobody_wants_is_answered() {
     let (mut near, mut far) = two(PairConfig::default());
     for to in ["10.9.0.2:5000", "[fd09::2]:5000"] {

@@ -173,6 +173,9 @@ impl Engine {
             None => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, 0),
         };
         self.check_local(local.ip())?;
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(Error::Invalid("an own address of the other family than the peer's"));
+        }
         if self.tcp.sockets.is_full() {
             return Err(Error::Limit("connections"));
         }
