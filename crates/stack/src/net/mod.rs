@@ -105,6 +105,16 @@ impl Door {
         }
     }
 
+    /// What is told to who found no frame or view. Only an engine lets the pool grow, between turns, and one that sleeps
+    /// does not know that it should.
+    #[cold]
+    pub(crate) fn exhausted(&self) -> Error {
+        if self.pool.growth_wanted() {
+            self.waker.wake();
+        }
+        Error::Exhausted
+    }
+
     /// Leaves a call for the engine's thread.
     pub(crate) fn post(&self, call: impl FnOnce(&mut Worker) + Send + 'static) {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(call));

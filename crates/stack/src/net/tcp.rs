@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
-use millstream_packet::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES, Packet, Pool};
+use millstream_packet::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES, Packet};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
@@ -72,14 +72,14 @@ impl Reading {
     }
 
     /// What `current` has, cut to `max` bytes.
-    fn take_packet(&mut self, max: usize, pool: &Pool) -> Result<Option<Packet>, Error> {
+    fn take_packet(&mut self, max: usize, door: &Door) -> Result<Option<Packet>, Error> {
         let Some(mut packet) = self.current.take() else { return Ok(None) };
         if packet.len() > max {
-            match packet.split_off(max, pool) {
+            match packet.split_off(max, &door.pool) {
                 Ok(rest) => self.current = Some(rest),
                 Err(_) => {
                     self.current = Some(packet);
-                    return Err(Error::Exhausted);
+                    return Err(door.exhausted());
                 }
             }
         }
@@ -258,8 +258,7 @@ impl TcpStream {
 
     /// The next received packet as it came, cut to `max` bytes; `None` is the orderly end.
     pub fn read_packet(&self, max: usize) -> io::Result<Option<Packet>> {
-        let pool = &self.inner.handle.door.pool;
-        let packet = self.receive(|rx| Ok(rx.take_packet(max, pool)?))?;
+        let packet = self.receive(|rx| Ok(rx.take_packet(max, self.door())?))?;
         self.count_read(packet.as_ref().map_or(0, Packet::len));
         Ok(packet)
     }

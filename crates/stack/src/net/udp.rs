@@ -151,8 +151,9 @@ impl UdpSocket {
         if data.len() > DATAGRAM_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        let mut packet = Packet::from_slice(&self.door().pool, HEADROOM_BYTES, data)
-            .map_err(|_| Error::Exhausted)?;
+        let door = self.door();
+        let mut packet =
+            Packet::from_slice(&door.pool, HEADROOM_BYTES, data).map_err(|_| door.exhausted())?;
         packet.meta_mut().segmentation = size.map(datagrams_of);
         Ok(packet)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use millstream::limits::DATAGRAMS_TURN;
 use millstream::link::PairConfig;
-use millstream::net::{Poller, Stack, UdpSocket};
-use millstream::packet::FRAME_HELD_BYTES;
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::packet::{CHUNK_FRAMES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
 use millstream::{DatagramToSend, DropReason};
 
 use super::waits::hold;
@@ -260,4 +260,49 @@ fn a_datagram_to_all_of_a_network_arrives() {
         client.send_to(b"all", all.parse().expect("an address")).expect("send");
         assert_eq!(server.recv(&mut [0; 9]).ok(), Some(3), "{all}");
     }
+}
+
+/// Calls until it is done, as long as the pool has nothing.
+fn once_there_is_some<R>(mut call: impl FnMut() -> io::Result<R>) -> R {
+    let begin = std::time::Instant::now();
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                // Five seconds after its last work an engine wakes by itself.
+                assert!(begin.elapsed() < Duration::from_secs(3), "no engine knows of it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result.expect("but for memory"),
+        }
+    }
+}
+
+#[test]
+fn who_finds_no_frame_or_view_has_an_engine_that_sleeps_grow_the_pool() {
+    let config = PoolConfig {
+        initial_frames: CHUNK_FRAMES,
+        limit_frames: 3 * CHUNK_FRAMES,
+        extent_frames: CHUNK_FRAMES,
+        views: CHUNK_FRAMES,
+        limit_views: 64 * CHUNK_FRAMES,
+        limit_blocks: 0,
+        ..PoolConfig::default()
+    };
+    let pool = Pool::new(config).expect("memory for a pool");
+    let (near, far) = stacks_of(&pool, PairConfig::default());
+    let listener = TcpListener::bind(&far, far_addr(7), 1).expect("bind");
+    let mut client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+    let (server, _) = listener.accept().expect("accept");
+    io::Write::write_all(&mut client, b"some bytes").expect("write");
+    server.peek(&mut [0]).expect("they have come");
+    let socket = UdpSocket::bind(&near, "0.0.0.0:0".parse().expect("any")).expect("bind");
+    // Neither engine has anything to do, nor a timer that is due soon.
+    std::thread::sleep(Duration::from_millis(300));
+    let whole = Packet::from_slice(&pool, 0, b"whole").expect("a frame");
+    let _views: Vec<_> = std::iter::from_fn(|| whole.view(&pool, 0, 1).ok()).collect();
+    let part = once_there_is_some(|| server.read_packet(4));
+    assert_eq!(part.map(|part| bytes_of(&part)).as_deref(), Some(&b"some"[..]));
+    std::thread::sleep(Duration::from_millis(300));
+    let _frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+    assert_eq!(once_there_is_some(|| socket.send_to(b"datagram", far_addr(53))), 8);
 }
