@@ -1,6 +1,6 @@
 //! A hierarchical timing wheel: arm, move and cancel in constant time, whatever is armed.
 //!
-//! Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7: eight levels of 64
+//! Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987, scheme 7: nine levels of 64
 //! slots, a tick of 2^14 ns. A timer never fires early; it fires at most one tick (16.4 µs) late when the
 //! wheel is advanced in time. Timers are named by a small integer, the owner's slot number, so that the
 //! wheel holds no reference to what it times.
@@ -8,7 +8,7 @@
 //! ```text
 //! level 0   64 slots of 1 tick      next 64 ticks after `elapsed`
 //! level 1   64 slots of 64 ticks    ...
-//! level 7   64 slots of 64^7 ticks  hundreds of years: nothing lies beyond
+//! level 8   64 slots of 64^8 ticks  four are all of [`Instant`]: nothing lies beyond
 //! ```
 //! A timer sits at the level of the highest 6-bit digit in which its tick differs from `elapsed`; when
 //! `elapsed` reaches its slot it moves down or fires. However many lie in a slot, a call moves and fires so many, and
@@ -21,9 +21,8 @@ use millstream_packet::Instant;
 const TICK_SHIFT: u32 = 14;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-const LEVELS: usize = 8;
-/// Ticks beyond this are clamped: 2^48 ticks are 146 years.
-const HORIZON_TICKS: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+const LEVELS: usize = 9;
+const _: () = assert!(SLOT_BITS * LEVELS as u32 >= u64::BITS - TICK_SHIFT);
 
 const NIL: u32 = u32::MAX;
 const UNARMED: u16 = 1023;
@@ -39,7 +38,8 @@ struct Node {
 const BUCKET_BITS: u32 = 10;
 /// Its bucket is [`UNARMED`], its deadline beyond all others.
 const IDLE: Node = Node { due: u64::MAX, next: NIL, prev: NIL };
-const _: () = assert!(UNARMED as u64 == (1 << BUCKET_BITS) - 1);
+const _: () =
+    assert!(UNARMED as u64 == (1 << BUCKET_BITS) - 1 && LEVELS * SLOTS <= UNARMED as usize);
 
 impl Node {
     #[inline]
@@ -306,9 +306,9 @@ impl Wheel {
     }
 
     fn link(&mut self, id: u32, deadline: u64) {
-        let ticks = deadline.clamp(self.elapsed, self.elapsed.saturating_add(HORIZON_TICKS));
+        let ticks = deadline.max(self.elapsed);
         let differing = (ticks ^ self.elapsed) | 1;
-        let level = (((63 - differing.leading_zeros()) / SLOT_BITS) as usize).min(LEVELS - 1);
+        let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let slot = ((ticks >> (SLOT_BITS * level as u32)) & (SLOTS as u64 - 1)) as usize;
         let head = self.heads[level][slot];
         let bucket = (level * SLOTS + slot) as u64;
@@ -471,6 +471,25 @@ mod tests {
         assert_eq!(fired, [10_000]);
         while expire(&mut wheel, tick(3 * 4096 + 4000), 10, |id| fired.push(id)) {}
         assert_eq!((fired.len(), wheel.armed()), (10_001, 0));
+    }
+
+    /// An owner with a notion of time of its own may stand anywhere between the clock's ends.
+    #[test]
+    fn a_timer_at_the_end_of_time_keeps_no_other_from_firing() {
+        let last = Instant::MAX.as_nanos() >> TICK_SHIFT;
+        let tick = |ticks: u64| Instant::from_nanos(ticks << TICK_SHIFT);
+        for start in [0, 1, last / 4 - 10, last / 4 + 10, last / 3] {
+            let mut wheel = Wheel::new(tick(start));
+            wheel.arm(0, Instant::MAX);
+            for passed in 1..100 {
+                let now = tick(start + passed);
+                wheel.arm(1, now);
+                let (mut moves, mut fired) = (MOVES, Vec::new());
+                wheel.expire(now, 10, &mut moves, |id| fired.push(id));
+                assert_eq!(fired, [1], "{passed} behind {start}");
+                assert!(moves > MOVES - 10, "{moves} are left {passed} behind {start}");
+            }
+        }
     }
 
     #[derive(Clone, Debug)]
