@@ -126,7 +126,7 @@ impl Poller {
             entries.put(index, (token, Arc::clone(shared)));
             Ok(())
         })?;
-        shared.tell_poller(READABLE | WRITABLE);
+        shared.tell_all();
         Ok(())
     }
 

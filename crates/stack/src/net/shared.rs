@@ -46,6 +46,8 @@ pub const CUT_WRITE: u32 = 128;
 pub const STARVED: u32 = 256;
 /// The application has it: it was accepted, or asked for.
 pub const TAKEN: u32 = 512;
+/// It is over, in both directions, or the engine is.
+pub const OVER: u32 = 1024;
 
 /// Wish: end the writing side, and wake who waits to write.
 pub const SHUTDOWN_WRITE: u8 = 1;
@@ -95,8 +97,13 @@ impl Shared {
         self.state.fetch_or(bits, Ordering::AcqRel);
         self.reader.ring();
         self.writer.ring();
-        let closed = if bits & READ_END != 0 { CLOSED } else { 0 };
+        let closed = if bits & OVER != 0 { CLOSED } else { 0 };
         self.tell_poller(READABLE | WRITABLE | closed);
+    }
+
+    /// For a poller that has not been told of anything: all that may be so.
+    pub fn tell_all(&self) {
+        self.tell_poller(READABLE | WRITABLE | if self.has(OVER) { CLOSED } else { 0 });
     }
 
     /// Keeps the first error that every call is told.

@@ -8,8 +8,8 @@ use millstream_packet::Packet;
 
 use super::metered::{Giver, Limit, Taker, metered};
 use super::shared::{
-    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, SHUTDOWN_WRITE, Shared, UNREAD,
-    WRITE_END,
+    CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, OVER, READ_END, SHUTDOWN_WRITE, Shared,
+    UNREAD, WRITE_END,
 };
 use super::ways::Way;
 use super::worker::{Worker, place};
@@ -277,6 +277,7 @@ impl Stream {
         if let Ok(Some(error)) = engine.tcp_take_error(self.id) {
             self.refuse(error);
         }
+        self.shared.set_state(OVER);
     }
 
     /// Nothing more is taken. What came before can still be read.
@@ -295,13 +296,13 @@ impl Stream {
             self.shared.set_passing_error(Error::EngineGone);
         }
         self.has_failed = true;
-        self.shared.set_state(READ_END | WRITE_END);
+        self.shared.set_state(READ_END | WRITE_END | OVER);
     }
 
     /// The connection is over: nothing more in either direction.
     pub(super) fn fail(&mut self, error: Error) {
         self.refuse(error);
-        self.shared.set_state(READ_END);
+        self.shared.set_state(READ_END | OVER);
     }
 }
 

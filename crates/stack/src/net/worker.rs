@@ -13,7 +13,7 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::datagrams::Datagrams;
-use super::shared::{CONNECTED, READ_END, Shared, TAKEN, WRITE_END};
+use super::shared::{CONNECTED, OVER, READ_END, Shared, TAKEN, WRITE_END};
 use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
@@ -268,11 +268,11 @@ impl Worker {
         self.streams.iter_mut().flatten().for_each(Stream::end_with_engine);
         for listening in self.listeners.iter().flatten() {
             listening.shared.set_error(Error::EngineGone);
-            listening.shared.set_state(READ_END);
+            listening.shared.set_state(READ_END | OVER);
         }
         for socket in self.datagrams.iter().flatten() {
             socket.shared.set_error(Error::EngineGone);
-            socket.shared.set_state(READ_END | WRITE_END);
+            socket.shared.set_state(READ_END | WRITE_END | OVER);
         }
     }
 }

@@ -5,10 +5,11 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use millstream::link::PairConfig;
-use millstream::net::{Stack, TcpListener, TcpStream};
+use millstream::net::{Poller, Stack, TcpListener, TcpStream};
 use millstream::packet::Packet;
-use millstream::{Engine, Error};
+use millstream::{Engine, Error, Readiness};
 
+use super::waits::PATIENCE;
 use super::{common, ends, far_addr, stacks};
 
 fn packet(stack: &Stack) -> Packet {
@@ -229,4 +230,43 @@ fn a_stream_is_writable_once_it_stands() {
     let mut came = [0; 5];
     listener.accept().expect("accept").0.read_exact(&mut came).expect("all");
     assert_eq!(&came, b"hello");
+}
+
+/// What a poller tells of a connection: `readable` when the peer ends its side, `closed` once it is over, also where it
+/// was before the poller was asked.
+#[test]
+fn a_poller_says_closed_of_what_is_over_and_not_of_what_can_still_be_written_to() {
+    let (client, mut server, [_near, far]) = ends();
+    let poller = Poller::new(&far);
+    let news_until = |poller: &Poller, is_it: &dyn Fn(Readiness) -> bool| {
+        let mut events = Vec::new();
+        let mut told = Readiness::default();
+        let begin = Instant::now();
+        while !is_it(told) && begin.elapsed() < PATIENCE {
+            poller.wait(Some(Duration::from_millis(100)), &mut events).expect("wait");
+            for (_, news) in events.drain(..) {
+                told.readable |= news.readable;
+                told.closed |= news.closed;
+            }
+        }
+        told
+    };
+    poller.add(&server, 7).expect("added");
+    news_until(&poller, &|told| told.readable);
+    client.shutdown(Shutdown::Write).expect("shutdown");
+    let half = news_until(&poller, &|told| told.readable);
+    assert!(half.readable && !half.closed, "{half:?}");
+    assert_eq!(server.read(&mut [0; 9]).expect("the end"), 0);
+    server.write_all(b"answer").expect("write");
+    server.shutdown(Shutdown::Write).expect("shutdown");
+    assert_eq!(io::read_to_string(&client).expect("read"), "answer");
+    assert!(news_until(&poller, &|told| told.closed).closed);
+
+    // Now it is over.
+    let late = Poller::new(&far);
+    let (other, accepted, [_near, _far]) = ends();
+    other.abort();
+    assert!(accepted.peek(&mut [0]).is_err());
+    late.add(&accepted, 8).expect("added");
+    assert!(news_until(&late, &|told| told.readable).closed);
 }
