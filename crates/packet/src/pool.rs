@@ -295,6 +295,14 @@ impl Pool {
         magazine::is_dry(&self.arena)
     }
 
+    /// Whether it has all the frames that it may have, and how many those are. Two counts, for who keeps some for when
+    /// there is none.
+    #[inline]
+    pub fn all_frames(&self) -> Option<usize> {
+        let frames = &self.arena.frames;
+        (frames.total.load(Ordering::Relaxed) >= frames.limit).then_some(frames.limit)
+    }
+
     /// Adds some of what was [wanted](Self::growth_wanted), within the limits: frames (also when
     /// nothing was wanted), views. Returns the frames added: 0 at the limit.
     ///

@@ -268,6 +268,12 @@ pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(50);
 /// engine has work. It is provided again, page by page, when it is next used.
 pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
 
+/// Frames that an engine sets aside of a pool that cannot grow, for a turn that finds none: what frees the others has to
+/// be received and answered. One batch, or this part of the pool where that is less.
+pub const ASIDE_FRAMES: usize = millstream_packet::BATCH_LIMIT;
+/// See [`ASIDE_FRAMES`].
+pub const ASIDE_PART: usize = 32;
+
 /// After this time without a segment a connection gives back what only a busy one needs.
 pub const QUIET_AFTER: Duration = Duration::from_secs(5);
 

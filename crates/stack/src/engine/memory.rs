@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use millstream_packet::{Holder, Instant, Pool, PoolStats, QueueStats};
+use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats, QueueStats};
 
 use super::Engine;
-use crate::limits::IDLE_RELEASE;
+use crate::limits::{ASIDE_FRAMES, ASIDE_PART, IDLE_RELEASE};
 
 /// The engine's names in the pool's books, and since when it has had no work.
 pub(super) struct Memory {
@@ -18,6 +18,8 @@ pub(super) struct Memory {
     worked: Instant,
     /// Memory was given back since there was work.
     idle: bool,
+    /// Empty frames for a turn that finds none ([`ASIDE_FRAMES`]).
+    aside: Vec<Packet>,
 }
 
 impl Memory {
@@ -32,6 +34,35 @@ impl Memory {
             neighbors: pool.holder("neighbours"),
             worked: now,
             idle: false,
+            aside: Vec::new(),
+        }
+    }
+
+    /// A turn begins: where the pool has nothing, it has what was set aside.
+    #[inline]
+    pub fn lend_aside(&mut self, pool: &Pool) {
+        if !self.aside.is_empty() && pool.is_dry() {
+            self.aside.clear();
+        }
+    }
+
+    /// A turn has received and sent: of a pool that cannot grow some frames are set aside, before the application hears
+    /// of them.
+    #[inline]
+    pub fn set_aside(&mut self, pool: &Pool) {
+        if let Some(all) = pool.all_frames()
+            && self.aside.len() < ASIDE_FRAMES.min(all / ASIDE_PART)
+        {
+            self.fill_aside(pool, ASIDE_FRAMES.min(all / ASIDE_PART));
+        }
+    }
+
+    #[inline(never)]
+    fn fill_aside(&mut self, pool: &Pool, count: usize) {
+        while self.aside.len() < count
+            && let Some(frame) = pool.alloc(0)
+        {
+            self.aside.push(frame);
         }
     }
 
@@ -56,6 +87,7 @@ impl Memory {
             return Some(left);
         }
         self.idle = true;
+        self.aside.clear();
         self.engine.set_busy(false);
         pool.release_idle();
         None
@@ -163,7 +195,8 @@ mod tests {
         let pool = Pool::new(config).unwrap();
         let mut engine = Engine::new(EngineConfig::new(pool.clone())).unwrap();
         let mut held = Vec::new();
-        for frames in [100, 200, 300, 300] {
+        let aside = 300 / ASIDE_PART;
+        for frames in [100, 200, 300 - aside, 300 - aside] {
             held.extend(std::iter::from_fn(|| pool.alloc(0)));
             assert_eq!(held.len(), frames);
             engine.turn(engine.time);

@@ -80,6 +80,7 @@ impl Engine {
         self.blocked = false;
         self.starved = false;
         self.push_left = self.limits.transmit_turn_bytes;
+        self.memory.lend_aside(&self.out.pool);
         let mut progress = self.out.flush(now);
         let received = self.receive(now, read);
         if received != 0 {
@@ -92,6 +93,7 @@ impl Engine {
         // What a time-out has sent again goes by the MTU as it is.
         self.follow_links(now);
         progress |= self.transmit(now);
+        self.memory.set_aside(&self.out.pool);
         progress |= self.grant_writes(now);
         progress |= self.out.flush(now);
         progress |= self.tell_of_room(now);
@@ -100,6 +102,8 @@ impl Engine {
         if self.out.pool.growth_wanted() {
             let _ = self.out.pool.grow();
         }
+        // What the links have done with.
+        self.memory.set_aside(&self.out.pool);
         if progress {
             return Turn { progress, next_deadline: Some(now) };
         }

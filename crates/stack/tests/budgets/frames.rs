@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use millstream::link::{PairConfig, pair};
-use millstream::packet::{Packet, Pool, PoolConfig};
+use millstream::limits::ASIDE_PART;
+use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream::{DropReason, Engine, Error, SocketId};
 
 use super::common::{self, config, engine, pool, settle};
 use super::{addr, drain, turn};
 
 /// An engine with few frames, another, and a connection between them.
-fn poor() -> (Pool, Engine, Engine, SocketId, SocketId) {
-    let frames = Pool::new(PoolConfig::fixed(256)).expect("memory");
+fn poor(count: usize) -> (Pool, Engine, Engine, SocketId, SocketId) {
+    let frames = Pool::new(PoolConfig::fixed(count)).expect("memory");
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let mut near = engine(config(&frames, 1), near, &common::NEAR);
     let mut far = engine(config(&pool(), 2), far, &common::FAR);
@@ -31,7 +32,7 @@ fn all(frames: &Pool) -> Vec<Packet> {
 #[test]
 fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
     for write in [Engine::tcp_write, Engine::tcp_write_urgent] {
-        let (frames, mut near, mut far, ours, theirs) = poor();
+        let (frames, mut near, mut far, ours, theirs) = poor(256);
         let held = all(&frames);
         let refused = write(&mut near, ours, &[3; 5000]);
         assert_eq!(refused, Err(Error::WouldBlock), "{} held", held.len());
@@ -55,7 +56,8 @@ fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
 /// Nothing is made that finds no frame for its header: it would be lost, and sent again after a time-out.
 #[test]
 fn an_end_without_data_waits_for_a_frame() {
-    let (frames, mut near, mut far, ours, theirs) = poor();
+    // So few that none is set aside.
+    let (frames, mut near, mut far, ours, theirs) = poor(ASIDE_PART - 1);
     let held = all(&frames);
     let before = near.stats().tcp_tx_segments;
     near.tcp_shutdown_write(ours).expect("open");
@@ -68,4 +70,91 @@ fn an_end_without_data_waits_for_a_frame() {
     turn(&mut near);
     turn(&mut far);
     assert_eq!(far.tcp_read(theirs, &mut [0]), Ok(0), "the end");
+}
+
+/// As a device of the kernel's: what it receives takes frames of the engine's, and what it sends has left them.
+struct Device {
+    end: PairEnd,
+    came: PacketBatch,
+    /// For what is on its way.
+    wire: Pool,
+}
+
+fn copy(packet: &Packet, pool: &Pool) -> Option<Packet> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_to(0, &mut bytes);
+    Packet::from_slice(pool, 0, &bytes).ok()
+}
+
+impl Link for Device {
+    forward_link!(self => self.end; capabilities, wait_fd, stats, name);
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        if self.came.is_empty() {
+            self.end.receive(now, &self.wire, &mut self.came)?;
+        }
+        let mut count = 0;
+        while let Some(packet) = self.came.front().and_then(|packet| copy(packet, pool)) {
+            drop(self.came.pop());
+            batch.push(packet).expect("as many as there is room for");
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        _: &Pool,
+        batch: &mut PacketBatch,
+    ) -> Result<usize, LinkError> {
+        let mut copies = PacketBatch::new();
+        while let Some(packet) = batch.pop() {
+            copies.push(copy(&packet, &self.wire).expect("memory")).expect("room");
+        }
+        self.end.transmit(now, &self.wire, &mut copies)
+    }
+}
+
+/// The frames of what was written come back by ACKs, for which there have to be frames.
+#[test]
+fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
+    const CONNECTIONS: usize = 60;
+    let (frames, wire) = (Pool::new(PoolConfig::fixed(2048)).expect("memory"), pool());
+    let pair_config = PairConfig { offload: false, capacity: 4096, ..PairConfig::default() };
+    let (end, far) = pair(pair_config).expect("a pair");
+    let device = Device { end, came: PacketBatch::new(), wire: wire.clone() };
+    let mut near = engine(config(&frames, 1), device, &common::NEAR);
+    let mut far = engine(config(&wire, 2), far, &common::FAR);
+    let listener = far.tcp_listen(addr("10.9.0.2:80"), CONNECTIONS).expect("listen");
+    let connect = |near: &mut Engine| near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
+    let ours: Vec<SocketId> = (0..CONNECTIONS).map(|_| connect(&mut near)).collect();
+    settle(&mut near, &mut far);
+    let accepted = std::iter::from_fn(|| far.tcp_accept(listener).ok());
+    let theirs: Vec<SocketId> = accepted.map(|(id, _)| id).collect();
+    let mut now = near.refresh_time().max(far.refresh_time());
+    let mut turns = |near: &mut Engine, far: &mut Engine| {
+        now += Duration::from_millis(1);
+        near.turn(now);
+        far.turn(now);
+    };
+    let mut written = 0_u64;
+    for _ in 0..500 {
+        for &id in &ours {
+            written += near.tcp_write(id, &[7; 100_000]).unwrap_or(0) as u64;
+        }
+        turns(&mut near, &mut far);
+    }
+    assert!(near.stats().write_starvations > 0, "{written} bytes are no load");
+    let mut read = 0_u64;
+    for _ in 0..10_000 {
+        read += drain(&mut far, &theirs).iter().sum::<u64>();
+        turns(&mut near, &mut far);
+    }
+    assert_eq!(read, written, "{} frames are used", frames.stats().used_frames);
 }
