@@ -106,6 +106,31 @@ impl Datagrams {
 }
 
 impl Worker {
+    /// Opens a UDP socket. Those that were let go, and are not closed yet, keep nothing from it.
+    pub fn bind_datagrams(&mut self, addr: SocketAddr) -> Result<SocketId, Error> {
+        match self.engine.udp_bind(addr) {
+            Err(Error::AddrInUse | Error::AddrNotAvailable | Error::Limit(_)) => {
+                self.close_let_go();
+                self.engine.udp_bind(addr)
+            }
+            bound => bound,
+        }
+    }
+
+    /// Closes all sockets that were let go, which send what lies in their rings before.
+    #[cold]
+    fn close_let_go(&mut self) {
+        let is_let_go =
+            |socket: &&Datagrams| socket.shared.wishes.load(Ordering::Acquire) & CLOSE != 0;
+        let let_go: Vec<SocketId> =
+            self.datagrams.iter().flatten().filter(is_let_go).map(|socket| socket.id).collect();
+        for id in let_go {
+            self.send_left(id);
+            self.engine.close(id);
+            self.datagrams[id.slot() as usize] = None;
+        }
+    }
+
     /// Makes the rings of a UDP socket.
     pub fn attach_datagrams(
         &mut self,

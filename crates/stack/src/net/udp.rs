@@ -68,7 +68,7 @@ impl UdpSocket {
     /// Opens a socket on `addr`; see [`crate::Engine::udp_bind`].
     pub fn bind(stack: &Stack, addr: SocketAddr) -> io::Result<Self> {
         let (id, (shared, tx, rx)) = stack.handle.door.ask(move |worker| {
-            let id = worker.engine.udp_bind(addr)?;
+            let id = worker.bind_datagrams(addr)?;
             Ok::<_, Error>((id, worker.attach_datagrams(id)))
         })??;
         let inner = Inner {

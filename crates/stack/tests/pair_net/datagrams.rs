@@ -9,7 +9,7 @@ use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{CHUNK_FRAMES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
 use millstream::{DatagramToSend, DropReason};
 
-use super::waits::hold;
+use super::waits::{PATIENCE, hold, told};
 use super::{bytes_of, common, far_addr, stacks, stacks_of};
 
 #[test]
@@ -96,6 +96,29 @@ fn what_datagrams_may_hold_is_limited_beside_the_ring() {
     while drops().expect("an engine") == 0 {
         std::thread::yield_now();
     }
+}
+
+/// The engine hears of both at once, and what was sent before still leaves.
+#[test]
+fn the_address_of_a_socket_that_is_dropped_is_free_at_once() {
+    let (near, far) = stacks(PairConfig::default());
+    let server = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let own = "10.9.0.1:99".parse().expect("an address");
+    let first = UdpSocket::bind(&near, own).expect("bind");
+    let go_on = hold(&near);
+    for _ in 0..200 {
+        first.send_to(b"last words", far_addr(53)).expect("room");
+    }
+    drop(first);
+    let again = told(move || UdpSocket::bind(&near, own).map(|socket| (socket, near)));
+    std::thread::sleep(Duration::from_millis(50));
+    drop(go_on);
+    let (again, _near) = again.recv_timeout(PATIENCE).expect("an answer").expect("it is free");
+    again.send_to(b"and more", far_addr(53)).expect("send");
+    for _ in 0..200 {
+        assert_eq!(server.recv(&mut [0; 99]).expect("sent before"), 10);
+    }
+    assert_eq!(server.recv(&mut [0; 99]).expect("sent last"), 8);
 }
 
 #[test]
