@@ -60,7 +60,7 @@ impl Datagrams {
             }
         }
         if self.tx.is_half_empty() {
-            self.shared.writable();
+            self.shared.has_room();
         }
         count
     }

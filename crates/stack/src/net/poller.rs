@@ -94,7 +94,7 @@ impl Poller {
     }
 
     /// Adds a stream; its news carry `token`. It is named once at the beginning, with everything that may
-    /// be so by now.
+    /// be so by now, and as writable from then on when there is room for who was refused.
     pub fn add(&self, stream: &TcpStream, token: usize) -> io::Result<()> {
         self.register(stream.shared(), token)
     }

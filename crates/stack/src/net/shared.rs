@@ -10,6 +10,7 @@
 //!   wishes        bits set                              taken (swap)
 //!   bulk_bytes    read                                  written
 //!   rx_stalled    cleared (swap)                        set when the rx side is full
+//!   tx_stalled    set when the tx side is full          cleared (swap)
 //!   waiters       armed, then rings and state checked   rung after rings or state changed
 //! ```
 
@@ -78,6 +79,7 @@ pub struct Shared {
     /// What a block is to hold, 0 for frames; a hint.
     pub bulk_bytes: AtomicUsize,
     pub rx_stalled: AtomicBool,
+    pub tx_stalled: AtomicBool,
     pub reader: Waiter,
     pub writer: Waiter,
     /// Bits for the poller, since it last looked.
@@ -169,10 +171,19 @@ impl Shared {
         self.tell_poller(READABLE);
     }
 
-    /// The tx ring has room again.
+    /// Who writes may find what it had to wait for.
     pub fn writable(&self) {
         self.writer.ring();
         self.tell_poller(WRITABLE);
+    }
+
+    /// The tx ring is half empty, as a sequentially consistent store has told: who waits is woken, and a poller is told
+    /// where somebody has found no room since.
+    pub fn has_room(&self) {
+        self.writer.ring();
+        if self.tx_stalled.load(Ordering::SeqCst) && self.tx_stalled.swap(false, Ordering::SeqCst) {
+            self.tell_poller(WRITABLE);
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Stream {
             let bulk = engine.tcp_bulk_bytes(self.id).unwrap_or(0);
             self.shared.bulk_bytes.store(bulk, Ordering::Relaxed);
             if self.tx.is_half_empty() {
-                self.shared.writable();
+                self.shared.has_room();
             }
         }
         if self.ending && !self.has_unwritten() {

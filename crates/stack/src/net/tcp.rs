@@ -296,7 +296,7 @@ impl TcpStream {
     fn has_room(&self, tx: &Giver<Packet>) -> Result<bool, Error> {
         match self.inner.shared.has(WRITE_END) {
             true => Err(self.refusal()),
-            false => Ok(tx.has_room() && self.takes()),
+            false => Ok(tx.has_room_or_stalls(&self.inner.shared.tx_stalled) && self.takes()),
         }
     }
 
@@ -337,7 +337,8 @@ impl TcpStream {
                 }
                 return Tried::Done(Err(self.refusal().into()));
             }
-            if !tx.has_room() || !self.inner.shared.has(CONNECTED) {
+            let has_room = tx.has_room_or_stalls(&self.inner.shared.tx_stalled);
+            if !has_room || !self.inner.shared.has(CONNECTED) {
                 if *written == 0 {
                     return self.blocked(CUT_WRITE);
                 }

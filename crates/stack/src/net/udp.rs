@@ -168,7 +168,7 @@ impl UdpSocket {
         let attempt = |tx: &mut Giver<Letter>| {
             if shared.has(READ_END) {
                 Tried::Done(Err(Error::EngineGone.into()))
-            } else if tx.has_room() {
+            } else if tx.has_room_or_stalls(&shared.tx_stalled) {
                 Tried::Done(put(tx).map_err(io::Error::from))
             } else {
                 Tried::Blocked

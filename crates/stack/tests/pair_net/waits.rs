@@ -550,3 +550,74 @@ fn many_streams_that_write_at_once_wait_for_the_pool() {
         (&mut { server }).read_exact(&mut vec![0; *written]).expect("all of it");
     }
 }
+
+/// A poller is told of room by who was refused, as the kernel's is: not after each write.
+#[test]
+fn a_poller_is_not_woken_for_room_that_nobody_asked_for() {
+    const ROUNDS: usize = 300;
+    let (mut client, server, [near, far]) = ends();
+    let listens = UdpSocket::bind(&far, far_addr(53)).expect("bind");
+    let asks = UdpSocket::bind(&near, "10.9.0.1:0".parse().expect("any")).expect("bind");
+    let poller = Poller::new(&far);
+    poller.add(&server, 0).expect("add");
+    poller.add_udp(&listens, 1).expect("add");
+    server.set_nonblocking(true).expect("a mode");
+    listens.set_nonblocking(true).expect("a mode");
+    let serves = std::thread::spawn(move || {
+        let (mut events, mut bytes, mut vain, mut served) = (Vec::new(), [0; 64], 0, 0);
+        while served < 2 * ROUNDS {
+            events.clear();
+            poller.wait(Some(PATIENCE), &mut events).expect("a poller");
+            vain += usize::from(events.iter().all(|(_, news)| !news.readable));
+            while let Ok(len) = (&server).read(&mut bytes) {
+                (&server).write_all(&bytes[..len]).expect("room");
+                served += 1;
+            }
+            while let Ok((len, from)) = listens.recv_from(&mut bytes) {
+                listens.send_to(&bytes[..len], from).expect("room");
+                served += 1;
+            }
+        }
+        vain
+    });
+    for _ in 0..ROUNDS {
+        client.write_all(b"?").expect("write");
+        client.read_exact(&mut [0]).expect("read");
+        asks.send_to(b"?", far_addr(53)).expect("send");
+        asks.recv(&mut [0]).expect("receive");
+    }
+    let vain = serves.join().expect("the server");
+    assert!(vain < ROUNDS / 10, "{vain} vain wake-ups");
+}
+
+/// Also where it was taken in part, and where the room comes between.
+#[test]
+fn who_polls_and_was_refused_hears_of_room_each_time() {
+    let (client, mut server, stacks) = small_ends();
+    client.set_nonblocking(true).expect("a mode");
+    let poller = Poller::new(&stacks[0]);
+    poller.add(&client, 5).expect("add");
+    const TOTAL: usize = 24 << 20;
+    let reader = std::thread::spawn(move || {
+        let (mut bytes, mut got) = (vec![0; 50_000], 0);
+        while got < TOTAL {
+            got += server.read(&mut bytes).expect("data");
+        }
+    });
+    let (mut events, mut sent, data) = (Vec::new(), 0, vec![7; 100_000]);
+    let mut refused = 0;
+    while sent < TOTAL {
+        match (&client).write(&data[..data.len().min(TOTAL - sent)]) {
+            Ok(len) => sent += len,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                refused += 1;
+                events.clear();
+                poller.wait(Some(PATIENCE), &mut events).expect("a poller");
+                assert!(!events.is_empty(), "no news after {sent} bytes");
+            }
+        }
+    }
+    assert!(refused > 5, "{refused} refusals");
+    reader.join().expect("all of it");
+}
