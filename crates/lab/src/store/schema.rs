@@ -49,14 +49,19 @@ pub(super) fn check_version(path: &Path, connection: &Connection) -> Result<u32,
             "SELECT (SELECT COUNT(*) FROM sqlite_schema), application_id, user_version
              FROM pragma_application_id, pragma_user_version",
             [],
-            |row| Ok((row.get::<_, u32>(1)?, row.get::<_, u32>(2)?, row.get::<_, u32>(0)?)),
+            // SQLite's own numbers are signed.
+            |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(0)?)),
         )
         .map_err(failed)?;
     let fresh = application == 0 && version == 0 && tables == 0;
-    if !fresh && application != APPLICATION_ID {
+    if !fresh && application != i64::from(APPLICATION_ID) {
         let why = "a SQLite database of another program".into();
         return Err(StoreError::NotAStore { path: path.to_owned(), why });
     }
+    let Ok(version) = u32::try_from(version) else {
+        let why = format!("no schema has the number {version}");
+        return Err(StoreError::NotAStore { path: path.to_owned(), why });
+    };
     if version > VERSION {
         return Err(StoreError::Newer { path: path.to_owned(), found: version, known: VERSION });
     }

@@ -101,6 +101,26 @@ fn a_run_is_kept_once_and_only_with_its_experiment() {
     assert_eq!(store.runs(&one.id).unwrap().len(), 1);
 }
 
+/// Their numbers are signed where SQLite keeps them: a database of another program may have any.
+#[test]
+fn a_database_of_another_program_is_no_store_whatever_its_numbers() {
+    for (application, version) in [(-5, 0), (-5, -1), (1, -1), (0, -1), (0x4d53_5452, -1)] {
+        let folder = Folder::new();
+        let other = Connection::open(folder.file()).unwrap();
+        other.execute("CREATE TABLE theirs (a)", []).unwrap();
+        other.pragma_update(None, "application_id", application).unwrap();
+        other.pragma_update(None, "user_version", version).unwrap();
+        drop(other);
+        for opened in [Store::open(&folder.file()), Store::open_existing(&folder.file())] {
+            let error = opened.unwrap_err();
+            assert!(
+                matches!(error, StoreError::NotAStore { .. }),
+                "{application}, {version}: {error}"
+            );
+        }
+    }
+}
+
 /// An experiment of a megabyte.
 fn large(name: &str, second: u64, store: &mut Store) -> ExperimentRecord {
     let one = experiment(name, second);
