@@ -91,6 +91,9 @@ fn rounds(cases: &[(f64, &Case<'_>)], stack: &str, key: &str) -> Vec<Vec<f64>> {
 /// Whether one of the levels, those from the knee on, is shown to be below the others. It is the lowest of whole rounds,
 /// which need not be the lowest of all runs.
 fn below(rounds: &[Vec<f64>], levels: &[f64], seed: u64) -> String {
+    if levels.len() < 2 {
+        return "the knee is the last level, none comes after it".to_owned();
+    }
     let Some(lowest) = Lowest::of(rounds, seed) else {
         return format!(
             "fewer than {RUNS_FOR_A_CLAIM} whole rounds do not show whether a level is below the others"

@@ -381,6 +381,23 @@ fn a_sweep_says_whether_a_level_is_below_the_others() {
     assert!(text.contains("; least share of 11 rounds 0."), "{text}");
 }
 
+/// Where the result rises to the last level there is none behind the knee to be compared with it.
+#[test]
+fn a_sweep_whose_knee_is_its_last_level_says_that() {
+    let (experiment, mut runs) = swept(12, 1.0);
+    for run in &mut runs {
+        let level: f64 = run.factors["socket_buffer_bytes"].parse().unwrap();
+        run.results.insert(keys::THROUGHPUT.into(), level * 1e5);
+    }
+    let text = Report::new(&experiment, &runs).text();
+    assert!(text.contains("knee at 524,288, from there on"), "{text}");
+    assert!(
+        text.contains("(at 524,288); the knee is the last level, none comes after it"),
+        "{text}"
+    );
+    assert!(!text.contains("whole rounds"), "{text}");
+}
+
 /// The lowest level by all runs may have its low ones in rounds that are not whole.
 #[test]
 fn the_level_that_is_named_is_the_one_that_was_tested() {
