@@ -9,7 +9,7 @@
 
 mod support;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr};
 
 use millstream::net::{Placement, Stack, UdpSocket};
@@ -31,7 +31,7 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         .into_iter()
         .map(|(stack, socket)| {
             let interrupted = interrupted.clone();
-            std::thread::spawn(move || match respond(&socket, &interrupted) {
+            std::thread::spawn(move || match respond(&stack, &socket, &interrupted) {
                 Ok(()) => {}
                 // Of one engine is of all: they share the device.
                 Err(error) => fail(&link_error(&stack).unwrap_or_else(|| error.to_string())),
@@ -50,17 +50,24 @@ fn link_error(stack: &Stack) -> Option<String> {
     links.iter().find_map(|link| Some(link.error.as_ref()?.to_string()))
 }
 
-fn respond(socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {
+fn respond(stack: &Stack, socket: &UdpSocket, interrupted: &Interrupted) -> io::Result<()> {
     let mut bytes = vec![0; 65_536];
     loop {
-        let served = socket
-            .recv_from(&mut bytes)
-            .and_then(|(len, from)| socket.send_to(&bytes[..len], from));
-        match served {
+        let answered = socket.recv_from(&mut bytes).and_then(|(len, from)| {
+            let answer = &bytes[..len];
+            // What is told first may be of the answer before.
+            socket.send_to(answer, from).or_else(|_| socket.send_to(answer, from))
+        });
+        match answered {
+            Ok(_) => {}
             // The engine has ended, and the device with it.
             Err(_) if interrupted.is_set() => return Ok(()),
-            served => served?,
-        };
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(error),
+            Err(error) if link_error(stack).is_some() => return Err(error),
+            // Of an answer that could not be sent, this one or one before, as what it is for came from port 0 or from
+            // where there is no way: no other's matter.
+            Err(_) => {}
+        }
     }
 }
 
@@ -78,5 +85,49 @@ fn main() {
     });
     if let Err(error) = run(options, port, cpu) {
         fail(&error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use millstream::link::{Link, PairConfig, pair};
+    use millstream::packet::{Pool, PoolConfig};
+    use millstream::{Engine, EngineConfig};
+
+    use super::*;
+
+    fn stack(pool: &Pool, link: impl Link + 'static, addresses: &'static [&str]) -> Stack {
+        let pool = pool.clone();
+        let build = move || {
+            let mut engine = Engine::new(EngineConfig::new(pool)).expect("an engine");
+            let link = engine.add_link(Box::new(link)).expect("a link");
+            for address in addresses {
+                engine.add_address(link, address.parse().expect("a prefix")).expect("an address");
+            }
+            Ok(engine)
+        };
+        Stack::spawn(Placement::default(), build).expect("a stack")
+    }
+
+    #[test]
+    fn a_datagram_that_cannot_be_answered_keeps_nobody_from_an_answer() {
+        let pool = Pool::new(PoolConfig::default()).expect("memory for a pool");
+        let (near, far) = pair(PairConfig::default()).expect("a pair");
+        // The responder has no route to the second one.
+        let near = stack(&pool, near, &["10.9.0.1/24", "192.0.2.7/24"]);
+        let far = stack(&pool, far, &["10.9.0.2/24"]);
+        let to: SocketAddr = "10.9.0.2:7008".parse().expect("an address");
+        let socket = UdpSocket::bind(&far, to).expect("bind");
+        std::thread::spawn(move || respond(&far, &socket, &Interrupted::default()));
+        for (from, has_answer) in [("192.0.2.7:5", false), ("10.9.0.1:5", true)] {
+            let client = UdpSocket::bind(&near, from.parse().expect("an address")).expect("bind");
+            let patience = Duration::from_millis(if has_answer { 10_000 } else { 50 });
+            client.set_read_timeout(Some(patience)).expect("a timeout");
+            client.send_to(b"hello", to).expect("send");
+            let answer = client.recv_from(&mut [0; 10]);
+            assert_eq!(answer.ok(), has_answer.then_some((5, to)), "{from}");
+        }
     }
 }
