@@ -159,10 +159,24 @@ def to_reader(write):
     try:
         write(sys.stdout)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # The interpreter's own flush at its end is not to fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: standard output: {error.strerror}", file=sys.stderr)
+            return 1
     return 0
+
+
+def keep(path, found):
+    """Writes the JSON file; whether that could be done."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+    except OSError as error:
+        print(f"error: --json {path}: {error.strerror}", file=sys.stderr)
+        return False
+    return True
 
 
 def main():
@@ -180,8 +194,7 @@ def main():
     candidates = chosen(cases.all_cases(), options)
     absent = build.all_of({case.program for case in candidates}, not options.no_build)
     if options.build_only:
-        build.report(absent, sys.stdout)
-        return 0
+        return to_reader(lambda out: build.report(absent, out))
     for needed in ("kernel", "millstream"):
         if needed in absent:
             print(f"error: {needed}: {absent[needed]}", file=sys.stderr)
@@ -201,17 +214,22 @@ def main():
         print("error: no run was made; nothing is written", file=sys.stderr)
         return 1
     rows = table.rows(runs)
-    table.print_all(rows, sys.stdout)
-    build.report(absent, sys.stdout)
-    for note in facts["notes"]:
-        print(f"note: {note}")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"machine": facts, "seed": options.seed, "window_s": window, "warm_s": warm,
-                   "absent": absent, "table": rows, "runs": runs}, file, indent=1)
-    print(f"all runs: {os.path.relpath(path)}")
+    # First of all: the table may have no reader any more.
+    kept = keep(path, {"machine": facts, "seed": options.seed, "window_s": window, "warm_s": warm, "absent": absent,
+                       "table": rows, "runs": runs})
+
+    def write(out):
+        table.print_all(rows, out)
+        build.report(absent, out)
+        for note in facts["notes"]:
+            print(f"note: {note}", file=out)
+        if kept:
+            print(f"all runs: {os.path.relpath(path)}", file=out)
+
+    code = to_reader(write)
     if interrupted:
         return INTERRUPTED
-    return 0 if any("error" not in one for one in runs) else 1
+    return code if kept and any("error" not in one for one in runs) else 1
 
 
 def guarded():

@@ -1,5 +1,6 @@
 """Building the contenders. What cannot be had is absent, with the reason; that fails nobody."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -78,7 +79,9 @@ def _build(program, name, really):
         if not _need(program.needs):
             return f"needs {', '.join(need.split(':')[1] for need in program.needs)}"
         if program.command:
-            print(f"building {name}", flush=True)
+            # Whoever reads may have seen enough.
+            with contextlib.suppress(BrokenPipeError):
+                print(f"building {name}", flush=True)
             reason = _run(program)
             if reason:
                 return reason

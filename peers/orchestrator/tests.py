@@ -6,6 +6,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -266,6 +267,37 @@ class Command(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             runs, interrupted = peers.measure(todo, options, 0.1, 0.1)
         self.assertEqual((len(runs), interrupted), (1, True))
+
+
+    def measured(self, path, **streams):
+        """`main` with one finished run, which writes to `path`; what it returns, and what it says on standard error."""
+        peers, said = command(), io.StringIO()
+        peers.build = type("Build", (), {"all_of": staticmethod(lambda *_: {}), "report": staticmethod(build.report),
+                                         "ROOT": build.ROOT})
+        peers.measure = lambda *_: ([{"round": 1, "workload": "memory-rr", "contender": "millstream", "ns_each": 1.0}], False)
+        argv, sys.argv = sys.argv, ["peers.py", "--workload", "memory-rr", "--json", path]
+        try:
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(streams["stdout"]):
+                return peers.guarded(), said.getvalue()
+        finally:
+            sys.argv = argv
+
+    def test_what_was_measured_is_written_though_nobody_reads_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "peers.json")
+            reader, writer = os.pipe()
+            os.close(reader)
+            with contextlib.suppress(BrokenPipeError), open(writer, "w", 1, encoding="utf-8") as closed:
+                self.assertEqual(self.measured(path, stdout=closed)[0], 0)
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(len(json.load(file)["runs"]), 1)
+
+    def test_a_file_that_finds_no_room_at_the_end_is_one_line_behind_the_table(self):
+        shown = io.StringIO()
+        code, said = self.measured("/dev/full", stdout=shown)
+        self.assertEqual((code, said), (1, "error: --json /dev/full: No space left on device\n"))
+        self.assertIn("memory-rr", shown.getvalue())
+        self.assertNotIn("all runs:", shown.getvalue())
 
 
 class Proof(unittest.TestCase):
