@@ -11,11 +11,13 @@ mod support;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use millstream::net::{Placement, Stack, UdpSocket};
-use support::{Interrupted, Options, announce, fail, parsed};
+use support::{Interrupted, Options, announce, fail, parsed, show_counters};
 
 fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
+    let has_stats = options.stats;
     let mut responders = Vec::new();
     for (index, engine) in options.engines().into_iter().enumerate() {
         // Engines side by side: the first on the CPU named, the next on the next.
@@ -26,6 +28,10 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
     }
     announce(&format!("on port {port}, UDP"));
     let ends: Vec<Stack> = responders.iter().map(|(stack, _)| stack.clone()).collect();
+    if has_stats {
+        let stacks = ends.clone();
+        std::thread::spawn(move || show_stats(&stacks));
+    }
     let interrupted = Interrupted::watch(move || ends.iter().for_each(Stack::shutdown));
     let threads: Vec<_> = responders
         .into_iter()
@@ -42,6 +48,18 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         thread.join().map_err(|_| io::Error::other("a responder has panicked"))?;
     }
     Ok(())
+}
+
+/// What the engines counted, every second until they end.
+fn show_stats(stacks: &[Stack]) {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let mut shown =
+            stacks.iter().map(|stack| stack.with_engine(|engine| show_counters(engine)));
+        if shown.any(|shown| shown.is_err()) {
+            return;
+        }
+    }
 }
 
 /// Why the link is not used any more, if that is so.
@@ -90,8 +108,6 @@ fn main() {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use millstream::link::{Link, PairConfig, pair};
     use millstream::packet::{Pool, PoolConfig};
     use millstream::{Engine, EngineConfig};

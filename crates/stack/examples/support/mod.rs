@@ -398,22 +398,27 @@ impl StatsLine {
             return Ok(());
         }
         self.last = std::time::Instant::now();
-        let s = engine.stats();
-        eprintln!(
-            "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
-            engine.share().index(),
-            s.turns,
-            s.idle_turns,
-            s.sleeps,
-            s.rx_packets,
-            s.rx_bytes,
-            s.tx_packets,
-            s.tx_bytes,
-            s.tcp_rx_merged,
-            engine.connection_count(),
-            s.drops_by_name().collect::<Vec<_>>(),
-        );
-        engine.links().for_each(|link| eprintln!("link {link}"));
+        show_counters(&engine);
         Ok(())
     }
+}
+
+/// What an engine and its link counted.
+pub fn show_counters(engine: &Engine) {
+    let s = engine.stats();
+    eprintln!(
+        "engine {} turns {} idle {} sleeps {} rx {} ({} B) tx {} ({} B) merged {} conns {} drops {:?}",
+        engine.share().index(),
+        s.turns,
+        s.idle_turns,
+        s.sleeps,
+        s.rx_packets,
+        s.rx_bytes,
+        s.tx_packets,
+        s.tx_bytes,
+        s.tcp_rx_merged,
+        engine.connection_count(),
+        s.drops_by_name().collect::<Vec<_>>(),
+    );
+    engine.links().for_each(|link| eprintln!("link {link}"));
 }
