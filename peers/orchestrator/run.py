@@ -42,11 +42,12 @@ def one(case, warm, window):
 def _namespaces():
     """The command that makes the namespaces around what follows it."""
     command = []
-    if os.geteuid() == 0 and shutil.which("setpriv"):
+    if os.geteuid() != 0:
+        command += ["unshare", "--user", "--map-root-user"]
+    if shutil.which("setpriv"):
+        # Behind that: who gets other rights has it taken from him.
         command += ["setpriv", "--pdeathsig", "KILL"]
     command += ["unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"]
-    if os.geteuid() != 0:
-        command += ["--user", "--map-root-user"]
     return command
 
 

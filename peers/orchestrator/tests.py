@@ -5,10 +5,12 @@ import importlib.util
 import io
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from . import build, cases, distance, inside, machine, run, stats, table
 
@@ -298,6 +300,24 @@ class Command(unittest.TestCase):
         self.assertEqual((code, said), (1, "error: --json /dev/full: No space left on device\n"))
         self.assertIn("memory-rr", shown.getvalue())
         self.assertNotIn("all runs:", shown.getvalue())
+
+
+class Namespaces(unittest.TestCase):
+    # Starts something behind the words that it is given, and waits for it.
+    PARENT = "import subprocess, sys; subprocess.run([*sys.argv[1:], 'sh', '-c', 'echo begun; exec sleep 60'])"
+
+    def test_a_run_ends_with_whoever_was_killed_whatever_his_rights(self):
+        for user in {os.geteuid(), 1000}:
+            with unittest.mock.patch("os.geteuid", lambda user=user: user):
+                words = run._namespaces()
+            if subprocess.run([*words, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+                self.skipTest("namespaces are not permitted here")
+            with subprocess.Popen([sys.executable, "-c", self.PARENT, *words], stdout=subprocess.PIPE) as parent:
+                self.assertEqual(parent.stdout.readline(), b"begun\n")
+                parent.kill()
+                # The pipe is closed when the last of them has ended.
+                ended = select.select([parent.stdout], [], [], 10)[0]
+                self.assertTrue(ended, f"it goes on: {' '.join(words)}")
 
 
 class Proof(unittest.TestCase):
