@@ -264,6 +264,10 @@ fn file_response(
             Err(_) => Response::error("403 Forbidden", head_only, keep_alive),
         };
     }
+    // Looked at before it is opened: to open a pipe may wait for ever.
+    if !path.is_file() {
+        return Response::error("403 Forbidden", head_only, keep_alive);
+    }
     let opened = File::open(&path).and_then(|file| Ok((file.metadata()?, file)));
     match opened {
         Ok((meta, file)) if meta.is_file() => {
@@ -291,10 +295,27 @@ fn listing(path: &Path, target: &str) -> io::Result<String> {
     let title = escape(base);
     let mut page = format!("<!DOCTYPE html><title>{title}/</title><h1>{title}/</h1><ul>\n");
     for name in names {
-        let _ = writeln!(page, "<li><a href=\"{title}/{0}\">{0}</a></li>", escape(&name));
+        let (link, name) = (percent_encode(&name), escape(&name));
+        let _ = writeln!(page, "<li><a href=\"{title}/{link}\">{name}</a></li>");
     }
     page.push_str("</ul>\n");
     Ok(page)
+}
+
+/// A name as a part of a target, with the slash that it may end with.
+fn percent_encode(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(text, "%{byte:02X}");
+            }
+        }
+    }
+    text
 }
 
 fn escape(text: &str) -> String {
@@ -362,4 +383,77 @@ fn main() {
         .canonicalize()
         .unwrap_or_else(|error| fail(&format!("--root {}: {error}", root.display())));
     options.serve(|stack, stats| run(stack, &root, port, stats));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A folder that is gone at the end of the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ms-http-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path.canonicalize().expect("its path"))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// First line and text of an answer.
+    fn get(target: &str, root: &Path) -> (String, String) {
+        let response = answer(&format!("GET {target} HTTP/1.1\r\n\r\n"), root);
+        let mut text = String::from_utf8(response.head).expect("text");
+        if let Body::File { mut file, .. } = response.body {
+            file.read_to_string(&mut text).expect("a file");
+        }
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+    }
+
+    #[test]
+    fn what_a_listing_names_can_be_had_whatever_its_name() {
+        let folder = Folder::new("names");
+        let names = ["50% off.txt", "a?b#c", "plain.txt", "\"<&>'", "größe", "a+b:c"];
+        fs::create_dir(folder.0.join("in %20 it")).expect("a folder");
+        for name in names {
+            fs::write(folder.0.join("in %20 it").join(name), name).expect("a file");
+        }
+        let links = |target: &str| -> Vec<String> {
+            let (_, page) = get(target, &folder.0);
+            let link = |part: &str| Some(part.split_once('"')?.0.replace("&amp;", "&"));
+            page.split("href=\"").skip(1).filter_map(link).collect()
+        };
+        let outer = links("/");
+        assert_eq!(outer.len(), 1, "{outer:?}");
+        let inner = links(&outer[0]);
+        let mut found: Vec<String> = inner.iter().map(|link| get(link, &folder.0).1).collect();
+        found.sort();
+        let mut expected = names.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{inner:?}");
+    }
+
+    #[test]
+    fn what_is_no_file_keeps_nobody_waiting() {
+        let folder = Folder::new("pipe");
+        let pipe = folder.0.join("pipe");
+        assert!(
+            std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success()
+        );
+        let (tell, told) = mpsc::channel();
+        let root = folder.0.clone();
+        std::thread::spawn(move || tell.send(get("/pipe", &root).0));
+        let line = told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(line.as_deref(), Ok("HTTP/1.1 403 Forbidden"));
+    }
 }
