@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_one_line_with_what_to_do() {
-        let cases: [(&[&str], &str); 16] = [
+        let cases: [(&[&str], &str); 18] = [
             (&[], "a command is missing; see `millstream --help`"),
             (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see `millstream --help`"),
             (
@@ -279,6 +279,11 @@ mod tests {
                 &["replay", "in.pcap"],
                 "<--interface <NAME>|--tap <NAME>>; see `millstream replay --help`",
             ),
+            (
+                &["replay", "in.pcap", "--tap", "t", "--speed", "-1"],
+                "'-1' for '--speed <FACTOR>': '-1' is not a factor",
+            ),
+            (&["replay", "in.pcap", "--tap", "t", "--mtu", "-1"], "'-1' for '--mtu <BYTES>': "),
             (&["report", "x", "--out"], "a value is required for '--out <DIR>'"),
         ];
         for (words, expected) in cases {

@@ -75,7 +75,7 @@ pub struct Impair {
     #[arg(long, value_name = "ADDRESS/LEN", value_parser = impair::prefix)]
     pub address_b: Vec<(IpAddr, u8)>,
     /// Largest IP packet, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(68..))]
     pub mtu: u16,
     /// Stop after so many seconds [default: go on until Ctrl-C]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]

@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NETNS")]
     pub netns: Option<String>,
     /// So many times as fast as it was captured, 0.01 to 1000000 [default: 1]
-    #[arg(long, value_name = "FACTOR", value_parser = percent, conflicts_with = "fast")]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true, value_parser = percent, conflicts_with = "fast")]
     pub speed: Option<u32>,
     /// As fast as the device takes them
     #[arg(long)]
@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_name = "MAC", value_parser = destination)]
     pub to_mac: Option<Destination>,
     /// Largest IP packet of a --tap, in bytes, and for both: TCP packets beyond it are cut
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(68..))]
     pub mtu: u16,
     /// Stop after so many seconds, or a time as 500ms
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = crate::impair::seconds)]
