@@ -271,7 +271,7 @@ fn a_given_duration_ends_it() {
 
 #[test]
 fn what_is_refused_is_one_line_with_what_to_do() {
-    let cases: [(&[&str], &str); 24] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["a"], "<B>"),
         (&["a", "a"], "give two names"),
         (&["a", "b", "--delay", "20"], "write 20ms"),
@@ -298,6 +298,13 @@ fn what_is_refused_is_one_line_with_what_to_do() {
         (&["a", "b", "--queue", "7"], "write 256KB"),
         (&["a", "b", "--a-to-b", "lag=1s"], "allowed: delay, jitter"),
         (&["a", "b", "--netns-a", "no-such"], "ip netns add"),
+        (&["a", "b", "--mtu", "-1"], "'-1' for '--mtu <BYTES>'"),
+        (&["a", "b", "--mtu", "67"], "67 is not in 68..=65535"),
+        (&["a", "b", "--mtu", "65535"], "MTU 65535: 68 to 65521 can be"),
+        (
+            &["a", "b", "--mtu", "576", "--address-a", "fd00::1/64"],
+            "IPv6 takes an MTU of 1280 at least",
+        ),
         (&["a/b", "c"], "cannot be the name"),
         (&["a", "b", "--address-a", "10.0.0.1"], "write 10.0.0.1/24"),
     ];

@@ -15,6 +15,9 @@ pub const MTU_MIN_BYTES: usize = 68;
 /// A VLAN tag's type and the tag.
 pub(crate) const VLAN_TAG_BYTES: u16 = 4;
 
+/// Smallest MTU of a link with IPv6 (RFC 8200 section 5).
+pub const IPV6_MTU_MIN_BYTES: usize = 1280;
+
 /// Largest MTU: the largest IPv4 packet.
 pub const MTU_MAX_BYTES: usize = 65_535;
 

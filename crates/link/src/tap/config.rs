@@ -91,7 +91,7 @@ pub struct TapConfig {
     pub self_check: bool,
     /// The namespace the device lives in; `None`: the calling thread's.
     pub netns: Option<PathBuf>,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet, in bytes: 68 to 65,521 (65,535 of a TUN device); for IPv6 1,280 at least.
     pub mtu: usize,
     /// The stack's link address; `None`: made from the kernel's side.
     pub mac: Option<MacAddr>,

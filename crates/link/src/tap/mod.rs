@@ -416,8 +416,21 @@ fn link_header(medium: Medium) -> usize {
 
 /// Refuses what no device can be.
 fn check(config: &TapConfig) -> Result<(), LinkError> {
-    if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&config.mtu) {
-        return Err(LinkError::Invalid(format!("MTU {} is out of range", config.mtu)));
+    let header = match config.kind {
+        TapKind::Tap => limits::ETHERNET_HEADER_BYTES,
+        TapKind::Tun => 0,
+    };
+    let (mtu, most) = (config.mtu, limits::MTU_MAX_BYTES - header);
+    if !(limits::MTU_MIN_BYTES..=most).contains(&mtu) {
+        let least = limits::MTU_MIN_BYTES;
+        return Err(LinkError::Invalid(format!("MTU {mtu}: {least} to {most} can be")));
+    }
+    let v6 = config.host_addresses.iter().find(|(address, _)| address.is_ipv6());
+    if let Some((address, _)) = v6.filter(|_| mtu < limits::IPV6_MTU_MIN_BYTES) {
+        let least = limits::IPV6_MTU_MIN_BYTES;
+        return Err(LinkError::Invalid(format!(
+            "IPv6 takes an MTU of {least} at least, {mtu} has no room for {address}"
+        )));
     }
     let sizes = limits::SUPER_SEGMENT_BYTES..=limits::BIG_SUPER_SEGMENT_BYTES;
     if let Some(bytes) = config.super_segment_bytes.filter(|bytes| !sizes.contains(bytes)) {
