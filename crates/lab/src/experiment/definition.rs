@@ -282,7 +282,28 @@ impl Definition {
         }
         self.check_path()?;
         self.check_companions()?;
+        self.check_stacks(&overrides.set)?;
         self.check_size()
+    }
+
+    /// What is set by the command line for a stack that is not measured would change nothing. A file may name more than
+    /// the stacks that `--stack` leaves of it.
+    fn check_stacks(&self, set: &[(String, Vec<String>)]) -> Result<(), String> {
+        let is_vain = |factor: &Factor, levels: &[String]| {
+            factor.millstream_only && levels.iter().any(|level| level != factor.default)
+        };
+        let vain = set
+            .iter()
+            .filter(|_| self.stacks.iter().all(|stack| stack != "millstream"))
+            .find(|(name, levels)| Factor::of(name).is_some_and(|one| is_vain(one, levels)));
+        match vain {
+            None => Ok(()),
+            Some((name, _)) => Err(format!(
+                "'--set {name}' changes nothing on {}; leave it away, or give the stack, too (--stack {})",
+                self.stacks.join(", "),
+                STACKS.join(",")
+            )),
+        }
     }
 
     /// Runs of a block: one of each configuration.

@@ -185,6 +185,34 @@ fn the_command_line_goes_before_the_file() {
     assert!(error.contains("--set mtu") && error.contains("'9'") && error.contains("1280"));
 }
 
+/// A file may name it all the same, as `--stack` measures a part of what is there.
+#[test]
+fn a_factor_of_a_stack_that_is_not_measured_is_refused() {
+    let applied = |file: &str, stacks: &[&str], set: &[(&str, &str)]| {
+        let mut definition = Definition::parse("x.toml", file).unwrap();
+        let pair = |(name, level): &(&str, &str)| ((*name).to_owned(), vec![(*level).to_owned()]);
+        let overrides = Overrides {
+            stacks: Some(stacks.iter().map(|&stack| stack.to_owned()).collect()),
+            set: set.iter().map(pair).collect(),
+            ..Overrides::default()
+        };
+        definition.apply(&overrides).map_err(|error| error.to_string())
+    };
+    let both = GOOD.replace("[factors]", "[factors]\nengine = [\"local\", \"net\"]");
+    for (name, level) in [("engine", "net"), ("link", "memory")] {
+        assert_eq!(
+            applied(GOOD, &["kernel"], &[(name, level)]).unwrap_err(),
+            format!(
+                "'--set {name}' changes nothing on kernel; leave it away, or give the stack, too (--stack \
+                 kernel,millstream)"
+            )
+        );
+        assert_eq!(applied(GOOD, &["kernel", "millstream"], &[(name, level)]), Ok(()));
+    }
+    assert_eq!(applied(GOOD, &["kernel"], &[("engine", "local")]), Ok(()));
+    assert_eq!(applied(&both, &["kernel"], &[]), Ok(()));
+}
+
 #[test]
 fn an_experiment_that_never_ends_is_refused_before_it_is_planned() {
     // Two of offload and two of buffers; tcp_stream has four times as many.
