@@ -245,7 +245,9 @@ fn request_response(
     if let Some(share) = busy_share {
         set(record, keys::CPU_PER_TRANSACTION, share / per_s * 1e6);
     }
-    if let Some(latency) = ends.iter().find_map(|end| end.latency) {
+    // One may have ended in the window that began before it, and none lie in it: that is no latency of zero.
+    let timed = ends.iter().filter_map(|end| end.latency).find(|latency| latency.count > 0);
+    if let Some(latency) = timed {
         set(record, keys::LATENCY_P50, latency.p50_us);
         set(record, keys::LATENCY_P90, latency.p90_us);
         set(record, keys::LATENCY_P99, latency.p99_us);
@@ -429,5 +431,20 @@ mod tests {
         fill(&mut record, task, &ends, Some(BUSY), 0);
         assert_eq!(record.results[keys::TRANSACTIONS], 1000.0);
         assert!((record.results[keys::CPU_PER_TRANSACTION] - 1500.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn without_a_transaction_that_lies_in_the_window_no_latency_is_told() {
+        let task = Task::RequestResponse { request_bytes: 10, response_bytes: 10 };
+        // One that began before the window ended inside of it.
+        let mut ends = [end(End::Near, &[0, 10]), end(End::Far, &[0, 0])];
+        for (count, is_told) in [(0, false), (1, true)] {
+            ends[0].latency = Some(crate::worker::Latency { count, ..Default::default() });
+            let mut record = RunRecord::default();
+            fill(&mut record, task, &ends, Some(BUSY), 0);
+            assert!(record.validity.valid && record.results[keys::TRANSACTION_COUNT] == 1.0);
+            let told = record.results.keys().any(|key| key.starts_with("latency_"));
+            assert_eq!(told, is_told, "{count} timed");
+        }
     }
 }
