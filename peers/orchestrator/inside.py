@@ -263,8 +263,15 @@ def values(job, measured):
         count = measured["transactions"]
         return {"p50_us": measured["p50_ns"] / 1e3, "p99_us": measured["p99_ns"] / 1e3, "per_s": count / seconds,
                 "us_cpu": cpu * 1e6 / count}
-    gigabytes = measured["bytes"] * 1e-9
+    gigabytes = of_payload(measured["bytes"])
     return {"gbps": gigabytes * 8 / seconds, "s_per_gb": cpu / gigabytes}
+
+
+def of_payload(count):
+    """So many bytes in gigabytes, where there are some: a path that stood still all the time has no figures."""
+    if count <= 0:
+        raise Failed("no payload in the window")
+    return count * 1e-9
 
 
 def proof(job, measured):
@@ -323,9 +330,10 @@ def iperf3(job, holder):
         client.kill()
         server.kill()
         raise Failed("iperf3 says nothing") from None
-    cpu, gigabytes = busy_seconds() - before, total["bytes"] * 1e-9
+    cpu = busy_seconds() - before
     seen = watch.seen(begin, time.monotonic())
     server.kill()
+    gigabytes = of_payload(total["bytes"])
     return {"gbps": total["bits_per_second"] * 1e-9, "s_per_gb": cpu / gigabytes, "notes": []} | seen
 
 
@@ -374,7 +382,8 @@ def await_route(holder, tool, name):
             if any(line.split()[1] == "00000000" for line in file.readlines()[1:]):
                 return
         if tool.poll() is not None:
-            raise Failed(f"{name}: {tool.stderr.read().strip().splitlines()[-1:] or tool.returncode}")
+            words = tool.stderr.read().strip().splitlines()
+            raise Failed(f"{name}: {words[-1] if words else tool.returncode}")
         time.sleep(0.01)
     raise Failed(f"{name} sets no route")
 

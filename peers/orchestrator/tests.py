@@ -320,6 +320,25 @@ class Namespaces(unittest.TestCase):
                 self.assertTrue(ended, f"it goes on: {' '.join(words)}")
 
 
+class Values(unittest.TestCase):
+    COMMON = {"seconds": 0.3, "cpu_s": 0.1, "from_s": 0.0, "to_s": 0.3}
+
+    def test_a_window_in_which_nothing_came_says_that(self):
+        with self.assertRaisesRegex(inside.Failed, "^no payload in the window$"):
+            inside.values({}, {"bytes": 0, **self.COMMON})
+        self.assertEqual(inside.values({}, {"bytes": 10**9, **self.COMMON})["s_per_gb"], 0.1)
+
+    def test_a_tool_that_ends_says_why(self):
+        tool = subprocess.Popen(["sh", "-c", "echo first >&2; echo 'no such device' >&2; exit 1"],
+                                stderr=subprocess.PIPE, text=True)
+        tool.wait()
+        holder = type("Holder", (), {"pid": "self"})
+        with unittest.mock.patch("builtins.open", lambda *_, **__: io.StringIO("head\n")):
+            with self.assertRaisesRegex(inside.Failed, "^pasta: no such device$"):
+                inside.await_route(holder, tool, "pasta")
+        tool.stderr.close()
+
+
 class Proof(unittest.TestCase):
     JOB = {"kind": "tap", "role": "send", "offload": False, "super_bytes": 0}
 
