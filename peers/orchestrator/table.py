@@ -163,7 +163,10 @@ def _spread(metric, digits):
 def _ratio(metric):
     """`ratio (low–high)`, or nothing for Millstream itself."""
     other = metric.get("millstream")
-    return f"{other['ratio']:.2f} ({other['low']:.2f}–{other['high']:.2f})" if other else ""
+    if not other:
+        return ""
+    span = f"{other['low']:.2f}" + (" or more" if other["high"] is None else f"–{other['high']:.2f}")
+    return f"{other['ratio']:.2f} ({span})"
 
 
 def _short(value, digits):

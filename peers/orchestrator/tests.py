@@ -23,6 +23,19 @@ class Stats(unittest.TestCase):
         self.assertGreaterEqual(found["high"], 2.0)
         self.assertLess(found["low"], 0.3)
 
+    def test_what_may_be_nothing_leaves_the_ratio_open_above(self):
+        # A third of the resamples of the other side has a median of zero.
+        found = stats.ratio([3.0] * 5, [0.0, 0.0, 2.0, 2.0, 2.0])
+        self.assertEqual(found, {"ratio": 1.5, "low": 1.5, "high": None})
+        self.assertEqual(stats.ratio([0.0] * 5, [0.0, 0.0, 2.0, 2.0, 2.0]), {"ratio": 0.0, "low": 0.0, "high": None})
+        # One of nine hardly ever is the median.
+        self.assertEqual(stats.ratio([3.0] * 9, [0.0, *[2.0] * 8])["high"], 1.5)
+        runs = [{"workload": "memory-rr", "contender": name, "ns_each": value} for name, values in (
+            ("millstream", [3.0] * 5), ("smoltcp", [0.0, 0.0, 2.0, 2.0, 2.0])) for value in values]
+        out = io.StringIO()
+        table.print_all(table.rows(runs), out)
+        self.assertIn("1.50 (1.50 or more)", out.getvalue())
+
     def test_nothing_is_said_without_values(self):
         self.assertIsNone(stats.ratio([], [1.0]))
         self.assertIsNone(stats.ratio([1.0], [0.0]))
