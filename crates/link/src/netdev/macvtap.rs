@@ -1,12 +1,12 @@
 //! Devices with a character device of their own over another interface (macvtap).
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 
 use millstream_wire::ethernet::MacAddr;
 
 use super::netlink::{IFLA_NET_NS_FD, INFO_DATA, INFO_KIND, Request, put};
+use super::sysfs::Sysfs;
 use super::{Namespace, index, interface_message};
 use crate::LinkError;
 use crate::sys::detached;
@@ -88,10 +88,7 @@ pub(crate) fn add_macvtap(
 pub(crate) fn open_macvtap(name: &str) -> Result<OwnedFd, LinkError> {
     let index = index(name)?;
     let open = || {
-        let sysfs = detached::mount(c"sysfs")?;
-        let path = format!("class/net/{name}/macvtap/tap{index}/dev");
-        let mut numbers = String::new();
-        File::from(detached::open(&sysfs, &path, libc::O_RDONLY)?).read_to_string(&mut numbers)?;
+        let numbers = Sysfs::mount()?.read(&format!("class/net/{name}/macvtap/tap{index}/dev"))?;
         let device = device(&numbers).ok_or(io::ErrorKind::InvalidData)?;
         let nodes = detached::mount(c"tmpfs")?;
         detached::make_device(&nodes, "tap", device)?;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+use crate::sys::detached;
 
 /// Longest setting that is read, in bytes: a set of 8,192 CPUs.
 const SETTING_BYTES: usize = 4096;
@@ -22,19 +22,15 @@ impl Sysfs {
     /// # Errors
     /// For want of privilege, or before Linux 5.2.
     pub fn mount() -> io::Result<Self> {
-        // SAFETY: the name ends in zero and is static.
-        let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), 1) })?;
-        let none = std::ptr::null::<libc::c_char>();
-        let fd = context.as_raw_fd();
-        // SAFETY: this command takes neither key nor value.
-        let made =
-            unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) };
-        if made < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: no pointers. The mount is closed on exec.
-        let root = owned(unsafe { libc::syscall(libc::SYS_fsmount, fd, 1, 0) })?;
-        Ok(Self { root })
+        Ok(Self { root: detached::mount(c"sysfs")? })
+    }
+
+    /// What the file at `path` says.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.path(path))
     }
 
     fn path(&self, path: &str) -> String {
@@ -99,18 +95,8 @@ impl Drop for Setting {
     }
 }
 
-/// The descriptor that a system call gave.
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    match libc::c_int::try_from(fd) {
-        // SAFETY: it was just opened and is owned by nobody else.
-        Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// What is set for an interface of the calling thread's namespace.
 #[cfg(test)]
 pub(crate) fn setting(name: &str, file: &str) -> io::Result<String> {
-    let sysfs = Sysfs::mount()?;
-    Ok(std::fs::read_to_string(sysfs.path(&format!("class/net/{name}/{file}")))?.trim().to_owned())
+    Ok(Sysfs::mount()?.read(&format!("class/net/{name}/{file}"))?.trim().to_owned())
 }

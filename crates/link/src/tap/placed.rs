@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
+use crate::incoming::Next;
 use crate::{DropCause, LinkError, Placed, limits, sys, vnet};
 
 /// What holds any packet beside its headers.
@@ -22,6 +23,9 @@ impl Tap {
         memory: &mut [u8],
     ) -> Result<Option<Placed>, LinkError> {
         self.more = false;
+        if self.long.is_cutting() {
+            return Ok(self.lay_out_piece(now, pool, head_len, memory));
+        }
         let wanted_head = head_len;
         let option = if self.long.are_expected() { self.option.bytes() } else { 0 };
         let (head_len, placed_most) = (head_len + option, memory.len().saturating_sub(option));
@@ -78,6 +82,23 @@ impl Tap {
             }
         }
         Ok(None)
+    }
+
+    /// The next piece of a packet that is being cut, before anything that came behind it.
+    #[cold]
+    fn lay_out_piece(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Option<Placed> {
+        let Next::Packet(mut piece) = self.long.next_piece(pool, &mut self.stats) else {
+            return None;
+        };
+        piece.meta_mut().arrival = now;
+        self.stats.count_received(piece.len(), piece.meta().segmentation.is_some());
+        Some(Placed::lay_out(piece, pool, head_len, memory))
     }
 
     /// A read says that there is nothing to read from any more.
