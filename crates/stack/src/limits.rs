@@ -195,6 +195,10 @@ pub const DIRECT_BULK_BYTES: usize = 16 * 1024;
 /// Pieces of different connections in one buffer begin at multiples of this: the kernel copies there faster.
 pub const DIRECT_ALIGNMENT_BYTES: usize = 64;
 
+/// A read that waits is read into until it has this many bytes, however large its buffer is: more would push the first
+/// ones out of the processor's cache before the reader looks at them, and where it is read into next was there last.
+pub const DIRECT_READ_BYTES: usize = 1 << 20;
+
 /// Smaller segments in a row after which it is not.
 pub const DIRECT_PATIENCE: u8 = 8;
 

@@ -22,7 +22,9 @@ use millstream_wire::ip::{self, Protocol};
 use millstream_wire::tcp::TcpHeader;
 
 use super::{Engine, ReceivedDatagram};
-use crate::limits::{DIRECT_ALIGNMENT_BYTES, DIRECT_BULK_BYTES, DIRECT_PATIENCE, Limits};
+use crate::limits::{
+    DIRECT_ALIGNMENT_BYTES, DIRECT_BULK_BYTES, DIRECT_PATIENCE, DIRECT_READ_BYTES, Limits,
+};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stages::Stage;
@@ -221,7 +223,8 @@ impl Engine {
         let mut asked = Asked { link, packets: 0, more: false };
         while self.bulk.is_some() {
             let start = read.next_start();
-            if read.buffer.len() - start < room || asked.packets == BATCH_LIMIT {
+            let is_batch = asked.packets == BATCH_LIMIT || start >= DIRECT_READ_BYTES;
+            if is_batch || read.buffer.len() - start < room {
                 asked.more = read.is_for_many();
                 break;
             }
