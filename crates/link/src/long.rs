@@ -57,6 +57,12 @@ impl LongPackets {
         is_first
     }
 
+    /// One may come: there is room for it from now on, but no blocks before it has come.
+    pub fn may_come(&mut self) {
+        self.expect();
+        self.ordinary = ORDINARY_RUN;
+    }
+
     /// Whether there is to be room for them.
     pub fn are_expected(&self) -> bool {
         !self.own.is_empty()

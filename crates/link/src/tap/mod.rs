@@ -496,6 +496,11 @@ impl Link for Tap {
         }
         let placed = self.read_placed(now, pool, head_len, memory)?;
         self.looked(if placed.is_some() { Look::Placed } else { Look::Vain }, placed.is_some());
+        if placed.is_none()
+            && let Some(error) = self.gone.take()
+        {
+            return Err(self.broken(error));
+        }
         Ok(placed)
     }
 
@@ -559,7 +564,7 @@ impl Link for Tap {
         if let Some(returns) = &mut self.returns {
             returns.sleeps();
         }
-        !self.long.is_cutting()
+        !self.long.is_cutting() && self.gone.is_none()
     }
 
     fn is_down(&self) -> bool {

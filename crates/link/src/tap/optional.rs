@@ -1,8 +1,12 @@
 //! Reading into place what may have an option before its transport header: long packets over IPv6 come with it
 //! (`offload/jumbo.rs`), short ones of the same stream without, and the engine is to see neither.
 
-use crate::offload::{JUMBO_OPTION_BYTES, take_jumbo_out};
+use crate::limits::LINK_HEADER_BYTES;
+use crate::offload::{JUMBO_OPTION_BYTES, network_offset, take_jumbo_out};
 use crate::{Medium, Placed};
+
+/// Where it ends at the latest, behind link header and IPv6 header.
+const OPTION_END_BYTES: usize = LINK_HEADER_BYTES + 40 + JUMBO_OPTION_BYTES;
 
 /// Packets in a row without it after which none is expected.
 const PATIENCE: u8 = 8;
@@ -23,6 +27,11 @@ impl OptionGuess {
     /// `head_len` without the option, and what follows it in `memory`.
     pub fn settle(&mut self, placed: &mut Placed, head_len: usize, memory: &mut [u8]) {
         let expected = self.bytes();
+        let short = OPTION_END_BYTES.saturating_sub(placed.head.len());
+        if short > 0 && is_v6(placed.head.head()) {
+            // Of what was asked for as IPv4: all of it is to be seen.
+            pull(placed, short, memory);
+        }
         let before = placed.head.len();
         take_jumbo_out(&mut placed.head, Medium::Ethernet);
         let found = before - placed.head.len();
@@ -40,12 +49,19 @@ impl OptionGuess {
     }
 }
 
+fn is_v6(head: &[u8]) -> bool {
+    let l3 = network_offset(head, Medium::Ethernet);
+    l3.and_then(|l3| head.get(l3)).is_some_and(|first| first >> 4 == 6)
+}
+
 /// Moves the first `count` placed bytes to the end of the head.
 fn pull(placed: &mut Placed, count: usize, memory: &mut [u8]) {
     let count = count.min(placed.bytes);
     if let Some(room) = placed.head.append(count) {
         room.copy_from_slice(&memory[..count]);
         memory.copy_within(count..placed.bytes, 0);
+        // Nothing of a packet stays there that is not told of.
+        memory[placed.bytes - count..placed.bytes].fill(0);
         placed.bytes -= count;
     }
 }
@@ -124,5 +140,27 @@ mod tests {
             read(&mut guess, &wire(100, false), &mut [0; 4000]);
         }
         assert_eq!(guess.bytes(), 0, "none has come for long");
+    }
+
+    /// Who waits has asked for IPv4 without timestamps.
+    #[test]
+    fn of_a_head_that_ends_before_it_the_option_is_taken_out_too() {
+        const SHORT: usize = 54;
+        let (pool, bytes) = (pool(), wire(9000, true));
+        let (mut guess, mut memory) = (OptionGuess::default(), vec![0xee; 4000]);
+        let packet = Packet::bulk_from_slice(&pool, &bytes, 2048).unwrap();
+        let mut placed = Placed::lay_out(packet, &pool, SHORT, &mut memory);
+        guess.settle(&mut placed, SHORT, &mut memory);
+        assert_eq!(placed.head.len(), SHORT);
+        let packet = placed.into_packet(&pool, &mut memory).unwrap();
+        assert!(crate::testing::bytes(&packet) == wire(9000, false), "the option is left in it");
+    }
+
+    #[test]
+    fn nothing_of_another_s_packet_stays_in_the_memory() {
+        let (mut guess, mut memory) = (OptionGuess::default(), vec![0xee; 4000]);
+        let placed = read(&mut guess, &wire(100, true), &mut memory);
+        placed.into_packet(&pool(), &mut memory).unwrap();
+        assert!(memory.iter().all(|byte| [0, 0xee].contains(byte)), "{:?}", &memory[90..110]);
     }
 }

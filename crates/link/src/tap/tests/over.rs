@@ -202,3 +202,28 @@ fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
     let last = tap.receive_into(Instant::ZERO, &pool, header_len, &mut memory).unwrap();
     assert_eq!(last.map(|placed| placed.total_len()), Some(14 + 20 + 8 + 500));
 }
+
+#[test]
+fn an_interface_that_goes_is_told_to_who_waits_with_a_place() {
+    let Some(namespace) = pair() else { return };
+    let config = config(&namespace, MacvtapMode::Bridge);
+    let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
+    let (pool, mut memory) = (pool(), vec![0; 70_000]);
+    namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
+    tap.refresh();
+    assert!(!tap.prepare_sleep(), "it is still to be told");
+    let mut receive = || tap.receive_into(Instant::ZERO, &pool, 66, &mut memory).err();
+    let error = (0..100).find_map(|_| receive()).expect("an error").to_string();
+    assert!(error.contains("was removed"), "{error}");
+}
+
+#[test]
+fn no_blocks_are_taken_before_a_long_packet_has_come() {
+    let Some(namespace) = pair() else { return };
+    let config = config(&namespace, MacvtapMode::Bridge);
+    let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
+    let blocks = millstream_packet::PoolConfig { initial_blocks: 31, ..Default::default() };
+    let pool = Pool::new(blocks).unwrap();
+    tap.receive(Instant::ZERO, &pool, &mut PacketBatch::new()).unwrap();
+    assert_eq!(tap.long.blocks(), 0);
+}
