@@ -1,8 +1,8 @@
 //! Packets beyond 64 KiB (“BIG TCP”): what a neighbour sends whose `gso_max_size` is more, or the interface merges where
 //! its `gro_max_size` is.
 //!
-//! They are read into the memory for ordinary ones and what lies behind it from when the first one came; that is lost, and
-//! sent again by its TCP. While they come that is blocks of the pool; where it has none, or only ordinary packets have come
+//! They are read into the memory for ordinary ones and what lies behind it: over a macvtap device from the beginning, by a
+//! packet socket from when the first one came, which is lost, and sent again by its TCP. While they come that is blocks of the pool; where it has none, or only ordinary packets have come
 //! of late, it is half a megabyte of our own, out of which they are copied. Then each is cut into ordinary super-segments,
 //! whose headers tell their length; the payload is not copied for it. What reads them need not know that there are others.
 
@@ -33,7 +33,7 @@ const ORDINARY_RUN: u32 = 32;
 pub(crate) struct LongPackets {
     /// Empty blocks behind the memory of the spare frames.
     blocks: Vec<Packet>,
-    /// What lies behind that where there are too few; nothing before the first one came.
+    /// What lies behind that where there are too few; nothing as long as none is expected.
     own: Box<[u8]>,
     /// Ordinary packets since the last one.
     ordinary: u32,

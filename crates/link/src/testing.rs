@@ -15,6 +15,7 @@ use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use millstream_wire::udp::UdpHeader;
 use millstream_wire::{checksum, tcp};
 
+use crate::netdev::{self, Namespace};
 use crate::sys::{PollEntry, poll};
 use crate::{Link, LinkError, Medium};
 
@@ -40,6 +41,18 @@ pub(crate) fn permitted<T>(result: Result<T, LinkError>) -> Option<T> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// The two ends `ms0` and `ms1` of a virtual pair, both up, in a namespace of their own.
+pub(crate) fn veth_pair() -> Option<Namespace> {
+    let namespace = permitted(Namespace::create())?;
+    let made = namespace.run(|| {
+        netdev::add_veth("ms0", "ms1", None, 1)?;
+        netdev::set_up("ms0")?;
+        netdev::set_up("ms1")
+    });
+    permitted(made.and_then(|made| made))?;
+    Some(namespace)
 }
 
 /// An engine's turns at `link` for so long, without work; how many. Packets are passed over.

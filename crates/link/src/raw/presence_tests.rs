@@ -7,20 +7,8 @@ use millstream_packet::{Instant, PacketBatch};
 use super::*;
 use crate::netdev::Namespace;
 use crate::sys::poll;
-use crate::testing::{Shape, bytes, permitted, pool, turns};
+use crate::testing::{Shape, bytes, permitted, pool, turns, veth_pair};
 use crate::{Tap, TapConfig, TapKind};
-
-/// Two ends of a virtual pair, both up.
-fn pair() -> Option<Namespace> {
-    let namespace = permitted(Namespace::create())?;
-    let made = namespace.run(|| {
-        netdev::add_veth("ms0", "ms1", None, 1)?;
-        netdev::set_up("ms0")?;
-        netdev::set_up("ms1")
-    });
-    permitted(made.and_then(|made| made))?;
-    Some(namespace)
-}
 
 fn config(namespace: &Namespace, receive_ring: Option<RingConfig>) -> RawConfig {
     let netns = Some(namespace.path());
@@ -50,7 +38,7 @@ fn arrives(namespace: &Namespace, link: &mut impl Link, clock: Wall) -> bool {
 #[test]
 fn an_interface_that_is_down_costs_no_more_than_a_look_now_and_then_and_works_again_when_up() {
     for ring in [None, Some(RingConfig::default())] {
-        let Some(namespace) = pair() else { return };
+        let Some(namespace) = veth_pair() else { return };
         let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
         let clock = Wall::now();
         for _ in 0..2 {
@@ -73,7 +61,7 @@ fn an_interface_that_is_down_costs_no_more_than_a_look_now_and_then_and_works_ag
 
 #[test]
 fn engines_that_share_an_interface_go_on_when_it_is_up_again() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let mut queues = RawLink::open_shared(&config(&namespace, None), 2).unwrap();
     let clock = Wall::now();
     namespace
@@ -89,7 +77,7 @@ fn engines_that_share_an_interface_go_on_when_it_is_up_again() {
 fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
     for ring in [None, Some(RingConfig::default())] {
         for is_looking in [true, false] {
-            let Some(namespace) = pair() else { return };
+            let Some(namespace) = veth_pair() else { return };
             let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
             let clock = Wall::now();
             if is_looking {
@@ -114,7 +102,7 @@ fn an_interface_that_was_removed_is_an_error_and_one_of_its_name_another() {
 
 #[test]
 fn an_interface_that_was_removed_is_an_error_to_who_only_sends() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let config = RawConfig { send_only: true, ..config(&namespace, None) };
     let (mut link, pool) = (RawLink::open(&config).unwrap(), pool());
     let packet = Shape::new(false, false, vec![7; 99]).build(&pool);
@@ -150,7 +138,7 @@ fn an_interface_without_ethernet_is_refused() {
 #[test]
 fn who_never_sleeps_hears_that_the_interface_is_gone() {
     for ring in [None, Some(RingConfig::default())] {
-        let Some(namespace) = pair() else { return };
+        let Some(namespace) = veth_pair() else { return };
         let mut link = RawLink::open(&config(&namespace, ring)).unwrap();
         namespace.run(|| netdev::remove("ms0")).unwrap().unwrap();
         let mut seconds = (1..5).map(|second| Instant::from_millis(1000 * second));

@@ -2,21 +2,10 @@
 
 use super::*;
 use crate::netdev::MacvtapMode;
+use crate::testing::veth_pair;
 use crate::{LinkError, MacvtapConfig, RawConfig, RawLink};
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
-
-/// A pair whose ends are both up, in a namespace of their own.
-fn pair() -> Option<Namespace> {
-    let namespace = permitted(Namespace::create())?;
-    let made = namespace.run(|| {
-        netdev::add_veth("ms0", "ms1", None, 1)?;
-        netdev::set_up("ms0")?;
-        netdev::set_up("ms1")
-    });
-    permitted(made.and_then(|made| made))?;
-    Some(namespace)
-}
 
 fn config(namespace: &Namespace, mode: MacvtapMode) -> MacvtapConfig {
     let netns = Some(namespace.path());
@@ -56,7 +45,7 @@ fn passes(sender: &mut dyn Link, receiver: &mut dyn Link, packet: Packet, pool: 
 
 #[test]
 fn packets_pass_both_ways_in_every_mode() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let (pool, mut far) = (pool(), far_end(&namespace));
     let own = MacAddr([2, 0, 0, 0, 0, 7]);
     for mode in
@@ -89,7 +78,7 @@ fn packets_pass_both_ways_in_every_mode() {
 
 #[test]
 fn of_several_queues_the_engine_has_a_packet_whose_it_is() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let (pool, mut far) = (pool(), far_end(&namespace));
     let config = config(&namespace, MacvtapMode::Passthru);
     assert!(Tap::open_over_shared(&config, 0).is_err());
@@ -123,7 +112,7 @@ fn of_several_queues_the_engine_has_a_packet_whose_it_is() {
 
 #[test]
 fn an_interface_that_goes_is_told() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let config = config(&namespace, MacvtapMode::Bridge);
     let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
     let (pool, mut batch) = (pool(), PacketBatch::new());
@@ -139,7 +128,7 @@ fn an_interface_that_goes_is_told() {
 
 #[test]
 fn what_cannot_have_one_is_told_in_one_line() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let error = |config: &MacvtapConfig| Tap::open_over(config).unwrap_err();
     let whole = config(&namespace, MacvtapMode::Passthru);
     let missing = MacvtapConfig { interface: "ms9".into(), ..whole.clone() };
@@ -160,7 +149,7 @@ fn what_cannot_have_one_is_told_in_one_line() {
 #[test]
 fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
     const LEN: usize = 200_000;
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let long = netdev::MaxSizes::both(262_144);
     let set = namespace.run(|| netdev::set_gso_max_sizes("ms1", long)).unwrap();
     let (pool, mut far) = (pool(), far_end(&namespace));
@@ -205,7 +194,7 @@ fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
 
 #[test]
 fn an_interface_that_goes_is_told_to_who_waits_with_a_place() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let config = config(&namespace, MacvtapMode::Bridge);
     let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
     let (pool, mut memory) = (pool(), vec![0; 70_000]);
@@ -219,7 +208,7 @@ fn an_interface_that_goes_is_told_to_who_waits_with_a_place() {
 
 #[test]
 fn no_blocks_are_taken_before_a_long_packet_has_come() {
-    let Some(namespace) = pair() else { return };
+    let Some(namespace) = veth_pair() else { return };
     let config = config(&namespace, MacvtapMode::Bridge);
     let Some(mut tap) = permitted(Tap::open_over(&config)) else { return };
     let blocks = millstream_packet::PoolConfig { initial_blocks: 31, ..Default::default() };
