@@ -167,13 +167,17 @@ fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
     batch.push(stream).unwrap();
     batch.push(datagram(&pool, [FAR, mac])).unwrap();
     assert_eq!(far.transmit(Instant::ZERO, &pool, &mut batch).unwrap(), 2);
-    // The first piece as any packet, the others into their place.
+    // The first piece as any packet, the others into their place. A call is to bring one packet, however many the link
+    // expects by now: the kernel's own, of IPv6, come at any time.
     let mut heard = Vec::new();
-    let mut came = PacketBatch::new();
-    for _ in 0..500 {
+    for _ in 0..5000 {
+        let mut came = PacketBatch::new();
+        while came.room() > 1 {
+            came.push(datagram(&pool, [FAR, mac])).unwrap();
+        }
+        let full = came.len();
         tap.receive(Instant::ZERO, &pool, &mut came).unwrap();
-        let piece = came.drain().find(|packet| packet.len() > 1000);
-        if let Some(piece) = piece {
+        if let Some(piece) = came.drain().skip(full).find(|packet| packet.len() > 1000) {
             heard.extend_from_slice(&bytes(&piece)[header_len..]);
             break;
         }
@@ -188,8 +192,15 @@ fn what_comes_behind_a_packet_in_cutting_comes_behind_its_pieces() {
         heard.extend_from_slice(&memory[..placed.bytes]);
     }
     assert!(heard == payload);
-    let last = tap.receive_into(Instant::ZERO, &pool, header_len, &mut memory).unwrap();
-    assert_eq!(last.map(|placed| placed.total_len()), Some(14 + 20 + 8 + 500));
+    const DATAGRAM: usize = 14 + 20 + 8 + 500;
+    let is_it = (0..5000).any(|_| {
+        let next = tap.receive_into(Instant::ZERO, &pool, header_len, &mut memory).unwrap();
+        if next.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        next.is_some_and(|placed| placed.total_len() == DATAGRAM)
+    });
+    assert!(is_it, "the datagram");
 }
 
 #[test]
