@@ -68,8 +68,8 @@ class Pages(unittest.TestCase):
         self.assertEqual([], [" ".join(run) for run, count in runs.items() if count > 1])
 
     def test_anchors_are_as_github_makes_them(self):
-        found = list(anchors(ROOT / "docs/investigations.md"))
-        self.assertIn("one-byte-there-and-back-over-tap-make-peers-workloadrr", found)
+        found = list(anchors(ROOT / "docs/notes/in-memory.md"))
+        self.assertIn("in-memory-pair-bulk-and-pair-rr", found)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ pub enum TapKind {
 ///
 /// Without it each packet is carried through the kernel's whole stack inside the call that writes
 /// it, one by one. With it the kernel first merges segments (GRO), as behind a network card. See
-/// docs/investigations.md for what either costs: a stream without segmentation offload gains, a
+/// docs/notes/tap-plain.md for what either costs: a stream without segmentation offload gains, a
 /// request that waits for its answer loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Napi {
@@ -116,7 +116,7 @@ pub struct TapConfig {
     /// Write frames, and read those of a device without virtio-net headers, in batches through io_uring
     /// instead of by a call each, the latter into 2 MiB of registered memory first; `None`: where the
     /// device takes no super-segments from us. Where the kernel refuses [`Link::notes`](crate::Link::notes)
-    /// says why, and each is a call. docs/investigations.md has what either costs. When such a link is dropped,
+    /// says why, and each is a call. docs/notes/tap-plain.md has what either costs. When such a link is dropped,
     /// a blocking call of the thread that used it may end early, as by a signal (`EINTR`).
     pub io_uring: Option<bool>,
 }

@@ -7,7 +7,7 @@
 //! pieces, each is a head and one or two parts of pages that it shares with its neighbours, and our read checks,
 //! gathers and gives back every one of them. Copied into one piece while it is summed, a packet of a stream costs us a
 //! ninth less, and its sender as much as before; one of a few bytes costs its sender more. So pieces are off while data
-//! flow in bulk (docs/investigations.md).
+//! flow in bulk (docs/notes/tap-plain.md).
 
 use std::time::Duration;
 
