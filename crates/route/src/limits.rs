@@ -41,6 +41,9 @@ pub const UNICAST_SOLICITS: u8 = 3;
 /// 2.3.2.1 asks for some such flush; RFC 4861 leaves the time open).
 pub const STALE_LIFETIME_MS: u64 = 20 * 60_000;
 
+/// How long an answer stands against other claims: `locktime` of Linux (arp(7)).
+pub const LOCKTIME_MS: u64 = 1_000;
+
 /// Room for a prebuilt header: Ethernet with one tag (18), IPv4 with options (60), TCP with
 /// options (60) do not all come at once; this is two cache lines.
 pub const HEADER_TEMPLATE_BYTES: usize = 128;

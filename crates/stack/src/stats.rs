@@ -249,6 +249,12 @@ pub struct EngineStats {
     pub icmp_errors_sent: u64,
     /// ARP requests and neighbour solicitations sent.
     pub neighbor_solicits: u64,
+    /// Times that a neighbour's link address was replaced by another one that he, or somebody else, has told.
+    pub neighbor_moves: u64,
+    /// Times that this was taken back, as the station before answered all the same: two claim one address.
+    pub neighbor_moves_disproved: u64,
+    /// Link addresses not believed, as another one had just been confirmed by an answer.
+    pub neighbor_claims_refused: u64,
     /// Turns that granted a share to connections whose writes had to wait for others.
     pub write_grants: u64,
     /// Connections that began to wait for a free frame, as a write found none.
@@ -327,6 +333,9 @@ impl EngineStats {
             icmp_echo_answered: 0,
             icmp_errors_sent: 0,
             neighbor_solicits: 0,
+            neighbor_moves: 0,
+            neighbor_moves_disproved: 0,
+            neighbor_claims_refused: 0,
             write_grants: 0,
             write_starvations: 0,
             timers_fired: 0,

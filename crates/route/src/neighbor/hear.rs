@@ -1,11 +1,12 @@
 //! What neighbours say of themselves.
 
+use core::time::Duration;
 use std::net::IpAddr;
 
 use millstream_packet::{Instant, PacketQueue};
 use millstream_wire::ethernet::MacAddr;
 
-use super::{Key, NeighborTable, State, no_packets};
+use super::{Former, Key, NeighborTable, State, no_packets};
 use crate::prefix::LinkId;
 
 /// How an address was learnt, which decides what it may do.
@@ -15,11 +16,15 @@ pub enum Evidence {
     /// a neighbour or router solicitation or advertisement (RFC 4861 section 7.2.3), or the sender
     /// of an ARP request for one of our addresses (RFC 826). Makes an entry, STALE.
     Asked,
+    /// The neighbour named its own address to somebody else: the sender of an ARP packet that is not for us. An entry
+    /// that there is takes it in before anybody looks whom the packet is for (RFC 826, "Packet Reception"); it makes
+    /// none.
+    Overheard,
     /// The neighbour told its address: a neighbour advertisement, an ARP reply, a gratuitous ARP.
     /// Makes no entry (RFC 4861 section 7.2.5).
     Advertised {
-        /// It answers a question: the S flag. For IPv4, where an answer cannot be told from an
-        /// unasked reply, it counts only while a question is open.
+        /// It answers a question: the S flag. For IPv4, where an answer cannot be told from an unasked reply, it counts
+        /// only while a question is open; so it does for IPv6 when it tells another address than the known one.
         solicited: bool,
         /// It may replace another address: the O flag.
         replace: bool,
@@ -45,8 +50,12 @@ pub enum Change {
     Learnt,
     /// The same address was confirmed.
     Confirmed,
-    /// The address is another one now.
+    /// The address is another one now. Unless it came as the answer to a question, the next use asks both stations.
     Moved,
+    /// After it had moved, the station that had the address before answered all the same: it has it again.
+    Restored,
+    /// Another address was told, too soon after an answer to be believed.
+    Refused,
     /// Another address was told without the right to replace: the known one is in doubt.
     Doubted,
 }
@@ -75,7 +84,8 @@ impl NeighborTable {
     ) -> Heard {
         let nothing = || Heard { change: Change::Nothing, released: no_packets(), displaced: 0 };
         // RFC 1812 section 3.3.2: no group address may enter.
-        if mac.is_some_and(|mac| !mac.is_unicast()) || ip.is_multicast() || ip.is_unspecified() {
+        let is_none = ip.is_multicast() || ip.is_unspecified() || ip.is_loopback();
+        if is_none || mac.is_some_and(|mac| !mac.is_unicast()) {
             return nothing();
         }
         let found = self.index.get(&Key::new(link, ip)).copied();
@@ -99,6 +109,12 @@ impl NeighborTable {
             }
             (_, mac) => self.hear_known(now, slot, mac, evidence),
         };
+        match change {
+            Change::Moved => self.stats.moved += 1,
+            Change::Restored => self.stats.restored += 1,
+            Change::Refused => self.stats.claims_refused += 1,
+            Change::Nothing | Change::Learnt | Change::Confirmed | Change::Doubted => {}
+        }
         Heard { change, released: no_packets(), displaced }
     }
 
@@ -116,6 +132,7 @@ impl NeighborTable {
         let released = self.drain(slot);
         self.disarm(slot);
         if confirmed {
+            self.entry(slot).settled = Some(now);
             self.set_reachable(slot, now);
         } else {
             self.set_stale(slot, now);
@@ -127,7 +144,7 @@ impl NeighborTable {
         Heard { change: Change::Learnt, released, displaced: 0 }
     }
 
-    /// News of an entry whose address is known.
+    /// News of an entry whose address is known: RFC 4861 section 7.2.5 for advertisements, 7.2.3 and RFC 826 for others.
     fn hear_known(
         &mut self,
         now: Instant,
@@ -137,37 +154,91 @@ impl NeighborTable {
     ) -> Change {
         let entry = self.entry(slot);
         let differs = mac.filter(|mac| *mac != entry.mac);
+        let is_asked = entry.state == State::Probe;
         let (solicited, replace) = match evidence {
             // RFC 4861 section 7.2.3: an address that differs replaces the known one and is STALE;
             // the same one says nothing about reachability.
-            Evidence::Asked => (false, true),
+            Evidence::Asked | Evidence::Overheard => (false, true),
             Evidence::Advertised { solicited, replace, .. } => {
-                let open = entry.ip.is_ipv6() || entry.state == State::Probe;
-                (solicited && open, replace)
+                let counts = is_asked || (entry.ip.is_ipv6() && differs.is_none());
+                (solicited && counts, replace)
             }
         };
+        if let (Some(mac), Evidence::Advertised { solicited: true, .. }) = (differs, evidence)
+            && entry.former.is_some_and(|former| former.mac == mac && now < former.until)
+        {
+            return self.restore(now, slot, mac);
+        }
         if differs.is_some() && !replace {
             // RFC 4861 section 7.2.5, point I: "if the state is REACHABLE, set it to STALE, but do
             // not update the entry in any other way".
             let doubted = entry.state == State::Reachable;
             if doubted {
-                self.set_stale(slot, now);
+                self.age(slot, now);
             }
             return if doubted { Change::Doubted } else { Change::Nothing };
         }
+        if differs.is_some() && self.is_settled(now, slot, evidence) {
+            return Change::Refused;
+        }
+        let entry = self.entry(slot);
         if let Evidence::Advertised { router, .. } = evidence {
             entry.router = router;
         }
-        if let Some(mac) = differs {
-            entry.mac = mac;
-            entry.heard = now;
-            self.take_back(slot);
+        let Some(mac) = differs else {
+            if solicited {
+                (entry.settled, entry.disputed) = (Some(now), false);
+                self.set_reachable(slot, now);
+            } else {
+                entry.heard = now;
+            }
+            return Change::Confirmed;
+        };
+        self.replace(now, slot, mac, solicited);
+        Change::Moved
+    }
+
+    /// Whether another address for an entry is refused: that an answer has disproved one, or that it came behind an answer,
+    /// was less than [`NeighborConfig::locktime_ms`](super::NeighborConfig) ago. The latter holds for ARP alone, where of
+    /// several answers the first one counts, and not for who announces the address.
+    fn is_settled(&mut self, now: Instant, slot: u32, evidence: Evidence) -> bool {
+        let locktime = Duration::from_millis(self.config.locktime_ms);
+        let entry = self.entry(slot);
+        let is_locked = entry.settled.is_some_and(|settled| now < settled + locktime);
+        is_locked
+            && (entry.disputed || (entry.ip.is_ipv4() && evidence != Evidence::GRATUITOUS_ARP))
+    }
+
+    /// Another address takes the place of the known one. What was known before it is kept: who has claimed the address may
+    /// not have it, which is asked of both when the entry is used next.
+    fn replace(&mut self, now: Instant, slot: u32, mac: MacAddr, solicited: bool) {
+        let window = self.check_time();
+        let entry = self.entry(slot);
+        let known = entry.former.map_or(entry.mac, |former| former.mac);
+        entry.mac = mac;
+        entry.heard = now;
+        // Who had it before has it again, and says so by himself.
+        entry.former = (known != mac).then_some(Former { mac: known, until: now });
+        self.take_back(slot);
+        if solicited {
+            // The other one may answer yet, who was asked.
+            if let Some(former) = &mut self.entry(slot).former {
+                former.until = now + window;
+            }
+            self.set_reachable(slot, now);
+        } else {
+            self.set_stale(slot, now);
         }
-        match (solicited, differs) {
-            (true, _) => self.set_reachable(slot, now),
-            (false, Some(_)) => self.set_stale(slot, now),
-            (false, None) => self.entry(slot).heard = now,
-        }
-        if differs.is_some() { Change::Moved } else { Change::Confirmed }
+    }
+
+    /// Who had the address before has answered though somebody else has claimed it.
+    fn restore(&mut self, now: Instant, slot: u32, mac: MacAddr) -> Change {
+        let entry = self.entry(slot);
+        entry.mac = mac;
+        entry.former = None;
+        (entry.settled, entry.disputed) = (Some(now), true);
+        self.take_back(slot);
+        self.set_reachable(slot, now);
+        Change::Restored
     }
 }

@@ -13,6 +13,13 @@
 //!                                 3 unanswered                 5 s without a sign
 //! ```
 //!
+//! An address that moves without having been asked for (a gratuitous ARP, an ARP packet for others, an unsolicited
+//! advertisement, somebody else's question) is used at once, as these RFCs say. But whoever may claim it: with its next
+//! use the entry goes to PROBE, without a DELAY, and both stations are asked, the one that claims it and the one that had
+//! it. A true move costs nothing; a false one lasts until the one that had it has answered, a round trip of the link.
+//! Then for a moment nobody else may have it. What protocols above say meanwhile does not count: it may be about what
+//! they sent before.
+//!
 //! The table sends nothing itself: it says whom to ask, and the caller builds the question.
 
 mod deadlines;
@@ -58,7 +65,21 @@ struct Entry {
     given_out: bool,
     /// Of ours, the address that it was last asked from.
     asker: Option<Ipv6Addr>,
+    /// Who had the address before it moved to where it is now.
+    former: Option<Former>,
+    /// When it last answered a question.
+    settled: Option<Instant>,
+    /// That answer disproved what another had claimed.
+    disputed: bool,
     pending: List,
+}
+
+/// Who had a neighbour's address before another claimed it.
+#[derive(Clone, Copy)]
+struct Former {
+    mac: MacAddr,
+    /// An answer of his counts until then, as he was asked.
+    until: Instant,
 }
 
 /// A queue for packets on their way out of the table, whose own limits they have passed.
@@ -143,7 +164,7 @@ impl NeighborTable {
             State::Static | State::Delay | State::Probe => {}
             State::Reachable if now < entry.until => {}
             State::Reachable => {
-                self.set_stale(slot, now);
+                self.age(slot, now);
                 self.start_delay(slot, now);
             }
             State::Stale => self.start_delay(slot, now),
@@ -179,14 +200,17 @@ impl NeighborTable {
     }
 
     /// A protocol above has seen the neighbour get on, as by an acknowledgement of new data: it is
-    /// reachable (RFC 4861 section 7.3.1). Cheap when it was so already.
+    /// reachable (RFC 4861 section 7.3.1), unless its address has moved and it was not asked since. Cheap when it was so
+    /// already.
     pub fn confirm(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
-        match self.entry(slot).state {
+        let entry = self.entry(slot);
+        match entry.state {
             State::Incomplete | State::Static => {}
-            State::Reachable | State::Stale | State::Delay | State::Probe => {
-                self.set_reachable(slot, now);
-            }
+            State::Reachable => self.set_reachable(slot, now),
+            // It has moved: this may be about the station before.
+            State::Stale | State::Delay | State::Probe if entry.former.is_some() => {}
+            State::Stale | State::Delay | State::Probe => self.set_reachable(slot, now),
         }
     }
 
@@ -195,7 +219,7 @@ impl NeighborTable {
     pub fn doubt(&mut self, now: Instant, link: LinkId, ip: IpAddr) {
         let Some(&slot) = self.index.get(&Key::new(link, ip)) else { return };
         if self.entry(slot).state == State::Reachable {
-            self.set_stale(slot, now);
+            self.age(slot, now);
         }
     }
 
@@ -216,6 +240,7 @@ impl NeighborTable {
         self.take_back(slot);
         let entry = self.entry(slot);
         entry.mac = mac;
+        entry.former = None;
         entry.state = State::Static;
         entry.heard = now;
         Ok(self.drain(slot))
@@ -362,6 +387,9 @@ impl NeighborTable {
             ever_used: wanted,
             given_out: false,
             asker: None,
+            former: None,
+            settled: None,
+            disputed: false,
             pending: List::EMPTY,
         };
         let slot = match self.free.pop() {
@@ -445,6 +473,12 @@ impl NeighborTable {
         self.arm(slot, now + time);
     }
 
+    /// What was known to be reachable is not known to be any more. Who had the address before has no part in that.
+    fn age(&mut self, slot: u32, now: Instant) {
+        self.entry(slot).former = None;
+        self.set_stale(slot, now);
+    }
+
     /// Makes an entry STALE; flows that hold its address must ask again, which is its first use.
     fn set_stale(&mut self, slot: u32, now: Instant) {
         let lifetime = Duration::from_millis(self.config.stale_lifetime_ms);
@@ -453,11 +487,20 @@ impl NeighborTable {
         self.arm(slot, now + lifetime);
     }
 
-    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay.
+    /// RFC 4861 section 7.3.3: the first packet to a STALE neighbour starts the delay. There is none when its address has
+    /// moved: it is asked as soon as [`poll`](Self::poll) is called.
     fn start_delay(&mut self, slot: u32, now: Instant) {
-        let delay = Duration::from_millis(self.config.delay_first_probe_ms);
-        self.entry(slot).state = State::Delay;
-        self.arm(slot, now + delay);
+        let entry = self.entry(slot);
+        entry.state = State::Delay;
+        let has_moved = entry.former.is_some();
+        let delay = if has_moved { 0 } else { self.config.delay_first_probe_ms };
+        self.arm(slot, now + Duration::from_millis(delay));
+    }
+
+    /// How long a station is asked before it counts as gone.
+    fn check_time(&self) -> Duration {
+        Duration::from_millis(self.config.retrans_timer_ms)
+            * u32::from(self.config.unicast_solicits)
     }
 
     /// Sets when the state ends. A deadline armed for earlier stays: it will be found early and

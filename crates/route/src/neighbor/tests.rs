@@ -1,3 +1,5 @@
+mod moves;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -50,7 +52,10 @@ fn act(table: &mut NeighborTable, now: Instant) -> Vec<(&'static str, IpAddr, Ve
     let mut done = Vec::new();
     table.on_timer(now, &mut |action| match action {
         Action::Solicit { ip, unicast: None, .. } => done.push(("all", ip, vec![])),
-        Action::Solicit { ip, unicast: Some(mac), .. } => done.push(("one", ip, vec![mac.0[5]])),
+        Action::Solicit { ip, unicast: Some(mac), former, .. } => {
+            let asked = [Some(mac), former].into_iter().flatten().map(|mac| mac.0[5]).collect();
+            done.push(("one", ip, asked));
+        }
         Action::Unreachable { ip, packets, .. } => done.push(("gone", ip, contents(packets))),
     });
     done
@@ -166,7 +171,9 @@ fn progress_above_spares_the_question() {
 #[test]
 fn an_unasked_advertisement_makes_no_entry_but_a_question_does() {
     let mut t = table(NeighborConfig::default());
-    for evidence in [Evidence::ARP_REPLY, Evidence::GRATUITOUS_ARP, NA_SOLICITED] {
+    let unasked =
+        [Evidence::ARP_REPLY, Evidence::GRATUITOUS_ARP, Evidence::Overheard, NA_SOLICITED];
+    for evidence in unasked {
         assert_eq!(t.hear(at(0), LINK, ip(9), Some(mac(9)), evidence).change, Change::Nothing);
     }
     assert!(t.is_empty());
@@ -337,6 +344,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     let who = 0_u8..6;
     let evidence = prop_oneof![
         Just(Evidence::Asked),
+        Just(Evidence::Overheard),
         (any::<bool>(), any::<bool>()).prop_map(|(solicited, replace)| Evidence::Advertised {
             solicited,
             replace,

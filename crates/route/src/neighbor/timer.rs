@@ -19,6 +19,8 @@ pub enum Action {
         ip: IpAddr,
         /// Ask this station; `None` asks all: broadcast, or the solicited-node group.
         unicast: Option<MacAddr>,
+        /// Ask this one as well, who had the address before.
+        former: Option<MacAddr>,
     },
     /// The neighbour does not answer and has been forgotten. Templates made with it are void.
     Unreachable {
@@ -75,7 +77,7 @@ impl NeighborTable {
         match entry.state {
             State::Static => None,
             State::Reachable => {
-                self.set_stale(slot, now);
+                self.age(slot, now);
                 None
             }
             State::Stale => {
@@ -99,10 +101,15 @@ impl NeighborTable {
 
     fn solicit(&mut self, slot: u32, now: Instant) -> Action {
         let wait = Duration::from_millis(self.config.retrans_timer_ms);
+        let window = self.check_time();
         let entry = self.entry(slot);
         entry.solicits = entry.solicits.saturating_add(1);
         let unicast = (entry.state == State::Probe).then_some(entry.mac);
-        let action = Action::Solicit { link: entry.link, ip: entry.ip, unicast };
+        let former = entry.former.as_mut().map(|former| {
+            former.until = now + window;
+            former.mac
+        });
+        let action = Action::Solicit { link: entry.link, ip: entry.ip, unicast, former };
         self.arm(slot, now + wait);
         action
     }

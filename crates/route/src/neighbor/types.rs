@@ -34,6 +34,9 @@ pub struct NeighborConfig {
     pub unicast_solicits: u8,
     /// How long an entry stays STALE before it is forgotten.
     pub stale_lifetime_ms: u64,
+    /// How long after an answer another address is refused, where one may be
+    /// ([`Change::Refused`](crate::Change::Refused)).
+    pub locktime_ms: u64,
 }
 
 impl Default for NeighborConfig {
@@ -50,6 +53,7 @@ impl Default for NeighborConfig {
             multicast_solicits: limits::MULTICAST_SOLICITS,
             unicast_solicits: limits::UNICAST_SOLICITS,
             stale_lifetime_ms: limits::STALE_LIFETIME_MS,
+            locktime_ms: limits::LOCKTIME_MS,
         }
     }
 }
@@ -132,6 +136,12 @@ pub struct NeighborStats {
     pub pending_dropped: u64,
     /// Packets refused, for whatever reason.
     pub refused: u64,
+    /// Times that a neighbour's address was replaced by another one.
+    pub moved: u64,
+    /// Times that this was taken back, as the station before answered all the same.
+    pub restored: u64,
+    /// Claims of another address that came too soon after an answer.
+    pub claims_refused: u64,
     /// Packets that wait now.
     pub pending_packets: usize,
     /// Memory they hold now, in bytes.

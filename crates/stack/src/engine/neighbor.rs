@@ -1,9 +1,9 @@
 //! ARP and neighbour discovery: what is asked, what is answered, what is learnt.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use millstream_packet::{Instant, Packet};
-use millstream_route::{Action, Evidence, Heard, LinkId, solicited_node};
+use millstream_route::{Action, Change, Evidence, Heard, LinkId, solicited_node};
 use millstream_wire::arp::{self, ArpOperation, ArpPacket};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::icmp::{self, Unreachable};
@@ -130,8 +130,20 @@ impl Output {
         mac: Option<MacAddr>,
         why: Evidence,
     ) {
-        let Heard { mut released, displaced, .. } = self.neighbors.hear(now, link, ip, mac, why);
+        // Nobody is reached at our own address, nor is there a neighbour at an IP address of ours.
+        let own_mac = self.links[link.index()].capabilities.mac;
+        if mac == Some(own_mac) || self.addresses.owns(ip) {
+            return self.stats.drop(DropReason::NeighborIgnored);
+        }
+        let Heard { change, mut released, displaced } =
+            self.neighbors.hear(now, link, ip, mac, why);
         self.stats.drop_many(DropReason::NeighborQueueFull, displaced.into());
+        match change {
+            Change::Moved => self.stats.neighbor_moves += 1,
+            Change::Restored => self.stats.neighbor_moves_disproved += 1,
+            Change::Refused => self.stats.neighbor_claims_refused += 1,
+            Change::Nothing | Change::Learnt | Change::Confirmed | Change::Doubted => {}
+        }
         let Some(mac) = mac else { return };
         while let Some(packet) = released.pop() {
             self.send_to_mac(now, link, mac, packet);
@@ -145,7 +157,12 @@ impl Engine {
         for _ in 0..self.limits.timers {
             let Some(action) = self.out.neighbors.poll(now) else { break };
             match action {
-                Action::Solicit { link, ip, unicast } => self.out.solicit(now, link, ip, unicast),
+                Action::Solicit { link, ip, unicast, former } => {
+                    self.out.solicit(now, link, ip, unicast);
+                    if former.is_some() {
+                        self.out.solicit(now, link, ip, former);
+                    }
+                }
                 Action::Unreachable { mut packets, .. } => {
                     while let Some(packet) = packets.pop() {
                         self.out.stats.drop(DropReason::NeighborUnreachable);
@@ -156,7 +173,8 @@ impl Engine {
         }
     }
 
-    /// An ARP packet from the link (RFC 826; what is not for us teaches nothing, RFC 1122 2.3.2.1).
+    /// An ARP packet from the link. RFC 826: who the sender is goes into the table when he is in it already, before
+    /// anybody looks whom the packet is for; he is added to it when it is for us.
     pub(super) fn arp_input(&mut self, now: Instant, link: LinkId, packet: &Packet) {
         let message = match ArpPacket::parse(packet.head()) {
             Ok(message) => message,
@@ -168,31 +186,33 @@ impl Engine {
             // Somebody else claims our address (RFC 5227, 2.4): nothing is learnt from it.
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
-        if sender_ip == target_ip {
-            return self.out.hear(now, link, sender, Some(sender_mac), Evidence::GRATUITOUS_ARP);
+        // RFC 1122, 3.2.1.3: no station has these.
+        if sender.is_loopback() || self.out.addresses.is_broadcast_of(link, sender) {
+            return self.out.stats.drop(DropReason::MartianSource);
         }
-        let ours = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip));
-        if !ours {
+        let for_us = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip));
+        let evidence = match operation {
+            _ if sender_ip == target_ip => Evidence::GRATUITOUS_ARP,
+            _ if !for_us => Evidence::Overheard,
+            ArpOperation::Reply => Evidence::ARP_REPLY,
+            ArpOperation::Request => Evidence::Asked,
+        };
+        // A probe (RFC 5227, 2.1.1) has no sender address to learn.
+        if !sender_ip.is_unspecified() {
+            self.out.hear(now, link, sender, Some(sender_mac), evidence);
+        }
+        if !for_us {
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
-        match operation {
-            ArpOperation::Reply => {
-                self.out.hear(now, link, sender, Some(sender_mac), Evidence::ARP_REPLY);
-            }
-            ArpOperation::Request => {
-                // A probe (RFC 5227, 2.1.1) has no sender address to learn.
-                if sender_ip != Ipv4Addr::UNSPECIFIED {
-                    self.out.hear(now, link, sender, Some(sender_mac), Evidence::Asked);
-                }
-                let reply = ArpPacket {
-                    operation: ArpOperation::Reply,
-                    sender_mac: self.out.links[link.index()].capabilities.mac,
-                    sender_ip: target_ip,
-                    target_mac: sender_mac,
-                    target_ip: sender_ip,
-                };
-                self.out.send_arp(now, link, sender_mac, &reply);
-            }
+        if operation == ArpOperation::Request {
+            let reply = ArpPacket {
+                operation: ArpOperation::Reply,
+                sender_mac: self.out.links[link.index()].capabilities.mac,
+                sender_ip: target_ip,
+                target_mac: sender_mac,
+                target_ip: sender_ip,
+            };
+            self.out.send_arp(now, link, sender_mac, &reply);
         }
     }
 

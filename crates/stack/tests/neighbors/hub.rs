@@ -1,0 +1,209 @@
+//! A segment of Ethernet in memory: engines at a hub, to whom a test may say whatever it likes, and who are overheard.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use millstream::link::{Link, PairConfig, PairEnd, pair};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::wire::arp::{ArpOperation, ArpPacket};
+use millstream::wire::checksum::Accumulator;
+use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream::wire::icmp;
+use millstream::wire::ip::{self, IpHeader, Protocol};
+use millstream::wire::ndp::{Envelope, NdpMessage};
+use millstream::{Engine, EngineConfig};
+
+use crate::common;
+
+/// The link address of the station with this number.
+pub fn mac(station: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 1, station])
+}
+
+/// Engines at a hub, each with one link, and their common clock.
+pub struct Hub {
+    pub pool: Pool,
+    pub engines: Vec<Engine>,
+    pub now: Instant,
+    ports: Vec<PairEnd>,
+    /// What passed since it was last asked for: which engine sent it (none: the test), and when.
+    heard: Vec<(Option<usize>, Instant, Vec<u8>)>,
+}
+
+impl Hub {
+    pub fn new() -> Self {
+        let now = Instant::from_nanos(1_000_000_000_000);
+        Self { pool: common::pool(), engines: vec![], now, ports: vec![], heard: vec![] }
+    }
+
+    /// One more engine, without any address but that of its link; its number is that of its link address.
+    pub fn add(&mut self, config: impl FnOnce(&mut EngineConfig), link: PairConfig) -> usize {
+        let station = self.engines.len();
+        let mut engine_config = common::config(&self.pool, station as u8 + 1);
+        config(&mut engine_config);
+        let end = self.port(station, link);
+        let mut engine = common::engine(engine_config, end, &[]);
+        engine.turn(self.now);
+        self.engines.push(engine);
+        station
+    }
+
+    /// What an engine is plugged into the hub by.
+    pub fn port(&mut self, station: usize, link: PairConfig) -> PairEnd {
+        let macs = [mac(station as u8), mac(0xff)];
+        let (end, port) = pair(PairConfig { offload: false, macs, ..link }).expect("a pair");
+        match self.ports.get_mut(station) {
+            Some(before) => *before = port,
+            None => self.ports.push(port),
+        }
+        end
+    }
+
+    /// Gives an engine an address.
+    pub fn address(&mut self, station: usize, prefix: &str) {
+        let link = self.engines[station].links().next().expect("a link").id;
+        let prefix = prefix.parse().expect("a prefix");
+        self.engines[station].add_address(link, prefix).expect("an address");
+    }
+
+    /// Says something to all.
+    pub fn say(&mut self, frame: &[u8]) {
+        self.heard.push((None, self.now, frame.to_vec()));
+        self.send(frame, None);
+    }
+
+    fn send(&mut self, frame: &[u8], but: Option<usize>) {
+        for (at, port) in self.ports.iter_mut().enumerate() {
+            if Some(at) != but {
+                let packet = Packet::from_slice(&self.pool, 64, frame).expect("a frame");
+                let mut batch = PacketBatch::new();
+                batch.push(packet).expect("room");
+                port.transmit(self.now, &self.pool, &mut batch).expect("a link");
+            }
+        }
+    }
+
+    /// Lets all take turns until nobody has anything to do.
+    pub fn settle(&mut self) {
+        loop {
+            let mut progress = false;
+            for engine in &mut self.engines {
+                progress |= engine.turn(self.now).progress;
+            }
+            for at in 0..self.ports.len() {
+                let mut batch = PacketBatch::new();
+                self.ports[at].receive(self.now, &self.pool, &mut batch).expect("packets");
+                for packet in batch.drain() {
+                    let frame: Vec<u8> = packet.slices().flatten().copied().collect();
+                    self.send(&frame, Some(at));
+                    self.heard.push((Some(at), self.now, frame));
+                    progress = true;
+                }
+            }
+            if !progress {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass, in steps of a millisecond.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.settle();
+        while self.now < end {
+            self.now += Duration::from_millis(1);
+            self.settle();
+        }
+    }
+
+    /// What passed since this was last asked, with who sent it and when.
+    pub fn take_heard(&mut self) -> Vec<(Option<usize>, Instant, Frame)> {
+        let heard = std::mem::take(&mut self.heard).into_iter();
+        heard.map(|(from, at, frame)| (from, at, Frame::read(&frame))).collect()
+    }
+
+    /// The same of one engine, without when.
+    pub fn take_from(&mut self, station: usize) -> Vec<Frame> {
+        let heard = self.take_heard().into_iter();
+        heard.filter(|(from, ..)| *from == Some(station)).map(|(_, _, frame)| frame).collect()
+    }
+}
+
+/// A frame, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Frame {
+    pub to: MacAddr,
+    pub from: MacAddr,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "for tests")]
+pub enum What {
+    Arp(ArpPacket),
+    /// With its source.
+    Ndp(IpAddr, NdpMessage),
+    /// Any other packet, to whom.
+    Ip(IpAddr),
+}
+
+impl Frame {
+    fn read(frame: &[u8]) -> Self {
+        let (header, len) = EthernetHeader::parse(frame).expect("Ethernet");
+        let body = &frame[len..];
+        let what = if header.ethertype == EtherType::ARP {
+            What::Arp(ArpPacket::parse(body).expect("ARP"))
+        } else {
+            let ip = ip::parse(body, body.len()).expect("IP");
+            match (ip.src, ip.dst) {
+                (IpAddr::V6(src), IpAddr::V6(dst)) if ip.protocol == Protocol::ICMPV6 => {
+                    let envelope = Envelope { src, dst, hop_limit: ip.hop_limit };
+                    let message = NdpMessage::parse(&body[ip.header_len..], &envelope);
+                    message.map_or(What::Ip(ip.dst), |message| What::Ndp(ip.src, message))
+                }
+                _ => What::Ip(ip.dst),
+            }
+        };
+        Self { to: header.dst, from: header.src, what }
+    }
+}
+
+/// An ARP packet in a frame to `to`.
+pub fn arp(to: MacAddr, operation: ArpOperation, sender: (MacAddr, &str), target: &str) -> Vec<u8> {
+    let ip = |text: &str| text.parse::<Ipv4Addr>().expect("an address");
+    let target_mac = if operation == ArpOperation::Reply { to } else { MacAddr::ZERO };
+    let message = ArpPacket {
+        operation,
+        sender_mac: sender.0,
+        sender_ip: ip(sender.1),
+        target_mac,
+        target_ip: ip(target),
+    };
+    let mut frame = vec![0; 14 + 28];
+    EthernetHeader::new(to, sender.0, EtherType::ARP).emit(&mut frame);
+    message.emit(&mut frame[14..]);
+    frame
+}
+
+/// An announcement.
+pub fn gratuitous(sender: MacAddr, ip: &str) -> Vec<u8> {
+    arp(MacAddr::BROADCAST, ArpOperation::Request, (sender, ip), ip)
+}
+
+/// A neighbour discovery message in a frame, as whoever sends it likes it.
+pub fn ndp(from: MacAddr, to: MacAddr, src: &str, dst: &str, message: &NdpMessage) -> Vec<u8> {
+    let [src, dst] = [src, dst].map(|ip| ip.parse::<Ipv6Addr>().expect("an address"));
+    let mut body = vec![0; message.emit_len()];
+    message.emit(&mut body);
+    let pseudo = icmp::pseudo_sum(src.into(), dst.into(), body.len());
+    let mut sum = Accumulator::new(pseudo);
+    sum.add(&body);
+    body[icmp::CHECKSUM_OFFSET..icmp::CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish());
+    let mut ip = IpHeader::new(src.into(), dst.into(), Protocol::ICMPV6, body.len());
+    ip.hop_limit = 255;
+    let mut frame = vec![0; 14 + ip.emit_len()];
+    EthernetHeader::new(to, from, EtherType::IPV6).emit(&mut frame);
+    ip.emit(&mut frame[14..]);
+    frame.extend(body);
+    frame
+}

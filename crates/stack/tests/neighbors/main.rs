@@ -1,0 +1,6 @@
+//! Neighbours and addresses: what others say of theirs, and what is said of ours. Everything goes by a clock of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod heard;
+mod hub;
