@@ -18,7 +18,7 @@ pub enum Error {
     NotConnected,
     /// The peer reset the connection.
     ConnectionReset,
-    /// The peer refused the connection.
+    /// The peer refused the connection, or its host said that nobody is there (ICMP port or protocol unreachable).
     ConnectionRefused,
     /// The connection was given up here.
     ConnectionAborted,
@@ -30,13 +30,18 @@ pub enum Error {
     AddrInUse,
     /// Not an address of this engine, or no free port.
     AddrNotAvailable,
-    /// No route to the destination.
+    /// No route to the destination, here or at a router that said so.
     NetworkUnreachable,
     /// No link leads there any more, as links have failed or were removed. A call that has to wait then is told, of
     /// [`net`](crate::net) once; the socket stays as it is.
     NetworkDown,
     /// A router or the neighbour look-up says that the host is not there.
     HostUnreachable,
+    /// Somebody on the way has orders to let nothing through, and said so (ICMPv6; in IPv4 that is
+    /// [`HostUnreachable`](Self::HostUnreachable) or [`NetworkUnreachable`](Self::NetworkUnreachable), as in Linux).
+    Prohibited,
+    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
+    BadHeader,
     /// Longer than the protocol or the path can carry.
     MessageTooLong,
     /// A limit of [`crate::Limits`], or that of the route table, is reached; the name of the limit.
@@ -67,6 +72,8 @@ impl Error {
             Self::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
             Self::NetworkDown => io::ErrorKind::NetworkDown,
             Self::HostUnreachable => io::ErrorKind::HostUnreachable,
+            Self::Prohibited => io::ErrorKind::PermissionDenied,
+            Self::BadHeader => io::ErrorKind::Other,
             Self::MessageTooLong => io::ErrorKind::InvalidInput,
             Self::Limit(_) => io::ErrorKind::QuotaExceeded,
             Self::Exhausted => io::ErrorKind::OutOfMemory,
@@ -92,6 +99,8 @@ impl fmt::Display for Error {
             Self::NetworkUnreachable => "no route to the network",
             Self::NetworkDown => "the network is down: no link leads there any more",
             Self::HostUnreachable => "host unreachable",
+            Self::Prohibited => "prohibited on the way",
+            Self::BadHeader => "the headers were found faulty on the way",
             Self::MessageTooLong => "message too long",
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),
             Self::Exhausted => "no free frame in the pool",

@@ -33,6 +33,8 @@ impl Connection {
             self.challenge(now);
             return false;
         }
+        // the way is open again
+        self.soft_error = None;
         let una = self.snd.una;
         let ack = (offset.max(una as i64)) as u64;
         let old = offset < una as i64;

@@ -69,6 +69,7 @@ impl Connection {
         let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
         *state == State::Established
             && !self.orphaned
+            && self.soft_error.is_none()
             && rcv.reassembly.is_none()
             && rcv.fin == NO_FIN
             && !rcv.shut

@@ -54,6 +54,8 @@ pub struct Connection {
     pub(crate) error: Option<ConnError>,
     /// What the next call that meets the end is told, once.
     pub(crate) untold: Option<ConnError>,
+    /// What an ICMP error said of the way, until the peer is heard of again.
+    pub(crate) soft_error: Option<ConnError>,
     pub(crate) counters: Counters,
     /// A reset to be sent: sequence number, and acknowledgement if it has one.
     pub(crate) reset_due: Option<(SeqNumber, Option<SeqNumber>)>,
@@ -153,6 +155,7 @@ impl Connection {
             events: Events::default(),
             error: None,
             untold: None,
+            soft_error: None,
             counters: Counters::default(),
             reset_due: None,
             clock: now,
@@ -294,6 +297,12 @@ impl Connection {
             self.error = error;
             self.events.error = true;
         }
+    }
+
+    /// Ends the connection because the peer does not answer; what was said of the way there is told as the reason
+    /// (RFC 1122 4.2.3.9).
+    pub(crate) fn give_up(&mut self) {
+        self.finish_with_reset(self.soft_error.unwrap_or(ConnError::TimedOut));
     }
 
     /// Ends the connection and tells the peer by RST.

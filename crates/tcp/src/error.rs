@@ -14,14 +14,21 @@ pub enum ConnError {
     Closed,
     /// The peer reset the connection.
     Reset,
-    /// The peer refused it: RST in answer to our SYN.
+    /// The peer refused it: RST in answer to our SYN, or its host said that nobody is there (ICMP port or protocol
+    /// unreachable).
     Refused,
     /// Retransmissions, probes or the user timeout gave up.
     TimedOut,
     /// The application aborted it.
     Aborted,
-    /// A router or the peer's host reported that it cannot be reached.
-    Unreachable,
+    /// A router, or the look-up of the neighbour, said that the peer's host cannot be reached.
+    HostUnreachable,
+    /// A router said that the peer's network cannot be reached.
+    NetworkUnreachable,
+    /// Somebody on the way has orders to let nothing through.
+    Prohibited,
+    /// Somebody on the way, or the peer's host, found fault with the headers (ICMP parameter problem).
+    BadHeader,
     /// No frame is free; try later.
     NoMemory,
 }
@@ -37,7 +44,10 @@ impl ConnError {
             ConnError::Refused => "connection refused",
             ConnError::TimedOut => "timed out",
             ConnError::Aborted => "aborted",
-            ConnError::Unreachable => "unreachable",
+            ConnError::HostUnreachable => "host unreachable",
+            ConnError::NetworkUnreachable => "network unreachable",
+            ConnError::Prohibited => "prohibited on the way",
+            ConnError::BadHeader => "headers found faulty on the way",
             ConnError::NoMemory => "no free frame",
         }
     }

@@ -319,17 +319,37 @@ impl Connection {
         std::mem::take(&mut self.events)
     }
 
-    /// An ICMP error quoted a segment of this connection whose sequence number is `seq`. `hard`: the peer's host
-    /// said that nobody is there (port or protocol unreachable). Only believed while the segment is outstanding
-    /// (RFC 5927 4.1), and only fatal during the handshake (RFC 5461 section 4).
-    pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, hard: bool) {
+    /// An ICMP error that means `error` quoted a segment of this connection whose sequence number is `seq`. `hard`:
+    /// trying again is of no use (RFC 1122 4.2.3.9). Only believed while the segment is outstanding (RFC 5927 4.1).
+    ///
+    /// While nothing has come from the peer, each ends the connection, so that who connects hears of it soon and may
+    /// try another address (RFC 5461 section 4, as in Linux). Once its SYN has come only hard ones do, and of an open
+    /// connection none: it is remembered, for [`soft_error`](Self::soft_error).
+    pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
         self.set_clock(now);
         self.forget_calm();
-        let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        if hard && opening && self.is_outstanding(seq) {
-            self.fast_open_failed();
-            self.finish(Some(ConnError::Unreachable));
+        if !self.is_outstanding(seq) {
+            return;
         }
+        let is_fatal = match self.state {
+            State::SynSent => true,
+            State::SynReceived => hard,
+            _ => false,
+        };
+        if !is_fatal {
+            self.soft_error = Some(error);
+            return;
+        }
+        if hard {
+            self.fast_open_failed();
+        }
+        self.finish(Some(error));
+    }
+
+    /// What an ICMP error said of the way to the peer since it was last heard of: when the connection is given up, that
+    /// is why, instead of [`ConnError::TimedOut`] (RFC 1122 4.2.3.9 and 4.2.4.1).
+    pub fn soft_error(&self) -> Option<ConnError> {
+        self.soft_error
     }
 
     pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {

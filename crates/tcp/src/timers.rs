@@ -225,7 +225,7 @@ impl Connection {
         if unanswered >= limit || orphan || self.user_timeout_passed(now) {
             // RFC 9293 3.8.3: R2 reached
             self.fast_open_failed();
-            self.finish_with_reset(ConnError::TimedOut);
+            self.give_up();
             return;
         }
         if self.rtt.backoff() + 1 == R1_TIMEOUTS {
@@ -288,7 +288,7 @@ impl Connection {
         let unanswered = self.snd.probes_unanswered >= self.config.retries || orphan;
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
         if self.user_timeout_passed(now) || unanswered {
-            self.finish_with_reset(ConnError::TimedOut);
+            self.give_up();
             return;
         }
         self.counters.rare().window_probes += 1;
@@ -327,7 +327,7 @@ impl Connection {
             return;
         }
         if self.snd.probes_unanswered >= keepalive.probes {
-            self.finish_with_reset(ConnError::TimedOut);
+            self.give_up();
             return;
         }
         self.snd.probes_unanswered += 1;

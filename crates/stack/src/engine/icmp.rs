@@ -11,7 +11,9 @@ use millstream_wire::ip::{self, IpHeader, Version};
 
 use super::Engine;
 use super::addresses::Destination;
+use super::icmp_meaning;
 use super::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
+use super::tcp_api::conn_error;
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
@@ -197,22 +199,14 @@ impl Engine {
             QuotedTransport::Udp { src_port, dst_port } => {
                 let local = SocketAddr::new(quote.ip.src, src_port);
                 let remote = SocketAddr::new(quote.ip.dst, dst_port);
-                self.udp.icmp_error(&mut self.events, local, remote, error_of(error))
+                let told = match error {
+                    Icmp::PacketTooBig { .. } => Some(Error::MessageTooLong),
+                    _ => icmp_meaning::of(quote.ip.version(), error)
+                        .map(|meaning| conn_error(meaning.error)),
+                };
+                self.udp.icmp_error(&mut self.events, local, remote, told)
             }
             QuotedTransport::Echo { .. } | QuotedTransport::Other => false,
         }
-    }
-}
-
-/// What an ICMP error means to a datagram socket, if it means anything.
-pub(super) fn error_of(error: &Icmp) -> Option<Error> {
-    match error {
-        Icmp::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
-            Some(Error::ConnectionRefused)
-        }
-        Icmp::Unreachable(Unreachable::Network) => Some(Error::NetworkUnreachable),
-        Icmp::Unreachable(_) => Some(Error::HostUnreachable),
-        Icmp::PacketTooBig { .. } => Some(Error::MessageTooLong),
-        _ => None,
     }
 }

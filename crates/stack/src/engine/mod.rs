@@ -14,6 +14,7 @@ pub(crate) mod fast_open;
 mod few;
 mod follow;
 mod icmp;
+mod icmp_meaning;
 mod ingress;
 mod lend;
 mod links;

@@ -408,7 +408,7 @@ impl Engine {
     }
 }
 
-fn conn_error(error: ConnError) -> Error {
+pub(super) fn conn_error(error: ConnError) -> Error {
     match error {
         ConnError::WouldBlock => Error::WouldBlock,
         ConnError::NotConnected => Error::NotConnected,
@@ -417,7 +417,10 @@ fn conn_error(error: ConnError) -> Error {
         ConnError::Refused => Error::ConnectionRefused,
         ConnError::TimedOut => Error::TimedOut,
         ConnError::Aborted => Error::ConnectionAborted,
-        ConnError::Unreachable => Error::HostUnreachable,
+        ConnError::HostUnreachable => Error::HostUnreachable,
+        ConnError::NetworkUnreachable => Error::NetworkUnreachable,
+        ConnError::Prohibited => Error::Prohibited,
+        ConnError::BadHeader => Error::BadHeader,
         ConnError::NoMemory => Error::Exhausted,
     }
 }

@@ -6,13 +6,14 @@ use millstream_packet::{Instant, Packet};
 use millstream_route::LinkId;
 use millstream_tcp::{FourTuple, State};
 use millstream_wire::Malformed;
-use millstream_wire::icmp::{Icmp, Unreachable};
-use millstream_wire::ip::{self, Protocol};
+use millstream_wire::icmp::Icmp;
+use millstream_wire::ip::{self, Protocol, Version};
 use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 
 use super::Engine;
 use super::addresses::Destination;
 use super::direct::Bulk;
+use super::icmp_meaning::{self, Meaning};
 use super::ingress::{Arrival, checksum_holds, gather};
 use super::trains::{Arrived, Read};
 use crate::demux::PackedKey;
@@ -317,28 +318,22 @@ impl Engine {
         error: &Icmp,
     ) -> bool {
         self.tcp_stage(now);
+        let meaning = icmp_meaning::of(Version::of(&tuple.local.ip()), error);
         let Some(slot) = self.tcp.find(tuple) else {
-            return self.half_open_icmp_error(tuple, seq, is_hard(error));
+            let hard = meaning.is_some_and(|meaning| meaning.hard);
+            return self.half_open_icmp_error(tuple, seq, hard);
         };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
-        match error {
-            Icmp::PacketTooBig { mtu } => {
-                let mtu = u16::try_from(*mtu).unwrap_or(u16::MAX);
-                socket.conn.set_path_mtu(now, seq, mtu);
-            }
-            Icmp::Unreachable(_) => socket.conn.on_icmp_error(now, seq, is_hard(error)),
-            _ => {}
+        if let Icmp::PacketTooBig { mtu } = error {
+            let mtu = u16::try_from(*mtu).unwrap_or(u16::MAX);
+            socket.conn.set_path_mtu(now, seq, mtu);
+        } else if let Some(Meaning { error, hard }) = meaning {
+            socket.conn.on_icmp_error(now, seq, error, hard);
         }
         self.tcp.collect_events(slot, &mut self.events);
         self.tcp.mark_dirty(slot);
         true
     }
-}
-
-/// The peer's host says that nobody is there.
-fn is_hard(error: &Icmp) -> bool {
-    use Unreachable::{Port, Prohibited, Protocol};
-    matches!(error, Icmp::Unreachable(Port | Protocol | Prohibited))
 }
 
 /// The configuration with the segment size that the link's MTU allows.

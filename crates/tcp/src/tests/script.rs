@@ -334,8 +334,14 @@ impl Script {
             "nodelay" => self.conn().set_nodelay(true),
             "mtu" => self.conn().set_path_mtu(now, SeqNumber(OURS) + argument(), number(words[2])),
             "icmp" => {
-                let hard = words.get(2) != Some(&"soft");
-                self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), hard);
+                let (error, hard) = match words.get(2) {
+                    None => (ConnError::Refused, true),
+                    Some(&"prohibited") => (ConnError::Prohibited, true),
+                    Some(&"host") => (ConnError::HostUnreachable, false),
+                    Some(&"net") => (ConnError::NetworkUnreachable, false),
+                    Some(other) => self.fail(other),
+                };
+                self.conn().on_icmp_error(now, SeqNumber(OURS) + argument(), error, hard);
             }
             "recv_buffer" => self.conn().set_buffers(Some(argument()), None),
             "reuse" => {

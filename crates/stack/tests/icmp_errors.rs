@@ -1,0 +1,319 @@
+//! What an application sees of each ICMP error, by the state that its socket is in, and of a neighbour that is not
+//! there. The errors are those of Linux (`icmp_err_convert` and `tab_unreach` there), with the names of `std::io`.
+
+mod common;
+
+use std::io::ErrorKind::{self, *};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{FAR, NEAR, config, engine, pool};
+use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
+use millstream::packet::{Instant, Packet, PacketBatch, Pool};
+use millstream::tcp::{Config, State};
+use millstream::wire::checksum::Accumulator;
+use millstream::wire::icmp;
+use millstream::wire::ip::{self, IpHeader, Version};
+use millstream::{DropReason, Engine, Error, SocketId};
+
+/// Two engines with the test in the middle.
+struct World {
+    pool: Pool,
+    near: Engine,
+    far: Engine,
+    near_wire: PairEnd,
+    far_wire: PairEnd,
+    now: Instant,
+    is_v6: bool,
+}
+
+type Bytes = Vec<u8>;
+
+impl World {
+    fn new(is_v6: bool) -> Self {
+        let pool = pool();
+        let link = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
+        let (near_end, near_wire) = pair(link.clone()).expect("a pair");
+        let (far_end, far_wire) = pair(link).expect("a pair");
+        let mut near = engine(config(&pool, 1), near_end, &NEAR);
+        let far = engine(config(&pool, 2), far_end, &FAR);
+        let now = near.refresh_time() + Duration::from_millis(100);
+        Self { pool, near, far, near_wire, far_wire, now, is_v6 }
+    }
+
+    /// An address of the far host.
+    fn server(&self, port: u16) -> SocketAddr {
+        let ip = if self.is_v6 { "fd09::2" } else { "10.9.0.2" };
+        SocketAddr::new(ip.parse().expect("an address"), port)
+    }
+
+    /// What one of the engines sends now.
+    fn sent(&mut self, by_near: bool) -> Vec<Bytes> {
+        let (engine, wire) = match by_near {
+            true => (&mut self.near, &mut self.near_wire),
+            false => (&mut self.far, &mut self.far_wire),
+        };
+        while engine.turn(self.now).progress {}
+        let mut batch = PacketBatch::new();
+        let mut sent = Vec::new();
+        while wire.receive(self.now, &self.pool, &mut batch).expect("received") != 0 {
+            while let Some(packet) = batch.pop() {
+                sent.push(packet.slices().flatten().copied().collect());
+            }
+        }
+        sent
+    }
+
+    fn deliver(&mut self, to_near: bool, packet: &[u8]) {
+        let wire = if to_near { &mut self.near_wire } else { &mut self.far_wire };
+        let mut batch = PacketBatch::new();
+        let packet = Packet::from_slice(&self.pool, 0, packet).expect("frames");
+        assert!(batch.push(packet).is_ok());
+        wire.transmit(self.now, &self.pool, &mut batch).expect("sent");
+        let engine = if to_near { &mut self.near } else { &mut self.far };
+        while engine.turn(self.now).progress {}
+    }
+
+    /// Carries what is sent from one to the other until there is no more.
+    fn relay(&mut self) {
+        loop {
+            let (forth, back) = (self.sent(true), self.sent(false));
+            if forth.is_empty() && back.is_empty() {
+                return;
+            }
+            forth.iter().for_each(|packet| self.deliver(false, packet));
+            back.iter().for_each(|packet| self.deliver(true, packet));
+        }
+    }
+
+    fn connect(&mut self, port: u16, config: &Config) -> SocketId {
+        self.near.tcp_connect_with(self.server(port), None, config).expect("connect")
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+}
+
+/// An ICMP error of a router about `packet`.
+fn about(packet: &[u8], (kind, code, word): (u8, u8, u32)) -> Bytes {
+    let quoted = ip::parse_quoted(packet).expect("an IP packet");
+    let version = quoted.version();
+    let router = match version {
+        Version::V4 => "10.9.0.254",
+        Version::V6 => "fd09::fe",
+    };
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(word.to_be_bytes());
+    message.extend(packet);
+    let src = router.parse().expect("an address");
+    let mut sum = Accumulator::new(icmp::pseudo_sum(src, quoted.src, message.len()));
+    sum.add(&message);
+    message[2..4].copy_from_slice(&sum.finish());
+    let header = IpHeader::new(src, quoted.src, icmp::protocol(version), message.len());
+    let mut bytes = vec![0; header.emit_len()];
+    header.emit(&mut bytes);
+    bytes.extend(message);
+    bytes
+}
+
+/// An error as it is on the wire (type, code and the word behind the checksum), what it means, and whether it is hard.
+type Row = ((u8, u8, u32), Option<ErrorKind>, bool);
+
+const V4: &[Row] = &[
+    ((3, 0, 0), Some(NetworkUnreachable), false),
+    ((3, 1, 0), Some(HostUnreachable), false),
+    ((3, 2, 0), Some(ConnectionRefused), true),
+    ((3, 3, 0), Some(ConnectionRefused), true),
+    ((3, 5, 0), Some(HostUnreachable), false),
+    ((3, 6, 0), Some(NetworkUnreachable), false),
+    ((3, 7, 0), Some(HostUnreachable), false),
+    ((3, 8, 0), Some(HostUnreachable), false),
+    ((3, 9, 0), Some(NetworkUnreachable), true),
+    ((3, 10, 0), Some(HostUnreachable), true),
+    ((3, 11, 0), Some(NetworkUnreachable), false),
+    ((3, 12, 0), Some(HostUnreachable), false),
+    ((3, 13, 0), Some(HostUnreachable), true),
+    ((3, 14, 0), Some(HostUnreachable), true),
+    ((3, 15, 0), Some(HostUnreachable), true),
+    ((3, 16, 0), None, false),
+    ((3, 255, 0), None, false),
+    ((4, 0, 0), None, false),
+    ((5, 1, 0x0a09_0003), None, false),
+    ((11, 0, 0), Some(HostUnreachable), false),
+    ((11, 1, 0), Some(HostUnreachable), false),
+    ((11, 2, 0), None, false),
+    ((12, 0, 20 << 24), Some(Other), false),
+    ((12, 1, 0), Some(Other), false),
+    ((12, 2, 0), Some(Other), false),
+];
+
+const V6: &[Row] = &[
+    ((1, 0, 0), Some(NetworkUnreachable), false),
+    ((1, 1, 0), Some(PermissionDenied), true),
+    ((1, 2, 0), Some(HostUnreachable), false),
+    ((1, 3, 0), Some(HostUnreachable), false),
+    ((1, 4, 0), Some(ConnectionRefused), true),
+    ((1, 5, 0), Some(PermissionDenied), true),
+    ((1, 6, 0), Some(PermissionDenied), true),
+    ((1, 7, 0), Some(Other), false),
+    ((1, 8, 0), Some(Other), false),
+    ((3, 0, 0), Some(HostUnreachable), false),
+    ((3, 1, 0), Some(HostUnreachable), false),
+    ((3, 2, 0), None, false),
+    ((4, 0, 4), Some(Other), false),
+    ((4, 1, 6), Some(ConnectionRefused), true),
+    ((4, 2, 40), Some(Other), false),
+    ((100, 0, 0), None, false),
+];
+
+/// Each error of both versions.
+fn each(mut what: impl FnMut(&mut World, &Row)) {
+    for (is_v6, rows) in [(false, V4), (true, V6)] {
+        for row in rows {
+            eprintln!("IPv6 {is_v6}: {row:?}");
+            what(&mut World::new(is_v6), row);
+        }
+    }
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> Result<T, ErrorKind> {
+    result.map_err(Error::kind)
+}
+
+#[test]
+fn any_about_a_syn_ends_the_connect_at_once() {
+    each(|world, &(error, meaning, _)| {
+        let id = world.connect(80, &Config::default());
+        let syn = world.sent(true).remove(0);
+        // Not its sequence number (RFC 5927 4.1).
+        let mut other = syn.clone();
+        let seq_at = if world.is_v6 { 44 } else { 24 };
+        other[seq_at] ^= 0x40;
+        world.deliver(true, &about(&other, error));
+        assert_eq!(world.near.tcp_connected(id), Ok(false));
+        world.deliver(true, &about(&syn, error));
+        assert_eq!(kind(world.near.tcp_connected(id)), meaning.map_or(Ok(false), Err));
+        assert_eq!(world.near.tcp_state(id) == Ok(State::Closed), meaning.is_some());
+    });
+}
+
+#[test]
+fn an_open_connection_goes_on_and_names_it_when_it_is_given_up() {
+    each(|world, &(error, meaning, _)| {
+        let config = Config { retries: 2, ..Config::default() };
+        world.far.tcp_listen(world.server(80), 4).expect("listen");
+        let id = world.connect(80, &config);
+        world.relay();
+        assert_eq!(world.near.tcp_connected(id), Ok(true));
+        world.near.tcp_write(id, b"into the void").expect("written");
+        let segment = world.sent(true).remove(0);
+        world.deliver(true, &about(&segment, error));
+        assert_eq!(world.near.tcp_state(id), Ok(State::Established));
+        assert_eq!(world.near.tcp_read(id, &mut [0; 9]), Err(Error::WouldBlock));
+        for _ in 0..200 {
+            world.pass(Duration::from_millis(100));
+            world.sent(true);
+        }
+        let told = kind(world.near.tcp_read(id, &mut [0; 9]));
+        assert_eq!(told, Err(meaning.unwrap_or(TimedOut)));
+        assert_eq!(world.near.tcp_read(id, &mut [0; 9]), Ok(0), "told once");
+    });
+}
+
+#[test]
+fn a_connected_datagram_socket_hears_of_it() {
+    each(|world, &(error, meaning, _)| {
+        let any = if world.is_v6 { "[::]:0" } else { "0.0.0.0:0" };
+        let [connected, other] = [(); 2].map(|()| {
+            let socket = world.near.udp_bind(any.parse().expect("an address")).expect("bind");
+            world.near.udp_send(socket, b"anybody?", Some(world.server(9))).expect("sent");
+            socket
+        });
+        let sent = world.sent(true);
+        world.near.udp_connect(connected, world.server(9)).expect("connect");
+        sent.iter().for_each(|packet| world.deliver(true, &about(packet, error)));
+        let told = kind(world.near.udp_recv(connected, &mut [0; 9]).map(drop));
+        assert_eq!(told, Err(meaning.unwrap_or(WouldBlock)));
+        let again = world.near.udp_recv(connected, &mut [0; 9]).map(drop);
+        assert_eq!(again, Err(Error::WouldBlock), "told once");
+        // RFC 1122, 4.1.3.3: who has sent to many is not told, as the error says not whom it is about.
+        assert_eq!(world.near.udp_recv(other, &mut [0; 9]).map(drop), Err(Error::WouldBlock));
+    });
+}
+
+#[test]
+fn a_half_open_handshake_is_ended_by_hard_ones_alone() {
+    each(|world, &(error, _, hard)| {
+        let listener = world.far.tcp_listen(world.server(80), 4).expect("listen");
+        world.connect(80, &Config::default());
+        let syn = world.sent(true).remove(0);
+        world.deliver(false, &syn);
+        let answer = world.sent(false).remove(0);
+        world.deliver(false, &about(&answer, error));
+        world.deliver(true, &answer);
+        world.relay();
+        let accepted = world.far.tcp_accept(listener).map(drop);
+        assert_eq!(accepted, if hard { Err(Error::WouldBlock) } else { Ok(()) });
+    });
+}
+
+/// An engine on a link where nobody else is.
+fn alone() -> (Engine, PairEnd) {
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    (engine(config(&pool(), 1), near, &NEAR), far)
+}
+
+#[test]
+fn nobody_on_the_link_is_told_when_the_questions_are_over() {
+    for (to, any) in [("10.9.0.99:9", "0.0.0.0:0"), ("[fd09::99]:9", "[::]:0")] {
+        let (mut near, _wire) = alone();
+        let to: SocketAddr = to.parse().expect("an address");
+        let mut now = near.refresh_time();
+        let id = near.tcp_connect(to).expect("connect");
+        let socket = near.udp_bind(any.parse().expect("an address")).expect("bind");
+        near.udp_connect(socket, to).expect("connect");
+        near.udp_send(socket, b"lost", None).expect("send");
+        near.turn(now);
+        // RFC 4861, 10: three questions, a second apart.
+        let begun = now;
+        while near.tcp_connected(id) == Ok(false) {
+            now += Duration::from_millis(100);
+            near.turn(now);
+        }
+        assert_eq!(near.tcp_connected(id), Err(Error::HostUnreachable));
+        let took = now.saturating_duration_since(begun);
+        assert!((2_900..3_300).contains(&took.as_millis()), "{took:?} of the engine's time");
+        assert_eq!(near.udp_recv(socket, &mut [0; 9]).map(drop), Err(Error::HostUnreachable));
+        // The SYN, once more, and the datagram.
+        let lost = near.stats().dropped(DropReason::NeighborUnreachable);
+        assert!((2..=4).contains(&lost), "{lost}");
+    }
+}
+
+#[test]
+fn an_open_connection_outlives_its_neighbour() {
+    let pool = pool();
+    let (near, far) = pair(PairConfig::default()).expect("a pair");
+    let mut near = engine(config(&pool, 1), near, &NEAR);
+    let mut far = engine(config(&pool, 2), far, &FAR);
+    far.tcp_listen("10.9.0.2:80".parse().expect("an address"), 4).expect("listen");
+    let mut now = near.refresh_time();
+    let tcp = Config { retries: 8, ..Config::default() };
+    let id = near.tcp_connect_with("10.9.0.2:80".parse().expect("an address"), None, &tcp);
+    let id = id.expect("connect");
+    common::settle(&mut near, &mut far);
+    assert_eq!(near.tcp_connected(id), Ok(true));
+    near.tcp_write(id, b"is anybody there?").expect("written");
+    // The peer takes no turns any more.
+    while near.stats().dropped(DropReason::NeighborUnreachable) == 0 {
+        now += Duration::from_millis(100);
+        near.turn(now);
+    }
+    assert_eq!(near.tcp_state(id), Ok(State::Established));
+    while near.tcp_state(id) == Ok(State::Established) {
+        now += Duration::from_millis(100);
+        near.turn(now);
+    }
+    assert_eq!(near.tcp_read(id, &mut [0; 9]), Err(Error::HostUnreachable));
+}
