@@ -47,7 +47,8 @@ drop_reasons! {
     UnknownEthertype = "unknown_ethertype",
     /// An IP packet for an address that is not ours.
     OtherAddress = "other_address",
-    /// An IP packet from one of our own addresses, or from the loopback network.
+    /// An IP packet from an address that nobody can have there: our own, a group's, a whole network's, loopback, 0/8,
+    /// 240/4, none at all (but to groups), IPv4 in the form of IPv6.
     MartianSource = "martian_source",
     /// A fragment: reassembly is not implemented.
     Fragment = "fragment",

@@ -30,8 +30,8 @@ struct World {
 type Bytes = Vec<u8>;
 
 impl World {
-    fn new(is_v6: bool) -> Self {
-        let pool = pool();
+    fn new(is_v6: bool, pool: &Pool) -> Self {
+        let pool = pool.clone();
         let link = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
         let (near_end, near_wire) = pair(link.clone()).expect("a pair");
         let (far_end, far_wire) = pair(link).expect("a pair");
@@ -169,10 +169,11 @@ const V6: &[Row] = &[
 
 /// Each error of both versions.
 fn each(mut what: impl FnMut(&mut World, &Row)) {
+    let pool = pool();
     for (is_v6, rows) in [(false, V4), (true, V6)] {
         for row in rows {
             eprintln!("IPv6 {is_v6}: {row:?}");
-            what(&mut World::new(is_v6), row);
+            what(&mut World::new(is_v6, &pool), row);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_route::{LinkId, Prefix, Route};
 
+use super::reserved::{is_no_host, is_no_source};
 use super::{Engine, NO_PREFIX};
 use crate::error::Error;
 
@@ -27,11 +28,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
-    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, and for a
-    /// link that is not in use. Nothing has changed then.
+    /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
+    /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
+    /// use. Nothing has changed then.
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
         if !prefix.is_valid() {
             return Err(Error::Invalid(NO_PREFIX));
+        }
+        if is_no_host(prefix.addr) {
+            return Err(Error::Invalid("not an address that a host has on a link"));
         }
         self.check_link(link)?;
         let addresses = &self.out.addresses;
@@ -183,6 +188,17 @@ impl Addresses {
             }
         };
         if group { Destination::Group } else { Destination::Other }
+    }
+
+    /// Whether no other host may send from `src` to us on this link, to what `destination` is: it is ours, a whole
+    /// network's, whose answer would be everybody's, or nobody's (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.5.3). One
+    /// without an address yet speaks to groups alone.
+    #[inline]
+    pub fn is_martian(&self, link: LinkId, src: IpAddr, destination: Destination) -> bool {
+        is_no_source(src)
+            || src.is_unspecified() && destination == Destination::Own
+            || self.owns(src)
+            || self.is_broadcast_of(link, src)
     }
 
     /// The addresses of one link.

@@ -109,11 +109,10 @@ impl Engine {
         }
         // What is quoted may have such headers.
         let Ok(ip) = ip::parse_quoted(packet.head()) else { return };
-        let addresses = &self.out.addresses;
-        if ip.src.is_loopback() || ip.dst.is_loopback() || addresses.owns(ip.src) {
+        let destination = self.out.addresses.classify(link, ip.dst);
+        if self.out.addresses.is_martian(link, ip.src, destination) {
             return;
         }
-        let destination = addresses.classify(link, ip.dst);
         self.tell_problem(now, &Arrival { packet, ip, link, destination, to_all });
     }
 

@@ -290,13 +290,7 @@ impl Engine {
         if destination == Destination::Other {
             return self.out.stats.drop(DropReason::OtherAddress);
         }
-        // RFC 1122, 3.2.1.3 (g); RFC 4291, 2.5.3. An answer to a whole network would be everybody's.
-        let addresses = &self.out.addresses;
-        if ip.src.is_loopback()
-            || ip.dst.is_loopback()
-            || addresses.owns(ip.src)
-            || addresses.is_broadcast_of(link, ip.src)
-        {
+        if self.out.addresses.is_martian(link, ip.src, destination) {
             return self.out.stats.drop(DropReason::MartianSource);
         }
         // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6 that is said of what

@@ -26,6 +26,7 @@ mod parts;
 pub(crate) mod path;
 mod patience;
 mod rate;
+mod reserved;
 mod settle;
 mod show;
 mod sleep;

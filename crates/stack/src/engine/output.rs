@@ -12,6 +12,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use super::addresses::{Addresses, is_link_local};
 use super::links::{Links, RemovedLink, Serial};
 use super::rate::RateLimit;
+use super::reserved::is_no_destination;
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::stages::Stage;
@@ -49,8 +50,11 @@ const IPV4_PROTOCOL_AT: usize = 9;
 
 impl Output {
     /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
-    /// first one. There is none over a link that is not in use.
+    /// first one. There is none over a link that is not in use, nor to an address that no other host has.
     pub fn way(&self, destination: IpAddr, scope: Option<Serial>) -> Option<Way> {
+        if is_no_destination(destination) {
+            return None;
+        }
         if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
             let link = self.link_to(destination, scope)?;
             let mtu = self.links.used_slot(link)?.capabilities.mtu;

@@ -140,7 +140,8 @@ impl Engine {
     }
 
     /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
-    /// begins in the next turn. `remote` is another host: an engine has no loopback.
+    /// begins in the next turn. `remote` is another host: an engine has no loopback, and 127.0.0.1 and ::1 are
+    /// [`Error::NetworkUnreachable`].
     pub fn tcp_connect(&mut self, remote: SocketAddr) -> Result<SocketId, Error> {
         let config = self.config.clone();
         self.tcp_connect_with(remote, None, &config)

@@ -151,7 +151,7 @@ impl Engine {
     #[inline]
     pub(super) fn tcp_arrival(&mut self, mut arrival: Arrival) {
         let ip = &arrival.ip;
-        if arrival.destination != Destination::Own || ip.src.is_unspecified() {
+        if arrival.destination != Destination::Own {
             return self.out.stats.drop(DropReason::TcpNotUnicast);
         }
         let pseudo = ip::pseudo_header_sum(ip.src, ip.dst, Protocol::TCP, ip.payload_len);

@@ -6,7 +6,7 @@ use millstream_packet::Packet;
 use millstream_wire::icmp::{self, Icmp};
 use millstream_wire::ip::{self, IpHeader};
 
-use crate::engine::addresses::Destination;
+use crate::engine::addresses::{Destination, TO_ITSELF};
 use crate::engine::ingress::Arrival;
 use crate::engine::output::with_header;
 use crate::engine::{Engine, FOREIGN};
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// Sends an echo request with `data`.
+    /// Sends an echo request with `data`. [`Error::NetworkUnreachable`] where no way leads, as to loopback addresses.
     pub fn icmp_send_echo(
         &mut self,
         id: SocketId,
@@ -58,6 +58,10 @@ impl Engine {
         seq: u16,
         data: &[u8],
     ) -> Result<(), Error> {
+        let to = to.to_canonical();
+        if self.out.addresses.owns(to) {
+            return Err(Error::Invalid(TO_ITSELF));
+        }
         let now = self.now();
         let identifier = self.icmp.by_id(id)?.identifier;
         let way = self.out.way(to, None).ok_or(Error::NetworkUnreachable)?;
