@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bootstrap, Interval, mad, median, quantile};
+use super::{Bootstrap, Interval, RUNS_FOR_A_CLAIM, mad, median, quantile};
 use crate::record::{RunRecord, configuration_label};
 
 /// What the runs of a group have in common.
@@ -83,11 +83,6 @@ pub struct Comparison {
     /// Runs of the side that has fewer.
     pub n: usize,
 }
-
-/// Fewest runs per side from which a difference is claimed. The range of n values covers the
-/// median with probability 1 - 2^(1-n): 75 % for 3, 88 % for 4, 94 % for 5, 97 % for 6; an
-/// interval made of so few values cannot do better.
-pub const RUNS_FOR_A_CLAIM: usize = 4;
 
 impl Comparison {
     /// Whether there are runs enough for a claim.

@@ -48,6 +48,11 @@ impl Rng {
         }
     }
 
+    /// A number from 0 up to and without 1, each multiple of 2^-53 equally likely.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Puts the items in random order, every order equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

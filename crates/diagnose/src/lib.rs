@@ -1,0 +1,18 @@
+//! What measured runs say: pure functions over numbers, without clock, file or thread.
+//!
+//! - [`modes`] answers how many groups the results of equal runs form: one to three.
+//! - [`separate`] answers which features of the runs tell those groups apart.
+//! - [`compare`] answers whether two sets of runs differ, by how much, and which change could have been seen at all.
+//! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
+//! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
+//!
+//! The unit is one run. Intervals inside a run depend on each other and are never counted as n. Everything random is
+//! seeded: equal input gives equal output.
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod modes;
+pub mod separate;
+pub mod stats;
+pub mod verdict;
