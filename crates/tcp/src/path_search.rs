@@ -39,6 +39,8 @@ pub(crate) struct PathSearch {
     /// Size of the probes now, and how many of them got lost.
     size: u16,
     lost: u8,
+    /// Probes in a row of whose loss nothing follows.
+    vain: u8,
     /// The probe that is out: offsets of its data; empty: none.
     start: u64,
     end: u64,
@@ -77,7 +79,7 @@ impl PathSearch {
     /// The link takes other sizes than before, the peer what it took: what was found out above that is no more.
     pub(crate) fn carry(&mut self, most: u16) {
         (self.high, self.most, self.size) = (most, most, most);
-        (self.lost, self.start, self.end) = (0, 0, 0);
+        (self.lost, self.vain, self.start, self.end) = (0, 0, 0, 0);
     }
 
     /// The size to try next above `low`; none when the search is over.
@@ -116,8 +118,16 @@ impl Connection {
         if mss >= most {
             return;
         }
-        let search =
-            PathSearch { high: most, most, size: most, lost: 0, start: 0, end: 0, not_before: now };
+        let search = PathSearch {
+            high: most,
+            most,
+            size: most,
+            lost: 0,
+            vain: 0,
+            start: 0,
+            end: 0,
+            not_before: now,
+        };
         self.counters.rare().path_search = Some(search);
         self.forget_calm();
         Arc::make_mut(&mut self.config).mss = mss;
@@ -199,7 +209,7 @@ impl Connection {
         if self.snd.una < end && !self.board.is_sacked(start.max(self.snd.una), end) {
             return;
         }
-        (search.start, search.end, search.lost) = (0, 0, 0);
+        (search.start, search.end, search.lost, search.vain) = (0, 0, 0, 0);
         let whole = size >= search.most;
         if whole {
             self.counters.rare().path_search = None;
@@ -228,21 +238,25 @@ impl Connection {
 
     /// The probe that is out, if one is, did not arrive. Where that counts against its size the next one waits for as
     /// many round trips as the window has segments, which is about the time between two losses by congestion (RFC 4821
-    /// 7.6.2: losses that go unpunished are to be rarer than those), five times that after a time-out (7.6.3).
+    /// 7.6.2: losses that go unpunished are to be rarer than those), five times that after a time-out (7.6.3). Where
+    /// nothing follows, the next one waits longer each time, so that probes do not keep step with a short queue that
+    /// overflows again and again.
     pub(crate) fn end_mtu_probe(&mut self, now: Instant, loss: ProbeLoss) {
         let window = self.window.cwnd_bytes.div_ceil(u64::from(self.snd.mss).max(1));
         let epoch = self.rtt.srtt().saturating_mul(u32::try_from(window).unwrap_or(u32::MAX));
-        let pause = match loss {
-            ProbeLoss::Alone => epoch,
-            ProbeLoss::TimedOut => epoch.saturating_mul(TIMED_OUT_FACTOR),
-            ProbeLoss::Inconclusive => Duration::ZERO,
-        };
-        let pause = pause.clamp(self.rtt.base_rto(), Duration::from_secs(MTU_RAISE_S));
+        let least = self.rtt.base_rto();
         let Some(search) = self.counters.path_search().filter(|search| search.end != 0) else {
             return;
         };
         (search.start, search.end) = (0, 0);
-        search.not_before = now + pause;
+        search.vain =
+            if loss == ProbeLoss::Inconclusive { search.vain.saturating_add(1) } else { 0 };
+        let pause = match loss {
+            ProbeLoss::Alone => epoch,
+            ProbeLoss::TimedOut => epoch.saturating_mul(TIMED_OUT_FACTOR),
+            ProbeLoss::Inconclusive => least.saturating_mul(u32::from(search.vain)),
+        };
+        search.not_before = now + pause.clamp(least, Duration::from_secs(MTU_RAISE_S));
         search.lost += u8::from(loss != ProbeLoss::Inconclusive);
         if search.lost >= MTU_PROBES {
             (search.high, search.lost) = (search.size - 1, 0);
@@ -276,7 +290,7 @@ mod tests {
     fn the_sizes_tried_are_those_of_links_and_tunnels_then_halves() {
         let next = |low, high, most, headers| {
             let not_before = Instant::ZERO;
-            PathSearch { high, most, size: most, lost: 0, start: 0, end: 0, not_before }
+            PathSearch { high, most, size: most, lost: 0, vain: 0, start: 0, end: 0, not_before }
                 .next_size(low, headers)
         };
         // the whole first, however little that is more
