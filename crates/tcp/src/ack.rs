@@ -51,24 +51,28 @@ impl Connection {
             self.ecn_take_echo(now, ack, in_flight);
         }
         let fack = self.board.highest_sacked();
-        let mut delivery = Delivery { fack, ..Delivery::default() };
+        let echo = self.echo_of(header);
+        let answers = match self.board.has_resent() {
+            true => self.answers(now, echo),
+            false => now,
+        };
+        let mut delivery = Delivery { fack, answers, ..Delivery::default() };
         let mut dsack_bytes = 0;
         if self.negotiated.sack && !header.options.sack.is_empty() {
             dsack_bytes = self.take_sack(header, offset, ack, &mut delivery);
         }
         let acked = ack - una;
         if acked > 0 {
-            self.take_cumulative(now, self.echo_of(header), ack, &mut delivery);
+            self.take_cumulative(now, echo, ack, &mut delivery);
         }
         let duplicate = acked == 0 && !has_data && !old && same_window && !header.flags.fin();
-        let echo = None;
         let event = Acked { delivery, acked, in_flight, duplicate, dsack_bytes, echo, echoed };
         if acked == 0 && una == self.snd.nxt {
             // the last of a flight may have been sent again in vain, too, by a probe or otherwise
             self.note_dsack(dsack_bytes);
             self.end_probe(now, &event);
         } else {
-            self.take_event(now, header, event);
+            self.take_event(now, event);
         }
         true
     }
@@ -83,7 +87,7 @@ impl Connection {
 
     /// What follows from an ACK while something was in flight.
     #[inline(always)]
-    fn take_event(&mut self, now: Instant, header: &TcpHeader, mut event: Acked) {
+    fn take_event(&mut self, now: Instant, event: Acked) {
         if event.duplicate {
             self.counters.rare().duplicate_acks_in += 1;
         }
@@ -91,7 +95,6 @@ impl Connection {
         if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {
             return;
         }
-        event.echo = self.echo_of(header);
         if is_ahead {
             self.arm_loss_timers(now);
         }

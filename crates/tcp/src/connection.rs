@@ -349,6 +349,12 @@ impl Connection {
         debug_assert!(self.snd.nxt <= self.data_end() + u64::from(self.snd.fin_queued));
         debug_assert!(!self.is_calm() || self.may_be_calm(), "not calm, and remembered so");
         debug_assert!(
+            !self.negotiated.sack
+                || !self.board.is_plain()
+                || self.board.oldest_at().is_none_or(|at| at >= self.recovery.rack.0),
+            "plain, though RACK waits for something (the short ways do not ask it)"
+        );
+        debug_assert!(
             self.rcv.nxt <= self.rcv.edge + 2,
             "FIN and SYN aside, nothing beyond the window is taken"
         );

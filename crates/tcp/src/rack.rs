@@ -11,28 +11,35 @@ use crate::recovery::{Acked, Phase};
 use crate::timers::Expiry;
 
 impl Connection {
+    /// RFC 8985 6.2 step 2: the last moment at which something was sent again that an ACK with this echo can be the
+    /// answer to. It came by then as long ago as a round trip takes at least, and the timestamp echoed is not older.
+    pub(crate) fn answers(&self, now: Instant, echo: Option<u32>) -> Instant {
+        let least = self.rtt.min_rtt_ns().unwrap_or(0);
+        // what the echo itself says of the round trip counts (step 1)
+        let least = match self.rtt_by_timestamp(now, echo) {
+            Some(rtt) => least.min(rtt.as_nanos() as u64),
+            None => least,
+        };
+        let now_ns = now.as_nanos();
+        let late_ms = echo.map_or(0, |echo| self.ts_now(now).wrapping_sub(echo) as i32).max(0);
+        // the end of that millisecond
+        let echoed_ns = ((now_ns / 1_000_000).saturating_sub(late_ms as u64) + 1) * 1_000_000 - 1;
+        Instant::from_nanos(echoed_ns.min(now_ns.saturating_sub(least)))
+    }
+
     /// RFC 8985 6.2 step 2.
     pub(crate) fn update_rack(&mut self, now: Instant, ack: &Acked) {
-        let Some(newest) = ack.delivery.newest else { return };
-        let rtt = now.saturating_duration_since(newest.at);
-        if newest.resent {
-            // an ACK of the original, not of what was sent again
-            let sent_ts = self.ts_now(newest.at);
-            let echoes_earlier =
-                ack.echo.is_some_and(|echo| (echo.wrapping_sub(sent_ts) as i32) < 0);
-            if echoes_earlier || rtt < self.rtt.min_rtt().unwrap_or_default() {
-                return;
-            }
-        }
+        let Some(newest) = ack.delivery.rack else { return };
+        let rtt = now.saturating_duration_since(newest.0);
         self.recovery.rack_rtt_ns = rtt.as_nanos() as u64;
-        self.recovery.rack = self.recovery.rack.max((newest.at, newest.end));
+        self.recovery.rack = self.recovery.rack.max(newest);
     }
 
     /// RFC 8985 6.2 step 4: how long to wait for what may only be late.
     fn reordering_window(&self) -> Duration {
         let mss = u64::from(self.snd.mss);
         if !self.recovery.reordering_seen {
-            let many = self.board.sacked_ranges() as u64 >= u64::from(DUPLICATE_THRESHOLD)
+            let many = self.board.sacked_segments() >= DUPLICATE_THRESHOLD
                 || self.board.sacked_bytes() > mss * u64::from(DUPLICATE_THRESHOLD - 1);
             if self.recovery.phase != Phase::Open || many {
                 return Duration::ZERO;

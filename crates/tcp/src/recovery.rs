@@ -23,6 +23,17 @@ pub(crate) enum Phase {
     Loss,
 }
 
+/// Whether an ACK ended a recovery, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// There is none, or it goes on.
+    Not,
+    /// All that was outstanding when it began is acknowledged.
+    Whole,
+    /// Nothing was lost.
+    Spurious,
+}
+
 /// What exists from the first loss on: most connections never have it.
 #[derive(Clone, Debug, Default)]
 struct Episode {
@@ -174,7 +185,7 @@ impl Connection {
         self.note_reordering(ack);
         self.judge_mtu_probe();
         self.measure_rate(now);
-        let (newly_lost, delivered);
+        let (mut newly_lost, delivered);
         if self.negotiated.sack {
             self.update_rack(now, ack);
             (newly_lost, delivered) = (self.detect_lost(now), ack.delivery.bytes);
@@ -189,8 +200,16 @@ impl Connection {
                 self.tell_lost(now, newly_lost, self.board.oldest_at());
             }
         }
-        self.judge_timeout(ack);
-        let unfinished = self.leave_recovery(ack) && self.board.awaits_lost();
+        let left = match self.judge_timeout(ack) {
+            true => Left::Spurious,
+            false => self.leave_recovery(ack),
+        };
+        if left == Left::Spurious {
+            // nothing is taken for lost any more; what RACK says of it, which waits for what may be late now, holds
+            self.board.forget_lost();
+            newly_lost = if self.negotiated.sack { self.detect_lost(now) } else { 0 };
+        }
+        let unfinished = left == Left::Whole && self.board.awaits_lost();
         let governed = self.congestion.governs();
         match self.recovery.phase {
             Phase::Open if newly_lost > 0 || unfinished => {
@@ -201,7 +220,10 @@ impl Connection {
                 // RFC 9937 section 5: SafeACK
                 self.reduce_proportionally(delivered, ack.acked > 0 && newly_lost == 0);
             }
-            Phase::Open | Phase::Loss => self.grow(now, ack),
+            // RFC 5681 3.1: by what is acknowledged cumulatively; for what is only reported others leave (RFC 3042)
+            Phase::Open if left == Left::Not => self.grow(now, ack, ack.acked),
+            // of what a hole held up, the rest has left the network before, and others have left for it
+            Phase::Open | Phase::Loss => self.grow(now, ack, ack.acked.min(ack.delivery.bytes)),
         }
         if governed {
             self.tell_delivery(now, ack, newly_lost);
@@ -236,11 +258,11 @@ impl Connection {
         self.congestion.on_delivery(&mut self.window, &sample);
     }
 
-    fn grow(&mut self, now: Instant, ack: &Acked) {
-        if ack.delivery.bytes == 0 || ack.echoed {
+    fn grow(&mut self, now: Instant, ack: &Acked, bytes: u64) {
+        if bytes == 0 || ack.echoed {
             return;
         }
-        self.grow_by(now, ack.delivery.bytes, ack.in_flight, self.is_cwnd_limited(ack.in_flight));
+        self.grow_by(now, bytes, ack.in_flight, self.is_cwnd_limited(ack.in_flight));
     }
 
     /// RFC 5681 3.1 and RFC 7661: only a window that is used may grow, and in slow start one half used.
@@ -358,10 +380,10 @@ impl Connection {
         self.window.cwnd_bytes = (pipe + allowed).max(mss);
     }
 
-    /// Whether all that was outstanding when it began is acknowledged, and it ended with that.
-    fn leave_recovery(&mut self, ack: &Acked) -> bool {
+    /// Ends recovery where all that was outstanding when it began is acknowledged, or nothing was lost.
+    fn leave_recovery(&mut self, ack: &Acked) -> Left {
         if ack.acked == 0 {
-            return false;
+            return Left::Not;
         }
         let whole = self.snd.una >= self.recovery.recover;
         match self.recovery.phase {
@@ -373,20 +395,19 @@ impl Connection {
                     self.window.cwnd_bytes = self.window.ssthresh_bytes;
                 }
                 self.open();
-                return true;
+                Left::Whole
             }
             Phase::Loss if whole => {
                 self.open();
-                return true;
+                Left::Whole
             }
             Phase::Recovery | Phase::Loss if self.was_spurious(ack) => {
                 self.undo();
                 self.open();
-                self.board.forget_lost();
+                Left::Spurious
             }
-            _ => {}
+            _ => Left::Not,
         }
-        false
     }
 
     fn open(&mut self) {

@@ -83,7 +83,7 @@ impl Scoreboard {
         let seed = *seed;
         exceptions.get_or_insert_with(|| {
             if let Some(mut spare) = spare.take() {
-                spare.judged = 0;
+                (spare.judged, spare.reports) = (0, 0);
                 return spare;
             }
             Box::new(Exceptions {
@@ -91,6 +91,7 @@ impl Scoreboard {
                 lost: RangeSet::new(seed ^ 0x5555_5555, usize::MAX),
                 resent: OrderedMap::new(seed ^ 0x3333_3333),
                 resent_order: VecDeque::new(),
+                reports: 0,
                 judged: 0,
                 resent_high: 0,
                 scratch: Vec::new(),
@@ -121,7 +122,10 @@ impl Scoreboard {
         board.take_resent(start, end, |_, _, _| ());
         board.resent_high = board.resent_high.max(end);
         board.resent.insert(start, Resent { end, at: now });
-        board.resent_order.push_back(Sent { start, end, at: now });
+        // RFC 8985 6.2: what was sent at one moment is in the order of its ends
+        let order = &mut board.resent_order;
+        let later = order.iter().rev().take_while(|r| r.at == now && r.end > end).count();
+        order.insert(order.len() - later, Sent { start, end, at: now });
     }
 
     /// Nothing is known to be lost, sent again, or delivered out of order.
@@ -157,6 +161,12 @@ impl Scoreboard {
         self.exceptions.as_ref().is_some_and(|b| !b.lost.is_empty() || !b.resent.is_empty())
     }
 
+    /// Something sent again is in flight.
+    #[inline]
+    pub(crate) fn has_resent(&self) -> bool {
+        self.exceptions.as_ref().is_some_and(|b| !b.resent.is_empty())
+    }
+
     /// Bytes that were sent again and are in flight.
     pub(crate) fn resent_bytes(&self) -> u64 {
         let Some(resent) = self.exceptions.as_ref().map(|board| &board.resent) else { return 0 };
@@ -167,8 +177,15 @@ impl Scoreboard {
     }
 
     /// Number of disjoint ranges selectively acknowledged.
+    #[cfg(test)]
     pub(crate) fn sacked_ranges(&self) -> usize {
         self.exceptions.as_ref().map_or(0, |b| b.sacked.len())
+    }
+
+    /// Segments selectively acknowledged (RFC 8985: RACK.segs_sacked), as far as one can tell: what an ACK adds in one
+    /// piece is a segment at least.
+    pub(crate) fn sacked_segments(&self) -> u32 {
+        self.exceptions.as_ref().map_or(0, |b| b.reports.max(b.sacked.len() as u32))
     }
 
     /// The whole of `[start, end)` was selectively acknowledged before.
@@ -275,7 +292,8 @@ impl Scoreboard {
         board
             .sacked
             .gaps(una, ack, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
-        board.sacked.remove_below(ack, |_, _| ());
+        // how many of the segments reported lay there is not known: what is left is as many as it has pieces, at least
+        board.sacked.remove_below(ack, |_, _| board.reports = 0);
         board.judged = board.judged.max(ack);
         while board.resent_order.front().is_some_and(|r| r.end <= ack) {
             board.resent_order.pop_front();
@@ -304,6 +322,7 @@ impl Scoreboard {
         board
             .sacked
             .insert(start, end, |start, end| parts.push(Sent { start, end, at: Instant::ZERO }));
+        board.reports = board.reports.saturating_add(parts.len() as u32);
         let before = delivery.bytes;
         self.deliver(parts, delivery);
         delivery.sacked_bytes += delivery.bytes - before;
@@ -315,27 +334,14 @@ impl Scoreboard {
         for &Sent { start, end, .. } in &parts {
             let Some(board) = self.exceptions.as_mut() else { return };
             delivery.bytes += end - start;
-            let (mut once, mut late) = (true, None);
-            board.take_resent(start, end, |_, to, at| {
-                once = false;
-                delivery.note(at, to, true);
-            });
-            let resent_high = board.resent_high;
-            board.lost.remove(start, end, |from, to| {
-                once = false;
-                delivery.spurious_bytes += to - from;
-                if from >= resent_high {
-                    // judged lost too soon, and not sent again
-                    late = late.or(Some(from));
-                }
-            });
-            if once {
-                late = Some(start);
-                if let Some(at) = self.sent_at(end - 1) {
-                    delivery.note(at, end, false);
-                }
+            let once = board.sent_once(start, end);
+            board.take_resent(start, end, |_, to, at| delivery.note(at, to, true));
+            board.lost.remove(start, end, |from, to| delivery.spurious_bytes += to - from);
+            let Some((from, to)) = once else { continue };
+            if let Some(at) = self.sent_at(to - 1) {
+                delivery.note(at, to, false);
             }
-            if let Some(from) = late.filter(|_| end <= fack) {
+            if end <= fack {
                 delivery.note_late(from, fack);
             }
         }
@@ -387,6 +393,13 @@ impl Scoreboard {
         patience: Duration,
         now: Instant,
     ) -> Judged {
+        if self.exceptions.is_none() {
+            // what arrived of what was sent again may be all that was exceptional, and what was sent before it is missing
+            match self.sent.front() {
+                Some(first) if (first.at, first.start) < newest => self.exceptions(),
+                _ => return Judged::default(),
+            };
+        }
         let Some(board) = self.exceptions.as_mut() else { return Judged::default() };
         let mut newly = 0;
         let mut last_at: Option<Instant> = None;

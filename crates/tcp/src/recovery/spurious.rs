@@ -131,10 +131,10 @@ impl Connection {
         }
     }
 
-    /// RFC 5682 section 2.1 (and 3.1 with SACK): was the time-out spurious?
-    pub(super) fn judge_timeout(&mut self, ack: &Acked) {
+    /// RFC 5682 section 2.1 (and 3.1 with SACK): whether the time-out was spurious, and its recovery ended with that.
+    pub(super) fn judge_timeout(&mut self, ack: &Acked) -> bool {
         if self.recovery.phase != Phase::Loss {
-            return;
+            return false;
         }
         match self.recovery.frto {
             Frto::Off => {}
@@ -155,9 +155,14 @@ impl Connection {
                 self.recovery.frto = Frto::Off;
                 self.undo();
                 self.open();
-                self.board.forget_lost();
+                return true;
+            }
+            Frto::Second if ack.acked > 0 => {
+                // step 3: it acknowledges nothing but what was sent again, and says no more; recover as usual
+                self.recovery.frto = Frto::Off;
             }
             _ => {}
         }
+        false
     }
 }

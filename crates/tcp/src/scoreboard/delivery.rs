@@ -11,6 +11,10 @@ pub(crate) struct Delivery {
     pub(crate) sacked_bytes: u64,
     /// The last transmission among those delivered: its time and end, and whether it was sent again.
     pub(crate) newest: Option<Transmission>,
+    /// The same without what was sent again after `answers`: time and end.
+    pub(crate) rack: Option<(Instant, u64)>,
+    /// What was sent again later than this was not answered by this ACK: it answers the original (RFC 8985 6.2 step 2).
+    pub(crate) answers: Instant,
     /// Time of the last transmission delivered that was sent only once (Karn).
     pub(crate) sent_once_at: Option<Instant>,
     /// End of the highest selectively acknowledged before this ACK (RFC 8985 6.2 step 3: RACK.fack); zero: nothing was.
@@ -62,6 +66,9 @@ impl Delivery {
         self.any_resent |= resent;
         if self.newest.is_none_or(|n| (n.at, n.end) < (at, end)) {
             self.newest = Some(Transmission { at, end, resent });
+        }
+        if !resent || at <= self.answers {
+            self.rack = self.rack.max(Some((at, end)));
         }
         if !resent && self.sent_once_at.is_none_or(|seen| seen < at) {
             self.sent_once_at = Some(at);

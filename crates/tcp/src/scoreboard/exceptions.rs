@@ -21,6 +21,8 @@ pub(super) struct Exceptions {
     pub(super) resent: OrderedMap<Resent>,
     /// Retransmissions in order of time; entries whose range was delivered or lost since are skipped.
     pub(super) resent_order: VecDeque<Sent>,
+    /// Pieces that ACKs have added to `sacked` since it was empty, or since some of it was acknowledged.
+    pub(super) reports: u32,
     /// First transmissions below this offset were judged by RACK already.
     pub(super) judged: u64,
     /// End of the highest that was sent again.
@@ -32,7 +34,16 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// Ranges that there is memory for.
     pub(super) fn capacity(&self) -> usize {
-        let Self { sacked, lost, resent, resent_order, judged: _, resent_high: _, scratch } = self;
+        let Self {
+            sacked,
+            lost,
+            resent,
+            resent_order,
+            scratch,
+            reports: _,
+            judged: _,
+            resent_high: _,
+        } = self;
         let sets = sacked.capacity() + lost.capacity() + resent.capacity();
         sets + resent_order.capacity() + scratch.capacity()
     }
@@ -61,6 +72,34 @@ impl Exceptions {
             f(from.max(start), range.end.min(end), range.at);
             at = range.end;
         }
+    }
+
+    /// The lowest offset of `[start, end)` that was sent only once, and the end of the highest. What was judged lost below
+    /// the highest that was sent again may have been sent again, too.
+    pub(super) fn sent_once(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let (mut low, mut high) = (start, end);
+        while low < end {
+            low = match self.sent_again(low) {
+                Some((_, to)) => to,
+                None => break,
+            };
+        }
+        while high > low {
+            high = match self.sent_again(high - 1) {
+                Some((from, _)) => from,
+                None => break,
+            };
+        }
+        (low < high).then_some((low, high))
+    }
+
+    /// The range around `offset` that was sent again, or may have been.
+    fn sent_again(&self, offset: u64) -> Option<(u64, u64)> {
+        let resent = self.resent.floor(offset).filter(|(_, r)| r.end > offset);
+        let lost = || self.lost.containing(offset).filter(|_| offset < self.resent_high);
+        resent
+            .map(|(from, r)| (from, r.end))
+            .or_else(|| lost().map(|(from, to)| (from, to.min(self.resent_high))))
     }
 
     pub(super) fn take_scratch(&mut self) -> Vec<Sent> {

@@ -143,6 +143,87 @@ fn what_arrives_late_and_was_sent_once_is_reordering() {
     assert_eq!(delivery.reordered, Some(51));
 }
 
+/// A range that an ACK reports at once may hold what was sent again and what was sent once, and each tells its time.
+#[test]
+fn each_segment_of_a_range_tells_when_it_was_sent() {
+    let mut board = ten();
+    board.mark_lost(101, 301);
+    board.on_resend(101, 301, at(8));
+    let answers = at(7);
+    // of a millisecond before what follows
+    let mut delivery = Delivery { answers, fack: 1001, ..Delivery::default() };
+    board.on_sack(101, 1001, &mut delivery);
+    assert_eq!(delivery.newest, Some(Transmission { at: at(9), end: 1001, resent: false }));
+    assert_eq!((delivery.rack, delivery.sent_once_at), (Some((at(9), 1001)), Some(at(9))));
+    assert_eq!((delivery.reordered, delivery.timed()), (Some(301), None));
+    // what was sent again too late to be what has arrived does not count, but what was sent once does
+    let mut board = ten();
+    board.mark_lost(401, 601);
+    board.on_resend(401, 601, at(20));
+    let mut delivery = Delivery { answers: at(19), ..Delivery::default() };
+    board.on_sack(301, 601, &mut delivery);
+    assert_eq!(delivery.newest, Some(Transmission { at: at(20), end: 601, resent: true }));
+    assert_eq!(delivery.rack, Some((at(3), 401)));
+    let mut delivery = Delivery { answers: at(20), ..Delivery::default() };
+    board.on_sack(301, 601, &mut delivery);
+    assert_eq!(delivery.rack, None);
+    // judged lost and not sent again, above what was: it came late, and tells when it was sent
+    let mut board = ten();
+    board.mark_lost(1, 501);
+    board.on_resend(1, 101, at(20));
+    let mut delivery = Delivery { fack: 1001, ..Delivery::default() };
+    board.on_sack(201, 401, &mut delivery);
+    assert_eq!((delivery.rack, delivery.reordered), (Some((at(3), 401)), Some(201)));
+}
+
+#[test]
+fn with_nothing_out_of_order_what_was_sent_before_what_went_again_is_lost() {
+    let mut board = ten();
+    board.mark_lost(1, 101);
+    board.on_resend(1, 101, at(20));
+    board.on_cumulative(1, 201, &mut Delivery::default());
+    assert!(board.is_plain());
+    let newest = (at(20), 101);
+    let patience = Duration::from_millis(25);
+    // nothing sent before it: nothing is looked at
+    assert_eq!(judge(board.detect_lost((at(2), 201), patience, at(90))), (0, None));
+    assert!(board.is_plain());
+    assert_eq!(judge(board.detect_lost(newest, patience, at(28))), (200, Some(at(29))));
+    assert_eq!(judge(board.detect_lost(newest, patience, at(34))), (600, None));
+    assert_eq!(board.next_lost(), Some((201, 1001)));
+}
+
+#[test]
+fn what_goes_again_at_one_moment_is_in_the_order_of_its_ends() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    board.mark_lost(1, 901);
+    for start in [501, 701, 1, 301] {
+        board.on_resend(start, start + 100, at(20));
+    }
+    board.on_sack(301, 401, &mut delivery);
+    // RFC 8985 6.2: RACK_sent_after compares ends where the times are the same
+    assert_eq!(judge(board.detect_lost((at(20), 401), Duration::ZERO, at(30))), (200, None));
+    assert_eq!(board.next_lost(), Some((1, 301)));
+}
+
+#[test]
+fn segments_reported_are_counted_by_reports_while_none_is_acknowledged() {
+    let mut board = ten();
+    let mut delivery = Delivery::default();
+    for (count, end) in [(1, 301), (2, 401), (2, 401), (3, 501)] {
+        board.on_sack(201, end, &mut delivery);
+        assert_eq!((board.sacked_segments(), board.sacked_ranges()), (count, 1));
+    }
+    board.on_sack(701, 801, &mut delivery);
+    assert_eq!(board.sacked_segments(), 4);
+    // what is left has two pieces at most that lay there
+    board.on_cumulative(1, 251, &mut delivery);
+    assert_eq!(board.sacked_segments(), 2);
+    board.on_cumulative(251, 1001, &mut delivery);
+    assert_eq!(board.sacked_segments(), 0);
+}
+
 proptest! {
     /// Whatever happens, the sums agree with a map of bytes.
     #[test]
