@@ -3,6 +3,7 @@
 //! - [`modes`] answers how many groups the results of equal runs form: one to three.
 //! - [`separate`] answers which features of the runs tell those groups apart.
 //! - [`compare`] answers whether two sets of runs differ, by how much, and which change could have been seen at all.
+//! - [`causes`] has the catalogue of known causes, and says which of them fit.
 //! - [`verdict`] answers what it proves when a suspected cause was forced to each of its levels.
 //! - [`stats`] has what these stand on: order statistics, bootstrap intervals, a seeded generator.
 //!
@@ -11,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod causes;
 pub mod compare;
 pub mod modes;
 pub mod separate;

@@ -1,0 +1,346 @@
+//! The catalogue of known causes.
+//!
+//! A cause is one TOML file: the features it needs, an expression that says when it fits, sentences for its evidence, how it can
+//! be forced, what to do about it, and where that is from. Expressions and sentences are those of `minijinja` over the values
+//! that [`Scene`] gives; `--causes DIR` adds files of the same form to those built in.
+//!
+//! ```toml
+//! id = "shared-cpu"
+//! title = "whether both ends share a CPU"
+//! kind = "separates"                       # or "limits"
+//! needs = ["same_cpu_share"]
+//! when = "same_cpu_share.shown and same_cpu_share.spread > 0.3"
+//! evidence = "In the slow runs both ends shared a CPU for {{ (same_cpu_share.low * 100) | round }} % of the time."
+//! remedy = "Pin both ends."
+//! source = "Documentation/networking/scaling.rst"
+//! [force]
+//! factor = "placement"
+//! levels = ["same", "split"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::modes::Mode;
+use crate::separate::{Feature, Separation};
+use crate::stats::{median, quantile};
+
+/// The files that are built in; a further cause is one file and one line here.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("shared-cpu", include_str!("shared-cpu.toml")),
+    ("softirq-on-application-cpu", include_str!("softirq-on-application-cpu.toml")),
+    ("distant-cpus", include_str!("distant-cpus.toml")),
+    ("migrations", include_str!("migrations.toml")),
+    ("steal", include_str!("steal.toml")),
+    ("full-cpu", include_str!("full-cpu.toml")),
+    ("retransmissions", include_str!("retransmissions.toml")),
+    ("receive-window", include_str!("receive-window.toml")),
+    ("send-buffer", include_str!("send-buffer.toml")),
+    ("delayed-ack", include_str!("delayed-ack.toml")),
+    ("backlog-drops", include_str!("backlog-drops.toml")),
+    ("udp-receive-buffer", include_str!("udp-receive-buffer.toml")),
+    ("listen-overflow", include_str!("listen-overflow.toml")),
+];
+
+/// What a cause explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Why runs differ from each other.
+    Separates,
+    /// Why no run is faster.
+    Limits,
+}
+
+/// How a cause can be forced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Force {
+    /// The factor of an experiment.
+    pub factor: String,
+    /// Its levels, two at least.
+    pub levels: Vec<String>,
+}
+
+/// One cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// Short name, unique.
+    pub id: String,
+    /// What it is, as the end of “the cause is …”.
+    pub title: String,
+    /// What it explains.
+    pub kind: Kind,
+    /// Features without which nothing is said of it.
+    pub needs: Vec<String>,
+    /// When it fits.
+    pub when: String,
+    /// What speaks for it, in a sentence.
+    pub evidence: String,
+    /// What speaks against it, where that holds.
+    #[serde(default)]
+    pub counter: Option<Counter>,
+    /// How it can be forced, if it can.
+    #[serde(default)]
+    pub force: Option<Force>,
+    /// What to do about it.
+    pub remedy: String,
+    /// Where the rule is from.
+    pub source: String,
+}
+
+/// What speaks against a cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counter {
+    /// When it holds.
+    pub when: String,
+    /// The sentence.
+    pub text: String,
+}
+
+/// A file of the catalogue that cannot be used, and why: one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadCause(pub String);
+
+impl fmt::Display for BadCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadCause {}
+
+impl Cause {
+    /// Reads one; `source` names the file in errors.
+    pub fn parse(source: &str, text: &str) -> Result<Self, BadCause> {
+        let refuse = |why: String| BadCause(format!("{source}: {why}"));
+        let cause: Self =
+            toml::from_str(text).map_err(|error| refuse(error.message().to_owned()))?;
+        let environment = environment();
+        let expressions = [Some(&cause.when), cause.counter.as_ref().map(|one| &one.when)];
+        for expression in expressions.into_iter().flatten() {
+            environment
+                .compile_expression(expression)
+                .map_err(|error| refuse(format!("when = {expression:?}: {error}")))?;
+        }
+        let sentences = [Some(&cause.evidence), cause.counter.as_ref().map(|one| &one.text)];
+        for sentence in sentences.into_iter().flatten() {
+            environment
+                .template_from_str(sentence)
+                .map_err(|error| refuse(format!("{sentence:?}: {error}")))?;
+        }
+        if cause.force.as_ref().is_some_and(|force| force.levels.len() < 2) {
+            return Err(refuse("force.levels has fewer than two levels".to_owned()));
+        }
+        Ok(cause)
+    }
+}
+
+/// The causes that are built in.
+///
+/// # Panics
+///
+/// When one of them cannot be read, which a test excludes.
+pub fn built_in() -> Vec<Cause> {
+    let read = |(name, text): &(&str, &str)| Cause::parse(name, text).expect("a built-in cause");
+    BUILT_IN.iter().map(read).collect()
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+}
+
+/// What a set of runs shows, for the expressions of causes: for each feature `median`, `least` and `most` over the runs; `low`
+/// and `high`, its medians in the group with the lowest and with the highest results; `spread`, the distance of those;
+/// `strength` and `shown`, whether it goes with the groups; beside them `groups` (how many there are) and `results.ratio`
+/// (highest to lowest group).
+#[derive(Debug)]
+pub struct Scene {
+    values: BTreeMap<String, Value>,
+    measured: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FeatureValue {
+    median: f64,
+    least: f64,
+    most: f64,
+    low: f64,
+    high: f64,
+    spread: f64,
+    strength: f64,
+    shown: bool,
+}
+
+impl Scene {
+    /// Of `features` over runs that fall into `modes`, with what [`separate`](crate::separate::separate) says of them.
+    pub fn new(features: &[Feature], modes: &[Mode], separation: &Separation) -> Self {
+        let (mut values, mut measured) = (BTreeMap::new(), Vec::new());
+        for feature in features {
+            let of = |runs: &[usize]| {
+                let those = runs.iter().filter_map(|&run| feature.values[run]);
+                median(&those.collect::<Vec<_>>())
+            };
+            let all: Vec<f64> = feature.values.iter().copied().flatten().collect();
+            let Some(middle) = median(&all) else { continue };
+            let end = |mode: Option<&Mode>| mode.and_then(|mode| of(&mode.members));
+            let low = end(modes.first()).unwrap_or(middle);
+            let high = end(modes.last()).unwrap_or(middle);
+            let finding = separation.findings.iter().find(|finding| {
+                finding.feature == feature.name || finding.members.contains(&feature.name)
+            });
+            let value = FeatureValue {
+                median: middle,
+                least: quantile(&all, 0.0).unwrap_or(middle),
+                most: quantile(&all, 1.0).unwrap_or(middle),
+                low,
+                high,
+                spread: (high - low).abs(),
+                strength: finding.map_or(0.0, |finding| finding.strength),
+                shown: modes.len() > 1 && finding.is_some_and(|finding| finding.is_shown()),
+            };
+            measured.push(feature.name.clone());
+            values.insert(feature.name.clone(), Value::from_serialize(&value));
+        }
+        let ratio = match (modes.first(), modes.last()) {
+            (Some(low), Some(high)) if low.median > 0.0 => high.median / low.median,
+            _ => 1.0,
+        };
+        values.insert("groups".into(), Value::from(modes.len()));
+        values.insert("results".into(), Value::from_serialize(BTreeMap::from([("ratio", ratio)])));
+        Self { values, measured }
+    }
+
+    /// What is to be said of `cause`.
+    pub fn look(&self, cause: &Cause) -> Look {
+        let is_missing = |name: &&String| !self.measured.contains(name);
+        let missing: Vec<String> = cause.needs.iter().filter(is_missing).cloned().collect();
+        if !missing.is_empty() {
+            return Look::NotMeasured(missing);
+        }
+        match self.holds(&cause.when) {
+            Ok(false) => Look::DoesNotFit,
+            Ok(true) => {
+                let counter = cause.counter.as_ref().and_then(|counter| {
+                    self.holds(&counter.when).ok()?.then(|| self.say(&counter.text))
+                });
+                Look::Fits { evidence: self.say(&cause.evidence), counter }
+            }
+            Err(why) => Look::Broken(why),
+        }
+    }
+
+    fn holds(&self, expression: &str) -> Result<bool, String> {
+        let environment = environment();
+        let compiled =
+            environment.compile_expression(expression).map_err(|error| error.to_string())?;
+        let value = compiled.eval(&self.values).map_err(|error| error.to_string())?;
+        Ok(value.is_true())
+    }
+
+    fn say(&self, sentence: &str) -> String {
+        let said = environment().render_str(sentence, &self.values);
+        said.unwrap_or_else(|error| format!("{sentence} ({error})"))
+    }
+}
+
+/// How a cause looks in a set of runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// These features were not measured, so nothing is said of it.
+    NotMeasured(Vec<String>),
+    /// Its condition does not hold.
+    DoesNotFit,
+    /// It holds.
+    Fits {
+        /// What speaks for it.
+        evidence: String,
+        /// What speaks against it.
+        counter: Option<String>,
+    },
+    /// Its expression cannot be evaluated: the file is to be mended.
+    Broken(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modes::{Options, modes};
+    use crate::separate::{Outcome, separate};
+
+    const CAUSE: &str = r#"
+        id = "x"
+        title = "x"
+        kind = "separates"
+        needs = ["same_cpu_share"]
+        when = "same_cpu_share.shown and same_cpu_share.spread > 0.3"
+        evidence = "{{ (same_cpu_share.low * 100) | round | int }} % in the slow runs"
+        remedy = "pin"
+        source = "here"
+        [counter]
+        when = "groups > 2"
+        text = "there are {{ groups }} groups"
+    "#;
+
+    fn scene(with: impl Fn(usize) -> f64) -> Scene {
+        let results: Vec<f64> = (0..20).map(|run| if run % 2 == 0 { 10.0 } else { 50.0 }).collect();
+        let found = modes(&results, &Options::default());
+        let values = (0..20).map(|run| Some(with(run))).collect();
+        let features = [Feature { name: "same_cpu_share".into(), distance: 0, values }];
+        let outcome = Outcome { values: &results, blocks: &[0; 20] };
+        Scene::new(&features, &found, &separate(outcome, &features, 1))
+    }
+
+    #[test]
+    fn a_cause_fits_where_its_condition_holds_and_says_its_evidence() {
+        let cause = Cause::parse("x", CAUSE).unwrap();
+        let apart = scene(|run| if run % 2 == 0 { 0.0 } else { 1.0 });
+        let evidence = "0 % in the slow runs".to_owned();
+        assert_eq!(apart.look(&cause), Look::Fits { evidence, counter: None });
+        // Too small a difference; and one that does not go with the groups.
+        assert_eq!(scene(|run| 0.1 * (run % 2) as f64).look(&cause), Look::DoesNotFit);
+        assert_eq!(scene(|run| f64::from(u8::from(run < 10))).look(&cause), Look::DoesNotFit);
+        let other = Cause { needs: vec!["steal_share".into()], ..cause };
+        assert_eq!(apart.look(&other), Look::NotMeasured(vec!["steal_share".into()]));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_in_one_line() {
+        let bad = |from: &str, to: &str| {
+            let error =
+                Cause::parse("mine.toml", &CAUSE.replace(from, to)).unwrap_err().to_string();
+            assert!(error.starts_with("mine.toml: ") && error.lines().count() == 1, "{error}");
+            error
+        };
+        assert!(bad("spread > 0.3", "spread >").contains("when = "));
+        assert!(bad("remedy", "remedies").contains("remed"));
+        assert!(bad("kind = \"separates\"", "kind = \"explains\"").contains("explains"));
+        let cause = Cause::parse("x", &CAUSE.replace("spread > 0.3", "width > 0.3")).unwrap();
+        assert!(matches!(scene(|run| (run % 2) as f64).look(&cause), Look::Broken(_)));
+    }
+
+    #[test]
+    fn the_built_in_causes_are_named_as_their_files_and_can_be_evaluated() {
+        let causes = built_in();
+        for (cause, (name, _)) in causes.iter().zip(BUILT_IN) {
+            assert_eq!(cause.id, *name);
+            let features: Vec<Feature> = cause
+                .needs
+                .iter()
+                .map(|need| Feature { name: need.clone(), distance: 0, values: vec![Some(1.0); 8] })
+                .collect();
+            let scene = Scene::new(&features, &[], &Separation::default());
+            let look = scene.look(cause);
+            assert!(!matches!(look, Look::Broken(_) | Look::NotMeasured(_)), "{name}: {look:?}");
+            let said = scene.say(&cause.evidence);
+            assert!(!said.contains("{{"), "{name}: {said}");
+        }
+    }
+}
