@@ -58,19 +58,22 @@ impl Connection {
         span: Span,
     ) -> bool {
         if !self.timestamp_is_acceptable(now, header, len) {
-            self.counters.rare().paws_rejected += 1;
-            if header.options.timestamps.is_some() {
-                // RFC 7323 5.3 R1: answered, not taken; one without (3.2) is dropped silently. What was late and has
-                // been sent again meanwhile is a duplicate all the same, and the peer learns of it, as from Linux
-                self.note_duplicate(span);
-                self.answer_unacceptable(now, span);
+            if header.options.timestamps.is_none() {
+                // RFC 7323 3.2: dropped silently
+                self.counters.rare().without_timestamp += 1;
+                return false;
             }
+            self.counters.rare().paws_rejected += 1;
+            // RFC 7323 5.3 R1: answered, not taken. What was late and has been sent again meanwhile is a duplicate all
+            // the same, and the peer learns of it, as from Linux
+            self.note_duplicate(header, span);
+            self.answer_unacceptable(now, span);
             return false;
         }
         if !self.is_acceptable(span) {
             self.counters.rare().out_of_window += 1;
             if !header.flags.rst() {
-                self.note_duplicate(span);
+                self.note_duplicate(header, span);
                 // RFC 9293 3.10.7.4, first: <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
                 self.answer_unacceptable(now, span);
             }
@@ -82,8 +85,13 @@ impl Connection {
         }
         if span.has_syn {
             // RFC 5961 4.2: whatever its sequence number
+            self.counters.rare().challenged_syns += 1;
             self.challenge(now);
             return false;
+        }
+        if !header.flags.ack() {
+            // fifth: dropped
+            self.counters.rare().without_ack += 1;
         }
         header.flags.ack()
     }
@@ -133,11 +141,13 @@ impl Connection {
             > TIMESTAMP_AGE_LIMIT_S * 1_000_000_000
     }
 
-    /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK.
-    pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: i64) {
+    /// RFC 7323 4.3: TS.Recent, from segments that begin at or before the last ACK sent. Called for those alone that
+    /// are acceptable and whose ACK is: a stranger who guesses one number of two would else have all that the peer
+    /// sends afterwards look old (RFC 5961 section 5).
+    pub(crate) fn remember_timestamp(&mut self, now: Instant, header: &TcpHeader, start: u64) {
         if let Some(timestamps) = header.options.timestamps
             && self.negotiated.timestamps
-            && start <= self.rcv.acked as i64
+            && start <= self.rcv.acked
             && (timestamps.value.wrapping_sub(self.rcv.ts_recent) as i32 >= 0
                 || self.timestamp_is_stale(now))
         {
@@ -149,17 +159,18 @@ impl Connection {
     /// RFC 5961 3.2: only the exact sequence number resets; the rest of the window is challenged.
     fn on_reset(&mut self, now: Instant, start: i64) {
         if start != self.rcv.nxt as i64 {
+            self.counters.rare().challenged_resets += 1;
             self.challenge(now);
             return;
         }
         let error = match self.state {
             // RFC 9293 3.10.7.4: an active opener that got as far as SYN-RECEIVED is refused
-            State::SynReceived if !self.passive => Some(ConnError::Refused),
-            // RFC 9293 3.10.7.4: both sides had finished
-            State::Closing | State::LastAck => None,
-            _ => Some(ConnError::Reset),
+            State::SynReceived if !self.passive => ConnError::Refused,
+            // RFC 9293 3.9.1 (MUST-12), as in Linux: in CLOSING and LAST-ACK, too, our FIN and what was written before it
+            // may not have arrived
+            _ => ConnError::Reset,
         };
-        self.finish(error);
+        self.finish(Some(error));
     }
 
     /// Owes an ACK that answers something suspicious, within the rate (RFC 5961 section 7).
@@ -189,11 +200,15 @@ impl Connection {
         if has_data && near { self.rcv.ack.now = true } else { self.challenge(now) }
     }
 
-    fn note_duplicate(&mut self, span: Span) {
+    /// Data that were here already. The peer takes back a reduction when it is told of them: their ACK
+    /// must be acceptable, as those of the peer's own duplicates are (RFC 5961 section 5).
+    fn note_duplicate(&mut self, header: &TcpHeader, span: Span) {
         if self.negotiated.sack
             && span.start > 0
             && span.data_end > span.start
             && span.data_end <= self.rcv.nxt as i64
+            && header.flags.ack()
+            && self.may_acknowledge(self.ack_offset(header))
         {
             // RFC 2883 section 4: the duplicate is reported in the next ACK
             self.rcv.dsack.set((span.start as u64, span.data_end as u64));

@@ -20,7 +20,8 @@ impl Connection {
         self.snd.una as i64 + i64::from(distance)
     }
 
-    /// Takes the acknowledgement of an acceptable segment. False: the segment is to be dropped.
+    /// Takes the acknowledgement and the timestamp of a segment that is acceptable by its place. False: what it
+    /// acknowledges is not acceptable, the segment is to be dropped, and nothing has changed (RFC 5961 section 5).
     pub(crate) fn process_ack(
         &mut self,
         now: Instant,
@@ -30,9 +31,11 @@ impl Connection {
     ) -> bool {
         let offset = self.ack_offset(header);
         if !self.may_acknowledge(offset) {
+            self.counters.rare().unacceptable_acks += 1;
             self.challenge(now);
             return false;
         }
+        self.remember_timestamp(now, header, seg_start);
         // the way is open again
         self.soft_error = None;
         let una = self.snd.una;
@@ -80,7 +83,7 @@ impl Connection {
     /// Whether a segment may acknowledge what lies before `offset`: it was sent, and not long ago (RFC 9293 3.10.7.4;
     /// RFC 5961 5.2).
     #[inline(always)]
-    fn may_acknowledge(&self, offset: i64) -> bool {
+    pub(crate) fn may_acknowledge(&self, offset: i64) -> bool {
         let oldest = self.snd.una.saturating_sub(self.snd.max_wnd).max(1);
         oldest as i64 <= offset && offset <= self.snd.nxt as i64
     }

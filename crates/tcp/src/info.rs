@@ -175,7 +175,18 @@ pub struct TcpInfo {
     pub dsacks_out: u32,
     pub out_of_order_segments: u32,
     pub challenge_acks: u32,
+    /// Segments dropped because their timestamp was older than the last one (RFC 7323 section 5).
     pub paws_rejected: u32,
+    /// Segments dropped because they had no timestamp, where timestamps were agreed on (RFC 7323 3.2).
+    pub without_timestamp: u32,
+    /// Resets in the window that were not at exactly the next number: challenged (RFC 5961 3.2).
+    pub challenged_resets: u32,
+    /// SYNs in the window: challenged (RFC 5961 4.2).
+    pub challenged_syns: u32,
+    /// Segments dropped because they acknowledged nothing (RFC 9293 3.10.7.4, fifth).
+    pub without_ack: u32,
+    /// Segments dropped because they acknowledged what was never sent, or what was long ago (RFC 5961 section 5).
+    pub unacceptable_acks: u32,
     pub out_of_window: u32,
     pub memory_drops: u32,
     pub reorderings: u32,
@@ -296,6 +307,11 @@ impl Connection {
             out_of_order_segments: rare.out_of_order_segments,
             challenge_acks: rare.challenge_acks,
             paws_rejected: rare.paws_rejected,
+            without_timestamp: rare.without_timestamp,
+            challenged_resets: rare.challenged_resets,
+            challenged_syns: rare.challenged_syns,
+            without_ack: rare.without_ack,
+            unacceptable_acks: rare.unacceptable_acks,
             out_of_window: rare.out_of_window,
             memory_drops: rare.memory_drops,
             timeout_recoveries: rare.timeout_recoveries,

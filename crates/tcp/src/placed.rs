@@ -68,7 +68,6 @@ impl Connection {
         self.set_clock(now);
         self.forget_calm();
         self.count_data_in(len, segment_size);
-        self.remember_timestamp(now, header, self.rcv.nxt as i64);
         self.process_ack(now, header, self.rcv.nxt, true);
         self.rcv.ack_at = ticks(now);
         self.rcv.data_at = self.rcv.ack_at;

@@ -64,6 +64,7 @@ impl Connection {
         let Some(acked) = self.expects(header, len, Some(held)) else { return Err(payload) };
         self.set_clock(now);
         self.count_in(payload.as_ref(), len as usize);
+        self.note_segment_size(payload.as_ref(), len as usize);
         let echo = self.take_expected_header(now, header, acked);
         let Some(packet) = payload.filter(|_| len > 0) else { return Ok(()) };
         self.note_expected_data(now, echo, len, ecn);

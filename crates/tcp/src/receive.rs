@@ -32,7 +32,7 @@ impl Connection {
             return;
         }
         let start = span.start;
-        self.remember_timestamp(now, header, start);
+        // fifth: whatever else the segment says counts only once its ACK is acceptable, too
         if opening && !self.complete_handshake(now, header, start) {
             return;
         }
@@ -42,6 +42,7 @@ impl Connection {
         {
             return;
         }
+        self.note_segment_size(payload.as_ref(), len);
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
         if header.flags.urg() {
@@ -62,30 +63,57 @@ impl Connection {
         self.take_fin(now);
     }
 
+    /// Counts a segment, whether or not it will be taken.
     #[inline]
     pub(crate) fn count_in(&mut self, payload: Option<&Packet>, len: usize) {
         let Some(packet) = payload.filter(|_| len > 0) else {
             self.counters.segments_in += 1;
             return;
         };
-        self.count_data_in(len, packet.meta().segmentation.map(|segmentation| segmentation.size));
+        let size = self.size_of_parts(len, merged_from(packet));
+        self.count_parts(len, size);
+    }
+
+    /// Learns from a segment that is taken how large the peer's segments are.
+    #[inline]
+    pub(crate) fn note_segment_size(&mut self, payload: Option<&Packet>, len: usize) {
+        if let Some(packet) = payload.filter(|_| len > 0) {
+            let size = self.size_of_parts(len, merged_from(packet));
+            self.learn_size(len, size);
+        }
+    }
+
+    /// Both at once, for data that is taken.
+    #[inline(always)]
+    pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
+        let size = self.size_of_parts(len, size);
+        self.learn_size(len, size);
+        self.count_parts(len, size);
     }
 
     /// A merged burst says what its parts were; else what is larger than the MSS that we offer tells that it is one.
     #[inline(always)]
-    pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
-        let size = match size {
+    fn size_of_parts(&self, len: usize, size: Option<u16>) -> usize {
+        match size {
             Some(size) if size > 0 => usize::from(size),
             _ if len <= usize::from(self.config.mss) => len,
             // what the path carries towards the peer bounds ours alone
             _ => len.min(usize::from(self.offered_mss())),
-        };
-        // Small segments, merged or not, do not say that the peer cannot send larger ones.
+        }
+    }
+
+    /// Small segments, merged or not, do not say that the peer cannot send larger ones.
+    #[inline(always)]
+    fn learn_size(&mut self, len: usize, size: usize) {
         let estimate = self.rcv.mss_estimate as usize;
         let tells = len >= estimate && size >= RECEIVED_MSS_START_BYTES as usize;
         if size >= estimate || tells {
             self.rcv.mss_estimate = size as u32;
         }
+    }
+
+    #[inline(always)]
+    fn count_parts(&mut self, len: usize, size: usize) {
         // mostly one: not worth a division
         let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
         self.counters.segments_in += parts;
@@ -319,4 +347,10 @@ impl Connection {
             _ => {}
         }
     }
+}
+
+/// The size of the segments that a burst was merged from.
+#[inline(always)]
+fn merged_from(packet: &Packet) -> Option<u16> {
+    packet.meta().segmentation.map(|segmentation| segmentation.size)
 }

@@ -76,7 +76,7 @@ fn queues(info: &TcpInfo) -> [(&'static str, f64); 20] {
 }
 
 /// What went and came.
-fn traffic(info: &TcpInfo) -> [(&'static str, f64); 19] {
+fn traffic(info: &TcpInfo) -> [(&'static str, f64); 24] {
     let segments = |bytes| segments(info, bytes);
     [
         ("bytes_sent", info.bytes_sent as f64),
@@ -96,6 +96,11 @@ fn traffic(info: &TcpInfo) -> [(&'static str, f64); 19] {
         ("window_probes", f64::from(info.window_probes)),
         ("keepalives", f64::from(info.keepalives)),
         ("paws_rejected", f64::from(info.paws_rejected)),
+        ("without_timestamp", f64::from(info.without_timestamp)),
+        ("challenged_resets", f64::from(info.challenged_resets)),
+        ("challenged_syns", f64::from(info.challenged_syns)),
+        ("without_ack", f64::from(info.without_ack)),
+        ("unacceptable_acks", f64::from(info.unacceptable_acks)),
         ("out_of_window", f64::from(info.out_of_window)),
         ("memory_drops", f64::from(info.memory_drops)),
     ]

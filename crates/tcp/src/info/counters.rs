@@ -43,6 +43,11 @@ pub(crate) struct Rare {
     /// The second of the clock in which the last were sent, and how many.
     pub(crate) challenges: (u32, u8),
     pub(crate) paws_rejected: u32,
+    pub(crate) without_timestamp: u32,
+    pub(crate) challenged_resets: u32,
+    pub(crate) challenged_syns: u32,
+    pub(crate) without_ack: u32,
+    pub(crate) unacceptable_acks: u32,
     pub(crate) out_of_window: u32,
     pub(crate) memory_drops: u32,
     pub(crate) reorderings: u32,
