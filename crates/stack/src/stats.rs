@@ -62,6 +62,8 @@ drop_reasons! {
     NeighborIgnored = "neighbor_ignored",
     /// A TCP segment without a connection or listener.
     TcpNoSocket = "tcp_no_socket",
+    /// A TCP segment to a listener with none of SYN, ACK and RST.
+    TcpListenOther = "tcp_listen_other",
     /// A TCP segment to a broadcast or multicast address.
     TcpNotUnicast = "tcp_not_unicast",
     /// A SYN to a listener whose queue of unfinished handshakes is full.

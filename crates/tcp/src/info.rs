@@ -187,7 +187,10 @@ pub struct TcpInfo {
     pub without_ack: u32,
     /// Segments dropped because they acknowledged what was never sent, or what was long ago (RFC 5961 section 5).
     pub unacceptable_acks: u32,
+    /// Segments dropped because they lay outside the window (RFC 9293 3.10.7.4, first).
     pub out_of_window: u32,
+    /// ICMP errors about segments that were not on their way, and not believed for that (RFC 5927 4.1).
+    pub icmp_not_outstanding: u32,
     pub memory_drops: u32,
     pub reorderings: u32,
     /// The farthest that a segment was overtaken, in segments of the present size; 0: none was.
@@ -313,6 +316,7 @@ impl Connection {
             without_ack: rare.without_ack,
             unacceptable_acks: rare.unacceptable_acks,
             out_of_window: rare.out_of_window,
+            icmp_not_outstanding: rare.icmp_not_outstanding,
             memory_drops: rare.memory_drops,
             timeout_recoveries: rare.timeout_recoveries,
             timed_out_us: self.counters.timed_out_ns(self.clock) / 1000,

@@ -52,7 +52,7 @@ impl Connection {
     pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
         self.forget_calm();
         self.set_clock(now);
-        if !self.is_outstanding(seq) {
+        if !self.is_about_outstanding(seq) {
             return;
         }
         let (headers, least) = match self.tuple.remote.is_ipv6() {

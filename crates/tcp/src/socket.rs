@@ -328,7 +328,7 @@ impl Connection {
     pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
         self.set_clock(now);
         self.forget_calm();
-        if !self.is_outstanding(seq) {
+        if !self.is_about_outstanding(seq) {
             return;
         }
         let is_fatal = match self.state {
@@ -350,6 +350,16 @@ impl Connection {
     /// is why, instead of [`ConnError::TimedOut`] (RFC 1122 4.2.3.9 and 4.2.4.1).
     pub fn soft_error(&self) -> Option<ConnError> {
         self.soft_error
+    }
+
+    /// Whether an ICMP error about the segment at `seq` can be about one of ours that is on its way (RFC 5927 4.1);
+    /// one that cannot is counted.
+    pub(crate) fn is_about_outstanding(&mut self, seq: SeqNumber) -> bool {
+        let outstanding = self.is_outstanding(seq);
+        if !outstanding {
+            self.counters.rare().icmp_not_outstanding += 1;
+        }
+        outstanding
     }
 
     pub(crate) fn is_outstanding(&self, seq: SeqNumber) -> bool {

@@ -47,7 +47,8 @@ fn effect(header: &TcpHeader, payload_len: usize, rcv_nxt: SeqNumber) -> Effect 
         return Effect::None;
     }
     let end = header.seq + payload_len + usize::from(header.flags.fin());
-    if header.flags.fin() && end == rcv_nxt {
+    // fifth: one without ACK is nobody's FIN again
+    if header.flags.fin() && header.flags.ack() && end == rcv_nxt {
         return Effect::Fin;
     }
     let acceptable = header.seq == rcv_nxt && payload_len == 0 && !header.flags.syn();

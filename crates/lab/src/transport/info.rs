@@ -76,7 +76,7 @@ fn queues(info: &TcpInfo) -> [(&'static str, f64); 20] {
 }
 
 /// What went and came.
-fn traffic(info: &TcpInfo) -> [(&'static str, f64); 24] {
+fn traffic(info: &TcpInfo) -> [(&'static str, f64); 25] {
     let segments = |bytes| segments(info, bytes);
     [
         ("bytes_sent", info.bytes_sent as f64),
@@ -102,6 +102,7 @@ fn traffic(info: &TcpInfo) -> [(&'static str, f64); 24] {
         ("without_ack", f64::from(info.without_ack)),
         ("unacceptable_acks", f64::from(info.unacceptable_acks)),
         ("out_of_window", f64::from(info.out_of_window)),
+        ("icmp_not_outstanding", f64::from(info.icmp_not_outstanding)),
         ("memory_drops", f64::from(info.memory_drops)),
     ]
 }

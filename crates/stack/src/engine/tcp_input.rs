@@ -278,16 +278,22 @@ impl Engine {
             return self.time_wait_input(now, entry, hash, segment);
         }
         if !flags.rst()
-            && flags.syn() != flags.ack()
             && let Some(listener) = self.tcp.listeners.find(tuple.local)
         {
-            if flags.syn() {
-                let isn = self.tcp.isn.isn(&tuple, now);
-                return self.tcp_admit(now, listener, hash, isn, segment);
-            }
-            match self.tcp_cookie_input(now, listener, segment) {
-                None => return,
-                Some(refused) => segment = refused,
+            // RFC 9293, 3.10.7.2.
+            match (flags.syn(), flags.ack()) {
+                (true, false) => {
+                    let isn = self.tcp.isn.isn(&tuple, now);
+                    return self.tcp_admit(now, listener, hash, isn, segment);
+                }
+                (false, true) => match self.tcp_cookie_input(now, listener, segment) {
+                    None => return,
+                    Some(refused) => segment = refused,
+                },
+                // Second: whatever it acknowledges, it was not sent from here.
+                (true, true) => {}
+                // Fourth.
+                (false, false) => return self.out.stats.drop(DropReason::TcpListenOther),
             }
         }
         let len = segment.len();

@@ -21,7 +21,8 @@ impl Ends {
     }
 }
 
-fn sealed(ip: IpHeader, at: usize, mut payload: Vec<u8>, pseudo: u32) -> Vec<u8> {
+/// A packet whose checksum lies `at` bytes into its payload.
+pub fn sealed(ip: IpHeader, at: usize, mut payload: Vec<u8>, pseudo: u32) -> Vec<u8> {
     let mut sum = Accumulator::new(pseudo);
     sum.add(&payload);
     payload[at..at + 2].copy_from_slice(&sum.finish());

@@ -8,7 +8,7 @@ use super::frames;
 use super::net::Net;
 use super::{Guess, beside};
 
-/// One in some 50,000 guesses lies in a window of 80 kB: few enough are made that none does.
+/// About numbers far from what is outstanding, as nearly all guesses are: one in some 50,000 lies in a window of 80 kB.
 fn spoof(error: fn(&mut Guess) -> Icmp) -> Box<dyn FnMut(&mut Net)> {
     let mut guess = Guess(4);
     let mut steps = 0;
@@ -21,7 +21,9 @@ fn spoof(error: fn(&mut Guess) -> Icmp) -> Box<dyn FnMut(&mut Net)> {
             let ends = net.transfers[index].ends;
             let router: SocketAddr = Net::attacker(ends.from.is_ipv6(), 1);
             for (to_far, quoted) in [(true, ends.back()), (false, ends)] {
-                let (seq, error) = (guess.next(), error(&mut guess));
+                let Some(oldest) = net.acknowledged(ends, !to_far) else { continue };
+                let afar = (1 << 20) + guess.next() % (u32::MAX - (1 << 21));
+                let (seq, error) = (oldest.0.wrapping_add(afar), error(&mut guess));
                 net.inject(to_far, &frames::icmp_error(router.ip(), quoted, seq, error));
             }
         }
@@ -33,7 +35,7 @@ fn unreachable_about_nothing() {
     beside(
         "ICMP unreachable, 4,000 a second",
         |_, _| spoof(|_| Icmp::Unreachable(Unreachable::Port)),
-        |_, _| {},
+        |net, _| all_are_about(net, false),
     );
 }
 
@@ -48,8 +50,26 @@ fn too_big_about_nothing() {
                 let info = net.near.engine.tcp_info(client).expect("open");
                 assert!(info.snd_mss_bytes > 1300, "segments of {}", info.snd_mss_bytes);
             }
+            all_are_about(net, false);
         },
     );
+}
+
+/// How many of the errors about a transfer were found to be about nothing: all at the sending side, or next to none,
+/// where they name what is `outstanding`. (What receives has nothing outstanding.)
+fn all_are_about(net: &mut Net, outstanding: bool) {
+    let ends = 2 * net.transfers.len();
+    let sent = net.injected / ends as u64;
+    assert!(sent > 500, "{sent} errors to each");
+    for index in 0..net.transfers.len() {
+        // the first transfer brings, the second fetches
+        let info = net.transfer_info(index, index == 1);
+        let about_nothing = u64::from(info.icmp_not_outstanding);
+        match outstanding {
+            true => assert!(about_nothing < sent / 10, "{about_nothing} of {sent}: {info:?}"),
+            false => assert_eq!(about_nothing, sent, "{info:?}"),
+        }
+    }
 }
 
 /// Tells both ends of every transfer of an error about the oldest segment that can be outstanding: the number that the
@@ -73,7 +93,7 @@ fn unreachable_about_something() {
     beside(
         "ICMP unreachable about what is outstanding",
         |_, _| about_the_oldest(|| Icmp::Unreachable(Unreachable::Port)),
-        |_, _| {},
+        |net, _| all_are_about(net, true),
     );
 }
 
@@ -91,6 +111,7 @@ fn too_big_about_something() {
                 assert!(info.snd_mss_bytes > 1300, "segments of {}: {info:?}", info.snd_mss_bytes);
                 assert!(!info.may_be_fragmented, "nor may routers cut its packets");
             }
+            all_are_about(net, true);
         },
     );
 }

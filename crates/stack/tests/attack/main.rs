@@ -6,12 +6,14 @@ mod blind;
 #[path = "../common/mod.rs"]
 mod common;
 mod cost;
+mod datagrams;
 mod flood;
 mod frames;
 mod icmp;
 mod net;
 mod peer;
 mod puppet;
+mod states;
 
 use std::sync::OnceLock;
 use std::time::Duration;

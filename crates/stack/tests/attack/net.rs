@@ -9,7 +9,7 @@ use std::time::Duration;
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::tcp::TcpInfo;
-use millstream::wire::tcp::SeqNumber;
+use millstream::wire::tcp::{SeqNumber, Timestamps};
 use millstream::{Engine, SocketId};
 
 use super::common::{FAR, NEAR, config, engine, pool};
@@ -73,6 +73,8 @@ pub struct Net {
     /// The highest number that each host acknowledged in each transfer, by its ends: what an attacker on the path
     /// knows.
     acknowledged: HashMap<(Ends, bool), SeqNumber>,
+    /// The last timestamps of each, by the same.
+    timestamps: HashMap<(Ends, bool), Timestamps>,
     /// Packets of the attacker.
     pub injected: u64,
     /// Packets that the hosts sent in all.
@@ -125,6 +127,7 @@ impl Net {
             heard: Vec::new(),
             answers: 0,
             acknowledged: HashMap::new(),
+            timestamps: HashMap::new(),
             injected: 0,
             sent: 0,
         };
@@ -263,6 +266,9 @@ impl Net {
         let Some((ends, header, _)) = frames::read(packet) else { return };
         if header.flags.ack() && !header.flags.rst() {
             let ends = if from_far { ends.back() } else { ends };
+            if let Some(timestamps) = header.options.timestamps {
+                self.timestamps.insert((ends, from_far), timestamps);
+            }
             let known = self.acknowledged.entry((ends, from_far)).or_insert(header.ack);
             *known = known.max(header.ack);
         }
@@ -271,6 +277,21 @@ impl Net {
     /// The highest number that the far host, or the near one, acknowledged in the transfer between `ends`.
     pub fn acknowledged(&self, ends: Ends, far: bool) -> Option<SeqNumber> {
         self.acknowledged.get(&(ends, far)).copied()
+    }
+
+    /// The timestamps that the far host, or the near one, sent last in the transfer between `ends`.
+    pub fn timestamps(&self, ends: Ends, far: bool) -> Option<Timestamps> {
+        self.timestamps.get(&(ends, far)).copied()
+    }
+
+    /// What the far host, or the near one, says of its end of a transfer.
+    pub fn transfer_info(&mut self, index: usize, far: bool) -> TcpInfo {
+        let Transfer { client, ends, .. } = &self.transfers[index];
+        let (client, from) = (*client, ends.from);
+        match far {
+            true => self.served_info(from).expect("open"),
+            false => self.near.engine.tcp_info(client).expect("open"),
+        }
     }
 
     /// One step of the clock.

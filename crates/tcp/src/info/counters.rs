@@ -49,6 +49,7 @@ pub(crate) struct Rare {
     pub(crate) without_ack: u32,
     pub(crate) unacceptable_acks: u32,
     pub(crate) out_of_window: u32,
+    pub(crate) icmp_not_outstanding: u32,
     pub(crate) memory_drops: u32,
     pub(crate) reorderings: u32,
     pub(crate) reordering_bytes: u64,

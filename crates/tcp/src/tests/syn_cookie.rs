@@ -1,4 +1,5 @@
 use core::time::Duration;
+use std::collections::HashSet;
 
 use millstream_packet::Packet;
 
@@ -157,5 +158,32 @@ fn the_timestamp_of_a_cookie_is_never_ahead_of_the_clock() {
         let value = answer.options.timestamps.expect("granted").value;
         let behind = (1_000_000 + ms as u32 + 9000).wrapping_sub(value);
         assert!(behind < 128, "at {ms} ms: {behind}");
+    }
+}
+
+/// The upper byte of cookies of one period and one segment size takes every value, for one client that counts its
+/// numbers up as for many clients with the same number: nobody reads the period from it, and next to it what the next
+/// cookies will be.
+#[test]
+fn no_bit_of_a_cookie_tells_when_it_was_made_or_the_segment_size() {
+    let cookies = SynCookies::new([3; 16]);
+    let ends = |n: u32| {
+        let mut ends = tuple(1, false);
+        ends.remote.set_port(n as u16);
+        ends
+    };
+    let upper = |n: u32, irs: u32| cookies.make(&ends(n), SeqNumber(irs), 5, 6) >> 24;
+    let of_one: HashSet<u32> = (0..4000).map(|irs| upper(1, irs)).collect();
+    let of_many: HashSet<u32> = (0..4000).map(|port| upper(port, 7)).collect();
+    assert_eq!((of_one.len(), of_many.len()), (256, 256));
+    // and of one SYN, in two periods, or by two sizes, they differ by no constant
+    for other in [(6, 6), (5, 5)] {
+        let differences: HashSet<u32> = (0..1000)
+            .map(|irs| {
+                cookies.make(&ends(1), SeqNumber(irs), other.0, other.1)
+                    ^ cookies.make(&ends(1), SeqNumber(irs), 5, 6)
+            })
+            .collect();
+        assert_eq!(differences.len(), 1000);
     }
 }

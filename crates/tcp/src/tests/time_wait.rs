@@ -58,6 +58,7 @@ fn answers_like_the_whole_connection() {
             let flags = [
                 TcpFlags::ACK,
                 TcpFlags::FIN | TcpFlags::ACK,
+                TcpFlags::FIN,
                 TcpFlags::SYN,
                 TcpFlags::SYN_ACK,
                 TcpFlags::RST,
@@ -86,6 +87,22 @@ fn answers_like_the_whole_connection() {
         }
         assert!(answered > 100);
     }
+}
+
+/// RFC 9293 3.10.7.4, fifth: only a FIN with an ACK is the peer's again.
+#[test]
+fn a_fin_without_ack_does_not_begin_the_wait_anew() {
+    let pool = pool();
+    let (whole, _) = closed(&Config::default(), false, &pool);
+    let (mut wait, _) = whole.time_wait().expect("nothing is owed");
+    let mut fin = TcpHeader {
+        seq: whole.rcv_seq(whole.rcv.nxt) - 1,
+        flags: TcpFlags::FIN,
+        ..TcpHeader::default()
+    };
+    assert!(!wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
+    fin.flags = TcpFlags::FIN | TcpFlags::ACK;
+    assert!(wait.on_segment(at(5000), tuple(0, false), &fin, 0).1);
 }
 
 #[test]
