@@ -157,14 +157,15 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// All experiments, the newest first.
+    /// All experiments, the one that was kept last first. SQLite numbers rows in the order of keeping, which no clock
+    /// that is set changes; saving an experiment again leaves its number.
     pub fn experiments(&self) -> Result<Vec<Summary>, StoreError> {
         let mut statement = self
             .connection
             .prepare(
                 "SELECT e.id, e.name, e.started_at, e.finished_at, e.planned_runs, COUNT(r.id), COALESCE(SUM(r.valid), 0)
                  FROM experiment e LEFT JOIN run r ON r.experiment_id = e.id
-                 GROUP BY e.id ORDER BY e.started_at DESC, e.id DESC",
+                 GROUP BY e.id ORDER BY e.rowid DESC",
             )
             .map_err(|error| self.failed(error))?;
         let rows = statement.query_map([], summary).map_err(|error| self.failed(error))?;
@@ -180,7 +181,7 @@ impl Store {
         found.map(|text| self.parse(&text, id)).transpose()
     }
 
-    /// The newest experiment, or the newest of that name.
+    /// The experiment that was kept last, or the last of that name.
     pub fn latest(&self, name: Option<&str>) -> Result<Option<ExperimentRecord>, StoreError> {
         let all = self.experiments()?;
         let newest = all.iter().find(|one| name.is_none_or(|name| one.name == name));
@@ -292,7 +293,7 @@ impl Store {
 fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
     let moment = |at: usize| -> rusqlite::Result<Option<Timestamp>> {
         let text: Option<String> = row.get(at)?;
-        // A moment that cannot be read does not hide the experiment: it sorts as the oldest.
+        // A moment that cannot be read does not hide the experiment.
         Ok(text.map(|text| text.parse().unwrap_or_default()))
     };
     Ok(Summary {

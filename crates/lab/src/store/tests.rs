@@ -80,13 +80,41 @@ fn an_experiment_is_found_by_id_name_and_beginning() {
     for one in [&old, &new, &other] {
         store.save_experiment(one).unwrap();
     }
-    assert_eq!(store.latest(None).unwrap().unwrap(), new);
+    assert_eq!(store.latest(None).unwrap().unwrap(), other);
     assert_eq!(store.find("look").unwrap(), new);
     assert_eq!(store.find(&old.id).unwrap(), old);
     assert_eq!(store.find("sw").unwrap(), other);
     assert!(matches!(store.find("loo"), Err(StoreError::Ambiguous { .. })));
     assert!(matches!(store.find("x"), Err(StoreError::NoExperiment { kept: 3, .. })));
     assert!(matches!(store.find(""), Err(StoreError::NoExperiment { .. })));
+}
+
+/// A clock that is set back, or reads nonsense, makes no experiment older than it is.
+#[test]
+fn the_newest_is_the_one_that_was_kept_last_whatever_the_clock_said() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.file()).unwrap();
+    let day = 86_400;
+    let kept: Vec<_> = [9, 6, 7, 3].map(|days| experiment("look", days * day)).into();
+    for one in &kept {
+        store.save_experiment(one).unwrap();
+    }
+    let mut ended = kept[0].clone();
+    ended.finished_at = Some(Timestamp::from_unix_ms(1_800_000_000_000));
+    store.save_experiment(&ended).unwrap();
+    let order = |store: &Store| -> Vec<String> {
+        store.experiments().unwrap().into_iter().map(|one| one.id).collect()
+    };
+    let expected: Vec<String> = kept.iter().rev().map(|one| one.id.clone()).collect();
+    assert_eq!(order(&store), expected);
+    assert_eq!(store.latest(None).unwrap().unwrap(), kept[3]);
+    assert_eq!(store.find("look").unwrap(), kept[3]);
+    // Nor does taking some out, writing the file anew, or one that comes after.
+    store.forget(&[&kept[1].id, &kept[3].id]).unwrap();
+    store.connection.execute_batch("VACUUM").unwrap();
+    let last = experiment("look", day);
+    store.save_experiment(&last).unwrap();
+    assert_eq!(order(&store), [&last.id, &kept[2].id, &kept[0].id].map(String::clone));
 }
 
 #[test]
