@@ -9,7 +9,10 @@
 //!   either     ms-left 10.72.0.1 ─ ··· ─ ms-right 10.72.0.2  either
 //! ```
 //!
+//! Settings of TCP are those of the namespace in which the program was started; a note names what could not be had.
 //! Everything is gone when [`Hosts`] is dropped or the process ends.
+
+mod settings;
 
 use std::fs;
 use std::io;
@@ -21,6 +24,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::netlink::{Interface, Netlink, OFFLOAD_FEATURES, set_features};
+use settings::Settings;
 
 /// The kernel's interface in the near host.
 pub const NEAR_INTERFACE: &str = "ms-near";
@@ -120,12 +124,19 @@ impl Hosts {
     pub fn set_up(label: &str, config: HostsConfig) -> Result<Self, Error> {
         let near = Namespace::create(&format!("{label}-near"))?;
         let far = Namespace::create(&format!("{label}-far"))?;
-        let mut settings = Vec::new();
+        let users = Settings::here();
+        let (mut settings, mut notes) = (Vec::new(), Vec::new());
         for (host, namespace) in [("near", &near), ("far", &far)] {
-            let made = namespace.run(tune_kernel);
-            settings.extend(made.into_iter().map(|(key, value)| (format!("{host}.{key}"), value)));
+            let wanted = users.clone();
+            let had = namespace.run(move || {
+                let _ = Netlink::route().and_then(|mut netlink| netlink.set_up("lo", None));
+                wanted.apply()
+            });
+            let facts = had.facts.into_iter();
+            settings.extend(facts.map(|(key, value)| (format!("{host}.{key}"), value)));
+            notes.extend(had.refused.iter().map(|what| format!("In the {host} host {what}.")));
         }
-        let mut hosts = Self { near, far, config, settings, notes: Vec::new() };
+        let mut hosts = Self { near, far, config, settings, notes };
         if config.veth {
             hosts.join_by_veth()?;
             hosts.lengthen_super_segments();
@@ -212,12 +223,12 @@ impl Hosts {
         &self.far
     }
 
-    /// The settings of the kernel that were made, as `far.sysctl...` facts.
+    /// The settings of the kernel that are in force, as `far.sysctl...` facts.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// What was asked of the interfaces and not had, for people.
+    /// What was asked of the hosts and not had, for people.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -247,31 +258,6 @@ fn await_local_route(address: IpAddr) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address} gets no local route")))
-}
-
-/// Gives the kernel its best inside the current namespace and returns what it
-/// then says of itself. A setting that is refused keeps its value.
-fn tune_kernel() -> Vec<(String, String)> {
-    let lift = |name: &str| -> io::Result<()> {
-        let path = format!("/proc/sys/net/ipv4/{name}");
-        let now = fs::read_to_string(&path)?;
-        let mut fields: Vec<String> = now.split_whitespace().map(str::to_owned).collect();
-        let max = limits::TCP_MEMORY_MAX_BYTES;
-        if let Some(last) = fields.last_mut().filter(|l| l.parse().is_ok_and(|n: u64| n < max)) {
-            *last = max.to_string();
-        }
-        fs::write(&path, fields.join(" "))
-    };
-    let _ = lift("tcp_rmem");
-    let _ = lift("tcp_wmem");
-    let _ = Netlink::route().and_then(|mut netlink| netlink.set_up("lo", None));
-    ["tcp_rmem", "tcp_wmem"]
-        .into_iter()
-        .filter_map(|name| {
-            let value = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-            Some((format!("sysctl.net.ipv4.{name}"), value.trim().replace('\t', " ")))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -36,9 +36,11 @@ pub const STDERR_KEPT_BYTES: usize = 4096;
 /// Between the last connection and the beginning of the warm-up.
 pub const LEAD_MS: u64 = 20;
 
-/// Largest TCP receive and send buffer that auto-tuning may reach on the
-/// kernel's side: so large that it never binds between two hosts of a machine.
-pub const TCP_MEMORY_MAX_BYTES: u64 = 64 << 20;
+/// How long a worker may stand still inside the window before its run is refused, in seconds, and as a share of the
+/// window; the larger one counts. Anything from an interval on is noted.
+pub const STILL_LIMIT_S: f64 = 0.5;
+/// See [`STILL_LIMIT_S`].
+pub const STILL_LIMIT_SHARE: f64 = 0.1;
 
 /// Headers that a packet can carry above its payload on the link.
 pub const HEADERS_PER_PACKET_BYTES: u64 = 14 + 40 + 60;

@@ -43,6 +43,11 @@ const SYSCTLS: &[&str] = &[
     "vm.swappiness",
 ];
 
+/// Those of them that a network namespace may have of its own.
+pub(crate) fn network_settings() -> impl Iterator<Item = &'static str> {
+    SYSCTLS.iter().copied().filter(|name| name.starts_with("net."))
+}
+
 pub(super) fn capture(env: &mut Environment) {
     kernel(env);
     processors(env);

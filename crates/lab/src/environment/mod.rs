@@ -9,6 +9,8 @@ mod process;
 
 pub use give_back::{ALL_GIVEN_BACK, GIVEN_BACK, capture_give_back};
 pub use interface::capture_interfaces;
+pub(crate) use machine::network_settings;
+pub(crate) use process::open_files_limit;
 
 use crate::record::Environment;
 

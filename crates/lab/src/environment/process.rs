@@ -35,12 +35,16 @@ pub(super) fn capture(env: &mut Environment) {
         }
         Err(reason) => env.record::<String>("process.cpus_allowed", Err(reason)),
     }
-    let limits = text("/proc/self/limits").and_then(|all| {
-        let line = all.lines().find(|line| line.starts_with("Max open files"));
-        let soft = line.and_then(|line| line.split_whitespace().nth(3)).map(str::to_owned);
-        soft.ok_or_else(|| "/proc/self/limits has no such line".into())
-    });
-    env.record("process.open_files_limit", limits);
+    env.record("process.open_files_limit", open_files_limit("self"));
+}
+
+/// How many files a process may have open, by its number.
+pub(crate) fn open_files_limit(process: &str) -> Result<String, String> {
+    let path = format!("/proc/{process}/limits");
+    let all = text(&path)?;
+    let line = all.lines().find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3)).map(str::to_owned);
+    soft.ok_or_else(|| format!("{path} has no such line"))
 }
 
 /// Size of the environment as it lies on the stack: it shifts addresses (Mytkowicz et al., ASPLOS 2009).

@@ -153,7 +153,8 @@ pub const FACTORS: &[Factor] = &[
         Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
         "cubic",
         "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \
-         system = each stack's default",
+         system = the system's own in the kernel, Millstream's default there; where an experiment names none and the \
+         system's is another than the default, each run says so",
     ),
     factor(
         "idle_latency_us",

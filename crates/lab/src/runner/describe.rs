@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::Setting;
 use crate::environment;
 use crate::experiment::{Definition, FACTORS, Factor};
-use crate::limits;
 use crate::record::{Difference, ExperimentRecord};
 
 /// Fills in everything that is known beforehand.
@@ -82,8 +81,8 @@ fn buffers(levels: &[String]) -> Option<Difference> {
         true => "socket buffers",
         false => "socket buffers with socket_buffer_bytes=auto",
     };
-    let kernel = format!("auto-tuned up to {} MiB", limits::TCP_MEMORY_MAX_BYTES >> 20);
-    levels.iter().any(is_own).then(|| entry(what, &kernel, "the stack's own default"))
+    let kernel = "auto-tuned within the system's tcp_rmem and tcp_wmem";
+    levels.iter().any(is_own).then(|| entry(what, kernel, "the stack's own default"))
 }
 
 /// Which ways super-segments beyond those of 64 KiB pass where they were asked for.

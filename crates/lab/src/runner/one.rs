@@ -23,7 +23,7 @@ use crate::record::{ExperimentRecord, PathProof, Probes, RunRecord, Timestamp};
 use crate::worker::{MillstreamLink, Reply, StackJob};
 use crate::workload::{End, monotonic_ns};
 pub(super) use asked::two_cpus;
-use asked::{Link, path_seed, placement};
+use asked::{Link, overridden_control, path_seed, placement};
 use idle::IdleLimit;
 use steps::Measured;
 
@@ -206,6 +206,10 @@ impl<'a> Run<'a> {
             record.environment.set(name, value);
         }
         record.notes.extend(hosts.notes().iter().cloned());
+        let systems = record.environment.get("near.sysctl.net.ipv4.tcp_congestion_control");
+        let note =
+            systems.and_then(|systems| overridden_control(&self.planned.configuration, systems));
+        record.notes.extend(note);
         Ok(hosts)
     }
 

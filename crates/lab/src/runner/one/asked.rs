@@ -61,6 +61,18 @@ fn vain_super_segments(configuration: &Configuration, link: Link) -> Option<Stri
     Some(format!("super_segment_bytes={bytes} has no effect with {why}"))
 }
 
+/// What is said where sockets use another congestion control than the system would have them, and nobody asked for it.
+pub(super) fn overridden_control(configuration: &Configuration, systems: &str) -> Option<String> {
+    let level = configuration.level("congestion");
+    let is_asked = configuration.named.contains_key("congestion");
+    (!is_asked && level != "system" && level != systems).then(|| {
+        format!(
+            "Sockets of both stacks were changed from {systems}, the system's congestion control, to {level}, that of an \
+             experiment that names none; congestion=system keeps the system's."
+        )
+    })
+}
+
 /// What joins the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
@@ -250,6 +262,25 @@ mod tests {
         assert_eq!(cpus("near"), [Some(4), Some(7)]);
         assert_eq!(cpus("far"), [Some(7), Some(4)]);
         assert_eq!(cpus("free"), [None, None]);
+    }
+
+    #[test]
+    fn a_congestion_control_that_nobody_asked_for_is_said_where_the_system_has_another() {
+        let note = |named: Option<&str>, systems: &str| {
+            let named = named.map(|level| ("congestion".to_owned(), level.to_owned()));
+            let configuration = Configuration {
+                workload: Workload::TcpStream,
+                stack: "kernel".into(),
+                named: named.into_iter().collect(),
+                settings: [("congestion".to_owned(), "cubic".to_owned())].into(),
+            };
+            overridden_control(&configuration, systems)
+        };
+        let said = note(None, "bbr").unwrap();
+        assert!(said.contains("from bbr") && said.contains("to cubic"), "{said}");
+        assert_eq!(note(None, "cubic"), None);
+        assert_eq!(note(Some("cubic"), "bbr"), None);
+        assert_eq!(note(Some("system"), "bbr"), None);
     }
 
     #[test]
