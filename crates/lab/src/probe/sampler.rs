@@ -117,6 +117,7 @@ impl Sampling {
 
     fn sample(&mut self, turn: Turn) {
         if turn == Turn::Middle && self.record.times_s.len() >= limits::STEPS {
+            self.record.left_out = true;
             return;
         }
         self.last = Instant::now();

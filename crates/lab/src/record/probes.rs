@@ -18,6 +18,9 @@ pub struct Probes {
     /// When each sample was taken; a series has one value per step between samples, so one less.
     #[serde(default)]
     pub times_s: Vec<f64>,
+    /// True where more samples were due than are kept: the last step is all the rest of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
     /// What sampling itself cost: CPU time of the sampler.
     #[serde(default)]
     pub own_cpu_s: f64,

@@ -108,13 +108,17 @@ pub struct PathProof {
     pub agrees: bool,
 }
 
-/// Outcomes per interval of equal width, each series under a key of the kind used in `results`.
+/// Outcomes per interval, each series under a key of the kind used in `results`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntervalSeries {
     /// Start of the first interval, seconds after the start of the run.
     pub start_s: f64,
-    /// Width of an interval.
+    /// Intended width of an interval.
     pub width_s: f64,
+    /// Width that each really had: where a worker stood still one is much longer. Empty in records of earlier versions,
+    /// whose intervals are taken for as wide as intended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub widths_s: Vec<f64>,
     /// One value per interval; one that is unknown is NaN (`null` in JSON).
     #[serde(default, deserialize_with = "number_lists")]
     pub series: BTreeMap<String, Vec<f64>>,
@@ -136,6 +140,18 @@ pub struct TcpInfoRecord {
     /// Names as in Linux's `tcp_info`, the unit at the end: `srtt_us`, `cwnd_bytes`, `retransmits`.
     #[serde(deserialize_with = "numbers")]
     pub fields: BTreeMap<String, f64>,
+}
+
+impl IntervalSeries {
+    /// Beginning and end of every interval, of `n` of them, in seconds after the start of the run.
+    pub fn spans(&self, n: usize) -> Vec<(f64, f64)> {
+        let mut from = self.start_s;
+        let span = |at| {
+            let to = from + self.widths_s.get(at).copied().unwrap_or(self.width_s);
+            (std::mem::replace(&mut from, to), to)
+        };
+        (0..n).map(span).collect()
+    }
 }
 
 impl RunRecord {

@@ -123,6 +123,7 @@ fn run(of: &ExperimentRecord, rng: &mut Rng, what: (&str, &str, &str), order: u3
     run.intervals = IntervalSeries {
         start_s: 0.5,
         width_s: 0.1,
+        widths_s: Vec::new(),
         series: BTreeMap::from([(key.into(), series)]),
     };
     run.path = Some(PathProof {

@@ -9,6 +9,13 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::error::Error;
 
+/// From now on a file that would grow beyond the limit of this process (`ulimit -f`) is an error of its writing, which
+/// can be told; SIGXFSZ would end the process without a word. The workers are not concerned: they write no file.
+pub fn survive_file_limit() {
+    // What cannot be had leaves things as they were.
+    let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
+}
+
 /// Set by SIGINT, SIGTERM and SIGHUP; looked at between steps and while waiting.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);

@@ -11,12 +11,13 @@ mod machine;
 mod one;
 mod process;
 mod results;
+mod still;
 
 use std::time::Duration;
 
 pub use access::Access;
 use distance::Distances;
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, survive_file_limit};
 use machine::MachineTime;
 pub use process::WorkerProgram;
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::again::{Again, until_fit};
 use super::distance::{Around, Distances};
 use super::process::WorkerProcess;
-use super::{Interrupt, Setting, given_back, results};
+use super::{Interrupt, Setting, given_back, results, still};
 use crate::error::Error;
 use crate::experiment::{Definition, PlannedRun};
 use crate::hosts::{Counters, Hosts, HostsConfig, NEAR_INTERFACE, Path, TAP_INTERFACE};
@@ -296,7 +296,9 @@ impl<'a> Run<'a> {
         (proof, reasons): (PathProof, Vec<String>),
         mut probes: Probes,
     ) {
-        let Measured { mut ends, mut rivals, machine, idle, near_cpu_s, far_cpu_s } = measured;
+        let Measured { mut ends, mut rivals, machine, idle, near_cpu_s, far_cpu_s, .. } = measured;
+        still::tell_workers(record, &measured.still, self.definition.duration_s);
+        still::tell_runner(record, measured.late_s, self.definition.duration_s);
         let has_rival = !rivals.is_empty();
         match idle {
             Some(Ok(states)) => probes.idle_states = Some(states),
@@ -309,6 +311,7 @@ impl<'a> Run<'a> {
             record.notes.append(&mut end.notes);
         }
         record.probes = probes;
+        still::tell_probes(record);
         record.path = Some(proof);
         reasons.into_iter().for_each(|reason| record.validity.reject(reason));
         results::fill(record, self.task(), &ends, machine, self.origin_ns);

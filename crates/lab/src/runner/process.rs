@@ -85,6 +85,11 @@ impl WorkerProcess {
         Ok(Self { role, child, stdin, replies, early: None, last_words, listener })
     }
 
+    /// What it is called: `near`, `far`, `both`, `rival`, `peer`.
+    pub fn role(&self) -> &'static str {
+        self.role
+    }
+
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()

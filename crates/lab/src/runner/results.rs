@@ -102,9 +102,32 @@ impl Growth<'_> {
         }
     }
 
-    fn series(&self) -> Vec<f64> {
-        let pairs = self.samples.windows(2);
-        pairs.map(|pair| Growth { samples: pair, of: self.of }.per_second()).collect()
+    /// What had grown since the first reading at a moment: as read, or in proportion between two readings.
+    fn until(&self, at_ns: u64) -> f64 {
+        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
+            return 0.0;
+        };
+        let since = |sample: &Sample| ((self.of)(&sample.counts) - (self.of)(&first.counts)) as f64;
+        let after = self.samples.partition_point(|sample| sample.at_ns < at_ns);
+        match (after.checked_sub(1).map(|at| &self.samples[at]), self.samples.get(after)) {
+            (None, _) => 0.0,
+            (Some(_), None) => since(last),
+            (Some(before), Some(next)) => {
+                let part = (at_ns - before.at_ns) as f64 / (next.at_ns - before.at_ns) as f64;
+                since(before) + part * (since(next) - since(before))
+            }
+        }
+    }
+
+    /// What grew in each interval between the readings of `grid`: all that grew, for its first and last count as this
+    /// one's own.
+    fn steps(&self, grid: &[Sample]) -> Vec<f64> {
+        let edge = |at: usize| match at {
+            0 => 0.0,
+            _ if at + 1 == grid.len() => self.total() as f64,
+            _ => self.until(grid[at].at_ns),
+        };
+        (1..grid.len()).map(|at| edge(at) - edge(at - 1)).collect()
     }
 }
 
@@ -124,11 +147,6 @@ pub(super) fn fill(
     let reference = if near.is_empty() { far } else { near };
     if let [first, .., last] = reference {
         record.window = Window { start_s: second(first.at_ns), end_s: second(last.at_ns) };
-        record.intervals = IntervalSeries {
-            start_s: second(first.at_ns),
-            width_s: limits::INTERVAL_MS as f64 / 1e3,
-            ..IntervalSeries::default()
-        };
     }
     let busy_share = machine.map(|used| used.busy_s / used.elapsed_s);
     if let Some(used) = machine {
@@ -144,14 +162,40 @@ pub(super) fn fill(
             if far_sends > 0 {
                 lanes.push(("recv", Growth { samples: near, of: |c| c.received_bytes }));
             }
+            let growths: Vec<&Growth> = lanes.iter().map(|(_, growth)| growth).collect();
+            intervals(record, keys::THROUGHPUT, &growths, 8.0, origin_ns);
             stream(record, &lanes, busy_share);
             shares(record, ends);
         }
         Task::RequestResponse { .. } => {
             let growth = Growth { samples: near, of: |c| c.transactions };
+            intervals(record, keys::TRANSACTIONS, &[&growth], 1.0, origin_ns);
             request_response(record, &growth, ends, busy_share);
         }
     }
+}
+
+/// Fills in a rate over time: what all of `lanes` together grew by in each interval, in units of which `scale` are one
+/// counted. An interval lies between two readings of the first lane and has the width that it really had, so that the
+/// sum of rate times width is the total.
+fn intervals(record: &mut RunRecord, key: &str, lanes: &[&Growth], scale: f64, origin_ns: u64) {
+    let Some(grid) = lanes.first().map(|lane| lane.samples).filter(|grid| grid.len() > 1) else {
+        return;
+    };
+    let width = |pair: &[Sample]| pair[1].at_ns.saturating_sub(pair[0].at_ns) as f64 / 1e9;
+    let widths_s: Vec<f64> = grid.windows(2).map(width).collect();
+    let mut series = vec![0.0; widths_s.len()];
+    for lane in lanes {
+        series.iter_mut().zip(lane.steps(grid)).for_each(|(sum, step)| *sum += step * scale);
+    }
+    let rate = |(step, width): (f64, &f64)| if *width > 0.0 { step / width } else { 0.0 };
+    let rates = series.into_iter().zip(&widths_s).map(rate).collect();
+    record.intervals = IntervalSeries {
+        start_s: grid[0].at_ns.saturating_sub(origin_ns) as f64 / 1e9,
+        width_s: limits::INTERVAL_MS as f64 / 1e3,
+        widths_s,
+        series: [(key.to_owned(), rates)].into(),
+    };
 }
 
 /// Fills in what the probes say about the same window.
@@ -210,17 +254,12 @@ fn stream(record: &mut RunRecord, lanes: &[(&str, Growth)], busy_share: Option<f
     let payload: u64 = lanes.iter().map(|(_, growth)| growth.total()).sum();
     set(record, keys::THROUGHPUT, bytes_per_s * 8.0);
     set(record, keys::PAYLOAD, payload as f64);
-    let mut series: Vec<f64> = Vec::new();
     for (direction, growth) in lanes {
         if lanes.len() > 1 {
             let key = format!("throughput_{direction}_bits_per_s");
             set(record, &key, growth.per_second() * 8.0);
         }
-        let part = growth.series();
-        series.resize(series.len().max(part.len()), 0.0);
-        series.iter_mut().zip(part).for_each(|(sum, rate)| *sum += rate * 8.0);
     }
-    record.intervals.series.insert(keys::THROUGHPUT.to_owned(), series);
     if payload == 0 {
         record.validity.reject("no payload arrived inside the measured window");
     } else if let Some(share) = busy_share {
@@ -237,7 +276,6 @@ fn request_response(
     let per_s = growth.per_second();
     set(record, keys::TRANSACTIONS, per_s);
     set(record, keys::TRANSACTION_COUNT, growth.total() as f64);
-    record.intervals.series.insert(keys::TRANSACTIONS.to_owned(), growth.series());
     if growth.total() == 0 {
         record.validity.reject("no transaction finished inside the measured window");
         return;
@@ -344,6 +382,38 @@ mod tests {
         assert_eq!(record.results[keys::THROUGHPUT], 88_000.0);
         assert_eq!(record.results["throughput_send_bits_per_s"], 80_000.0);
         assert_eq!(record.results["throughput_recv_bits_per_s"], 8_000.0);
+    }
+
+    /// One end stands still over the end of the window and the other in the middle: no interval is called narrower than
+    /// it was, and none of the payload is lost or counted twice.
+    #[test]
+    fn rates_times_the_real_widths_are_the_total() {
+        let task = Task::Stream { near_sends: 1, far_sends: 1, message_bytes: 1, zero_copy: false };
+        let at = |mut report: EndReport, at_ms: &[u64]| {
+            for (sample, ms) in report.samples.iter_mut().zip(at_ms) {
+                sample.at_ns = ms * 1_000_000;
+            }
+            report
+        };
+        let far = at(end(End::Far, &[5, 105, 1605, 1705]), &[1000, 1100, 2600, 2700]);
+        let near = at(end(End::Near, &[0, 10, 20, 30]), &[1000, 1100, 1200, 3800]);
+        for ends in [vec![far.clone()], vec![far, near]] {
+            let mut record = RunRecord::default();
+            fill(&mut record, task, &ends, Some(BUSY), 500_000_000);
+            let IntervalSeries { start_s, width_s, widths_s, series } = &record.intervals;
+            assert_eq!((*start_s, *width_s), (0.5, 0.1));
+            assert_eq!(widths_s, &[0.1, 1.5, 0.1]);
+            let rates = &series[keys::THROUGHPUT];
+            let bits: f64 = rates.iter().zip(widths_s).map(|(rate, width)| rate * width).sum();
+            let payload = 8.0 * record.results[keys::PAYLOAD];
+            assert!((bits / payload - 1.0).abs() < 1e-9, "{bits} of {payload}");
+            assert!(rates.iter().all(|rate| *rate >= 8.0 * 100.0 / 0.1 - 1e-6), "{rates:?}");
+            let spans = record.intervals.spans(3);
+            assert!(
+                (spans[1].0 - 0.6).abs() < 1e-9 && (spans[2].1 - 2.2).abs() < 1e-9,
+                "{spans:?}"
+            );
+        }
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub(super) struct Taken {
 }
 
 /// Reads at the beginning, at every interval and at the end of the window.
-/// The time of a reading is when it was really taken. What `check` refuses, looked at as often, ends
-/// it early.
+/// The time of a reading is when it was really taken; of those that a process which stood still has missed, one is
+/// taken. What `check` refuses, looked at as often, ends it early.
 pub(super) fn sample(
     ends: &[Arc<Progress>],
     begin_ns: u64,
@@ -70,10 +70,17 @@ pub(super) fn sample(
         if due >= end_ns {
             break;
         }
-        // A last step shorter than half an interval joins the one before it.
-        due = if due + step_ns + step_ns / 2 > end_ns { end_ns } else { due + step_ns };
+        due = next_due(begin_ns, end_ns, monotonic_ns());
     }
     Ok(Taken { samples, cpu_s: process_cpu().saturating_sub(cpu_begin).as_secs_f64() })
+}
+
+/// When the next reading is due, now that one was taken: at the next whole interval, and never in the past but for the
+/// end. A last step shorter than half an interval joins the one before it.
+fn next_due(begin_ns: u64, end_ns: u64, now_ns: u64) -> u64 {
+    let step_ns = limits::INTERVAL_MS * 1_000_000;
+    let due = begin_ns + (now_ns.saturating_sub(begin_ns) / step_ns + 1) * step_ns;
+    if due + step_ns / 2 > end_ns { end_ns } else { due }
 }
 
 /// Sleeps until this moment of CLOCK_MONOTONIC.
@@ -117,6 +124,23 @@ mod tests {
             };
             assert_eq!(sample(&ends, begin, begin + hours, check).err().unwrap(), "it broke");
         }
+    }
+
+    #[test]
+    fn who_stood_still_takes_one_reading_and_goes_on_at_whole_intervals() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let due = |now| next_due(ms(1000), ms(1430), now);
+        assert_eq!(due(ms(1000) + 1), ms(1100));
+        assert_eq!(due(ms(1199)), ms(1200));
+        assert_eq!(due(ms(1200)), ms(1300), "the one due now was the one taken");
+        assert_eq!(due(ms(1301)), ms(1430), "a last step of 30 ms joins the one before");
+        assert_eq!(due(ms(2800)), ms(1430), "the end is always read");
+        assert_eq!(due(ms(900)), ms(1100));
+        // Woken 1.5 s late, the whole window is two readings: its beginning and its end.
+        let ends = [Arc::new(Progress::default())];
+        let end = monotonic_ns() - ms(50);
+        let taken = sample(&ends, end - ms(1500), end, || Ok(())).unwrap();
+        assert_eq!(taken.samples.len(), 2);
     }
 
     #[test]

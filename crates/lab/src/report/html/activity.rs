@@ -100,15 +100,19 @@ fn outcome(run: &RunRecord, largest: f64, x: &impl Fn(f64) -> f64) -> String {
     let y = |value: f64| 4.0 + (LINE - 4.0) * (1.0 - (value / largest.max(1e-12)).clamp(0.0, 1.0));
     let values = &run.intervals.series[key];
     let each = values.len().div_ceil(STEPS).max(1);
+    let spans = run.intervals.spans(values.len());
     let mut path = String::new();
-    for (at, some) in values.chunks(each).enumerate() {
-        let known: Vec<f64> = some.iter().copied().filter(|value| value.is_finite()).collect();
-        if known.is_empty() {
+    for (some, spans) in values.chunks(each).zip(spans.chunks(each)) {
+        let (from, to) = (spans[0].0, spans[spans.len() - 1].1);
+        let width = |&(from, to): &(f64, f64)| to - from;
+        let known = some.iter().zip(spans).filter(|(value, _)| value.is_finite());
+        let (sum, known_s) = known.fold((0.0, 0.0), |(sum, known_s), (value, span)| {
+            (sum + value * width(span), known_s + width(span))
+        });
+        if known_s <= 0.0 {
             continue;
         }
-        let mean = known.iter().sum::<f64>() / known.len() as f64;
-        let from = run.intervals.start_s + (at * each) as f64 * run.intervals.width_s;
-        let to = from + some.len() as f64 * run.intervals.width_s;
+        let mean = sum / known_s;
         let command = if path.is_empty() { 'M' } else { 'L' };
         path.push_str(&format!("{command}{} {}H{}", n(x(from)), n(y(mean)), n(x(to))));
     }

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Run;
+use crate::environment;
 use crate::error::Error;
 use crate::limits;
 use crate::probe::{Absent, IdleReading};
 use crate::record::{IdleCpu, RunRecord};
 use crate::runner::machine::{MachineTime, MachineUse};
 use crate::runner::process::WorkerProcess;
+use crate::runner::still;
 use crate::worker::{Command, EndReport, Job, Reply, Report};
 use crate::workload::{Ports, monotonic_ns};
 
@@ -21,6 +23,10 @@ pub(super) struct Measured {
     pub(super) machine: Option<MachineUse>,
     /// Idle states over the same window.
     pub(super) idle: Option<Result<Vec<IdleCpu>, Absent>>,
+    /// For how many seconds of the window each worker stood still.
+    pub(super) still: Vec<(&'static str, f64)>,
+    /// How much later than the edges of the window the runner has read the machine's counters, in seconds.
+    pub(super) late_s: f64,
     pub(super) near_cpu_s: f64,
     pub(super) far_cpu_s: f64,
 }
@@ -36,6 +42,10 @@ impl Run<'_> {
         worker.tell(&Command::Start(Box::new(job)))?;
         match worker.hear(limits::STEP_TIMEOUT_MS, self.interrupt())? {
             Reply::Prepared { notes, namespace_inode } => {
+                // A worker lifts its own: each connection of the kernel's takes a file.
+                let files = environment::open_files_limit(&worker.pid().to_string());
+                let fact = format!("{}.process.open_files_limit", worker.role());
+                record.environment.record(&fact, files);
                 record.notes.extend(notes);
                 if namespace_inode != inode {
                     record.validity.reject("a worker was not in its host's network namespace");
@@ -84,12 +94,21 @@ impl Run<'_> {
         self.watch_until(begin_ns, workers)?;
         let begin = MachineTime::now();
         let idle = IdleReading::now();
+        let late_at = |edge_ns: u64| monotonic_ns().saturating_sub(edge_ns) as f64 / 1e9;
+        let late_s = late_at(begin_ns);
         self.watch_until(end_ns, workers)?;
         let end = MachineTime::now();
         let machine = end.zip(begin).map(|(end, begin)| end.since(&begin));
         let idle = idle.and_then(|begin| Ok(IdleReading::now()?.since(&begin)));
         let mut measured = Measured { machine, idle: Some(idle), ..Measured::default() };
+        measured.late_s = late_s.max(late_at(end_ns));
+        if measured.late_s > still::most_s(self.definition.duration_s) {
+            let missed = Absent("the runner stood still at an edge of the window".to_owned());
+            (measured.machine, measured.idle) = (None, Some(Err(missed)));
+        }
         for (at, report) in self.reports(workers)?.into_iter().enumerate() {
+            let still = report.ends.iter().map(|end| still::of_readings(&end.samples, begin_ns));
+            measured.still.push((workers[at].role(), still.fold(0.0, f64::max)));
             match at {
                 0 => measured.near_cpu_s = report.cpu_s,
                 1 => measured.far_cpu_s = report.cpu_s,
