@@ -33,7 +33,7 @@ pub enum Command {
     Run(Run),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
-    /// Show a kept experiment, the newest if none is named, as a table or as a matrix of its cases
+    /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases
     Show(Show),
     /// Write the page of a kept experiment (one self-contained HTML file)
     Report(Report),
@@ -147,10 +147,13 @@ that runs beside it is not disturbed.";
 /// Which kept experiments.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Id of the experiment, its beginning, or a name (then the newest of that name); several are read as
-    /// one that was measured in slices [default: the newest of all]
+    /// Id of the experiment, its beginning, or a name (then the one that was kept last of that name); several
+    /// are compared with the first [default: the one that was kept last]
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
+    /// Read several experiments as one sample, a large design that was measured in slices
+    #[arg(long)]
+    pub pool: bool,
 }
 
 /// Where experiments are kept.

@@ -2,18 +2,18 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use millstream_lab::error::Error;
 use millstream_lab::experiment::Definition;
 use millstream_lab::experiment::builtins;
-use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, join};
+use millstream_lab::record::{ExperimentRecord, Kept, RunRecord, beside, pool};
 use millstream_lab::report::{Report, json_lines};
 use millstream_lab::store::{Store, StoreError};
 
-use crate::arguments::{Database, List, Report as ReportArguments, Show};
+use crate::arguments::{Database, List, Report as ReportArguments, Show, Which};
 
 /// An error of the store as an error of the command: what was named and is not there, or no store, is refused.
 pub fn stored(error: StoreError) -> Error {
@@ -43,8 +43,7 @@ pub fn database(database: &Database) -> Result<PathBuf, Error> {
     Ok(folder.join("millstream").join("millstream.sqlite3"))
 }
 
-/// Writes the page of an experiment and gives its path. It is written aside and renamed: whoever
-/// ends the program meanwhile does not leave half a page.
+/// Writes the page of an experiment and gives its path.
 pub fn write_page(
     folder: &Path,
     experiment: &ExperimentRecord,
@@ -53,12 +52,7 @@ pub fn write_page(
     let html = report.html().map_err(|error| Error::Store(error.to_string()))?;
     fs::create_dir_all(folder).map_err(Error::file(folder.display().to_string()))?;
     let path = folder.join(format!("{}.html", experiment.id));
-    let part = folder.join(format!(".{}.part", experiment.id));
-    let written = fs::write(&part, html).and_then(|()| fs::rename(&part, &path));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written.map_err(Error::file(path.display().to_string()))?;
+    write_whole(&path, html.as_bytes())?;
     Ok(path)
 }
 
@@ -68,7 +62,47 @@ pub fn write_json(path: &Path, runs: &[RunRecord]) -> Result<(), Error> {
     if path == Path::new("-") {
         return out(&lines);
     }
-    fs::write(path, lines).map_err(Error::file(path.display().to_string()))
+    write_whole(path, lines.as_bytes())
+}
+
+/// Writes all of a file, or leaves what was there. It is written aside and renamed once the disk has all of it: neither
+/// a full disk nor whoever ends the program meanwhile leaves half of it under its name. A pipe or a device is written
+/// as it is, and so is a file in a folder that takes no other.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    // What a link means is written, and the link stays.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let there = target.metadata();
+    let failed = |source| Error::File { path: path.display().to_string(), source };
+    let in_place = || {
+        fs::write(&target, bytes).map_err(|error| {
+            let whole = target.metadata().is_ok_and(|meta| !meta.is_file());
+            let said =
+                if whole { error } else { io::Error::other(format!("{error}; it is not whole")) };
+            failed(said)
+        })
+    };
+    if there.as_ref().is_ok_and(|meta| !meta.is_file()) {
+        return in_place();
+    }
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let part = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let mut file = match fs::File::create(&part) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_ok() => {
+            return in_place();
+        }
+        created => created.map_err(failed)?,
+    };
+    let written = file.write_all(bytes).and_then(|()| {
+        if let Ok(meta) = &there {
+            file.set_permissions(meta.permissions())?;
+        }
+        file.sync_all()?;
+        fs::rename(&part, &target)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(failed)
 }
 
 /// Writes to the standard output. A reader who has seen enough (`| head`) is no
@@ -89,15 +123,15 @@ pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The experiment that is meant, or several as one; the same one twice counts once. The newest where none is named.
-fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
+/// The experiments that are meant; the same one twice counts once. The last one where none is named.
+fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
     let file = database(at)?;
     let store = Store::open_existing(&file).map_err(stored)?;
     if which.is_empty() {
         let empty = || format!("{}: nothing is kept yet; see `millstream run`", file.display());
         let newest = store.latest(None).map_err(stored)?;
         let newest = newest.ok_or_else(|| Error::Refused(empty()))?;
-        return with_runs(&store, newest);
+        return Ok(vec![with_runs(&store, newest)?]);
     }
     let mut parts: Vec<Kept> = Vec::new();
     for text in which {
@@ -107,7 +141,18 @@ fn find(which: &[String], at: &Database) -> Result<Kept, Error> {
         }
         parts.push(with_runs(&store, experiment)?);
     }
-    join(parts).ok_or_else(|| Error::Refused("no experiment given; say an id or a name".to_owned()))
+    Ok(parts)
+}
+
+/// Several experiments beside each other, or pooled where that was asked for.
+fn together(which: &Which, parts: Vec<Kept>) -> Result<Kept, Error> {
+    let whole = if which.pool { pool(parts) } else { beside(parts) };
+    whole.ok_or_else(|| Error::Refused("no experiment given; say an id or a name".to_owned()))
+}
+
+/// Their runs as they were kept.
+fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
+    parts.iter().flat_map(|(_, runs)| runs).cloned().collect()
 }
 
 /// An experiment and its runs. One that cannot be read hides no other: it is passed over, which the reader must know.
@@ -147,11 +192,15 @@ pub fn list(arguments: &List) -> Result<ExitCode, Error> {
 
 /// Kept experiments as tables, as a matrix, or as JSON lines.
 pub fn show(arguments: &Show) -> Result<ExitCode, Error> {
-    let (experiment, runs) = find(&arguments.which.ids, &arguments.database)?;
-    match &arguments.json {
-        Some(path) => write_json(path, &runs)?,
-        None if arguments.matrix => out(&matrix(&experiment, &runs)?)?,
-        None => out(&Report::new(&experiment, &runs).text())?,
+    let parts = find(&arguments.which.ids, &arguments.database)?;
+    if let Some(path) = &arguments.json {
+        write_json(path, &as_kept(&parts))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (experiment, runs) = together(&arguments.which, parts)?;
+    match arguments.matrix {
+        true => out(&matrix(&experiment, &runs)?)?,
+        false => out(&Report::new(&experiment, &runs).text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -168,11 +217,22 @@ fn matrix(experiment: &ExperimentRecord, runs: &[RunRecord]) -> Result<String, E
 
 /// The page of kept experiments.
 pub fn report(arguments: &ReportArguments) -> Result<ExitCode, Error> {
-    let (experiment, runs) = find(&arguments.which.ids, &arguments.database)?;
-    let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs))?;
-    if let Some(path) = &arguments.json {
-        write_json(path, &runs)?;
-    }
+    let parts = find(&arguments.which.ids, &arguments.database)?;
+    let kept = arguments.json.as_ref().map(|_| as_kept(&parts));
+    let (experiment, runs) = together(&arguments.which, parts)?;
+    let page = write_page(&arguments.out, &experiment, &Report::new(&experiment, &runs));
+    let written = match (&arguments.json, kept) {
+        (Some(path), Some(kept)) => write_json(path, &kept),
+        _ => Ok(()),
+    };
+    // One that fails does not keep the other from coming, and each is told.
+    let page = match (page, written) {
+        (Ok(page), written) => written.map(|()| page)?,
+        (Err(error), written) => {
+            written.err().iter().for_each(|error| say(format_args!("millstream: {error}")));
+            return Err(error);
+        }
+    };
     let words = format!("Page: {}", fs::canonicalize(&page).unwrap_or(page).display());
     match &arguments.json {
         // JSON alone on the standard output, as of `run`.

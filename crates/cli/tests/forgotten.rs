@@ -93,3 +93,57 @@ fn one_that_runs_is_refused_and_goes_on_beside_others_that_are_forgotten() {
     assert_eq!(code, Some(0), "{text}");
     assert!(kept(&place).is_empty());
 }
+
+/// Four runs of the kernel at a rate each, in megabits per second.
+fn measured(place: &Place, second: u64, rate: f64) -> String {
+    let started_at = Timestamp::from_unix_ms(1_700_000_000_000 - second * 1000);
+    let mut experiment = ExperimentRecord::new("look", second, started_at);
+    experiment.stacks = vec!["kernel".to_owned()];
+    let mut store = Store::open(&place.database()).unwrap();
+    store.save_experiment(&experiment).unwrap();
+    for order in 0..4 {
+        let mut run = RunRecord::new(experiment.run_id(order));
+        run.experiment_id.clone_from(&experiment.id);
+        (run.workload, run.stack) = ("tcp_stream".to_owned(), "kernel".to_owned());
+        (run.order, run.block) = (order, order);
+        run.results.insert("throughput_bits_per_s".to_owned(), rate * 1e6);
+        store.save_run(&run).unwrap();
+    }
+    experiment.id
+}
+
+/// The clock went back between the two: the order of keeping is what counts.
+#[test]
+fn a_before_and_an_after_are_compared_and_never_pooled_unasked() {
+    let place = Place::new("beside");
+    let (before, after) = (measured(&place, 0, 200.0), measured(&place, 3 * 86_400, 100.0));
+    let shown = |words: &[&str]| {
+        let output = place.command(&[&["show"][..], words].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", common::words(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(shown(&[]).starts_with(&after), "the one that was kept last");
+    let text = shown(&[&before, &after]);
+    let row = |experiment: &str| {
+        let mut lines =
+            text.lines().skip_while(|line| !line.ends_with(&format!("experiment={experiment}")));
+        lines
+            .nth(1)
+            .unwrap_or_else(|| panic!("{text}"))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(row(&before), "throughput kernel 200 Mbit/s 200 to 200 4");
+    assert_eq!(row(&after), "throughput kernel 100 Mbit/s 100 to 100 4 0.50 (0.50 to 0.50) worse");
+    assert!(
+        text.contains(&format!("experiment={after} against {before}, kernel: throughput 0.50"))
+    );
+    let text = shown(&[&before, &after, "--pool"]);
+    assert!(text.contains("150 Mbit/s") && text.contains("Pooled into one sample"), "{text}");
+    // The records are as they were kept, in either case.
+    let lines = shown(&[&before, &after, "--json", "-"]);
+    let ids: Vec<RunRecord> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(ids.len() == 8 && ids.iter().all(|run| run.factors.is_empty() && run.order < 4));
+}

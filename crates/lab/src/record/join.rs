@@ -1,4 +1,5 @@
-//! Several kept experiments read as one: a large design that was measured in slices.
+//! Several kept experiments read together: beside each other, as a before and an after are, or pooled into one sample,
+//! as a large design that was measured in slices is.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +9,51 @@ use crate::experiment::{Factor, Workload};
 /// An experiment with its runs in the order of execution.
 pub type Kept = (ExperimentRecord, Vec<RunRecord>);
 
-/// Facts that should be the same in all parts, or the reader must know.
+/// Facts that should be the same in all parts, or the reader must know; and settings of the kernel, which begin so.
 const SAME: &[&str] = &["cpu.model", "kernel.release", "millstream.version", "millstream.commit"];
+const SETTINGS: &str = "sysctl.";
+
+/// The factor whose levels are the experiments that are read beside each other.
+pub const EXPERIMENT: &str = "experiment";
+
+/// Several experiments beside each other: each is a level of the factor [`EXPERIMENT`], the first is the base, and no
+/// sample has runs of two. All else is as of [`pool`].
+pub fn beside(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
+    let mut parts: Vec<Kept> = parts.into_iter().collect();
+    if parts.len() > 1 {
+        for (experiment, runs) in &mut parts {
+            let id = &experiment.id;
+            experiment.factors.insert(EXPERIMENT.to_owned(), vec![id.clone()]);
+            for run in runs {
+                run.factors.insert(EXPERIMENT.to_owned(), id.clone());
+            }
+        }
+    }
+    let (first, others) = (parts.first()?.0.id.clone(), parts.len() - 1);
+    let (mut whole, runs) = join(parts)?;
+    if others > 0 {
+        whole.id = format!("{first}-beside-{others}-more");
+    }
+    Some((whole, runs))
+}
+
+/// Several experiments as one sample, which a note says.
+pub fn pool(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
+    let parts: Vec<Kept> = parts.into_iter().collect();
+    let ids: Vec<String> = parts.iter().map(|(experiment, _)| experiment.id.clone()).collect();
+    let (mut whole, runs) = join(parts)?;
+    if ids.len() > 1 {
+        whole.notes.push(format!("Pooled into one sample, as was asked: {}.", ids.join(", ")));
+    }
+    Some((whole, runs))
+}
 
 /// One experiment of several, and their runs in the order given; `None` of none.
 ///
 /// Question, definition, surroundings and seed are those of the first; workloads, stacks, levels of factors
 /// and remarks are those of all. Runs keep their ids; orders and blocks go on counting after the part before.
 /// It is for a report, and not kept.
-pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
-    let mut parts: Vec<Kept> = parts.into_iter().collect();
+fn join(mut parts: Vec<Kept>) -> Option<Kept> {
     if parts.len() > 1 {
         name_alike(&mut parts);
     }
@@ -35,7 +71,8 @@ pub fn join(parts: impl IntoIterator<Item = Kept>) -> Option<Kept> {
         add(&mut whole, part);
     }
     if more > 0 {
-        whole.factors.values_mut().for_each(|levels| in_order(levels));
+        let swept = whole.factors.iter_mut().filter(|(name, _)| *name != EXPERIMENT);
+        swept.for_each(|(_, levels)| in_order(levels));
         whole.id = format!("{}-and-{more}-more", whole.id);
     }
     Some((whole, runs))
@@ -75,7 +112,10 @@ fn level_set(run: &RunRecord, name: &str) -> Option<String> {
 
 fn add(whole: &mut ExperimentRecord, part: ExperimentRecord) {
     let mut remarks = part.notes;
-    for fact in SAME {
+    let known = [&whole.environment, &part.environment];
+    let settings = known.iter().flat_map(|one| one.facts.keys()).map(String::as_str);
+    let settings: BTreeSet<&str> = settings.filter(|name| name.starts_with(SETTINGS)).collect();
+    for fact in SAME.iter().copied().chain(settings) {
         let (here, there) = (whole.environment.get(fact), part.environment.get(fact));
         if here != there {
             let (here, there) = (here.unwrap_or("unknown"), there.unwrap_or("unknown"));
@@ -143,14 +183,31 @@ mod tests {
 
     #[test]
     fn slices_become_one_experiment_and_lose_no_run() {
-        let (whole, runs) = join([part(1, "3", "6.1"), part(2, "1", "6.1")]).unwrap();
+        let (whole, runs) = pool([part(1, "3", "6.1"), part(2, "1", "6.1")]).unwrap();
         assert_eq!(whole.factors["loss_percent"], ["0", "1", "3"]);
         assert_eq!((whole.repeats, whole.planned_runs, whole.stacks.len()), (4, 8, 2));
         assert_eq!(whole.finished_at, Some(Timestamp::from_unix_ms(2_002)));
         let orders: Vec<(u32, u32)> = runs.iter().map(|run| (run.order, run.block)).collect();
         let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 3)];
         assert_eq!(orders, expected);
-        assert!(whole.id.ends_with("-and-1-more") && whole.notes.is_empty());
+        assert!(whole.id.ends_with("-and-1-more"));
+        assert_eq!(whole.notes.len(), 1, "{:?}", whole.notes);
+        assert!(whole.notes[0].starts_with("Pooled into one sample, as was asked: judge-"));
+    }
+
+    /// A before and an after: no sample has runs of both, and the first is what the other is compared with.
+    #[test]
+    fn experiments_beside_each_other_are_levels_of_a_factor() {
+        let parts = [part(9, "1", "6.1"), part(2, "1", "6.1")];
+        let ids = [parts[0].0.id.clone(), parts[1].0.id.clone()];
+        let (whole, runs) = beside(parts.clone()).unwrap();
+        assert_eq!(whole.factors[EXPERIMENT], ids);
+        assert!(runs.iter().all(|run| run.factors[EXPERIMENT] == run.id[..ids[0].len()]));
+        let groups = crate::stats::groups(&runs, &[], &[]);
+        assert_eq!(groups.iter().map(|group| group.valid.len()).collect::<Vec<_>>(), [4, 4]);
+        assert!(whole.notes.is_empty() && whole.id.ends_with("-beside-1-more"));
+        let [one, _] = parts;
+        assert_eq!(beside([one.clone()]), Some(one));
     }
 
     /// One part names what the other had as a setting: both are cases of one factor, under its levels.
@@ -176,7 +233,7 @@ mod tests {
                 }
             }
         }
-        let (whole, runs) = join([plain, named]).unwrap();
+        let (whole, runs) = pool([plain, named]).unwrap();
         assert_eq!(whole.factors["api"], ["copy", "zero-copy"]);
         assert_eq!(whole.factors["engine"], ["local", "net"]);
         let levels = |name: &str| -> Vec<Option<String>> {
@@ -190,7 +247,11 @@ mod tests {
 
     #[test]
     fn other_surroundings_are_said() {
-        let (whole, _) = join([part(1, "1", "6.1"), part(2, "3", "6.2")]).unwrap();
+        let (mut here, mut there) = (part(1, "1", "6.1"), part(2, "3", "6.2"));
+        here.0.environment.set("sysctl.net.ipv4.tcp_rmem", "4096 131072 6291456");
+        there.0.environment.set("sysctl.net.ipv4.tcp_rmem", "4096 8192 16384");
+        let (whole, _) = beside([here, there]).unwrap();
+        assert!(whole.notes[1].contains("tcp_rmem: 4096 8192 16384, not 4096 131072"));
         assert!(
             whole.notes[0].contains("another kernel.release: 6.2, not 6.1"),
             "{:?}",
@@ -201,7 +262,8 @@ mod tests {
     #[test]
     fn one_part_stays_as_it_is() {
         let alone = part(1, "1", "6.1");
-        assert_eq!(join([alone.clone()]), Some(alone));
-        assert_eq!(join([]), None);
+        assert_eq!(pool([alone.clone()]), Some(alone.clone()));
+        assert_eq!(beside([alone.clone()]), Some(alone));
+        assert_eq!(pool([]), None);
     }
 }

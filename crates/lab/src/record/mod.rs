@@ -14,7 +14,7 @@ mod time;
 
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
-pub use join::{Kept, join};
+pub use join::{EXPERIMENT, Kept, beside, pool};
 pub use probes::{
     CpuActivity, CpuSeries, EngineRecord, HostCounters, IdleCpu, IdleState, InterfaceCounters,
     InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu, StageRecord,

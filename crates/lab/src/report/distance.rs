@@ -1,39 +1,40 @@
 //! Runs whose CPUs the host kept apart, beside those in which they were near: whether they count or are set aside.
 
 use super::model::{Case, Model, Row};
-use super::units::significant;
+use super::verdict::ratio_with_interval;
 use crate::record::RunRecord;
-use crate::stats::{Apart, median};
+use crate::stats::{Apart, Bootstrap, Comparison, RUNS_FOR_A_CLAIM, median};
 
 /// One line for each case and stack that has runs of both kinds: `tcp_stream, millstream: 61.5 Gbit/s with CPUs 101 to
-/// 132 ns apart (22 runs), 16.3 Gbit/s, 0.27 of it, with 458 to 526 ns (6 runs)`.
+/// 132 ns apart (22 runs); 16.3 Gbit/s with 458 to 526 ns apart (6 runs); 0.27 (0.25 to 0.29) of it`.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let Some(apart) = Apart::among(model.runs) else { return Vec::new() };
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
-    rows.filter_map(|(case, row)| line(case, row, apart)).collect()
+    let bootstrap = Bootstrap { seed: model.experiment.seed, ..Bootstrap::default() };
+    rows.filter_map(|(case, row)| line(case, row, apart, &bootstrap)).collect()
 }
 
-fn line(case: &Case<'_>, row: &Row<'_>, apart: Apart) -> Option<String> {
+fn line(case: &Case<'_>, row: &Row<'_>, apart: Apart, bootstrap: &Bootstrap) -> Option<String> {
     let runs = row.group.all().filter(|run| run.validity.valid);
     let runs = runs.filter_map(|run| Some((Apart::distance_ns(run)?, run)));
     let (apart, near): (Vec<_>, Vec<_>) = runs.partition(|(_, run)| apart.has(run));
     let table = case.tables.iter().find(|table| table.metric.headline)?;
-    let value = |runs: &[(f64, &RunRecord)]| {
-        let values: Vec<f64> = runs
-            .iter()
-            .filter_map(|(_, run)| run.results.get(&table.metric.key).copied())
-            .collect();
-        median(&values)
+    let values = |runs: &[(f64, &RunRecord)]| -> Vec<f64> {
+        runs.iter().filter_map(|(_, run)| run.result(&table.metric.key)).collect()
     };
-    let (of_near, of_apart) = (value(&near)?, value(&apart)?);
+    let (of_near, of_apart) = (values(&near), values(&apart));
+    let ratio = Comparison::of(&of_apart, &of_near, bootstrap);
+    let ratio = match ratio.filter(Comparison::is_supported) {
+        Some(ratio) => format!("{} of it", ratio_with_interval(&ratio)),
+        None => format!("no ratio of fewer than {RUNS_FOR_A_CLAIM} runs a side"),
+    };
     Some(format!(
-        "{}, {}: {} with CPUs {}, {}, {} of it, with {}",
+        "{}, {}: {} with CPUs {}; {} with {}; {ratio}",
         case.label,
         row.label,
-        table.scale.with_unit(of_near),
+        table.scale.with_unit(median(&of_near)?),
         range(&near),
-        table.scale.with_unit(of_apart),
-        significant(of_apart / of_near),
+        table.scale.with_unit(median(&of_apart)?),
         range(&apart),
     ))
 }

@@ -33,7 +33,8 @@ fn line(case: &Case<'_>, row: &Row<'_>) -> Option<String> {
     };
     let cpus = states(runs).into_iter().take(CPUS).map(|(cpu, states)| format!("{cpu} {states}"));
     let parts: Vec<String> = std::iter::once(limit).chain(cpus).collect();
-    Some(format!("{}, {}: {}", case.label, row.label, parts.join("; ")))
+    let of = if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) };
+    Some(format!("{}, {} ({of}): {}", case.label, row.label, parts.join("; ")))
 }
 
 fn fact<'a>(run: &'a RunRecord, name: &str) -> Option<&'a str> {

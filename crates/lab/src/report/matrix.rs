@@ -9,7 +9,7 @@ use super::metric::{Better, Metric};
 use super::model::{Case, Model, Table};
 use super::units::{Scale, ratio};
 use crate::record::configuration_label;
-use crate::stats::median;
+use crate::stats::{Comparison, RUNS_FOR_A_CLAIM, median};
 
 /// A ratio of medians holds when it is no more than this share away from the base on the worse side.
 const WITHIN: f64 = 0.95;
@@ -203,12 +203,19 @@ impl<'m, 'a> Family<'m, 'a> {
 
     fn ratio(&self, case: &Case<'a>, row: &str) -> Option<f64> {
         let (table, at) = self.place(case, row)?;
-        Some(table.cells[at].comparison?.ratio)
+        Some(table.cells[at].comparison.filter(Comparison::is_supported)?.ratio)
     }
 
     /// Whether the row is no worse than the base; `None` when there is nothing to compare.
     fn holds(&self, case: &Case<'a>, row: &str) -> Option<bool> {
         if !self.by_ratio() {
+            let runs = |row: &str| {
+                let row = case.rows.iter().find(|one| one.label == row);
+                row.map_or(0, |row| row.group.values(&self.metric.key).len())
+            };
+            if runs(row).min(runs(self.base)) < RUNS_FOR_A_CLAIM {
+                return None;
+            }
             let (own, base) = (self.median(case, row)?, self.median(case, self.base)?);
             return Some(match self.metric.better {
                 Better::Higher => own >= base,
@@ -228,7 +235,17 @@ impl<'m, 'a> Family<'m, 'a> {
         let judged: Vec<bool> =
             self.cases.iter().filter_map(|case| self.holds(case, row)).collect();
         if judged.is_empty() {
-            return None;
+            // Both sides are there, but of too few runs.
+            let both = |case: &&&Case<'_>| {
+                self.median(case, row).is_some() && self.median(case, self.base).is_some()
+            };
+            return (self.cases.iter().filter(both).count() > 0).then(|| Count {
+                row: row.to_owned(),
+                cases: 0,
+                held: 0,
+                overall: format!("fewer than {RUNS_FOR_A_CLAIM} runs a side"),
+                worst: String::new(),
+            });
         }
         let (overall, worst) = if self.by_ratio() { self.ratios(row)? } else { self.sums(row) };
         Some(Count {
@@ -372,6 +389,22 @@ mod tests {
         let text = markdown(&of(&Model::new(&experiment, &runs)));
         assert!(text.contains("## tcp_stream: throughput\n"), "{text}");
         assert!(text.contains("| 3 | 100 (100 to 100) | **0.50 (0.50 to 0.50)** | 4 |"), "{text}");
+    }
+
+    #[test]
+    fn of_too_few_runs_no_case_holds_or_falls_short() {
+        let (experiment, _) = fixture::experiment();
+        let mut runs = runs(&[("0", 1.0), ("3", 0.5)]);
+        runs.retain(|run| run.block < 3);
+        let matrices = of(&Model::new(&experiment, &runs));
+        for matrix in &matrices {
+            let count = &matrix.counts[0];
+            assert_eq!((count.cases, count.held), (0, 0));
+            assert_eq!(count.overall, "fewer than 4 runs a side");
+            assert!(matrix.lines.iter().flatten().all(|entry| !entry.short));
+        }
+        let text = markdown(&matrices);
+        assert!(text.contains("| 3 | 100 | – | 3 |") && !text.contains("**"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod distance;
 mod forced;
 mod html;
 mod idle;
+mod levels;
 mod matrix;
 mod metric;
 mod model;

@@ -7,14 +7,19 @@ use crate::stats::median;
 /// Stages below this share are not worth a word.
 const SHARE_LEAST: f64 = 0.005;
 
-/// `tcp_stream direction=send, millstream: transmit 60 %, write 28 %, …`; medians over valid runs.
+/// `tcp_stream direction=send, millstream (5 runs): transmit 60 %, write 28 %, …`; medians over valid runs.
 pub(super) fn lines(model: &Model<'_>) -> Vec<String> {
     let rows = model.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row)));
     let line = |(case, row): (&super::model::Case<'_>, &Row<'_>)| {
         let shares = shares(row);
         let words: Vec<String> =
             shares.iter().map(|(stage, share)| format!("{stage} {:.0} %", share * 100.0)).collect();
-        (!words.is_empty()).then(|| format!("{}, {}: {}", case.label, row.label, words.join(", ")))
+        let of = match row.group.valid.len() {
+            1 => "1 run".to_owned(),
+            n => format!("{n} runs"),
+        };
+        let words = words.join(", ");
+        (!words.is_empty()).then(|| format!("{}, {} ({of}): {words}", case.label, row.label))
     };
     rows.filter_map(line).collect()
 }

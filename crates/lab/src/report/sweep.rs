@@ -130,9 +130,14 @@ fn beside(swept: &Swept<'_, '_>, best: &Case<'_>, stack: &str, key: &str, seed: 
             .zip(runs_of(best, stack))
             .and_then(|(named, best)| compare(named, best, key, &bootstrap));
         let Some(Comparison { ratio, interval, .. }) = of_best else { continue };
-        text.push_str(&format!("; {level} has {} of the best", significant(ratio)));
-        if let Some(Interval { low, high }) = interval {
-            text.push_str(&format!(" ({} to {})", significant(low), significant(high)));
+        match interval {
+            Some(Interval { low, high }) => text.push_str(&format!(
+                "; {level} has {} of the best ({} to {})",
+                significant(ratio),
+                significant(low),
+                significant(high)
+            )),
+            None => text.push_str(&format!("; of {level} there are too few runs")),
         }
     }
     text
@@ -140,10 +145,19 @@ fn beside(swept: &Swept<'_, '_>, best: &Case<'_>, stack: &str, key: &str, seed: 
 
 fn of_stack(swept: &Swept<'_, '_>, stack: &str, seed: u64) -> Option<String> {
     let Swept { name, numbered: cases, .. } = swept;
+    let counts = |key: &str| {
+        let runs = cases.iter().filter_map(|(_, case)| runs_of(case, stack));
+        runs.map(|group| group.values(key).len()).filter(|n| *n > 0).min()
+    };
     let key = [keys::THROUGHPUT, keys::TRANSACTIONS]
         .into_iter()
         .find(|key| !points(cases, stack, key).is_empty())?;
     let sweep = Sweep::of(&points(cases, stack, key))?;
+    if counts(key).is_some_and(|n| n < RUNS_FOR_A_CLAIM) {
+        return Some(format!(
+            "{name}, {stack}: fewer than {RUNS_FOR_A_CLAIM} runs of a level, no best one and no knee is told."
+        ));
+    }
     let scale = Scale::of(key, sweep.best.0);
     let mut text = format!(
         "{name}, {stack}: best {} at {}, knee at {}, from there on never below {} of the best (at {})",

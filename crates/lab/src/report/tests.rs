@@ -251,6 +251,50 @@ fn factors_that_do_not_vary_are_said_once_and_those_of_one_stack_make_rows() {
     assert!(report.model.cases[0].tables[0].cells[2].comparison.is_some());
 }
 
+/// Offloads on and off on one stack: what a setting changes has a ratio as much as what a stack does.
+#[test]
+fn levels_of_any_factor_are_compared_with_the_first() {
+    let (mut experiment, runs) = fixture::experiment();
+    experiment.factors.insert("offload".into(), ["on", "off"].map(str::to_owned).into());
+    let of = |stack: &str, blocks: u32| {
+        let mut all = Vec::new();
+        for (level, share) in [("off", 0.5), ("on", 1.0)] {
+            let own = |run: &&RunRecord| {
+                run.workload == "tcp_rr" && (stack.is_empty() || run.stack == stack)
+            };
+            for run in runs.iter().filter(own).filter(|run| run.block < blocks) {
+                let mut run = run.clone();
+                run.id = format!("{level}-{}", run.id);
+                run.factors.insert("offload".into(), level.into());
+                *run.results.get_mut(keys::TRANSACTIONS).unwrap() *= share;
+                all.push(run);
+            }
+        }
+        all
+    };
+    let one = of("millstream", 5);
+    let report = Report::new(&experiment, &one);
+    let (text, page) = (report.text(), report.html().unwrap());
+    let line = "tcp_rr, offload=off against on, millstream: ";
+    let told = text.split(line).nth(1).unwrap_or_else(|| panic!("{text}"));
+    assert!(told.starts_with("transactions 0.50 (0."), "{told}");
+    assert!(told.lines().next().unwrap().contains(") worse, "), "{told}");
+    assert!(page.contains(line), "on the page, too");
+    // One stack, one factor: the table's own column has it.
+    let column =
+        text.lines().filter(|line| line.contains(" 0.50 (0.") && !line.contains("against"));
+    assert_eq!(column.count(), 1, "{text}");
+    let both = of("", 5);
+    let text = Report::new(&experiment, &both).text();
+    for stack in ["kernel", "millstream"] {
+        assert!(text.contains(&format!("offload=off against on, {stack}: ")), "{text}");
+    }
+    let few = of("millstream", 3);
+    let text = Report::new(&experiment, &few).text();
+    assert!(text.contains(&format!("{line}fewer than 4 runs a side, no ratio is told")), "{text}");
+    assert!(!text.contains("0.50"), "{text}");
+}
+
 /// Texts of a class in a plot: where the line is, and its letters.
 fn texts<'a>(plot: &'a str, class: &str) -> Vec<(&'a str, String)> {
     let begun = plot.split("<text ").filter(|text| text.starts_with(&format!("class=\"{class}")));
@@ -321,9 +365,11 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     let levels =
         [(65536, 20e9, 900.0), (131072, 39e9, 500.0), (262144, 40e9, 500.0), (524288, 30e9, 700.0)];
     let mut sweep = Vec::new();
-    for (at, (level, throughput, calls)) in levels.into_iter().enumerate() {
+    for (at, (level, throughput, calls)) in levels.into_iter().cycle().take(16).enumerate() {
         let mut run = template.clone();
         run.id = format!("sweep-{at}");
+        // All of one round, but for the last.
+        run.block = (at as u32 % 4) * (at as u32 / 4);
         run.factors.insert("socket_buffer_bytes".into(), level.to_string());
         run.results.insert(keys::THROUGHPUT.into(), throughput);
         run.results.insert(keys::XCAL_PER_GB.into(), calls);
@@ -339,7 +385,11 @@ fn a_sweep_is_told_in_a_sentence_and_the_engines_time_in_a_line() {
     assert!(text.contains(sentence), "{text}");
     let from = sentence.find("knee").unwrap();
     assert!(report.html().unwrap().contains(&sentence[from..]));
-    assert!(text.contains("millstream: transmit 75 %\n"), "{text}");
+    assert!(text.contains("millstream (4 runs): transmit 75 %\n"), "{text}");
+    // Of one run a level nothing is the best.
+    let text = Report::new(&experiment, &sweep[..4]).text();
+    assert!(text.contains("millstream: fewer than 4 runs of a level, no best one"), "{text}");
+    assert!(!text.contains("knee at") && text.contains("(1 run): transmit"), "{text}");
 }
 
 /// Runs of Millstream with four buffers, in `rounds` blocks; the last has `last` of what the others have.
@@ -522,8 +572,8 @@ fn where_idle_cpus_were_is_told_where_a_run_asked_for_their_wake_up_time() {
         run.environment.set("idle_latency.in_force_us", if rr { "0" } else { "none" });
     }
     let text = Report::new(&experiment, &runs).text();
-    assert!(text.contains(&format!(", kernel: 0 µs in force; {states}")), "{text}");
-    assert!(text.contains(&format!(", kernel: no limit in force; {states}")), "{text}");
+    assert!(text.contains(&format!(", kernel (5 runs): 0 µs in force; {states}")), "{text}");
+    assert!(text.contains(&format!(", kernel (5 runs): no limit in force; {states}")), "{text}");
 }
 
 #[test]
@@ -543,16 +593,21 @@ fn what_runs_with_cpus_apart_had_is_told_beside_the_others() {
     assert!(!report.contains("Where the host kept the CPUs"), "{report}");
     let both = [&near[..], &[run(16e9, 480.0), run(15e9, 526.0)]].concat();
     let report = Report::new(&experiment, &both);
-    let line = "61.0 Gbit/s with CPUs 101 to 132 ns apart (3 runs), 15.5 Gbit/s, 0.254 of it, \
-                with 480 to 526 ns apart (2 runs)";
+    let line = "61.0 Gbit/s with CPUs 101 to 132 ns apart (3 runs); 15.5 Gbit/s with 480 to 526 ns apart \
+                (2 runs); no ratio of fewer than 4 runs a side";
     let text = report.text();
     assert!(text.contains(line), "{text}");
     let from = line.find("with CPUs 101").unwrap();
-    let to = line.find(", 15.5").unwrap();
+    let to = line.find("; 15.5").unwrap();
     assert!(report.html().unwrap().contains(&line[from..to]));
     let one = [&near[..], &[run(16e9, 480.0)]].concat();
     let text = Report::new(&experiment, &one).text();
-    assert!(text.contains("0.262 of it, with 480 ns apart (1 run)"), "{text}");
+    assert!(text.contains("with 480 ns apart (1 run); no ratio of fewer"), "{text}");
+    assert!(!text.contains(" of it"), "{text}");
+    let mut many: Vec<RunRecord> = both.iter().chain(&both).cloned().collect();
+    many.iter_mut().enumerate().for_each(|(at, run)| run.id = format!("at-{at}"));
+    let text = Report::new(&experiment, &many).text();
+    assert!(text.contains("apart (4 runs); 0.25 (0.24 to 0.27) of it"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, TableCompone
 use super::model::{Case, Model, Table};
 use super::units::{self, Scale};
 use super::verdict;
-use crate::stats::Summary;
+use crate::stats::{RUNS_FOR_A_CLAIM, Summary};
+
+/// Lines of the comparison of levels at most.
+const LEVEL_LINES: usize = 24;
 
 /// All parts, ending in a new line.
 pub(super) fn render(model: &Model<'_>) -> String {
@@ -31,6 +34,7 @@ pub(super) fn render(model: &Model<'_>) -> String {
         out.push_str(&format!("\n{}\n", trimmed(&grid(model).to_string())));
     }
     out.push_str(&listed("Sweeps", super::sweep::sentences(model)));
+    out.push_str(&listed("Levels against the first", levels(model)));
     out.push_str(&listed("Causes forced", super::forced::sentences(model)));
     out.push_str(&listed("Where the engine's time went", super::stages::lines(model)));
     out.push_str(&listed("Where the host kept the CPUs", super::distance::lines(model)));
@@ -38,9 +42,23 @@ pub(super) fn render(model: &Model<'_>) -> String {
     out.push_str(&invalid(model));
     out.push_str(&differences(model));
     out.push_str(&format!("\n{}\n", verdict::sentence(model)));
-    out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack.\n");
+    out.push_str("Medians of runs with 95 % bootstrap intervals; ratios of medians, against the first stack, or\n");
+    out.push_str(&format!(
+        "where there is one stack the first level; both of {RUNS_FOR_A_CLAIM} runs a side at least.\n"
+    ));
     out.push_str("CPU is that of the whole machine, both ends.\n");
     out
+}
+
+/// The levels of factors, the first lines of many.
+fn levels(model: &Model<'_>) -> Vec<String> {
+    let mut lines = super::levels::lines(model);
+    if lines.len() > LEVEL_LINES {
+        let more = lines.len() - (LEVEL_LINES - 1);
+        lines.truncate(LEVEL_LINES - 1);
+        lines.push(format!("… and {more} more lines, which the page has (`millstream report`)"));
+    }
+    lines
 }
 
 /// Lines under a heading; nothing without lines.
@@ -70,7 +88,7 @@ fn grid(model: &Model<'_>) -> Grid {
     for case in &model.cases {
         grid.add_row([case.label.as_str()]);
         for table in case.tables.iter().filter(|table| table.metric.headline) {
-            rows(&mut grid, case, table);
+            rows(&mut grid, model, case, table);
         }
     }
     for column in [2, 4, 5] {
@@ -90,7 +108,7 @@ fn trimmed(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-fn rows(grid: &mut Grid, case: &Case<'_>, table: &Table) {
+fn rows(grid: &mut Grid, model: &Model<'_>, case: &Case<'_>, table: &Table) {
     let Table { metric, scale, cells } = table;
     let name = metric.label.strip_suffix(", whole machine").unwrap_or(&metric.label);
     for (at, (row, cell)) in case.rows.iter().zip(cells).enumerate() {
@@ -106,7 +124,8 @@ fn rows(grid: &mut Grid, case: &Case<'_>, table: &Table) {
             ]);
             continue;
         };
-        let comparison = cell.comparison.as_ref();
+        let comparison = cell.comparison.or_else(|| super::levels::comparison(model, case, table));
+        let comparison = comparison.as_ref();
         grid.add_row([
             label,
             row.label.clone(),

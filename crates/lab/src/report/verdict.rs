@@ -25,11 +25,11 @@ pub(super) fn judgement(comparison: &Comparison, better: Better) -> &'static str
     }
 }
 
-/// `0.62 (0.58 to 0.66)`.
+/// `0.62 (0.58 to 0.66)`; a dash for too few runs, of which no ratio is told.
 pub(super) fn ratio_with_interval(comparison: &Comparison) -> String {
-    match comparison.interval {
+    match comparison.interval.filter(|_| comparison.is_supported()) {
         Some(interval) => format!("{} {}", ratio(comparison.ratio), bracketed(interval)),
-        None => ratio(comparison.ratio),
+        None => "–".to_owned(),
     }
 }
 
@@ -105,7 +105,7 @@ fn gaps(model: &Model<'_>) -> Vec<String> {
         .flat_map(|table| &table.cells)
         .any(|cell| cell.comparison.is_some_and(|one| !one.is_supported()))
     {
-        gaps.push(format!("Ratios of fewer than {RUNS_FOR_A_CLAIM} runs a side claim nothing."));
+        gaps.push(format!("Of fewer than {RUNS_FOR_A_CLAIM} runs a side no ratio is told."));
     }
     match invalid {
         0 => {}
@@ -133,7 +133,9 @@ fn lead(model: &Model<'_>) -> Vec<String> {
     for case in &model.cases {
         let Some(table) = case.tables.iter().find(|table| table.metric.headline) else { continue };
         for (row, cell) in case.rows.iter().zip(&table.cells) {
-            let Some(comparison) = cell.comparison else { continue };
+            let Some(comparison) = cell.comparison.filter(Comparison::is_supported) else {
+                continue;
+            };
             let (stack, base) = (row.label.clone(), case.rows[0].label.clone());
             let place = found.iter().position(|(one, other, _)| *one == stack && *other == base);
             let place = place.unwrap_or_else(|| {
@@ -142,11 +144,11 @@ fn lead(model: &Model<'_>) -> Vec<String> {
             });
             let leads = &mut found[place].2;
             match leads.iter_mut().find(|lead| lead.workload == case.workload) {
-                Some(lead) => lead.ratios.push(comparison.ratio),
+                Some(lead) => lead.ratios.push(comparison),
                 None => leads.push(Lead {
                     workload: case.workload.clone(),
                     what: what(table),
-                    ratios: vec![comparison.ratio],
+                    ratios: vec![comparison],
                 }),
             }
         }
@@ -162,16 +164,23 @@ fn lead(model: &Model<'_>) -> Vec<String> {
 struct Lead {
     workload: String,
     what: String,
-    ratios: Vec<f64>,
+    ratios: Vec<Comparison>,
 }
 
 impl Lead {
     fn clause(&self) -> String {
-        let low = self.ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = self.ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let (low, high) = (ratio(low), ratio(high));
+        let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+        let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
+        let ratios = || self.ratios.iter().map(|one| one.ratio);
+        let intervals = || self.ratios.iter().filter_map(|one| one.interval);
+        let (low, high) = (ratio(least(&mut ratios())), ratio(most(&mut ratios())));
         let range = if low == high { low } else { format!("{low} to {high}") };
-        format!("{range} times the {} in {}", self.what, self.workload)
+        // Of several cases all their intervals together.
+        let interval = Interval {
+            low: least(&mut intervals().map(|one| one.low)),
+            high: most(&mut intervals().map(|one| one.high)),
+        };
+        format!("{range} {} times the {} in {}", bracketed(interval), self.what, self.workload)
     }
 }
 
@@ -181,12 +190,14 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
     for (at, row) in case.rows.iter().enumerate().skip(1) {
         let clauses = headlines.iter().filter_map(|table| {
-            let comparison = table.cells[at].comparison.as_ref()?;
+            let comparison =
+                table.cells[at].comparison.as_ref().filter(|one| one.is_supported())?;
             let doubt = match judgement(comparison, table.metric.better) {
-                doubt @ ("too few runs" | "no difference shown") => format!(" ({doubt})"),
+                doubt @ "no difference shown" => format!(" ({doubt})"),
                 _ => String::new(),
             };
-            Some(format!("{} times the {}{doubt}", ratio(comparison.ratio), what(table)))
+            let ratio = ratio_with_interval(comparison);
+            Some(format!("{ratio} times the {}{doubt}", what(table)))
         });
         let clauses: Vec<String> = clauses.collect();
         if !clauses.is_empty() {
@@ -201,11 +212,11 @@ pub(super) fn of_case(case: &Case<'_>) -> Vec<String> {
             let Some(summary) = cell.summary else { continue };
             let (who, median) =
                 (capitalised(&spoken(&row.label)), table.scale.with_unit(summary.median));
-            sentences.push(format!(
-                "{who} had {median} {} in {} (median).",
-                what(table),
-                case.label
-            ));
+            let of = match summary.n {
+                1 => "one run".to_owned(),
+                n => format!("median of {n} runs"),
+            };
+            sentences.push(format!("{who} had {median} {} in {} ({of}).", what(table), case.label));
         }
     }
     sentences
@@ -276,7 +287,7 @@ mod tests {
         let comparison = table.cells[1].comparison.unwrap();
         assert!(comparison.interval.is_some(), "{comparison:?}");
         assert_ne!(judgement(&comparison, table.metric.better), "too few runs");
-        assert!(!sentence(&model).contains("claim nothing"), "{}", sentence(&model));
+        assert!(!sentence(&model).contains("no ratio is told"), "{}", sentence(&model));
         let open = Comparison {
             interval: Some(Interval { low: 0.25, high: f64::INFINITY }),
             ..comparison
@@ -290,8 +301,12 @@ mod tests {
         let (experiment, runs) = fixture::experiment();
         let few: Vec<_> = runs.into_iter().filter(|run| run.block < 3).collect();
         let model = Model::new(&experiment, &few);
-        assert!(of_case(&model.cases[0])[0].contains("(too few runs)"));
+        let of_case = of_case(&model.cases[0]).join(" ");
+        assert!(of_case.contains("(median of 3 runs)") && !of_case.contains("times"), "{of_case}");
         assert!(sentence(&model).contains("fewer than 4 runs a side"));
+        assert!(!sentence(&model).contains("times"), "{}", sentence(&model));
+        let one = Model::new(&experiment, &few[..1]);
+        assert!(sentence(&one).contains("(one run)"), "{}", sentence(&one));
         assert!(sentence(&model).contains("Only 18 of 30 planned runs were made."));
     }
 }

@@ -61,7 +61,7 @@ pub struct Summary {
     pub n: usize,
     /// Median.
     pub median: f64,
-    /// Interval of the median; `None` for one run.
+    /// Interval of the median; `None` for fewer than [`RUNS_FOR_A_CLAIM`].
     pub interval: Option<Interval>,
     /// Median absolute deviation.
     pub mad: f64,
@@ -78,13 +78,22 @@ pub struct Summary {
 pub struct Comparison {
     /// median(other) / median(base).
     pub ratio: f64,
-    /// Its interval; `None` when a side has one run.
+    /// Its interval; `None` when a side has fewer than [`RUNS_FOR_A_CLAIM`].
     pub interval: Option<Interval>,
     /// Runs of the side that has fewer.
     pub n: usize,
 }
 
 impl Comparison {
+    /// Of two sides by their values, the base below; see [`compare`].
+    pub fn of(above: &[f64], below: &[f64], bootstrap: &Bootstrap) -> Option<Self> {
+        let base_median = median(below).filter(|&value| value > 0.0)?;
+        let ratio = median(above)? / base_median;
+        let n = above.len().min(below.len());
+        let interval = bootstrap.ratio_of_medians(above, below).filter(|_| n >= RUNS_FOR_A_CLAIM);
+        Some(Self { ratio, interval, n })
+    }
+
     /// Whether there are runs enough for a claim.
     pub fn is_supported(&self) -> bool {
         self.n >= RUNS_FOR_A_CLAIM && self.interval.is_some()
@@ -164,7 +173,7 @@ impl<'a> Group<'a> {
         Some(Summary {
             n: values.len(),
             median: median(&values)?,
-            interval: bootstrap.median(&values),
+            interval: bootstrap.median(&values).filter(|_| values.len() >= RUNS_FOR_A_CLAIM),
             mad: mad(&values)?,
             min: at(0.0)?,
             quartiles: (at(0.25)?, at(0.75)?),
@@ -181,11 +190,7 @@ pub fn compare(
     result: &str,
     bootstrap: &Bootstrap,
 ) -> Option<Comparison> {
-    let (above, below) = (other.values(result), base.values(result));
-    let base_median = median(&below).filter(|&value| value > 0.0)?;
-    let ratio = median(&above)? / base_median;
-    let n = above.len().min(below.len());
-    Some(Comparison { ratio, interval: bootstrap.ratio_of_medians(&above, &below), n })
+    Comparison::of(&other.values(result), &base.values(result), bootstrap)
 }
 
 #[cfg(test)]
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_medians_and_needs_two_runs_for_an_interval() {
+    fn a_ratio_is_of_medians_and_needs_runs_enough_for_an_interval() {
         let runs = runs();
         let groups = groups(&runs, &[], &[]);
         let find = |stack| {
@@ -257,6 +262,12 @@ mod tests {
             compare(find("millstream"), find("kernel"), "x_bytes", &Bootstrap::default()).unwrap();
         assert_eq!((comparison.ratio, comparison.interval), (2.0, None));
         assert!(!comparison.differs());
+        let few = Comparison::of(&[9.0; 3], &[1.0; 30], &Bootstrap::default()).unwrap();
+        assert_eq!((few.interval, few.n), (None, 3), "thirty runs of the base are no help");
+        let enough = Comparison::of(&[9.0; 4], &[1.0; 4], &Bootstrap::default()).unwrap();
+        assert_eq!(enough.interval, Some(Interval { low: 9.0, high: 9.0 }));
+        let summary = find("kernel").summary("x_bytes", &Bootstrap::default()).unwrap();
+        assert_eq!((summary.n, summary.interval), (3, None));
         let clear =
             Comparison { ratio: 2.0, interval: Some(Interval { low: 1.9, high: 2.1 }), n: 4 };
         assert!(clear.differs());

@@ -88,7 +88,8 @@ fn lines(model: &Model<'_>) -> Vec<Line> {
     for case in &model.cases {
         for (at, row) in case.rows.iter().enumerate().skip(1) {
             for table in case.tables.iter().filter(|table| table.metric.headline) {
-                let Some(comparison) = table.cells[at].comparison else { continue };
+                let comparison = table.cells[at].comparison.filter(Comparison::is_supported);
+                let Some(comparison) = comparison else { continue };
                 lines.push(Line {
                     case: case.label.clone(),
                     row: format!("{} against {}", row.label, case.rows[0].label),

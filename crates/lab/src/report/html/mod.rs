@@ -12,6 +12,7 @@ mod svg;
 use minijinja::{Environment, context};
 use serde::Serialize;
 
+use super::levels;
 use super::metric::Better;
 use super::model::{Case, Model};
 use super::text::{extent, interval_text};
@@ -32,7 +33,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
     })?;
     let experiment = model.experiment;
     let cases: Vec<CaseView> =
-        model.cases.iter().enumerate().map(|(at, case)| case_view(at, case)).collect();
+        model.cases.iter().enumerate().map(|(at, case)| case_view(model, at, case)).collect();
     environment.get_template("page.html")?.render(context! {
         style => STYLE,
         experiment,
@@ -40,6 +41,7 @@ pub(super) fn render(model: &Model<'_>) -> Result<String, minijinja::Error> {
         facts => facts(model),
         stacks => stacks(model),
         sweeps => super::sweep::sentences(model),
+        levels => super::levels::lines(model),
         forced => super::forced::sentences(model),
         stages => super::stages::lines(model),
         distances => super::distance::lines(model),
@@ -139,7 +141,7 @@ struct ResultView {
     judged: &'static str,
 }
 
-fn case_view(at: usize, case: &Case<'_>) -> CaseView {
+fn case_view(model: &Model<'_>, at: usize, case: &Case<'_>) -> CaseView {
     let headline = case.tables.iter().enumerate().filter(|(_, table)| table.metric.headline);
     let plots = headline.map(|(at, table)| PlotView {
         label: table.metric.label.clone(),
@@ -156,17 +158,18 @@ fn case_view(at: usize, case: &Case<'_>) -> CaseView {
         label: case.label.clone(),
         sentences: verdict::of_case(case),
         plots: plots.collect(),
-        rows: result_views(case),
+        rows: result_views(model, case),
     }
 }
 
-fn result_views(case: &Case<'_>) -> Vec<ResultView> {
+fn result_views(model: &Model<'_>, case: &Case<'_>) -> Vec<ResultView> {
     let mut views = Vec::new();
     for table in &case.tables {
         for (row, cell) in case.rows.iter().zip(&table.cells) {
             let Some(summary) = &cell.summary else { continue };
             let number = |value| table.scale.number(value);
-            let comparison = cell.comparison.as_ref();
+            let comparison = cell.comparison.or_else(|| levels::comparison(model, case, table));
+            let comparison = comparison.as_ref();
             views.push(ResultView {
                 metric: table.metric.label.clone(),
                 key: table.metric.key.clone(),
