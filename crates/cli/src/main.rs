@@ -24,6 +24,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
+    if !matches!(arguments.command, Command::Worker { .. }) {
+        millstream_lab::runner::survive_file_limit();
+    }
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
         Command::Run(run) => run::run(&run),

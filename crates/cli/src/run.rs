@@ -46,13 +46,17 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let seconds = definition.duration_s + definition.warmup_s;
     let progress = Progress::new(seconds);
     let mut keeper =
-        Keeper { store, file: file.clone(), made, progress, experiment: None, runs: vec![] };
+        Keeper { store, file, made, progress, experiment: None, runs: vec![], kept: 0 };
     let done = runner::run(&definition, &setting, &mut keeper).map(drop);
     keeper.progress.end();
-    let Keeper { experiment, runs, .. } = keeper;
-    // Whatever ended it, what was measured is shown, and what came first is said last.
-    let shown = experiment.map_or(Ok(()), |one| finish(arguments, &one, &runs, &file));
-    done.and(shown).map(|()| verdict(&runs))
+    // Whatever ended it, what was measured is shown.
+    let mut failed =
+        keeper.experiment.as_ref().map_or_else(Vec::new, |_| finish(arguments, &keeper));
+    failed.extend(done.err());
+    // Each is said; the command ends with what ended the experiment, else with the last.
+    let Some(last) = failed.pop() else { return Ok(verdict(&keeper.runs)) };
+    failed.iter().for_each(|error| kept::say(format_args!("millstream: {error}")));
+    Err(last)
 }
 
 /// A definition by the name of a built-in experiment or from a file.
@@ -87,9 +91,28 @@ struct Keeper {
     progress: Progress,
     experiment: Option<ExperimentRecord>,
     runs: Vec<RunRecord>,
+    /// How many of them the store has taken.
+    kept: usize,
 }
 
 impl Keeper {
+    /// What the store has of it: all runs that were made, or how many of them.
+    fn kept_where(&self, id: &str) -> String {
+        let (kept, made, file) = (self.kept, self.runs.len(), self.file.display());
+        match made - kept {
+            0 => format!("Kept: {id} in {file}"),
+            _ if kept == 0 => {
+                format!("Kept: {id} in {file} without a run; none of the {made} made could be kept")
+            }
+            1 => {
+                format!("Kept: {id} in {file} with {kept} of {made} runs; 1 run could not be kept")
+            }
+            lost => format!(
+                "Kept: {id} in {file} with {kept} of {made} runs; {lost} runs could not be kept"
+            ),
+        }
+    }
+
     /// The store, made when it is first asked for.
     fn store(&mut self) -> Result<&mut Store, Error> {
         let store = match self.store.take() {
@@ -120,6 +143,7 @@ impl Observer for Keeper {
         // Also a run that cannot be kept is shown.
         self.runs.push(run.clone());
         self.store()?.save_run(run).map_err(kept::stored)?;
+        self.kept += 1;
         self.progress.run_ended(run);
         Ok(())
     }
@@ -130,25 +154,23 @@ impl Observer for Keeper {
     }
 }
 
-/// Table, page and JSON of what was finished. One that fails does not keep the others from coming.
-fn finish(
-    arguments: &Run,
-    experiment: &ExperimentRecord,
-    runs: &[RunRecord],
-    file: &Path,
-) -> Result<(), Error> {
+/// Table, page and JSON of what was finished, and what could not be written of them. One that fails does not keep the
+/// others from coming.
+fn finish(arguments: &Run, keeper: &Keeper) -> Vec<Error> {
+    let (Some(experiment), runs) = (&keeper.experiment, &keeper.runs) else { return Vec::new() };
     if runs.is_empty() {
         let id = &experiment.id;
         kept::say(format_args!("No run was finished; the experiment is kept as {id}."));
-        return Ok(());
+        return Vec::new();
     }
     let report = Report::new(experiment, runs);
     let page = kept::write_page(&arguments.out, experiment, &report);
+    let written = arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs));
     let mut summary = format!("{}\n", report.text());
     if let Ok(page) = &page {
         summary.push_str(&format!("Page: {}\n", shown(page)));
     }
-    summary.push_str(&format!("Kept: {} in {}\n", experiment.id, file.display()));
+    summary.push_str(&format!("{}\n", keeper.kept_where(&experiment.id)));
     let printed = match &arguments.json {
         // JSON alone on the standard output: what people read goes beside it.
         Some(path) if path == Path::new("-") => {
@@ -157,8 +179,7 @@ fn finish(
         }
         _ => kept::out(&summary),
     };
-    let written = arguments.json.as_ref().map_or(Ok(()), |path| kept::write_json(path, runs));
-    page.map(drop).and(printed).and(written)
+    [page.map(drop), written, printed].into_iter().filter_map(Result::err).collect()
 }
 
 fn shown(path: &Path) -> String {

@@ -189,6 +189,63 @@ fn a_full_disk_ends_it_with_what_was_measured_shown() {
     let runs: Vec<RunRecord> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert!((1..180).contains(&runs.len()), "{} runs", runs.len());
     assert_eq!(fs::read_dir(place.folder.join("out")).unwrap().count(), 1);
+    // The store is gone with its file system; it had all but the last.
+    let kept = match runs.len() - 1 {
+        0 => " without a run; none of the 1 made could be kept".to_owned(),
+        kept => format!(" with {kept} of {} runs; 1 run could not be kept", runs.len()),
+    };
+    assert!(text.contains(&format!("kept.sqlite3{kept}")), "{text}");
+}
+
+/// Each file that is not written is told of, and none is half there; what was there before stays.
+#[test]
+fn a_page_and_a_json_file_that_find_no_room_are_both_told_of() {
+    let place = Place::new("no-room");
+    let small = place.folder.join("small");
+    fs::create_dir(&small).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=8k none {small} || exit 99; echo before > {small}/runs.json; \
+         {program} run first-look --stack millstream --set link=memory --steady-cpus false --repeats 2 \
+         --duration 0.1 --warmup 0 --db {folder}/kept.sqlite3 --out {small} --json {small}/runs.json; \
+         echo code $?; cat {small}/runs.json; ls -A {small}",
+        small = small.display(),
+        program = env!("CARGO_BIN_EXE_millstream"),
+        folder = place.folder.display(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]).env("XDG_RUNTIME_DIR", &place.folder);
+    let Some(output) = command.output().ok().filter(|output| output.status.success()) else {
+        eprintln!("skipped: no mount namespace of one's own here");
+        return;
+    };
+    let text = words(&output);
+    let told = |what: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with("millstream: "));
+        lines.any(|line| line.contains(what) && line.contains("No space left"))
+    };
+    assert!(told(".html: ") && told("runs.json: "), "{text}");
+    assert!(text.contains("\ncode 1\nbefore\nruns.json\n"), "{text}");
+    assert!(text.contains("Kept: first-look-") && !text.contains("Page: "), "{text}");
+    assert_eq!(place.runs().len(), 6);
+}
+
+/// `ulimit -f`: the kernel's signal would end the command without a word.
+#[test]
+fn a_limit_of_file_sizes_is_an_error_that_is_told() {
+    let place = Place::new("file-limit");
+    let mut experiment =
+        ExperimentRecord::new("old", 1, Timestamp::from_unix_ms(1_700_000_000_000));
+    experiment.notes.push("long ".repeat(100_000));
+    Store::open(&place.database()).unwrap().save_experiment(&experiment).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 128; exec \"$0\" report --db \"$1\" --out \"$2\""]);
+    command.arg(env!("CARGO_BIN_EXE_millstream")).arg(place.database());
+    let out = place.folder.join("out");
+    let output = command.arg(&out).output().unwrap();
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("millstream: ") && text.contains("File too large"), "{text}");
+    assert_eq!(fs::read_dir(out).unwrap().count(), 0, "no half page");
 }
 
 /// `2>&1 | head`: nobody reads the standard error any more.
@@ -275,6 +332,51 @@ fn a_worker_that_dies_inside_the_window_ends_its_run_at_once() {
     let reasons = runs[0].validity.reasons.join("; ");
     assert!(!runs[0].validity.valid && reasons.contains("worker: "), "{reasons}");
     nothing_is_left(pid, &place);
+}
+
+/// Stopped, its readings are none, and what they show is nothing of its stack.
+#[test]
+fn a_worker_that_stood_still_is_told_of_and_no_interval_is_narrower_than_it_was() {
+    if !hosts_possible() {
+        return;
+    }
+    let place = Place::new("stopped");
+    let arguments = ["run", "first-look", "--stack", "kernel", "--set", "direction=send"];
+    let mut command = place.command(&arguments);
+    command.args(["--repeats", "1", "--duration", "6", "--warmup", "0"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    // The run of transactions may come first.
+    for _ in 0..2 {
+        let mut pair = Vec::new();
+        wait_for("two workers", || {
+            pair = workers_of(pid);
+            pair.len() == 2
+        });
+        let moves = |worker: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+            stat.split(' ').skip(13).take(2).flat_map(str::parse::<u64>).sum::<u64>() > 20
+        };
+        wait_for("traffic", || pair.iter().any(moves) || workers_of(pid) != pair);
+        let Some(worker) = workers_of(pid).pop() else { continue };
+        let worker = Pid::from_raw(worker as i32);
+        kill(worker, Signal::SIGSTOP).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        kill(worker, Signal::SIGCONT).unwrap();
+        wait_for("the next run", || workers_of(pid) != pair);
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = words(&output);
+    assert!(text.contains(" worker stood still for "), "{text}");
+    for run in place.runs() {
+        let told = run.validity.reasons.iter().chain(&run.notes);
+        assert!(told.into_iter().any(|why| why.contains("stood still")), "{text}");
+        let Some(rates) = run.intervals.series.get("throughput_bits_per_s") else { continue };
+        let widths = &run.intervals.widths_s;
+        let bits: f64 = rates.iter().zip(widths).map(|(rate, width)| rate * width).sum();
+        assert!((bits / 8.0 / run.results["payload_bytes"] - 1.0).abs() < 1e-6, "{widths:?}");
+        assert!(widths.iter().any(|width| *width > 1.0), "{widths:?}");
+    }
 }
 
 #[test]
