@@ -45,6 +45,9 @@ pub struct Capabilities {
     pub mtu: usize,
     /// This side's link address; zero on [`Medium::Ip`].
     pub mac: MacAddr,
+    /// There may be other stations than one peer that knows this one: an engine announces its addresses on the link, and
+    /// looks whether others have them. Any network of Ethernet; not a link in memory or a capture that is replayed.
+    pub multi_access: bool,
     /// Received packets may be [`Checksum::Verified`](millstream_packet::Checksum) or `Partial`:
     /// not to be summed again.
     pub rx_checksum: bool,
@@ -75,6 +78,7 @@ impl Capabilities {
             medium,
             mtu,
             mac,
+            multi_access: matches!(medium, Medium::Ethernet),
             rx_checksum: false,
             tx_checksum: TransmitChecksum::default(),
             tso_bytes: None,

@@ -41,8 +41,8 @@ pub mod stats;
 pub mod timer;
 
 pub use engine::{
-    DatagramToSend, Engine, EngineConfig, ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn,
-    Waker,
+    AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,
+    ReceivedDatagram, RemovedLink, TcpSocketOptions, Turn, Waker,
 };
 pub use error::Error;
 pub use limits::Limits;

@@ -263,6 +263,31 @@ pub const DATAGRAMS_TURN: usize = 256;
 /// changed. It costs three system calls for each link, some 2 µs.
 pub const LINK_LOOK_PAUSE: Duration = Duration::from_millis(100);
 
+/// Questions before an IPv4 address is used that is checked before use, the time before the first, at most, and between
+/// two of them, and how long an answer to the last is awaited (RFC 5227, 1.1).
+pub const PROBE_NUM: u8 = 3;
+/// See [`PROBE_NUM`]. Also `MAX_RTR_SOLICITATION_DELAY` of RFC 4861, for IPv6 (RFC 4862, 5.4.2).
+pub const PROBE_WAIT: Duration = Duration::from_secs(1);
+/// See [`PROBE_NUM`].
+pub const PROBE_MIN: Duration = Duration::from_secs(1);
+/// See [`PROBE_NUM`].
+pub const PROBE_MAX: Duration = Duration::from_secs(2);
+/// See [`PROBE_NUM`].
+pub const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
+
+/// Between two announcements of an IPv4 address (RFC 5227, 1.1).
+pub const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// An address that others claim is announced anew so often at most (RFC 5227, 1.1; for IPv6, too).
+pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+
+/// `DupAddrDetectTransmits` of RFC 4862, 5.1.
+pub const DAD_TRANSMITS: u8 = 1;
+
+/// `RetransTimer` of RFC 4861: how long an answer to a question about an IPv6 address of ours is awaited, and between two
+/// announcements of one.
+pub const DAD_RETRANS_TIMER: Duration = Duration::from_secs(1);
+
 /// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
 /// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
 /// woken is still awaited; polling that proves vain ends by itself.

@@ -60,6 +60,8 @@ drop_reasons! {
     IcmpNoSocket = "icmp_no_socket",
     /// ARP or neighbour discovery for others, or unasked.
     NeighborIgnored = "neighbor_ignored",
+    /// ARP or neighbour discovery by which somebody else claims an address of ours.
+    AddressConflict = "address_conflict",
     /// A TCP segment without a connection or listener.
     TcpNoSocket = "tcp_no_socket",
     /// A TCP segment to a listener with none of SYN, ACK and RST.
@@ -258,6 +260,14 @@ pub struct EngineStats {
     pub neighbor_moves_disproved: u64,
     /// Link addresses not believed, as another one had just been confirmed by an answer.
     pub neighbor_claims_refused: u64,
+    /// Times that others claimed addresses of the engine ([`Engine::address_infos`](crate::Engine::address_infos)).
+    pub address_conflicts: u64,
+    /// Of these, found while the address was checked: it is not used any more.
+    pub addresses_duplicated: u64,
+    /// Of these, answered by an announcement.
+    pub address_defences: u64,
+    /// Announcements of addresses sent: gratuitous ARP, unsolicited advertisements.
+    pub address_announcements: u64,
     /// Turns that granted a share to connections whose writes had to wait for others.
     pub write_grants: u64,
     /// Connections that began to wait for a free frame, as a write found none.
@@ -339,6 +349,10 @@ impl EngineStats {
             neighbor_moves: 0,
             neighbor_moves_disproved: 0,
             neighbor_claims_refused: 0,
+            address_conflicts: 0,
+            addresses_duplicated: 0,
+            address_defences: 0,
+            address_announcements: 0,
             write_grants: 0,
             write_starvations: 0,
             timers_fired: 0,

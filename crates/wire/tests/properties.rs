@@ -205,9 +205,12 @@ fn ndp_message() -> impl Strategy<Value = NdpMessage> {
             NdpMessage::RouterSolicitation(RouterSolicitation { source_ll })
         }),
         router_advert(),
-        (v6(), option::of(mac())).prop_map(|(target, source_ll)| {
-            NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll })
-        }),
+        (v6(), option::of(mac()), option::of(any::<[u8; 6]>())).prop_map(
+            |(target, source_ll, nonce)| {
+                let question = NeighborSolicitation { target, source_ll, nonce };
+                NdpMessage::NeighborSolicitation(question)
+            }
+        ),
         (any::<(bool, bool, bool)>(), v6(), option::of(mac())).prop_map(
             |((router, solicited, override_flag), target, target_ll)| {
                 let answer = NeighborAdvert { router, solicited, override_flag, target, target_ll };

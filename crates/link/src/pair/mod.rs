@@ -44,6 +44,9 @@ pub struct PairConfig {
     pub capacity: usize,
     /// Link addresses of the two ends.
     pub macs: [MacAddr; 2],
+    /// There may be others behind the other end: engines announce and check their addresses
+    /// ([`Capabilities::multi_access`]). Otherwise the two ends are alone, and hear of each other when they ask.
+    pub multi_access: bool,
 }
 
 impl Default for PairConfig {
@@ -54,6 +57,7 @@ impl Default for PairConfig {
             offload: true,
             capacity: limits::PAIR_CAPACITY,
             macs: [MacAddr([0x02, 0, 0, 0, 0, 0x0a]), MacAddr([0x02, 0, 0, 0, 0, 0x0b])],
+            multi_access: false,
         }
     }
 }
@@ -63,7 +67,7 @@ impl Default for PairConfig {
 /// # Errors
 /// When the system has no more file descriptors, or the MTU is out of range.
 pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
-    let PairConfig { mtu, medium, offload, capacity, macs } = config;
+    let PairConfig { mtu, medium, offload, capacity, macs, multi_access } = config;
     if !(limits::MTU_MIN_BYTES..=limits::MTU_MAX_BYTES).contains(&mtu) {
         return Err(LinkError::Invalid(format!("MTU {mtu} is out of range")));
     }
@@ -76,6 +80,7 @@ pub fn pair(config: PairConfig) -> Result<(PairEnd, PairEnd), LinkError> {
     let (b_tx, a_rx) = spsc(capacity.max(1));
     let end = |name, mac, tx: Producer<Packet>, rx: Consumer<Packet>, own: usize| PairEnd {
         capabilities: Capabilities {
+            multi_access,
             rx_checksum: offload,
             tx_checksum: TransmitChecksum { v4: offload, v6: offload },
             tso_bytes: offload.then_some(limits::SUPER_SEGMENT_BYTES),

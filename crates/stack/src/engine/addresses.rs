@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_route::{LinkId, Prefix, Route};
 
+use super::claims::Claims;
 use super::reserved::{is_no_host, is_no_source};
 use super::{Engine, NO_PREFIX};
 use crate::error::Error;
@@ -26,11 +27,14 @@ impl Engine {
     /// Gives the link an address, with the route to its prefix. The prefix keeps its host bits. An address of a link
     /// that has failed or was removed goes over to this one, with the connections that have it.
     ///
+    /// Where there may be other stations on the link it is announced, and checked, as
+    /// [`EngineConfig::addresses`](crate::EngineConfig) says: mostly it can be used at once.
+    ///
     /// # Errors
     /// [`Error::AddrInUse`] when another link has it, or this one; [`Error::Limit`] when there is no room for one more
     /// ([`Limits::addresses`](crate::Limits)) or for its route; [`Error::Invalid`] for what is no prefix, for an address
     /// that no host has on a link (loopback, a group, 0/8, 240/4, IPv4 in the form of IPv6), and for a link that is not in
-    /// use. Nothing has changed then.
+    /// use. Nothing has changed then. That somebody else has it shows later ([`Engine::address_infos`]).
     pub fn add_address(&mut self, link: LinkId, prefix: Prefix) -> Result<(), Error> {
         if !prefix.is_valid() {
             return Err(Error::Invalid(NO_PREFIX));
@@ -40,24 +44,23 @@ impl Engine {
         }
         self.check_link(link)?;
         let addresses = &self.out.addresses;
-        if addresses.is_held(prefix.addr) {
+        if addresses.is_held(prefix.addr) || addresses.claims.is_tentative(prefix.addr) {
             return Err(Error::AddrInUse);
         }
+        let count = addresses.len() + addresses.claims.unused();
         let to_go = match addresses.owns(prefix.addr) {
             true => 0,
-            false => (addresses.len() + 1).saturating_sub(self.limits.addresses),
+            false => (count + 1).saturating_sub(self.limits.addresses),
         };
         if addresses.over_count() < to_go {
             return Err(Error::Limit("addresses"));
         }
         // The last that can fail.
         self.add_route(prefix.network(), Route::on_link(link))?;
-        // What is known of flows goes by the addresses.
-        self.forget_flows();
         for _ in 0..to_go {
             self.out.addresses.forget_one();
         }
-        self.out.addresses.add(link, prefix);
+        self.claim(link, prefix);
         Ok(())
     }
 }
@@ -73,9 +76,25 @@ pub(crate) struct Addresses {
     /// Sorted, for look-ups, each family by itself.
     own_v4: Vec<u32>,
     own_v6: Vec<u128>,
+    /// What becomes of those of links in use, and those that are not used yet, or not any more.
+    pub claims: Claims,
 }
 
 impl Addresses {
+    pub fn new(claims: Claims) -> Self {
+        Self { claims, ..Self::default() }
+    }
+
+    /// Gives up an address of a link in use.
+    pub fn lose(&mut self, link: LinkId, ip: IpAddr) {
+        let end = self.list.len() - self.over;
+        let is_it = |(of, own): &(_, Prefix)| *of == Some(link) && own.addr == ip;
+        if let Some(at) = self.list[..end].iter().position(is_it) {
+            let (_, own) = self.list.remove(at);
+            self.disown(own);
+        }
+    }
+
     /// Adds an address; false when another link has it. One that is over gives it up.
     pub fn add(&mut self, link: LinkId, prefix: Prefix) -> bool {
         let is_new = match prefix.addr {
@@ -95,6 +114,7 @@ impl Addresses {
 
     /// A link is over: what means something on it alone goes, its other addresses are the last to send from.
     pub fn end_link(&mut self, link: LinkId) {
+        self.claims.end_link(link);
         let link = Some(link);
         let is_bound = |(of, own): &(_, Prefix)| *of == link && is_link_local(own.addr);
         while let Some(at) = self.list.iter().position(is_bound) {
@@ -181,10 +201,14 @@ impl Addresses {
             IpAddr::V6(ip) => {
                 ip == millstream_route::ALL_NODES
                     || (ip.is_multicast()
-                        && self.of_link(link).any(|prefix| match prefix.addr {
-                            IpAddr::V6(own) => millstream_route::solicited_node(own) == ip,
-                            IpAddr::V4(_) => false,
-                        }))
+                        && self
+                            .of_link(link)
+                            .map(|prefix| prefix.addr)
+                            .chain(self.claims.tentative_of(link))
+                            .any(|own| match own {
+                                IpAddr::V6(own) => millstream_route::solicited_node(own) == ip,
+                                IpAddr::V4(_) => false,
+                            }))
             }
         };
         if group { Destination::Group } else { Destination::Other }

@@ -1,17 +1,11 @@
 //! Links whose interfaces somebody sets while they are in use.
 
-use std::net::IpAddr;
-
 use millstream_link::Medium;
 use millstream_packet::Instant;
-use millstream_route::{ALL_NODES, LinkId};
-use millstream_wire::arp::{ArpOperation, ArpPacket};
-use millstream_wire::ethernet::MacAddr;
-use millstream_wire::ndp::{NdpMessage, NeighborAdvert};
+use millstream_route::LinkId;
 
 use super::Engine;
 use super::links::capabilities_of;
-use super::output::Output;
 use crate::limits::LINK_LOOK_PAUSE;
 
 impl Engine {
@@ -35,49 +29,29 @@ impl Engine {
 
     fn look_at_link(&mut self, now: Instant, link: LinkId) {
         let slot = &mut self.out.links[link.index()];
-        if !slot.link.refresh() {
+        let has_changed = slot.link.refresh();
+        let was_down = std::mem::replace(&mut slot.was_down, slot.link.is_down());
+        // Who had learnt where we are may have forgotten it, and what was said meanwhile nobody has heard.
+        if was_down && !slot.was_down && slot.capabilities.multi_access {
+            self.announce_again(now, link);
+        }
+        if !has_changed {
             return;
         }
+        let slot = &mut self.out.links[link.index()];
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
         // Ways and headers are made anew, and what is known of flows' headers is learnt again.
         self.out.link_changes = self.out.link_changes.wrapping_add(1);
         self.forget_flows();
         if has_moved && before.medium == Medium::Ethernet {
-            self.out.announce(now, link);
+            // RFC 5227 section 3, RFC 4861 section 7.2.6: who sends to the one before is not heard.
+            self.announce_again(now, link);
         }
     }
-}
 
-impl Output {
-    /// Tells the neighbours our link address (RFC 5227 section 3, RFC 4861 section 7.2.6): who sends to the one before
-    /// is not heard.
-    fn announce(&mut self, now: Instant, link: LinkId) {
-        let mac = self.links[link.index()].capabilities.mac;
-        let own: Vec<IpAddr> = self.addresses.of_link(link).map(|own| own.addr).collect();
-        for address in own {
-            match address {
-                IpAddr::V4(ip) => {
-                    let announcement = ArpPacket {
-                        operation: ArpOperation::Request,
-                        sender_mac: mac,
-                        sender_ip: ip,
-                        target_mac: MacAddr::ZERO,
-                        target_ip: ip,
-                    };
-                    self.send_arp(now, link, MacAddr::BROADCAST, &announcement);
-                }
-                IpAddr::V6(ip) => {
-                    let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
-                        router: false,
-                        solicited: false,
-                        override_flag: true,
-                        target: ip,
-                        target_ll: Some(mac),
-                    });
-                    self.send_ndp(now, link, ip, ALL_NODES, None, &advert);
-                }
-            }
-        }
+    fn announce_again(&mut self, now: Instant, link: LinkId) {
+        self.out.addresses.claims.restart(now, link);
+        self.address_timers(now);
     }
 }

@@ -291,6 +291,9 @@ impl Engine {
             return self.out.stats.drop(DropReason::OtherAddress);
         }
         if self.out.addresses.is_martian(link, ip.src, destination) {
+            if ip.protocol == Protocol::ICMPV6 {
+                self.claimed_by_source(now, &Arrival { packet, ip, link, destination, to_all });
+            }
             return self.out.stats.drop(DropReason::MartianSource);
         }
         // RFC 1122, 3.3.6: what one station is to have does not come in a frame for all; over IPv6 that is said of what

@@ -61,6 +61,8 @@ pub(crate) struct LinkSlot {
     pub serial: Serial,
     /// Its last batch was full, and there was more.
     pub more: bool,
+    /// Its interface was down when it was last looked at.
+    pub was_down: bool,
     state: State,
     /// Whoever waits is told when it fails.
     waker: Waker,
@@ -251,13 +253,20 @@ impl IndexMut<usize> for Links {
 impl LinkSlot {
     fn new(link: Box<dyn Link>, serial: Serial, waker: Waker) -> Self {
         let (capabilities, state) = (capabilities_of(&*link), State::InUse);
-        Self { link, capabilities, queue: PacketBatch::new(), serial, more: false, state, waker }
+        let was_down = link.is_down();
+        let (queue, more) = (PacketBatch::new(), false);
+        Self { link, capabilities, queue, serial, more, was_down, state, waker }
     }
 
     /// Whether the link is in use.
     #[inline(always)]
     pub fn is_used(&self) -> bool {
         matches!(self.state, State::InUse)
+    }
+
+    /// Wakes whoever waits, who may look for what has become of the link.
+    pub fn wake(&self) {
+        self.waker.wake();
     }
 
     /// Why it is not used any more, if it has failed.

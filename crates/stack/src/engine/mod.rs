@@ -4,6 +4,8 @@ mod ack_hold;
 mod acks;
 mod addresses;
 mod admit;
+mod announce;
+mod claims;
 mod common;
 mod copied;
 mod courtesy;
@@ -53,6 +55,9 @@ use millstream_route::{
 };
 use millstream_tcp::Config;
 
+use addresses::Addresses;
+use claims::Claims;
+
 use crate::clock::{Clock, CountedClock};
 use crate::error::Error;
 use crate::limits::{self, Limits};
@@ -61,6 +66,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
+pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub(crate) use datagram::copy_many;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
 pub(crate) use direct::DirectRead;
@@ -94,6 +100,8 @@ pub struct EngineConfig {
     /// Asks the kernel, while the engine lives, for CPUs that wake up within this time ([`Engine::set_idle_latency`]);
     /// `None` asks for nothing.
     pub idle_latency: Option<Duration>,
+    /// How addresses are checked and announced.
+    pub addresses: AddressConfig,
     /// One turn in how many has its stages timed ([`EngineStats::stages`]); 0 times none and costs
     /// nothing.
     pub stage_sample: u32,
@@ -111,6 +119,7 @@ impl EngineConfig {
             tcp: Config::default(),
             busy_poll: limits::BUSY_POLL_DEFAULT,
             idle_latency: None,
+            addresses: AddressConfig::default(),
             stage_sample: 0,
             clock: Clock::new(),
         }
@@ -192,8 +201,17 @@ impl Engine {
     /// # Errors
     /// For [`Limits`] of zero that would have connections stand still; when the system gives no random numbers.
     pub fn new(config: EngineConfig) -> io::Result<Self> {
-        let EngineConfig { pool, limits, seed, tcp, busy_poll, idle_latency, stage_sample, clock } =
-            config;
+        let EngineConfig {
+            pool,
+            limits,
+            seed,
+            tcp,
+            busy_poll,
+            idle_latency,
+            addresses,
+            stage_sample,
+            clock,
+        } = config;
         limits.check()?;
         let seed = match seed {
             Some(seed) => seed,
@@ -208,7 +226,7 @@ impl Engine {
                 routes: table.reader(),
                 table,
                 neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
-                addresses: Default::default(),
+                addresses: Addresses::new(Claims::new(addresses, words(&seed, 4)[0])),
                 stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
@@ -282,8 +300,7 @@ impl Engine {
         // RFC 8200, 5: IPv6 needs an MTU of 1280.
         if medium == Medium::Ethernet && mtu >= 1280 {
             let local = millstream_route::link_local(mac);
-            self.out.addresses.add(id, Prefix { addr: local.into(), len: 64 });
-            self.forget_flows();
+            self.claim(id, Prefix { addr: local.into(), len: 64 });
         }
         Ok(id)
     }

@@ -13,6 +13,7 @@ use millstream_wire::ndp::{
 };
 
 use super::Engine;
+use super::claims::AddressState;
 use super::output::{Output, Way};
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
@@ -42,9 +43,11 @@ impl Output {
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
                 let source = self.asker(link, target).unwrap_or(source);
                 self.neighbors.set_asker(link, ip, source);
-                let source_ll = Some(self.links[link.index()].capabilities.mac);
-                let message =
-                    NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll });
+                // RFC 4429, 3.2.
+                let is_silent = self.addresses.claims.is_silent(link, source);
+                let source_ll = (!is_silent).then_some(self.links[link.index()].capabilities.mac);
+                let question = NeighborSolicitation { target, source_ll, nonce: None };
+                let message = NdpMessage::NeighborSolicitation(question);
                 match unicast {
                     Some(mac) => self.send_ndp(now, link, source, target, Some(mac), &message),
                     None => {
@@ -182,8 +185,17 @@ impl Engine {
         };
         let ArpPacket { operation, sender_mac, sender_ip, target_ip, .. } = message;
         let sender = IpAddr::V4(sender_ip);
-        if self.out.addresses.owns(sender) {
+        if sender_mac == self.out.links[link.index()].capabilities.mac {
+            // It came back.
+            return self.out.stats.drop(DropReason::NeighborIgnored);
+        }
+        if self.is_arp_claim(link, &message) {
             // Somebody else claims our address (RFC 5227, 2.4): nothing is learnt from it.
+            let claimed = if sender_ip.is_unspecified() { target_ip } else { sender_ip };
+            return self.address_claimed(now, link, claimed.into(), Some(sender_mac));
+        }
+        if self.out.addresses.owns(sender) {
+            // Of another link, or of one that is over.
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
         // RFC 1122, 3.2.1.3: no station has these.
@@ -228,8 +240,8 @@ impl Engine {
             }
             Ok(NdpMessage::NeighborAdvert(told)) => {
                 let NeighborAdvert { router, solicited, override_flag, target, target_ll } = told;
-                if self.out.addresses.owns(target.into()) {
-                    return self.out.stats.drop(DropReason::NeighborIgnored);
+                if self.out.addresses.claims.is_ours(link, target.into()) {
+                    return self.address_claimed(now, link, target.into(), target_ll);
                 }
                 let why = Evidence::Advertised { solicited, replace: override_flag, router };
                 self.out.hear(now, link, target.into(), target_ll, why);
@@ -254,18 +266,30 @@ impl Engine {
         asked: &NeighborSolicitation,
     ) {
         let target = asked.target;
+        let probe = src.is_unspecified();
+        let state = self.out.addresses.claims.state(link, target.into());
+        let is_own = self.out.addresses.claims.is_own_question(link, target.into(), asked.nonce);
+        match state {
+            // RFC 7527: it came back.
+            _ if probe && is_own => return self.out.stats.drop(DropReason::NeighborIgnored),
+            // RFC 4862, 5.4.3: two begin at once, and neither has it.
+            Some(AddressState::Tentative | AddressState::Optimistic) if probe => {
+                return self.address_claimed(now, link, target.into(), None);
+            }
+            _ => {}
+        }
         let ours = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V6(target));
         if !ours {
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
-        let probe = src.is_unspecified();
         if let (false, Some(mac)) = (probe, asked.source_ll) {
             self.out.hear(now, link, src.into(), Some(mac), Evidence::Asked);
         }
         let advert = NdpMessage::NeighborAdvert(NeighborAdvert {
             router: false,
             solicited: !probe,
-            override_flag: true,
+            // RFC 4429, 3.3.
+            override_flag: state != Some(AddressState::Optimistic),
             target,
             target_ll: Some(self.out.links[link.index()].capabilities.mac),
         });

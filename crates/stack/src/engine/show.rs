@@ -6,7 +6,7 @@ use millstream_link::{LinkError, LinkStats};
 use millstream_route::{LinkId, Neighbor, Prefix};
 use millstream_tcp::State;
 
-use super::Engine;
+use super::{AddressInfo, Engine};
 use crate::socket::{SocketId, SocketInfo, SocketKind};
 use crate::stats::{EngineStats, LinkInfo};
 
@@ -60,6 +60,13 @@ impl Engine {
     /// The engine's own addresses, each with its link; those of a link that was removed have none.
     pub fn addresses(&self) -> impl Iterator<Item = (Option<LinkId>, Prefix)> {
         self.out.addresses.iter()
+    }
+
+    /// The addresses of links in use, whether they are used, and who has claimed them, beside those that
+    /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, so
+    /// whoever waits is told.
+    pub fn address_infos(&self) -> impl Iterator<Item = AddressInfo> {
+        self.out.addresses.claims.iter()
     }
 
     /// All sockets, for showing.

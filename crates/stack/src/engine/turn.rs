@@ -157,6 +157,9 @@ impl Engine {
     /// Fires timers that are due; whether there were any.
     #[inline]
     fn timers(&mut self, now: Instant) -> bool {
+        if self.out.addresses.claims.next_due().is_some_and(|due| due <= now) {
+            self.address_timers(now);
+        }
         if self.out.neighbors.next_deadline().is_some_and(|due| due <= now) {
             self.neighbor_timers(now);
         }
@@ -236,8 +239,13 @@ impl Engine {
         let mut first = tcp.wheel.next_ns().min(tcp.half_open.wheel.next_ns());
         first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.quiet_due));
         first = first.min(ns(self.out.neighbors.next_wakeup()));
+        first = first.min(ns(self.out.addresses.claims.next_due()));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
+            // Its neighbours are told as soon as it is up.
+            if slot.was_down {
+                first = first.min(ns(Some(self.links_due)));
+            }
         }
         (first != u64::MAX).then_some(Instant::from_nanos(first))
     }

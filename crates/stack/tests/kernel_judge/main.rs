@@ -14,6 +14,7 @@
 //! otherwise), `MILLSTREAM_JUDGE_KEEP` a directory that keeps the captures,
 //! `MILLSTREAM_JUDGE_EXAMPLES` the directory of examples that are built already.
 
+mod bridge;
 mod bulk;
 mod capture;
 mod fast_open;

@@ -88,6 +88,7 @@ fn claims() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let solicitation = NdpMessage::NeighborSolicitation(NeighborSolicitation {
         target: "fd09::1".parse().unwrap(),
         source_ll: Some(mac(8)),
+        nonce: None,
     });
     let (all, group) = (MacAddr([0x33, 0x33, 0, 0, 0, 1]), MacAddr([0x33, 0x33, 0xff, 0, 0, 1]));
     vec![

@@ -41,16 +41,35 @@ impl Hub {
         let station = self.engines.len();
         let mut engine_config = common::config(&self.pool, station as u8 + 1);
         config(&mut engine_config);
-        let end = self.port(station, link);
-        let mut engine = common::engine(engine_config, end, &[]);
-        engine.turn(self.now);
+        let engine = self.engine(engine_config, station, mac(station as u8), link);
         self.engines.push(engine);
         station
     }
 
+    /// An engine by the hub's clock.
+    fn engine(
+        &mut self,
+        config: EngineConfig,
+        at: usize,
+        mac: MacAddr,
+        link: PairConfig,
+    ) -> Engine {
+        let end = self.port(at, mac, link);
+        let mut engine = Engine::new(config).expect("an engine");
+        engine.turn(self.now);
+        engine.add_link(Box::new(end)).expect("a link");
+        engine
+    }
+
+    /// An engine ends, and another takes its place, at another link address.
+    pub fn begin_again(&mut self, station: usize, mac: MacAddr, link: PairConfig) {
+        let config = common::config(&self.pool, 99);
+        self.engines[station] = self.engine(config, station, mac, link);
+    }
+
     /// What an engine is plugged into the hub by.
-    pub fn port(&mut self, station: usize, link: PairConfig) -> PairEnd {
-        let macs = [mac(station as u8), mac(0xff)];
+    pub fn port(&mut self, station: usize, mac: MacAddr, link: PairConfig) -> PairEnd {
+        let macs = [mac, MacAddr([2, 0, 0, 0, 2, 0])];
         let (end, port) = pair(PairConfig { offload: false, macs, ..link }).expect("a pair");
         match self.ports.get_mut(station) {
             Some(before) => *before = port,

@@ -4,3 +4,5 @@
 mod common;
 mod heard;
 mod hub;
+mod own;
+mod valid;

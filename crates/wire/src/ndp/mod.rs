@@ -57,6 +57,9 @@ pub struct NeighborSolicitation {
     pub target: Ipv6Addr,
     /// Who asks.
     pub source_ll: Option<MacAddr>,
+    /// What tells a question about the asker's own address from one that came back to him (RFC 7527): of 6 bytes, as one
+    /// option of 8 holds; longer ones are passed over.
+    pub nonce: Option<[u8; 6]>,
 }
 
 /// Who has an address (4.4).
@@ -145,7 +148,9 @@ impl NdpMessage {
                     + 8 * usize::from(message.mtu.is_some())
                     + 32 * message.prefixes.len()
             }
-            Self::NeighborSolicitation(message) => 24 + ll(&message.source_ll),
+            Self::NeighborSolicitation(message) => {
+                24 + ll(&message.source_ll) + 8 * usize::from(message.nonce.is_some())
+            }
             Self::NeighborAdvert(message) => 24 + ll(&message.target_ll),
             Self::Redirect(message) => 40 + ll(&message.target_ll),
         }
@@ -166,10 +171,11 @@ impl NdpMessage {
                 out.source_ll(*source_ll);
             }
             Self::RouterAdvert(message) => emit_router_advert(message, &mut out),
-            Self::NeighborSolicitation(NeighborSolicitation { target, source_ll }) => {
+            Self::NeighborSolicitation(NeighborSolicitation { target, source_ll, nonce }) => {
                 out.put(&[NEIGHBOR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0]);
                 out.put(&target.octets());
                 out.source_ll(*source_ll);
+                out.nonce(*nonce);
             }
             Self::NeighborAdvert(message) => {
                 let NeighborAdvert { router, solicited, override_flag, target, target_ll } =
@@ -232,13 +238,13 @@ fn parse_router_advert(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, 
 
 /// RFC 4861, 7.1.1.
 fn parse_neighbor_solicitation(bytes: &[u8], envelope: &Envelope) -> Result<NdpMessage, Malformed> {
-    let (fixed, Options { source_ll, .. }) = split::<24>(bytes)?;
+    let (fixed, Options { source_ll, nonce, .. }) = split::<24>(bytes)?;
     let target = address(fixed, 8);
     require(!target.is_multicast())?;
     if envelope.src.is_unspecified() {
         require(is_solicited_node(envelope.dst) && source_ll.is_none())?;
     }
-    Ok(NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll }))
+    Ok(NdpMessage::NeighborSolicitation(NeighborSolicitation { target, source_ll, nonce }))
 }
 
 /// RFC 4861, 7.1.2.

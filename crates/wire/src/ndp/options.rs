@@ -12,6 +12,7 @@ const SOURCE_LL: u8 = 1;
 const TARGET_LL: u8 = 2;
 const PREFIX: u8 = 3;
 const MTU: u8 = 5;
+const NONCE: u8 = 14;
 
 /// A prefix of the link (4.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,7 @@ pub(super) struct Options {
     pub(super) source_ll: Option<MacAddr>,
     pub(super) target_ll: Option<MacAddr>,
     pub(super) mtu: Option<u32>,
+    pub(super) nonce: Option<[u8; 6]>,
     pub(super) prefixes: Prefixes,
 }
 
@@ -124,6 +126,13 @@ impl Options {
         match kind {
             SOURCE_LL => self.source_ll = Some(link_layer(option)?),
             TARGET_LL => self.target_ll = Some(link_layer(option)?),
+            // RFC 3971, 5.3.2: of any length.
+            NONCE => {
+                self.nonce = match *option {
+                    [_, _, a, b, c, d, e, f] => Some([a, b, c, d, e, f]),
+                    _ => None,
+                };
+            }
             MTU => self.mtu = Some(be32(fixed::<8>(option)?, 4)),
             PREFIX => {
                 let option = fixed::<32>(option)?;
@@ -188,6 +197,13 @@ impl<'a> OptionWriter<'a> {
         if let Some(MacAddr(mac)) = mac {
             self.put(&[kind, 1]);
             self.put(&mac);
+        }
+    }
+
+    pub(super) fn nonce(&mut self, nonce: Option<[u8; 6]>) {
+        if let Some(nonce) = nonce {
+            self.put(&[NONCE, 1]);
+            self.put(&nonce);
         }
     }
 

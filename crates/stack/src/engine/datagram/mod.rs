@@ -314,6 +314,8 @@ impl Engine {
                 .addresses
                 .source(way.link, way.next_hop, remote.ip())
                 .ok_or(Error::AddrNotAvailable)?,
+            // Somebody else has turned out to have it.
+            ip if !self.out.addresses.owns(ip) => return Err(Error::AddrNotAvailable),
             ip => ip,
         };
         if let Some(size) = datagram_size(&packet) {
