@@ -144,6 +144,8 @@ pub(crate) struct Arena {
     pub(crate) config: PoolConfig,
     /// Which stocks have run low and may grow.
     pub(crate) growth_wanted: AtomicU32,
+    /// The system gave no memory when it was asked last.
+    pub(crate) growth_failed: AtomicBool,
     pub(crate) handles: AtomicUsize,
     closed: AtomicBool,
     control: Mutex<Control>,
@@ -171,6 +173,7 @@ impl Arena {
             views: Stock::new(What::View, config.limit_views, config.views),
             blocks: Stock::new(What::Block, config.limit_blocks, CHUNK_BLOCKS),
             growth_wanted: AtomicU32::new(0),
+            growth_failed: AtomicBool::new(false),
             handles: AtomicUsize::new(1),
             closed: AtomicBool::new(false),
             control: Mutex::new(Control {

@@ -192,6 +192,46 @@ impl ByteQueue {
         true
     }
 
+    /// Bytes that [`write`](Self::write) puts into the free room behind the last ones, before it takes a frame.
+    pub fn room_behind(&self) -> usize {
+        self.last.map_or(0, Entry::tailroom)
+    }
+
+    /// Copies all of a packet's bytes, at most a frame's, into the free room behind the last ones: no more memory is held
+    /// by that. False, and nothing has changed, when they do not fit there, or are more.
+    pub fn take_in(&mut self, packet: &Packet) -> bool {
+        let fits = packet.len() <= FRAME_SIZE_BYTES && self.coalesce(packet);
+        if fits {
+            self.framed.end();
+            self.gauge.add(0);
+        }
+        fits
+    }
+
+    /// Copies at most a frame's bytes before the first: into the free room in front of it, else to the end of a fresh
+    /// frame, so that more may go before them. Not bounded by the limit. False, and nothing has changed, when there is
+    /// no frame, or they are more.
+    pub fn write_front(&mut self, pool: &Pool, bytes: &[u8]) -> bool {
+        let len = bytes.len();
+        if let Some(first) = self.last.map(Entry::next).filter(|first| first.headroom() >= len) {
+            let at = first.offset() - len;
+            // SAFETY: headroom may be written.
+            unsafe { first.frame_mut(at, len) }.copy_from_slice(bytes);
+            first.set_range(at, first.len() + len);
+            self.framed.end();
+            self.cursors.clear();
+            self.len += len;
+            self.front = self.front.wrapping_sub(len as u64);
+            return true;
+        }
+        let Some(free) = FRAME_SIZE_BYTES.checked_sub(len) else { return false };
+        let Some(mut packet) = pool.alloc(free) else { return false };
+        let Some(room) = packet.append(len) else { return false };
+        room.copy_from_slice(bytes);
+        self.put_back(packet);
+        true
+    }
+
     fn link_behind(&mut self, packet: Packet) {
         self.len += packet.len();
         let new_last = packet.into_ring();

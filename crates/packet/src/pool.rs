@@ -295,12 +295,37 @@ impl Pool {
         magazine::is_dry(&self.arena)
     }
 
-    /// Whether it has all the frames that it may have, and how many those are. Two counts, for who keeps some for when
-    /// there is none.
+    /// Whether it has all the frames that it may have, or that the system would give when it was asked last, and how
+    /// many those are. A few relaxed loads, for who keeps some for when there is none.
     #[inline]
     pub fn all_frames(&self) -> Option<usize> {
         let frames = &self.arena.frames;
-        (frames.total.load(Ordering::Relaxed) >= frames.limit).then_some(frames.limit)
+        let total = frames.total.load(Ordering::Relaxed);
+        let is_all = total >= frames.limit || self.arena.growth_failed.load(Ordering::Relaxed);
+        is_all.then_some(total)
+    }
+
+    /// Bytes of memory that its frames and blocks may become, as [`Packet::held_bytes`] counts them.
+    pub fn limit_bytes(&self) -> usize {
+        let Arena { frames, blocks, .. } = &*self.arena;
+        frames.limit * FRAME_HELD_BYTES + blocks.limit * BLOCK_HELD_BYTES
+    }
+
+    /// Frames that it may have.
+    pub fn limit_frames(&self) -> usize {
+        self.arena.frames.limit
+    }
+
+    /// Frames that this thread could still be given, sooner or later: those in the depot and in its own magazine, and
+    /// those that growth may still add, unless the system gave none when it was asked last. Frames in the magazines of
+    /// other threads are theirs. A few relaxed loads, no lock: for who decides by it what may be kept.
+    pub fn free_frames(&self) -> usize {
+        let frames = &self.arena.frames;
+        let growth = match self.arena.growth_failed.load(Ordering::Relaxed) {
+            false => frames.limit.saturating_sub(frames.total.load(Ordering::Relaxed)),
+            true => 0,
+        };
+        frames.depot.len() + magazine::own_frames(&self.arena) + growth
     }
 
     /// Adds some of what was [wanted](Self::growth_wanted), within the limits: frames (also when
@@ -313,7 +338,9 @@ impl Pool {
     /// # Errors
     /// When the system gives no memory; the pool goes on as it is.
     pub fn grow(&self) -> Result<usize, PoolError> {
-        self.arena.grow()
+        let grown = self.arena.grow();
+        self.arena.growth_failed.store(grown.is_err(), Ordering::Relaxed);
+        grown
     }
 
     /// Gives memory beyond the initial size back to the system, in whole chunks (2 MiB) of which

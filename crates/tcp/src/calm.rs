@@ -73,6 +73,7 @@ impl Connection {
             && rcv.reassembly.is_none()
             && rcv.fin == NO_FIN
             && !rcv.shut
+            && !self.is_memory_limited()
             && negotiated.sack
             && board.is_plain()
             && recovery.phase == Phase::Open

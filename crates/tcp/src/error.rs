@@ -31,6 +31,8 @@ pub enum ConnError {
     BadHeader,
     /// No frame is free; try later.
     NoMemory,
+    /// Reset here, as memory was short and nothing of what it held went on for long.
+    Evicted,
 }
 
 impl ConnError {
@@ -49,6 +51,7 @@ impl ConnError {
             ConnError::Prohibited => "prohibited on the way",
             ConnError::BadHeader => "headers found faulty on the way",
             ConnError::NoMemory => "no free frame",
+            ConnError::Evicted => "evicted: memory was short and nothing moved",
         }
     }
 }

@@ -35,6 +35,7 @@ mod info;
 pub mod isn;
 mod lent;
 pub mod limits;
+mod memory;
 mod options;
 mod ordered;
 mod pacing;

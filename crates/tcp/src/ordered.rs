@@ -21,7 +21,13 @@ pub(crate) struct OrderedMap<V> {
     random: u32,
 }
 
+/// Nodes that the vector grows by at least.
+const STEP: usize = 16;
+
 impl<V> OrderedMap<V> {
+    /// Bytes of memory of one node.
+    pub(crate) const NODE_BYTES: usize = size_of::<Node<V>>();
+
     pub(crate) fn new(seed: u32) -> Self {
         OrderedMap { nodes: Vec::new(), root: NIL, free: NIL, len: 0, random: seed | 1 }
     }
@@ -36,6 +42,29 @@ impl<V> OrderedMap<V> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Nodes that the vector has with one key more.
+    pub(crate) fn capacity_with_one_more(&self) -> usize {
+        match self.nodes.capacity() {
+            capacity if self.free != NIL || self.nodes.len() < capacity => capacity,
+            capacity => capacity + STEP.max(capacity / 4),
+        }
+    }
+
+    /// Gives memory back that is kept for many more keys than there are. Linear in these.
+    pub(crate) fn shrink(&mut self) {
+        if self.nodes.capacity() <= STEP + 2 * self.len {
+            return;
+        }
+        let mut fresh = OrderedMap::new(self.random);
+        fresh.nodes.reserve_exact(self.len);
+        while let Some((key, _)) = self.first()
+            && let Some(value) = self.remove(key)
+        {
+            fresh.insert(key, value);
+        }
+        *self = fresh;
     }
 
     fn node(&self, at: u32) -> &Node<V> {
@@ -60,6 +89,9 @@ impl<V> OrderedMap<V> {
             *self.node_mut(at) = node;
             at
         } else {
+            if self.nodes.len() == self.nodes.capacity() {
+                self.nodes.reserve_exact(self.capacity_with_one_more() - self.nodes.len());
+            }
             self.nodes.push(node);
             (self.nodes.len() - 1) as u32
         };

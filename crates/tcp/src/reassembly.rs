@@ -1,11 +1,13 @@
 //! Data that arrived ahead of what is missing.
 
+mod range;
+
 use millstream_packet::{ByteQueue, Packet, Pool};
 use millstream_wire::tcp::SackBlocks;
 
 use crate::limits::REASSEMBLY_RANGES;
 use crate::ordered::OrderedMap;
-use crate::stream::queue_limits;
+use range::Range;
 
 /// What became of a segment that was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,17 +21,19 @@ pub(crate) struct Inserted {
 }
 
 /// Ranges for which memory is kept while nothing is out of order.
-const SPARE_RANGES: usize = 64;
+const SPARE_RANGES: usize = 16;
 
 /// Ranges remembered in the order in which they grew: as many as may grow before one of the ACKs for them leaves.
 const RECENT: usize = 16;
 
 /// Disjoint ranges of bytes with gaps between them, limited in number and in memory held.
 ///
-/// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears.
+/// Finding a place is logarithmic in the number of ranges; each range that a segment bridges disappears. A range of few
+/// bytes holds no frame, and none holds much more than its bytes need: see [`Range`].
 pub(crate) struct Reassembly {
-    ranges: OrderedMap<ByteQueue>,
+    ranges: OrderedMap<Range>,
     bytes: u64,
+    /// Frames and blocks; what stands around them comes on top ([`held_bytes`](Self::held_bytes)).
     held: usize,
     /// Offsets inside ranges, the most recently grown first (RFC 2018 section 4).
     recent: [u64; RECENT],
@@ -38,6 +42,9 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
+    /// Bytes of memory of one range, frames aside.
+    pub(crate) const RANGE_BYTES: usize = OrderedMap::<Range>::NODE_BYTES;
+
     pub(crate) fn new(seed: u32) -> Self {
         let ranges = OrderedMap::new(seed);
         Reassembly { ranges, bytes: 0, held: 0, recent: [0; RECENT], untold: 0 }
@@ -47,13 +54,19 @@ impl Reassembly {
         self.bytes
     }
 
+    /// Bytes of memory, that of the ranges themselves among them.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.held
+        self.held_with(self.ranges.capacity())
+    }
+
+    /// The same with room for so many ranges.
+    fn held_with(&self, capacity: usize) -> usize {
+        self.held + capacity * Self::RANGE_BYTES
     }
 
     /// Offset after the last byte held.
     pub(crate) fn highest(&self) -> u64 {
-        self.ranges.last().map_or(0, |(start, queue)| start + queue.len() as u64)
+        self.ranges.last().map_or(0, |(start, range)| start + range.len() as u64)
     }
 
     pub(crate) fn ranges(&self) -> usize {
@@ -76,8 +89,8 @@ impl Reassembly {
     }
 
     fn containing(&self, offset: u64) -> Option<(u64, u64)> {
-        let (start, queue) = self.ranges.floor(offset)?;
-        let end = start + queue.len() as u64;
+        let (start, range) = self.ranges.floor(offset)?;
+        let end = start + range.len() as u64;
         (end > offset).then_some((start, end))
     }
 
@@ -118,7 +131,7 @@ impl Reassembly {
                     }
                 }
             }
-            if !self.put(at, piece, memory_bytes) {
+            if !self.put(at, piece, memory_bytes, pool) {
                 outcome.dropped = true;
                 break;
             }
@@ -131,45 +144,51 @@ impl Reassembly {
         outcome
     }
 
-    /// Adds a piece that overlaps nothing, joining it with its neighbours.
-    fn put(&mut self, at: u64, piece: Packet, memory_bytes: usize) -> bool {
-        let end = at + piece.len() as u64;
+    /// Adds a piece that overlaps nothing, joining it with its neighbours. False, and nothing has changed, where memory,
+    /// ranges or frames do not allow it.
+    fn put(&mut self, at: u64, piece: Packet, memory_bytes: usize, pool: &Pool) -> bool {
+        let (len, end) = (piece.len() as u64, at + piece.len() as u64);
+        let room = memory_bytes.saturating_sub(self.held_bytes());
         let below =
-            self.ranges.floor_mut(at).filter(|(start, queue)| start + queue.len() as u64 == at);
+            self.ranges.floor_mut(at).filter(|(start, range)| start + range.len() as u64 == at);
         let key = match below {
-            Some((key, queue)) => {
-                let before = queue.held_bytes();
-                if self.held + piece.held_bytes() > memory_bytes || queue.append(piece).is_err() {
+            Some((key, range)) => {
+                let before = range.held_bytes();
+                if !range.grow(piece, room, pool) {
                     return false;
                 }
-                self.held += queue.held_bytes() - before;
+                self.held = self.held + range.held_bytes() - before;
                 key
             }
             None => {
-                if self.held + piece.held_bytes() > memory_bytes
-                    || self.ranges.len() >= REASSEMBLY_RANGES
-                        && self.ranges.ceiling(end).is_none_or(|(s, _)| s != end)
-                {
+                let is_one_more = self.ranges.ceiling(end).is_none_or(|(start, _)| start != end);
+                if is_one_more && self.ranges.len() >= REASSEMBLY_RANGES {
                     return false;
                 }
-                let mut queue = ByteQueue::new(queue_limits(usize::MAX / 4));
-                if queue.append(piece).is_err() {
-                    return false;
-                }
-                self.held += queue.held_bytes();
-                self.ranges.insert(at, queue);
+                let with_it = self.held_with(self.ranges.capacity_with_one_more());
+                let Some(room) = memory_bytes.checked_sub(with_it) else { return false };
+                let Some(range) = Range::of(piece, room, pool) else { return false };
+                self.held += range.held_bytes();
+                self.ranges.insert(at, range);
                 at
             }
         };
-        self.bytes += end - at;
-        if let Some(mut above) = self.ranges.remove(end)
-            && let Some((_, queue)) = self.ranges.floor_mut(key)
-        {
-            let before = queue.held_bytes() + above.held_bytes();
-            queue.concat(&mut above);
-            self.held = self.held + queue.held_bytes() - before;
-        }
+        self.bytes += len;
+        self.join_above(key, end, pool);
         true
+    }
+
+    /// The range at `key` has grown up to `end`: one that begins there is joined to it, where there is a frame if that
+    /// takes one; else they stay two, side by side.
+    fn join_above(&mut self, key: u64, end: u64, pool: &Pool) {
+        let Some(mut above) = self.ranges.remove(end) else { return };
+        let Some((_, range)) = self.ranges.floor_mut(key) else { return };
+        let before = range.held_bytes() + above.held_bytes();
+        if range.join(&mut above, pool) {
+            self.held = self.held + range.held_bytes() - before;
+        } else {
+            self.ranges.insert(end, above);
+        }
     }
 
     fn remember(&mut self, start: u64, end: u64) {
@@ -184,39 +203,53 @@ impl Reassembly {
         self.untold += usize::from(place >= self.untold && self.untold < RECENT);
     }
 
-    /// Takes the range that begins at or below `nxt`, if any, without what lies below `nxt`: that came twice, and the
-    /// first such piece is put into `duplicate`.
+    /// Moves the range that begins at or below `nxt`, if any, to the end of `queue`, without what lies below `nxt`: that
+    /// came twice, and the first such piece is put into `duplicate`. How many bytes that were. A range for which there is
+    /// no frame is dropped: it comes again.
     pub(crate) fn take_ready(
         &mut self,
         nxt: u64,
         duplicate: &mut Option<(u64, u64)>,
-    ) -> Option<ByteQueue> {
+        pool: &Pool,
+        mut take: impl FnMut(Ready<'_>, &Pool) -> usize,
+    ) -> Option<u64> {
         loop {
-            let (start, queue) = self.ranges.first()?;
+            let (start, range) = self.ranges.first()?;
             if start > nxt {
                 return None;
             }
-            let held = queue.held_bytes();
-            let mut queue = self.ranges.remove(start)?;
+            let held = range.held_bytes();
+            let mut range = self.ranges.remove(start)?;
             self.held -= held;
-            self.bytes -= queue.len() as u64;
-            let known = (nxt - start).min(queue.len() as u64);
-            queue.discard(known as usize);
+            self.bytes -= range.len() as u64;
+            let known = (nxt - start).min(range.len() as u64);
             if known > 0 {
                 duplicate.get_or_insert((start, start + known));
             }
-            if !queue.is_empty() {
-                return Some(queue);
+            let taken = match range.ready_behind(known as usize) {
+                Some(ready) => take(ready, pool),
+                None => continue,
+            };
+            if taken > 0 {
+                return Some(taken as u64);
             }
         }
     }
 
     /// Drops the highest range, to make room for what the application can read sooner (RFC 2018 section 8).
     pub(crate) fn drop_highest(&mut self) -> bool {
-        let Some((start, queue)) = self.ranges.last() else { return false };
-        self.held -= queue.held_bytes();
-        self.bytes -= queue.len() as u64;
+        let Some((start, range)) = self.ranges.last() else { return false };
+        self.held -= range.held_bytes();
+        self.bytes -= range.len() as u64;
         self.ranges.remove(start).is_some()
+    }
+
+    /// Drops the highest ranges until no more than `keep_bytes` of memory are held, and gives that back. What was
+    /// reported by SACK may be dropped (RFC 2018 section 8): the peer keeps it until it is acknowledged.
+    pub(crate) fn prune(&mut self, keep_bytes: usize) {
+        let kept = |reassembly: &Self| reassembly.held_with(reassembly.ranges.len());
+        while kept(self) > keep_bytes && self.drop_highest() {}
+        self.ranges.shrink();
     }
 
     /// SACK blocks, the range that grew last first (RFC 2018 section 4), after a duplicate to be reported first
@@ -263,4 +296,10 @@ impl Reassembly {
         self.recent.copy_within(self.untold.., kept);
         self.untold = kept;
     }
+}
+
+/// What [`Reassembly::take_ready`] gives: bytes, or a queue of them.
+pub(crate) enum Ready<'a> {
+    Few(&'a [u8]),
+    Queue(&'a mut ByteQueue),
 }

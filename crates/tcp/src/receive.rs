@@ -7,7 +7,7 @@ use millstream_wire::tcp::TcpHeader;
 use crate::connection::{Connection, NO_FIN, ReceiveSide};
 use crate::error::ConnError;
 use crate::limits::{QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES};
-use crate::reassembly::Reassembly;
+use crate::reassembly::{Ready, Reassembly};
 use crate::state::State;
 use crate::ticks::ticks;
 
@@ -186,7 +186,7 @@ impl Connection {
             self.counters.rare().memory_drops += 1;
             self.rcv.ack.now = true;
             if self.rcv.reassembly.is_some() {
-                self.join_reassembled();
+                self.join_reassembled(pool);
             }
             return;
         }
@@ -195,7 +195,7 @@ impl Connection {
         self.rcv.nxt += len;
         self.counters.bytes_received += len;
         if self.rcv.reassembly.is_some() {
-            self.join_reassembled();
+            self.join_reassembled(pool);
         }
         if self.rcv.shut {
             let all = self.rcv.queue.len();
@@ -209,6 +209,9 @@ impl Connection {
     /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
     /// data that is out of order is given up.
     fn store(&mut self, packet: Packet, pool: &Pool) -> bool {
+        if self.is_memory_limited() {
+            return self.store_limited(packet, pool);
+        }
         if self.rcv.queue.is_empty()
             || self.memory_in() + packet.held_bytes() <= self.rcv.limit_bytes
         {
@@ -259,14 +262,21 @@ impl Connection {
         self.rcv.queue.held_bytes() + self.rcv.reassembly.as_ref().map_or(0, |r| r.held_bytes())
     }
 
-    fn join_reassembled(&mut self) {
-        let Some(reassembly) = self.rcv.reassembly.as_mut() else { return };
+    fn join_reassembled(&mut self, pool: &Pool) {
+        let Self { rcv: ReceiveSide { reassembly, queue, nxt, .. }, counters, .. } = self;
+        let Some(reassembly) = reassembly.as_mut() else { return };
         let mut duplicate = None;
-        while let Some(mut queue) = reassembly.take_ready(self.rcv.nxt, &mut duplicate) {
-            let len = queue.len() as u64;
-            self.rcv.queue.concat(&mut queue);
-            self.rcv.nxt += len;
-            self.counters.bytes_received += len;
+        let mut take = |ready: Ready<'_>, pool: &Pool| match ready {
+            Ready::Few(bytes) => queue.write(pool, bytes),
+            Ready::Queue(more) => {
+                let len = more.len();
+                queue.concat(more);
+                len
+            }
+        };
+        while let Some(len) = reassembly.take_ready(*nxt, &mut duplicate, pool, &mut take) {
+            *nxt += len;
+            counters.bytes_received += len;
         }
         if let Some(twice) = duplicate.filter(|_| self.negotiated.sack && !self.rcv.dsack.is_some())
         {
@@ -279,7 +289,7 @@ impl Connection {
     }
 
     /// Nothing is out of order any more. A path that reorders needs it again soon: its memory is kept, if little.
-    fn put_aside_reassembly(&mut self) {
+    pub(crate) fn put_aside_reassembly(&mut self) {
         if self.rcv.reassembly.as_ref().is_some_and(|r| r.is_empty()) {
             self.rcv.spare = self.rcv.reassembly.take().filter(|r| r.is_small());
         }
@@ -292,6 +302,7 @@ impl Connection {
         self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
         let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
+        let most = most.min(self.memory_most());
         let memory = most.saturating_sub(self.rcv.queue.held_bytes());
         let seed = self.snd.ts_offset ^ self.snd.iss.0;
         let Self { rcv: ReceiveSide { reassembly, spare, .. }, .. } = self;
@@ -302,6 +313,7 @@ impl Connection {
         let gained = reassembly.bytes().saturating_sub(before);
         if outcome.dropped {
             self.counters.rare().memory_drops += 1;
+            self.note_refused();
         }
         self.put_aside_reassembly();
         self.tune_for_early_data(gained);

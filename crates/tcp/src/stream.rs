@@ -5,6 +5,8 @@ use millstream_packet::{
     QueueLimits, QueueStats, sum,
 };
 
+use crate::memory::put_tight;
+
 /// The queue of one direction. Made with the first byte, kept while the connection is in use, and given back by
 /// [`release`](Self::release): an idle connection holds a pointer and a limit.
 ///
@@ -164,6 +166,16 @@ impl StreamQueue {
         let stream = self.made();
         debug_assert!(stream.few_len == 0, "bytes were not settled");
         stream.bytes.append(packet)
+    }
+
+    /// As [`put_tight`].
+    pub(crate) fn put_tight(&mut self, packet: Packet, room: usize, pool: &Pool) -> bool {
+        self.settled(pool).is_some_and(|queue| put_tight(queue, packet, room, pool))
+    }
+
+    /// Bytes that fit behind the last ones without more memory.
+    pub(crate) fn room_behind(&self) -> usize {
+        self.bytes().map_or(0, |queue| queue.room_behind())
     }
 
     /// Copies as much of `bytes` as limit and pool allow, and answers how much.

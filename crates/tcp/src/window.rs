@@ -8,6 +8,7 @@ use crate::limits::{
     BUFFER_MAX_BYTES, SEND_BASE_BYTES, SEND_LEAST_BYTES, TUNE_BASE_BYTES, TUNE_RATE_BYTES_PER_S,
     WINDOW_BASE_BYTES, WINDOW_SHARE_MIN_BYTES, WINDOW_SLACK_BYTES,
 };
+use crate::memory::UNLIMITED;
 use crate::timers::Deadline;
 
 /// By how much the allowance of a receive window grows beyond [`TUNE_BASE_BYTES`] each time that too little is left of
@@ -31,11 +32,13 @@ pub(crate) struct AutoTune {
     /// Bytes that were counted as they arrived out of order, and are not counted again when they are read.
     early_bytes: u32,
     /// Most ever read in a round trip.
-    space_bytes: u64,
+    space_bytes: u32,
     /// Round trip as the receiver sees it, from timestamps echoed; zero before the first.
     rtt_us: u32,
     /// What may be under way beyond what the path carries.
     slack_bytes: u32,
+    /// What the owner has for the receive side, in bytes of memory; see `memory`.
+    pub(crate) memory_most: u32,
 }
 
 impl AutoTune {
@@ -47,6 +50,7 @@ impl AutoTune {
             space_bytes: 0,
             rtt_us: 0,
             slack_bytes: WINDOW_SLACK_BYTES,
+            memory_most: UNLIMITED,
         }
     }
 
@@ -55,7 +59,7 @@ impl AutoTune {
     }
 
     pub(crate) fn space_bytes(&self) -> u64 {
-        self.space_bytes
+        self.space_bytes.into()
     }
 }
 
@@ -333,7 +337,7 @@ impl Connection {
         }
         let read = u64::from(std::mem::take(&mut tune.read_bytes));
         tune.since = now;
-        if read > tune.space_bytes {
+        if read > tune.space_bytes.into() {
             self.follow_reads(read);
         }
     }
@@ -343,8 +347,9 @@ impl Connection {
     fn follow_reads(&mut self, read: u64) {
         let tune = &mut self.rcv.tune;
         // the first is compared with an initial window
-        let before = tune.space_bytes.max(INITIAL_SEGMENTS * u64::from(self.rcv.mss_estimate));
-        tune.space_bytes = read;
+        let before =
+            u64::from(tune.space_bytes).max(INITIAL_SEGMENTS * u64::from(self.rcv.mss_estimate));
+        tune.space_bytes = u32::try_from(read).unwrap_or(u32::MAX);
         if !self.config.recv_auto_tune {
             return;
         }
@@ -373,7 +378,7 @@ impl Connection {
             let counted = &mut self.rcv.tune.early_bytes;
             *counted = counted.saturating_add(bytes as u32);
             self.tune_by(bytes);
-            self.grow_receive_buffer(2 * self.rcv.tune.space_bytes);
+            self.grow_receive_buffer(2 * self.rcv.tune.space_bytes());
         }
     }
 
@@ -412,12 +417,13 @@ impl Connection {
     /// allowance for scheduling, shared with the other busy connections of the host. More in flight only waits, in
     /// memory that has left the cache.
     fn used_at_most(&self) -> usize {
-        let Some(least_ns) = self.rtt.min_rtt_ns() else { return self.rcv.limit_bytes };
+        let limit = self.rcv.limit_bytes.min(self.memory_window());
+        let Some(least_ns) = self.rtt.min_rtt_ns() else { return limit };
         let carried = carried_bytes(least_ns);
         let alone = (self.rcv.tune.slack_bytes as usize).saturating_add(carried);
         let together = self.config.windows_bytes.saturating_add(carried);
         let share = together >> self.rcv.sharers;
-        self.rcv.limit_bytes.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
+        limit.min(share.max(WINDOW_SHARE_MIN_BYTES).min(alone))
     }
 
     /// How many connections, this one among them, move data at present: they share what the host can take in at

@@ -186,6 +186,7 @@ impl ReceiveSide {
             burst: 0,
             into_burst: 0,
             limit_bytes,
+
             density: 160,
             mean_len: 160 * 256,
             mean_held: 256 * 256,

@@ -10,6 +10,9 @@ const LIMIT: usize = 16 << 10;
 /// What a packet of one frame holds, with its descriptor.
 const FRAME: usize = millstream_packet::FRAME_SIZE_BYTES + 64;
 
+/// What a range out of order takes beside frames.
+const RANGE: usize = crate::reassembly::Reassembly::RANGE_BYTES;
+
 /// A receiver, and what its peer has sent so far.
 pub struct Receiver {
     pub connection: Connection,
@@ -152,41 +155,190 @@ fn early_data_gives_way_to_what_was_promised_room() {
     let window = receiver.connection.info().rcv_wnd_bytes;
     assert!(window > 13_320, "{window}");
     for index in 0..9 {
-        receiver.receive(begin + 13_300 + 2 * index, 1);
+        receiver.receive(begin + 11_100 + 220 * index, 200);
     }
+    // a frame each, and 16 places for ranges
+    let ranges = (LIMIT - 16 * RANGE) / FRAME;
     let info = receiver.connection.info();
-    assert_eq!((info.out_of_order_ranges, info.memory_drops), (7, 2));
-    for count in 1..=12 {
+    assert_eq!((info.out_of_order_ranges, info.memory_drops as usize), (ranges, 9 - ranges));
+    for count in 1..=10 {
         receiver.receive_next(1100);
         let held = receiver.connection.memory_in();
         assert!(held <= 2 * LIMIT, "{held} bytes held after {count}");
     }
-    // 12 frames in order leave room for 3 out of order in twice the limit: those that are next
+    // 10 frames in order leave room for 3 out of order in twice the limit: those that are next
+    assert_eq!((2 * LIMIT - 16 * RANGE) / FRAME - 10, 3);
     let info = receiver.connection.info();
-    assert_eq!((info.out_of_order_ranges, info.out_of_order_bytes), (3, 3));
-    assert_eq!(info.memory_drops, 2 + 4);
-    assert_eq!(receiver.read_all(begin), 12 * 1100);
+    assert_eq!((info.out_of_order_ranges, info.out_of_order_bytes), (3, 600));
+    assert_eq!(info.memory_drops as usize, 9 - 3);
+    assert_eq!(receiver.read_all(begin), 10 * 1100);
     receiver.receive_next(100);
-    let answer = receiver.receive(begin + 13_301, 1).expect("an ACK");
-    assert_eq!(answer.ack.0, begin + 13_303, "two of the early bytes were kept");
-    assert_eq!(receiver.read_all(begin + 12 * 1100), 103);
+    let answer = receiver.receive(begin + 11_300, 20).expect("an ACK");
+    assert_eq!(answer.ack.0, begin + 11_520, "two of the early ones were kept");
+    assert_eq!(receiver.read_all(begin + 10 * 1100), 520);
 }
 
 #[test]
-fn tiny_early_segments_hold_no_more_than_a_buffer() {
+fn early_segments_hold_no_more_than_a_buffer() {
     let mut receiver = Receiver::new(pool(), Config::default());
     (0..20).for_each(|_| receiver.receive_next(1460));
-    let queued = receiver.connection.memory_in();
     let most = 2 * receiver.connection.info().recv_limit_bytes;
-    for index in 0..2000 {
-        receiver.receive(receiver.next + 10 + 2 * index, 1);
+    for index in 0..400 {
+        receiver.receive(receiver.next + 10 + 300 * index, 200);
         let held = receiver.connection.memory_in();
         assert!(held <= most, "{held} bytes held, of {most}");
     }
     let info = receiver.connection.info();
-    let ranges = info.out_of_order_ranges;
-    assert_eq!(ranges, (most - queued) / FRAME);
-    assert_eq!(info.memory_drops as usize, 2000 - ranges);
+    assert_eq!(info.memory_drops as usize, 400 - info.out_of_order_ranges);
+    let held = receiver.connection.memory_in();
+    assert!(info.memory_drops > 0 && held + FRAME + 64 * RANGE > most, "{held} bytes of {most}");
+}
+
+#[test]
+fn a_byte_here_and_a_byte_there_hold_no_frame() {
+    let mut receiver = Receiver::new(pool(), Config::default());
+    let used = receiver.pool.stats().used_frames;
+    for index in 0..1000 {
+        receiver.receive(receiver.next + 10 + 2 * index, 1);
+    }
+    assert_eq!(receiver.connection.info().out_of_order_ranges, 1000);
+    assert_eq!(receiver.pool.stats().used_frames, used);
+    let held = receiver.connection.memory_in();
+    assert!((1000 * RANGE..1300 * RANGE).contains(&held), "{held} bytes are held");
+    // and all are there once the gaps are filled
+    receiver.receive_next(10);
+    for _ in 0..1000 {
+        receiver.next += 1;
+        receiver.receive_next(1);
+    }
+    assert_eq!(receiver.read_all(1), 10 + 2000);
+    assert_eq!(receiver.connection.memory_in(), 0);
+}
+
+#[test]
+fn a_byte_before_the_last_one_holds_no_frame_of_its_own() {
+    let mut receiver = Receiver::new(pool(), Config::default());
+    let used = receiver.pool.stats().used_frames;
+    for index in 0..3000 {
+        receiver.receive(receiver.next + 5000 - index, 1);
+    }
+    let info = receiver.connection.info();
+    assert_eq!((info.out_of_order_ranges, info.out_of_order_bytes), (1, 3000));
+    assert!(receiver.pool.stats().used_frames - used <= 3);
+    receiver.receive_next(2001);
+    assert_eq!(receiver.read_all(1), 5001);
+}
+
+/// Nor does what is left of a large packet, when the rest of it came before.
+#[test]
+fn the_rest_of_a_large_packet_is_copied() {
+    let mut receiver = Receiver::new(pool(), Config::default());
+    let begin = receiver.next + 10;
+    for index in 0..10 {
+        let at = begin + index * 300;
+        let packet = Packet::bulk_from_slice(&receiver.pool, &vec![0; 60_000], 60_000);
+        let mut packet = packet.expect("a block");
+        assert!(packet.held_bytes() >= millstream_packet::BLOCK_HELD_BYTES);
+        packet.crop(at as usize, at as usize + 200);
+        receiver.take(at, packet);
+    }
+    let held = receiver.connection.memory_in();
+    assert!(held <= 10 * FRAME + 16 * RANGE, "{held} bytes held");
+    assert_eq!(receiver.connection.info().out_of_order_bytes, 2000);
+}
+
+#[test]
+fn a_range_that_grows_is_bounded_in_memory_too() {
+    let mut receiver = Receiver::small();
+    let begin = receiver.next + 10;
+    for index in 0..7 {
+        receiver.receive(begin + 1460 * index, 1460);
+    }
+    let fit = (LIMIT - 16 * RANGE) / FRAME;
+    let info = receiver.connection.info();
+    assert_eq!((info.out_of_order_ranges, info.memory_drops as usize), (1, 7 - fit));
+    assert_eq!(info.out_of_order_bytes as usize, fit * 1460);
+    assert!(receiver.connection.memory_in() <= LIMIT);
+    // what takes no more memory still has room: behind the last one, in its frame
+    receiver.receive(begin + 1460 * fit as u32, 100);
+    let info = receiver.connection.info();
+    assert_eq!(info.out_of_order_bytes as usize, fit * 1460 + 100);
+}
+
+#[test]
+fn what_is_out_of_order_gives_way_when_the_owner_has_little() {
+    let mut receiver = Receiver::new(pool(), Config::default());
+    let begin = receiver.next + 10;
+    for index in 0..20 {
+        receiver.receive(begin + 3000 * index, 1000);
+    }
+    let held = receiver.connection.early_held_bytes();
+    let freed = receiver.connection.prune_early(5 * FRAME + 5 * RANGE);
+    let left = receiver.connection.early_held_bytes();
+    assert_eq!(held - freed, left);
+    assert!(left <= 5 * FRAME + 5 * RANGE, "{left} bytes left");
+    let info = receiver.connection.info();
+    assert_eq!((info.out_of_order_ranges, info.out_of_order_bytes), (5, 5000));
+    // the nearest are kept
+    receiver.receive_next(10);
+    receiver.next += 1000;
+    receiver.receive_next(2000);
+    assert_eq!(receiver.read_all(1), 4010);
+    let held = receiver.connection.memory_in();
+    assert_eq!(receiver.connection.prune_early(0), held);
+    assert_eq!(receiver.connection.memory_in(), 0);
+}
+
+#[test]
+fn beyond_the_owners_limit_data_are_dropped_and_their_acks_taken() {
+    let pool = pool();
+    let mut receiver = Receiver::new(pool.clone(), Config::default());
+    receiver.connection.write(&pool, &[7; 1000]).expect("room");
+    receiver.connection.poll_transmit(at(10), &pool, &LIMITS).expect("data");
+    receiver.connection.set_memory_limit(Some(2 * FRAME));
+    (0..2).for_each(|_| receiver.receive_next(1460));
+    assert!(!receiver.connection.take_refused());
+    let next = receiver.next;
+    let packet = receiver.packet(next, 1460);
+    let header = TcpHeader {
+        flags: TcpFlags::ACK,
+        seq: SeqNumber(next),
+        ack: SeqNumber(1001),
+        window: 65_535,
+        ..TcpHeader::default()
+    };
+    receiver.connection.on_segment(at(10), &header, Some(packet), 0, &pool);
+    assert!(receiver.connection.take_refused() && !receiver.connection.take_refused());
+    assert_eq!(receiver.connection.unacknowledged_bytes(), 0);
+    assert_eq!(receiver.answer().expect("at once").ack.0, next);
+    // early data has no room either, but what fits into the last frame has
+    receiver.receive(next + 5000, 1460);
+    assert!(receiver.connection.take_refused());
+    assert_eq!(receiver.connection.early_held_bytes(), 0);
+    receiver.receive_next(300);
+    assert!(!receiver.connection.take_refused());
+    assert_eq!(receiver.connection.memory_in(), 2 * FRAME);
+    // the window is not opened beyond what a least buffer has
+    assert_eq!(receiver.read_all(1), 2 * 1460 + 300);
+    let window = receiver.connection.info().rcv_wnd_limit_bytes as usize;
+    assert!(window <= limits::BUFFER_MIN_BYTES, "{window}");
+    receiver.connection.set_memory_limit(None);
+    assert!(receiver.connection.info().rcv_wnd_limit_bytes as usize > 8 * window);
+}
+
+#[test]
+fn who_is_evicted_holds_nothing_and_both_ends_are_told() {
+    let pool = pool();
+    let mut receiver = Receiver::new(pool.clone(), Config::default());
+    receiver.connection.write(&pool, &[7; 5000]).expect("room");
+    receiver.receive_next(1460);
+    receiver.receive(receiver.next + 100, 1000);
+    receiver.connection.evict();
+    assert_eq!(receiver.connection.held_bytes(), 0);
+    assert!(receiver.answer().expect("a reset").flags.rst());
+    assert_eq!(receiver.connection.error(), Some(ConnError::Evicted));
+    assert_eq!(receiver.connection.read(&mut [0; 10]), Err(ConnError::Evicted));
+    assert_eq!(receiver.connection.read(&mut [0; 10]), Ok(0));
 }
 
 #[test]
