@@ -48,6 +48,9 @@ pub enum Error {
     Limit(&'static str),
     /// The pool has no frame left.
     Exhausted,
+    /// The connection was reset here: memory was short, and for long nothing of what the connection held went on, to
+    /// the peer or to the application.
+    Evicted,
     /// The engine has ended.
     EngineGone,
     /// A call that an engine's thread runs ([`with_engine`](crate::net::Stack::with_engine)) would wait for an engine:
@@ -76,7 +79,7 @@ impl Error {
             Self::BadHeader => io::ErrorKind::Other,
             Self::MessageTooLong => io::ErrorKind::InvalidInput,
             Self::Limit(_) => io::ErrorKind::QuotaExceeded,
-            Self::Exhausted => io::ErrorKind::OutOfMemory,
+            Self::Exhausted | Self::Evicted => io::ErrorKind::OutOfMemory,
             Self::EngineThread => io::ErrorKind::Deadlock,
         }
     }
@@ -104,6 +107,7 @@ impl fmt::Display for Error {
             Self::MessageTooLong => "message too long",
             Self::Limit(limit) => return write!(f, "limit reached: {limit}"),
             Self::Exhausted => "no free frame in the pool",
+            Self::Evicted => "reset here, as memory was short and nothing of the connection moved",
             Self::EngineGone => "the engine has ended",
             Self::EngineThread => {
                 "a call inside with_engine would wait for an engine: use the Engine it is given, or another thread"

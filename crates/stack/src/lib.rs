@@ -53,7 +53,9 @@ pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
-pub use stats::{DropReason, EngineStats, LinkInfo, ListenerStats, WakeStats};
+pub use stats::{
+    DropReason, EngineStats, LinkInfo, ListenerStats, MemoryPressure, MemoryUse, WakeStats,
+};
 
 /// The README's code compiles.
 #[cfg(doctest)]

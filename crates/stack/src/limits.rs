@@ -35,6 +35,11 @@ pub struct Limits {
     pub backlog: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
     pub datagram_queue_bytes: usize,
+    /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
+    /// what TCP connections received, out of order or not, and what they have to send. Where it becomes short each has
+    /// a share, and those who do nothing give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the
+    /// default: as much as the pool has; what others take of the pool counts in any case.
+    pub memory_bytes: usize,
     /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
     /// oldest gives way, counted.
     pub time_wait: usize,
@@ -117,6 +122,7 @@ impl Default for Limits {
             fast_open_pending: 256,
             backlog: 4_096,
             datagram_queue_bytes: 1 << 20,
+            memory_bytes: usize::MAX,
             time_wait: 65_536,
             icmp_errors_per_s: 1_000,
             icmp_error_burst: 50,
@@ -302,6 +308,22 @@ pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
 pub const ASIDE_FRAMES: usize = millstream_packet::BATCH_LIMIT;
 /// See [`ASIDE_FRAMES`].
 pub const ASIDE_PART: usize = 32;
+
+/// Under memory pressure a connection moves if what it holds would have gone, to the peer or to the application, within
+/// so many seconds at the pace of the last one. Slower ones have their minimum, and are the first to be reset.
+pub const MOVING_SECONDS: usize = 32;
+
+/// Connections looked at in one turn, under memory pressure, for what they can give back.
+pub const RECLAIM_CONNECTIONS: usize = 64;
+
+/// How long after all were looked at, and had nothing to give back.
+pub const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where memory is critical a connection is reset when it has not moved for so long, those that hold most first.
+pub const EVICT_AFTER: Duration = Duration::from_secs(5);
+
+/// The same where so little is left that a connection cannot have its minimum.
+pub const EVICT_SCARCE_AFTER: Duration = Duration::from_secs(2);
 
 /// After this time without a segment a connection gives back what only a busy one needs.
 pub const QUIET_AFTER: Duration = Duration::from_secs(5);

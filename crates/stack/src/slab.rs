@@ -32,6 +32,11 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Numbers that slots have: all below this.
+    pub fn slots(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+
     /// Whether one more value would be refused.
     pub fn is_full(&self) -> bool {
         self.len >= self.limit

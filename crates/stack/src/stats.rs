@@ -100,6 +100,48 @@ drop_reasons! {
     IcmpRateLimit = "icmp_rate_limit",
     /// A reset not sent because too many were.
     ResetRateLimit = "reset_rate_limit",
+    /// Received data that found no room as memory was short ([`MemoryPressure`]): of TCP the peer sends it again.
+    MemoryPressure = "memory_pressure",
+}
+
+/// How short the memory is that queues take: that of the engine ([`Limits::memory_bytes`](crate::Limits)), or that of
+/// the pool. It ends a step below where it began, so that it does not change with each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryPressure {
+    /// Less than half of it is in use (3/8 where it was more before): each queue has what its own limit says.
+    #[default]
+    None,
+    /// Queues have a share of what is left, and data out of order gives way.
+    Pressure,
+    /// From three quarters on (until it is 5/8): a queue that is not emptied has its minimum, and connections that hold
+    /// memory and do nothing are reset.
+    Critical,
+}
+
+impl MemoryPressure {
+    /// `none`, `pressure` or `critical`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Pressure => "pressure",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// What the queues of an engine hold of memory ([`Engine::memory_use`](crate::Engine::memory_use)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// How short memory is.
+    pub pressure: MemoryPressure,
+    /// Bytes that queues hold now, frames and what stands around them.
+    pub held_bytes: usize,
+    /// The most that they held.
+    pub held_most_bytes: usize,
+    /// What they may hold at most.
+    pub limit_bytes: usize,
+    /// Times that memory became short.
+    pub times_pressed: u64,
 }
 
 /// A listener's queues as they stand, and what it counted since it began.
@@ -272,6 +314,10 @@ pub struct EngineStats {
     pub write_grants: u64,
     /// Connections that began to wait for a free frame, as a write found none.
     pub write_starvations: u64,
+    /// Bytes of memory that data out of order gave back, as it was short.
+    pub tcp_pruned_bytes: u64,
+    /// Connections reset, as memory was short and nothing of what they held went on.
+    pub tcp_evicted: u64,
     /// Timers fired.
     pub timers_fired: u64,
     /// Header templates made anew because routes or neighbours had changed.
@@ -355,6 +401,8 @@ impl EngineStats {
             address_announcements: 0,
             write_grants: 0,
             write_starvations: 0,
+            tcp_pruned_bytes: 0,
+            tcp_evicted: 0,
             timers_fired: 0,
             templates_built: 0,
             drops: [0; DropReason::COUNT],

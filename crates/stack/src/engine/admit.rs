@@ -107,6 +107,7 @@ impl Engine {
             return;
         }
         let mut conn = open.connection(config, tuple, ts_offset, now);
+        conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, payload, ecn, &self.out.pool);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, way, conn),
@@ -162,6 +163,7 @@ impl Engine {
             return None;
         }
         self.out.stats.tcp_rx_segments += 1;
+        conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, segment.payload, ecn, &self.out.pool);
         if !conn.state().is_synchronized() {
             return None;
@@ -185,6 +187,7 @@ impl Engine {
         // The event of its opening brings it from the one queue to the other.
         if let Some(socket) = self.tcp.sockets.get_mut(slot) {
             socket.half_open = true;
+            socket.settle_memory(&mut self.account);
         }
         if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
             listener.half_open += 1;

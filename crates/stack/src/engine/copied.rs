@@ -224,7 +224,7 @@ impl Engine {
         if let Some(bulk) = Bulk::of(slot, len) {
             self.bulk = Some(bulk);
         }
-        socket.conn.set_sharers(sharers);
+        socket.brief(sharers, &mut self.account, now);
         let segment_size = (len > offer.part).then_some(offer.part as u16);
         let data = PlacedData { bytes: len, rest: None, segment_size, ecn: offer.ecn };
         let output = socket.conn.on_plain_placed(now, &offer.header, data);
@@ -350,7 +350,7 @@ impl Engine {
         stats.tcp_rx_segments += 1;
         stats.tcp_rx_merged += u64::from(count.saturating_sub(1));
         stats.tcp_rx_copied_bytes += len as u64;
-        socket.conn.set_sharers(sharers);
+        socket.brief(sharers, &mut self.account, now);
         let segment_size = (len > part).then_some(part as u16);
         let data = PlacedData { bytes: len, rest: None, segment_size, ecn };
         let output = socket.conn.on_plain_placed(now, &header, data);

@@ -300,9 +300,10 @@ impl Engine {
         let Placed { head, bytes, rest } = placed;
         let segment_size = head.meta().segmentation.map(|segmentation| segmentation.size);
         let (id, way) = (socket.id, socket.path.way(self.out.generations()));
-        socket.conn.set_sharers(self.tcp.quiet.len() as u32);
+        socket.brief(self.tcp.quiet.len() as u32, &mut self.account, now);
         let data = PlacedData { bytes, rest, segment_size, ecn };
         socket.conn.on_placed(now, &header, data, &self.out.pool);
+        socket.settle_memory(&mut self.account);
         let owed = match socket.conn.has_output() {
             true => 0,
             false => socket.conn.owed_ack_bytes(),

@@ -181,6 +181,7 @@ impl Engine {
         if validity == FastOpenValidity::Previous {
             conn.give_cookie(keys.cookie(client));
         }
+        conn.set_memory_limit(self.account.limit_of_new());
         conn.open_early(now, payload, &self.out.pool);
         self.out.stats.tcp_fast_opens += 1;
         Some(conn)

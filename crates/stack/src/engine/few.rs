@@ -33,11 +33,12 @@ impl Engine {
             return false;
         }
         self.out.stats.stages.mark(Stage::Receive, 1);
-        socket.conn.set_sharers(sharers);
+        socket.brief(sharers, &mut self.account, now);
         let data = PlacedData { bytes: len, rest: None, segment_size: None, ecn: few.ecn };
         let Some(output) = socket.conn.take_plain_placed(now, &few.header, data) else {
             return false;
         };
+        socket.settle_memory(&mut self.account);
         let told = output || socket.conn.has_events() || socket.conn.owed_ack_bytes() != 0;
         let deadline = socket.conn.plain_deadline();
         sum::copy_few(few.payload, memory);

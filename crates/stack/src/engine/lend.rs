@@ -24,6 +24,7 @@ use super::output::Output;
 use super::path::Path;
 use super::patience::Patience;
 use super::transmit::transmit_limits;
+use super::writes::Room;
 use crate::error::Error;
 use crate::limits::{
     LEND_COPY_BYTES, LEND_LOOKS, LEND_QUEUE_BYTES, LEND_SEGMENTS, SEGMENT_COST_BYTES,
@@ -185,8 +186,11 @@ impl Loan<'_> {
         let limit = engine.limits.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
         engine.admission.make_room_to_lend(wanted);
-        let admitted = terms.whole(engine.admission.admit(socket, wanted, limit));
+        let room =
+            Room { account: &mut engine.account, stats: &mut engine.out.stats, now: engine.time };
+        let admitted = terms.whole(engine.admission.admit(socket, wanted, limit, room));
         let given = socket.conn.lend(&engine.out.pool, admitted);
+        socket.settle_memory(&mut engine.account);
         engine.admission.charge(socket, given, wanted);
         patience.lent(given);
         *lent += given;
@@ -256,6 +260,7 @@ impl Drop for Loan<'_> {
             return;
         }
         let copied = socket.conn.fill_lent(&data[..*lent]);
+        socket.settle_memory(&mut engine.account);
         engine.out.stats.tcp_tx_lent_copied_bytes += copied as u64;
         engine.out.stats.stages.mark(Stage::Write, 1);
         engine.tcp.collect_events(slot, &mut engine.events);

@@ -6,6 +6,7 @@ use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats, QueueStats};
 
 use super::Engine;
 use crate::limits::{ASIDE_FRAMES, ASIDE_PART, IDLE_RELEASE};
+use crate::stats::MemoryUse;
 
 /// The engine's names in the pool's books, and since when it has had no work.
 pub(super) struct Memory {
@@ -95,6 +96,12 @@ impl Memory {
 }
 
 impl Engine {
+    /// What this engine's queues hold, of how much, and how short memory is: of the engine or of its pool. As of the
+    /// last turn or call.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.account.usage()
+    }
+
     /// What the pool has and who holds it, this engine's sockets looked at now; other engines'
     /// holders as they last said. Of sockets that are gone nothing is counted. A control call, linear
     /// in the number of sockets and of datagrams in them.

@@ -1,5 +1,6 @@
 //! The engine: one per core, owner of everything a packet meets between link and socket.
 
+mod account;
 mod ack_hold;
 mod acks;
 mod addresses;
@@ -28,6 +29,7 @@ mod parts;
 pub(crate) mod path;
 mod patience;
 mod rate;
+mod reclaim;
 mod reserved;
 mod settle;
 mod show;
@@ -67,6 +69,7 @@ use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
 pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
+pub(crate) use account::{Account, Held, MOVES_WITHIN, Passed};
 pub(crate) use datagram::copy_many;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
 pub(crate) use direct::DirectRead;
@@ -180,6 +183,10 @@ pub struct Engine {
     links_due: Instant,
     sleeper: sleep::Sleeper,
     memory: memory::Memory,
+    /// What its queues hold.
+    account: Account,
+    /// Where it takes memory back from them.
+    reclaim: reclaim::Reclaim,
     /// Its part of the flows, when it shares its links' devices.
     share: Share,
     random: u64,
@@ -221,6 +228,7 @@ impl Engine {
         let table = RouteTable::new();
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
+        let account = Account::new(&pool, limits.memory_bytes);
         Ok(Self {
             out: Output {
                 routes: table.reader(),
@@ -259,6 +267,8 @@ impl Engine {
             links_due: now + limits::LINK_LOOK_PAUSE,
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
+            account,
+            reclaim: Default::default(),
             share: Share::ALL,
             random: words(&seed, 2)[0],
         })

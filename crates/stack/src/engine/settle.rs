@@ -18,6 +18,7 @@ impl Engine {
         is_next: bool,
     ) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.settle_memory(&mut self.account);
         let wants_room = socket.wants_room;
         // Gone, or in TIME-WAIT.
         let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);

@@ -260,7 +260,7 @@ impl Engine {
         let next = self.put_off_timers(turn.next_deadline, now);
         // Without a free frame nothing can be received or sent, and nobody tells when one is released.
         let is_dry = self.out.pool.is_dry();
-        if !is_dry && self.admission.has_starved() {
+        if self.may_tell_starved() {
             return Ok(());
         }
         let dry = self.starved || is_dry;
@@ -268,7 +268,7 @@ impl Engine {
             next.map(|due| due.saturating_duration_since(now)),
             max_sleep,
             self.memory.rest(now, &self.out.pool),
-            dry.then_some(DRY_PAUSE),
+            (dry || self.admission.has_starved()).then_some(DRY_PAUSE),
         ];
         let limit = limits.into_iter().flatten().min();
         let bell = Arc::clone(&self.sleeper.bell);

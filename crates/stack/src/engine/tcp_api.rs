@@ -8,6 +8,7 @@ use millstream_tcp::{Config, ConnError, Connection, FourTuple, State, TcpInfo};
 use super::Engine;
 use super::addresses::{Destination, TO_ITSELF};
 use super::tcp_input::with_mss;
+use super::writes::Room;
 use crate::error::Error;
 use crate::socket::listener::{Listener, ListenerSlot};
 use crate::socket::tcp::{TcpSocket, plain};
@@ -134,6 +135,7 @@ impl Engine {
                 socket.half_open = false;
                 socket.detached = true;
                 socket.conn.abort();
+                socket.settle_memory(&mut self.account);
             }
             self.tcp.mark_dirty(slot);
         }
@@ -215,6 +217,7 @@ impl Engine {
     ) -> Result<T, Error> {
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = call(socket, &mut self.out);
+        socket.settle_memory(&mut self.account);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output() {
             socket.dirty = true;
@@ -231,6 +234,7 @@ impl Engine {
         self.out.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let result = socket.conn.read(buffer);
+        socket.settle_memory(&mut self.account);
         // What a call may arm a timer for has output too.
         if !socket.dirty && socket.conn.has_output_after_read() {
             socket.dirty = true;
@@ -271,11 +275,13 @@ impl Engine {
     ) -> Result<usize, Error> {
         self.out.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
-        let admitted = self.admission.admit(socket, data.len(), self.limits.unsent_bytes);
+        let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
+        let admitted = self.admission.admit(socket, data.len(), self.limits.unsent_bytes, room);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }
         let result = write(&mut socket.conn, &self.out.pool, &data[..admitted]);
+        socket.settle_memory(&mut self.account);
         self.admission.charge(socket, *result.as_ref().unwrap_or(&0), data.len());
         if matches!(result, Err(ConnError::NoMemory)) {
             self.admission.wait_for_frames(socket, &mut self.out.stats);
@@ -305,6 +311,7 @@ impl Engine {
             return Err((packet, Error::NoSuchSocket));
         };
         let result = socket.conn.write_packet(&self.out.pool, packet);
+        socket.settle_memory(&mut self.account);
         match &result {
             Ok(()) => self.admission.charge(socket, len, len),
             Err(refused) if refused.why == ConnError::NoMemory => {
@@ -423,6 +430,7 @@ pub(super) fn conn_error(error: ConnError) -> Error {
         ConnError::Prohibited => Error::Prohibited,
         ConnError::BadHeader => Error::BadHeader,
         ConnError::NoMemory => Error::Exhausted,
+        ConnError::Evicted => Error::Evicted,
     }
 }
 

@@ -84,7 +84,7 @@ impl Engine {
         if let Some(bulk) = Bulk::of(slot, len) {
             self.bulk = Some(bulk);
         }
-        socket.conn.set_sharers(sharers);
+        socket.brief(sharers, &mut self.account, now);
         let pool = &self.out.pool;
         let output = socket.conn.on_plain_segment(now, header, payload.take(), *ecn, pool);
         self.after_plain(now, slot, output);
@@ -101,6 +101,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn after_plain(&mut self, now: Instant, slot: u32, output: bool) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        let has_less = socket.settle_memory(&mut self.account);
         let owed = socket.conn.owed_ack_bytes();
         if !socket.dirty {
             if output {
@@ -122,6 +123,19 @@ impl Engine {
         if owed > 0 {
             self.hold_ack(slot, owed);
         }
+        if has_less || self.account.is_pressed() {
+            self.after_pressed(now, slot);
+        }
+    }
+
+    /// Memory is short, or a write has waited for what the connection in `slot` gave back by a segment.
+    #[cold]
+    fn after_pressed(&mut self, now: Instant, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        if socket.conn.take_refused() {
+            self.out.stats.drop(DropReason::MemoryPressure);
+        }
+        self.note_memory(slot, now);
     }
 
     /// Hands on a segment whose header is needed whole.
@@ -204,9 +218,10 @@ impl Engine {
         }
         let sharers = self.tcp.quiet.len() as u32;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        socket.conn.set_sharers(sharers);
+        socket.brief(sharers, &mut self.account, now);
         let Incoming { header, payload, ecn, .. } = segment;
         socket.conn.on_segment(now, header, payload.take(), *ecn, &self.out.pool);
+        let has_less = socket.settle_memory(&mut self.account);
         let told = socket.conn.has_events();
         let owed = socket.conn.owed_ack_bytes();
         // What `touch` does.
@@ -224,6 +239,9 @@ impl Engine {
         }
         if owed > 0 {
             self.hold_ack(slot, owed);
+        }
+        if has_less || self.account.is_pressed() {
+            self.after_pressed(now, slot);
         }
     }
 

@@ -81,6 +81,7 @@ impl Engine {
         self.starved = false;
         self.push_left = self.limits.transmit_turn_bytes;
         self.memory.lend_aside(&self.out.pool);
+        self.look_at_memory(now);
         let mut progress = self.out.flush(now);
         let received = self.receive(now, read);
         if received != 0 {
@@ -205,6 +206,7 @@ impl Engine {
             if socket.conn.take_delivery_problem() {
                 self.out.doubt(now, socket);
             }
+            socket.settle_memory(&mut self.account);
             self.tcp.collect_events(slot, &mut self.events);
             self.tcp.mark_dirty(slot);
         }
@@ -240,6 +242,7 @@ impl Engine {
         first = first.min(tcp.time_wait.wheel.next_ns()).min(ns(tcp.quiet_due));
         first = first.min(ns(self.out.neighbors.next_wakeup()));
         first = first.min(ns(self.out.addresses.claims.next_due()));
+        first = first.min(ns(self.reclaim.next_deadline()));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.

@@ -16,11 +16,18 @@ use std::collections::VecDeque;
 
 use millstream_packet::Instant;
 
-use super::Engine;
+use super::{Account, Engine};
 use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
-use crate::socket::tcp::{IN_LINE, TcpSocket};
+use crate::socket::tcp::{IN_LINE, Starved, TcpSocket};
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
+
+/// What says how much memory a write may take, and where it is counted that it waits.
+pub(super) struct Room<'a> {
+    pub account: &'a mut Account,
+    pub stats: &'a mut EngineStats,
+    pub now: Instant,
+}
 
 /// See the module text.
 pub(super) struct Admission {
@@ -34,8 +41,10 @@ pub(super) struct Admission {
     last: Option<SocketId>,
     /// How fast what is granted is written.
     pace: Pace,
-    /// Refused for want of a frame, likewise; they are told when there is one.
+    /// Refused for want of a frame, or of memory that they may have, likewise; they are told when there is some.
     starved: VecDeque<SocketId>,
+    /// So many of them were not looked at since memory was given back.
+    unseen: usize,
 }
 
 /// The time that a granted byte takes, on average of some twenty grants while there always was somebody in line.
@@ -85,7 +94,7 @@ impl Admission {
         let left = limits.write_turn_bytes;
         let least_share = WRITE_SHARE_BYTES.min(lone_share(limits));
         let (line, starved) = (VecDeque::new(), VecDeque::new());
-        Self { left, least_share, line, last: None, pace: Pace::default(), starved }
+        Self { left, least_share, line, last: None, pace: Pace::default(), starved, unseen: 0 }
     }
 
     /// Whether nobody stands in line.
@@ -113,9 +122,23 @@ impl Admission {
 }
 
 impl Admission {
-    /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most.
+    /// As [`Engine::admit_write`]; `limit` is what a connection holds unsent at most, `room` what memory it may take.
     #[inline]
-    pub fn admit(&mut self, socket: &mut TcpSocket, wanted: usize, limit: usize) -> usize {
+    pub fn admit(
+        &mut self,
+        socket: &mut TcpSocket,
+        wanted: usize,
+        limit: usize,
+        room: Room<'_>,
+    ) -> usize {
+        let wanted = match socket.room_to_write(room.account, room.now) {
+            0 if wanted != 0 && socket.conn.may_write().is_ok() => {
+                self.wait_for_frames(socket, room.stats);
+                return 0;
+            }
+            0 => wanted,
+            most => wanted.min(most),
+        };
         let unsent = socket.conn.unsent_bytes();
         let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant != IN_LINE;
         if is_small || socket.conn.may_write().is_err() {
@@ -173,10 +196,12 @@ impl Admission {
     /// There was no frame for a write: its connection is told when there is one, and may try at any time.
     #[cold]
     pub fn wait_for_frames(&mut self, socket: &mut TcpSocket, stats: &mut EngineStats) {
-        if !std::mem::replace(&mut socket.wants_frames, true) {
-            stats.write_starvations += 1;
-            self.starved.push_back(socket.id);
+        match std::mem::replace(&mut socket.starved, Starved::Waits) {
+            Starved::Waits => return,
+            Starved::Told => {}
+            Starved::No => self.starved.push_back(socket.id),
         }
+        stats.write_starvations += 1;
     }
 
     /// The connection took `written` bytes, all that was `wanted` or what it was admitted of that. Who was cut short by its
@@ -205,8 +230,9 @@ impl Engine {
     #[inline]
     pub(super) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
         let limit = self.limits.unsent_bytes;
+        let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
         match self.tcp.by_id(id) {
-            Some((_, socket)) => self.admission.admit(socket, wanted, limit),
+            Some((_, socket)) => self.admission.admit(socket, wanted, limit, room),
             // The call has its error to tell.
             None => wanted,
         }
@@ -216,10 +242,7 @@ impl Engine {
     /// told of frames.
     pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
         self.admission.left = self.limits.write_turn_bytes;
-        let told = self.may_tell_starved();
-        if told {
-            self.tell_starved();
-        }
+        let told = self.may_tell_starved() && self.tell_starved(now);
         if self.admission.is_idle() {
             self.admission.pace.last = None;
             return told;
@@ -260,22 +283,54 @@ impl Engine {
         true
     }
 
-    /// Whether somebody was refused for want of a frame, and there is one.
+    /// Whether somebody was refused for want of a frame, or of memory, and there may be some for him.
     #[inline]
-    pub(super) fn may_tell_starved(&self) -> bool {
-        self.admission.has_starved() && !self.out.pool.is_dry()
+    pub(super) fn may_tell_starved(&mut self) -> bool {
+        self.admission.has_starved() && self.may_have_room()
     }
 
-    /// Tells as many of them as a turn serves.
     #[cold]
-    fn tell_starved(&mut self) {
-        let count = self.admission.starved.len().min(self.limits.transmit_connections);
-        for id in self.admission.starved.drain(..count) {
-            let Some((_, socket)) = self.tcp.by_id(id) else { continue };
-            socket.wants_frames = false;
-            if !socket.detached {
-                self.events.push(id, &mut socket.pending, Readiness::WRITABLE);
+    fn may_have_room(&mut self) -> bool {
+        if self.account.take_released() || !self.account.is_pressed() {
+            self.admission.unseen = self.admission.starved.len();
+        }
+        self.admission.unseen != 0 && !self.out.pool.is_dry()
+    }
+
+    /// Tells as many of them as a turn serves, those who may write something now; whether any. The others wait on.
+    #[cold]
+    fn tell_starved(&mut self, now: Instant) -> bool {
+        let Self { admission, account, tcp, events, limits, .. } = self;
+        let count = admission.unseen.min(admission.starved.len()).min(limits.transmit_connections);
+        admission.unseen -= count;
+        let mut told = false;
+        for _ in 0..count {
+            let Some(id) = admission.starved.pop_front() else { break };
+            let Some((_, socket)) = tcp.by_id(id) else { continue };
+            let waits = socket.starved == Starved::Waits && !socket.detached;
+            if waits && socket.room_to_write(account, now) == 0 {
+                admission.starved.push_back(id);
+                continue;
             }
+            socket.starved = Starved::No;
+            if waits {
+                events.push(id, &mut socket.pending, Readiness::WRITABLE);
+                told = true;
+            }
+        }
+        told
+    }
+
+    /// The queues of the connection in `slot` hold less than before: who was refused for want of memory may have some.
+    #[cold]
+    pub(super) fn note_memory(&mut self, slot: u32, now: Instant) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        let has_room = socket.starved == Starved::Waits
+            && !self.out.pool.is_dry()
+            && socket.room_to_write(&mut self.account, now) != 0;
+        if has_room && !socket.detached {
+            socket.starved = Starved::Told;
+            self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);
         }
     }
 

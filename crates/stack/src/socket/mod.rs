@@ -45,6 +45,11 @@ impl SocketId {
         }
     }
 
+    /// How often its slot was used before.
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & 0x3fff_ffff
+    }
+
     /// The slot number: small, and used again after the socket is gone.
     pub fn slot(self) -> u32 {
         self.0 as u32

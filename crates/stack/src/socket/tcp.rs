@@ -14,8 +14,8 @@ use super::listener::{ListenerSlot, Listeners, Request};
 use super::mini::MiniTable;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
-use crate::engine::Serial;
 use crate::engine::fast_open::FastOpen;
+use crate::engine::{Account, Held, MOVES_WITHIN, Passed, Serial};
 use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::timer::Wheel;
@@ -27,7 +27,6 @@ pub(crate) const IN_LINE: u32 = u32::MAX;
 pub(crate) struct TcpSocket {
     pub conn: Connection,
     pub id: SocketId,
-    pub hash: u32,
     /// The link that segments leave by, as far as the route does not say otherwise.
     pub scope: Serial,
     pub pending: Readiness,
@@ -58,8 +57,69 @@ pub(crate) struct TcpSocket {
     pub grant: u32,
     /// Was refused for too much unsent.
     pub wants_room: bool,
-    /// A write was refused for want of a frame.
-    pub wants_frames: bool,
+    /// A write was refused for want of a frame, or of memory that it may have.
+    pub starved: Starved,
+    /// What its queues were last found to hold: so much is in the engine's account.
+    charged: u32,
+}
+
+impl TcpSocket {
+    /// A segment is to follow: how many connections are busy, and how much memory it may take.
+    #[inline(always)]
+    pub fn brief(&mut self, sharers: u32, account: &mut Account, now: Instant) {
+        self.conn.set_sharers(sharers);
+        if account.is_pressed() || self.conn.is_memory_limited() {
+            self.limit_memory(account, now);
+        }
+    }
+
+    #[inline(never)]
+    fn limit_memory(&mut self, account: &mut Account, now: Instant) {
+        let most = account.is_pressed().then(|| {
+            let moves = self.moves(account, now);
+            account.share(self.conn.receive_held_bytes(), moves)
+        });
+        self.conn.set_memory_limit(most);
+    }
+
+    /// What its queues hold may have changed. True when it is less, and a write waits for that.
+    #[inline(always)]
+    pub fn settle_memory(&mut self, account: &mut Account) -> bool {
+        let held = self.conn.held_bytes();
+        held != self.charged as usize && self.charge(account, held)
+    }
+
+    #[inline(never)]
+    fn charge(&mut self, account: &mut Account, held: usize) -> bool {
+        let is_less = held < self.charged as usize;
+        account.settle(Held::Tcp, &mut self.charged, held);
+        is_less && self.starved == Starved::Waits
+    }
+
+    /// Bytes of memory that its send queue may take beyond what it holds.
+    #[inline(always)]
+    pub fn room_to_write(&self, account: &mut Account, now: Instant) -> usize {
+        if account.is_pressed() { self.pressed_room_to_write(account, now) } else { usize::MAX }
+    }
+
+    #[inline(never)]
+    fn pressed_room_to_write(&self, account: &mut Account, now: Instant) -> usize {
+        let moves = self.moves(account, now);
+        let held = self.conn.send_held_bytes();
+        account.share(held, moves).saturating_sub(held)
+    }
+
+    /// Whether what it holds goes on to the peer or to the application ([`Account::still_for`]).
+    fn moves(&self, account: &mut Account, now: Instant) -> bool {
+        account.still_for(self.id, self.passed(), now) < MOVES_WITHIN
+    }
+
+    /// What its queues hold, and what of that was passed on.
+    pub fn passed(&self) -> Passed {
+        let (acked, read) = self.conn.memory_passed();
+        let (sends, receives) = (self.conn.send_held_bytes(), self.conn.receive_held_bytes());
+        Passed { acked, read, sends, receives }
+    }
 }
 
 /// What an idle connection takes, all tables included: the socket, its place among the slots, the flows (as many
@@ -72,6 +132,16 @@ pub(crate) const IDLE_CONNECTION_BYTES: usize = size_of::<TcpSocket>()
     + 2 * size_of::<u32>()
     + size_of::<bool>();
 const _: () = assert!(IDLE_CONNECTION_BYTES <= 1024);
+
+/// Whether a connection's write was refused for want of a frame, or of memory that it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starved {
+    No,
+    /// It was told since, and still stands in the list of those who wait.
+    Told,
+    /// It waits, and stands in the list.
+    Waits,
+}
 
 /// All connections and listeners.
 pub(crate) struct TcpTable {
@@ -98,6 +168,8 @@ pub(crate) struct TcpTable {
     /// When that list is gone through next.
     pub quiet_due: Option<Instant>,
     pub configs: Configs,
+    /// What sockets that are gone held: it is still in the engine's account.
+    freed: usize,
     /// The flow found last: segments come in runs.
     last: Option<(FourTuple, u32)>,
     port_key: HashKey,
@@ -125,6 +197,7 @@ impl TcpTable {
             in_quiet: Vec::with_capacity(limits.connections),
             quiet_due: None,
             configs: Configs::new(limits.windows_bytes),
+            freed: 0,
             last: None,
             port_key: HashKey(seed[4], seed[5]),
             port_counter: seed[5] as u32,
@@ -164,7 +237,6 @@ impl TcpTable {
         let socket = TcpSocket {
             conn,
             id: SocketId::new(SocketKind::Tcp, 0, 0),
-            hash,
             scope,
             pending: Readiness::default(),
             dirty: false,
@@ -181,7 +253,8 @@ impl TcpTable {
             deficit: 0,
             grant: 0,
             wants_room: false,
-            wants_frames: false,
+            starved: Starved::No,
+            charged: 0,
         };
         let slot = self.sockets.insert(socket).ok()?;
         if self.flows.insert(hash, slot).is_err() {
@@ -335,7 +408,8 @@ impl TcpTable {
     fn keep_waiting(&mut self, slot: u32) -> bool {
         let Some(socket) = self.sockets.get(slot) else { return false };
         let Some((wait, until)) = socket.conn.time_wait() else { return false };
-        let (tuple, hash) = (socket.conn.tuple(), socket.hash);
+        let tuple = socket.conn.tuple();
+        let hash = self.key.flow(&tuple);
         self.remove(slot);
         let full = self.time_wait.is_full();
         if full && let Some(oldest) = self.time_wait.oldest() {
@@ -419,6 +493,12 @@ impl TcpTable {
         self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
     }
 
+    /// Bytes that sockets held which have gone since this was last asked.
+    #[inline]
+    pub fn take_freed(&mut self) -> usize {
+        std::mem::take(&mut self.freed)
+    }
+
     /// Takes a connection in TIME-WAIT out of the way of a new one between the same ends.
     pub fn reuse_time_wait(&mut self, slot: u32) {
         if self.sockets.get(slot).is_some_and(|socket| socket.detached) {
@@ -443,7 +523,7 @@ impl TcpTable {
         if let Some(socket) = self.sockets.get_mut(slot)
             && std::mem::take(&mut socket.in_flows)
         {
-            self.flows.remove(socket.hash, slot);
+            self.flows.remove(self.key.flow(socket.conn.ends()), slot);
         }
     }
 
@@ -454,6 +534,7 @@ impl TcpTable {
         self.wheel.cancel(slot);
         self.end_early(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
+        self.freed += socket.charged as usize;
         let listener = socket.listener.map(ListenerSlot::get);
         if socket.half_open
             && let Some(listener) = listener.and_then(|slot| self.listeners.slots.get_mut(slot))

@@ -1,0 +1,456 @@
+//! One account of the memory that peers can make an engine hold, and who may hold how much of it.
+//!
+//! Every queue that a peer can fill is charged here for the memory that it really holds: frames, blocks and what stands
+//! around them. How full the account is, and how full the pool is that it comes from (which other engines and the
+//! application use, too), gives the [`MemoryPressure`]:
+//!
+//! ```text
+//!   0              16/32            24/32      27/32     30/32     all
+//!   ├────────────────┼────────────────┼──────────┼─────────┼─────────┤
+//!   │ none           │ pressure       │ critical │ scarce  │ reserve │
+//!   │ limits of      │ a share of     │ the      │ one     │ nothing │
+//!   │ each queue     │ what is left   │ minimum  │ segment │ is kept │
+//! ```
+//!
+//! - **Under pressure** a queue may hold a part of what is left below the critical line, and the minimum in any case
+//!   (dynamic thresholds: Choudhury and Hahne, 1998). The more is held, the less each may: however many queues there
+//!   are, they do not reach the line by that.
+//! - A queue that **moves**, which is emptied about as fast as it is filled, has its part of what is left below the
+//!   reserve. So those who hold and do nothing do not keep those who behave from it.
+//! - **Scarce**: a queue that does not move takes one segment, and only while it is empty, up to 29/32: the last part
+//!   before the reserve is for those that move.
+//! - **The reserve** is for what frees memory: to look at a segment, for ACKs, resets, timers, neighbours, ICMP.
+//!
+//! Without pressure all of this costs a comparison of two numbers for each change of a queue.
+
+use std::time::Duration;
+
+use millstream_packet::{FRAME_HELD_BYTES, Instant, Pool};
+
+use crate::limits::MOVING_SECONDS;
+use crate::socket::SocketId;
+use crate::stats::{MemoryPressure, MemoryUse};
+
+/// Parts of 32 of the memory at which pressure begins, and below which it ends.
+const PRESSURE: (usize, usize) = (16, 12);
+/// The same for [`MemoryPressure::Critical`].
+const CRITICAL: (usize, usize) = (24, 20);
+/// Up to which a queue keeps its minimum.
+const SCARCE: usize = 27;
+/// Up to which one that is empty takes a segment.
+const LAST_SEGMENT: usize = 29;
+/// Beyond which nothing is kept.
+const RESERVE: usize = 30;
+
+/// What one queue that does not move may hold of what is left, as one part in so many.
+const SHARE: usize = 16;
+/// The same for one that moves.
+const MOVING_SHARE: usize = 8;
+
+/// What every queue may hold while there is enough for it, in bytes: some ten segments, so that a peer may have as much
+/// under way as RFC 6928 lets it begin with.
+const MINIMUM_BYTES: usize = 16 * 1024;
+/// One part in so many of the memory that it is at most.
+const MINIMUM_PART: usize = 64;
+/// And two frames at least.
+const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
+
+/// A connection moves for so long after it was found to.
+pub(crate) const MOVES_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the queues of a connection hold, and how far that was passed on: offsets up to which the peer has acknowledged
+/// and the application has read, wrapping.
+#[derive(Clone, Copy)]
+pub(crate) struct Passed {
+    pub acked: u32,
+    pub read: u32,
+    pub sends: usize,
+    pub receives: usize,
+}
+
+/// How far a connection had come when it was last found to move, and when that was, in ms.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    acked: u32,
+    read: u32,
+    at_ms: u32,
+    /// Of which connection in its slot: its generation, and a bit more; 0: of none.
+    whose: u32,
+}
+
+/// Milliseconds, wrapping in 49 days.
+fn ms(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
+}
+
+/// Whose memory is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Held {
+    /// Send queues, receive queues and data out of order of TCP connections.
+    Tcp,
+}
+
+/// See the module text. Owned by the engine, and written by its thread alone.
+pub(crate) struct Account {
+    /// Most bytes that may be charged.
+    limit: usize,
+    /// Bytes of the frames that the pool may have.
+    frames: usize,
+    minimum: usize,
+    /// Charged, in all.
+    total: usize,
+    /// When the pool was looked at last: bytes of its frames that were free, and what was charged then.
+    free_then: usize,
+    total_then: usize,
+    /// Charged more than this, the level is looked for at once.
+    look_at: usize,
+    level: MemoryPressure,
+    /// By slot, how connections move, since pressure began; nothing without.
+    paces: Vec<Pace>,
+    /// Something was given back since [`take_released`](Self::take_released).
+    released: bool,
+    most: usize,
+    times: u64,
+}
+
+impl Account {
+    /// Nothing is charged. At most `limit_bytes` may be, and what the pool has.
+    pub fn new(pool: &Pool, limit_bytes: usize) -> Self {
+        let limit = limit_bytes.min(pool.limit_bytes()).max(1);
+        let frames = pool.limit_frames() * FRAME_HELD_BYTES;
+        let part = limit.min(frames) / MINIMUM_PART;
+        let mut account = Self {
+            limit,
+            frames,
+            minimum: part.clamp(MINIMUM_LEAST_BYTES, MINIMUM_BYTES),
+            total: 0,
+            free_then: 0,
+            total_then: 0,
+            look_at: 0,
+            level: MemoryPressure::None,
+            paces: Vec::new(),
+            released: false,
+            most: 0,
+            times: 0,
+        };
+        account.look(pool);
+        account
+    }
+
+    /// What a queue holds has changed: it holds `held` bytes now, and `charged` is what it was charged for.
+    #[inline(always)]
+    pub fn settle(&mut self, what: Held, charged: &mut u32, held: usize) {
+        let held = u32::try_from(held).unwrap_or(u32::MAX);
+        if held != *charged {
+            let before = std::mem::replace(charged, held);
+            match held > before {
+                true => self.add(what, (held - before) as usize),
+                false => self.sub(what, (before - held) as usize),
+            }
+        }
+    }
+
+    /// So many bytes more are held.
+    #[inline]
+    pub fn add(&mut self, _what: Held, bytes: usize) {
+        self.total += bytes;
+        if self.total > self.look_at {
+            self.find_level();
+        }
+    }
+
+    /// So many bytes fewer are held.
+    #[inline]
+    pub fn sub(&mut self, _what: Held, bytes: usize) {
+        debug_assert!(bytes <= self.total, "{bytes} bytes given back, {} charged", self.total);
+        self.total = self.total.saturating_sub(bytes);
+        self.released = true;
+    }
+
+    /// Looks how full the pool is. To be called in every turn.
+    #[inline]
+    pub fn look(&mut self, pool: &Pool) {
+        self.free_then = pool.free_frames() * FRAME_HELD_BYTES;
+        self.total_then = self.total;
+        self.find_level();
+    }
+
+    /// The level by what is charged and what was free.
+    fn find_level(&mut self) {
+        self.most = self.most.max(self.total);
+        let was = self.level;
+        let is_beyond = |(begin, end): (usize, usize), was: bool| match was {
+            true => self.left_below(end) == 0,
+            false => self.left_below(begin) == 0,
+        };
+        self.level = match was {
+            _ if is_beyond(CRITICAL, was == MemoryPressure::Critical) => MemoryPressure::Critical,
+            _ if is_beyond(PRESSURE, was != MemoryPressure::None) => MemoryPressure::Pressure,
+            _ => MemoryPressure::None,
+        };
+        if (was == MemoryPressure::None) != (self.level == MemoryPressure::None) {
+            self.paces = Vec::new();
+            self.times += u64::from(self.is_pressed());
+        }
+        let next = match self.level {
+            MemoryPressure::None => PRESSURE.0,
+            _ => CRITICAL.0,
+        };
+        self.look_at = match self.level {
+            MemoryPressure::Critical => usize::MAX,
+            _ => self.total + self.left_below(next),
+        };
+    }
+
+    /// Bytes that may still be held before so many parts of 32 of the memory are: of what may be charged, and of the
+    /// pool's frames.
+    #[inline]
+    fn left_below(&self, parts: usize) -> usize {
+        let own = (self.limit / 32 * parts).saturating_sub(self.total);
+        let free = (self.free_then + self.total_then).saturating_sub(self.total);
+        own.min(free.saturating_sub(self.frames / 32 * (32 - parts)))
+    }
+
+    /// How short memory is.
+    pub fn level(&self) -> MemoryPressure {
+        self.level
+    }
+
+    /// Whether memory is short.
+    #[inline(always)]
+    pub fn is_pressed(&self) -> bool {
+        self.level != MemoryPressure::None
+    }
+
+    /// For how long the connection `id` has not moved, at times when this is asked. It moves when so much was acknowledged
+    /// by the peer, or read by the application, whichever side holds more, that all of it would be gone in
+    /// [`MOVING_SECONDS`] if that came every second. As pressure begins nobody moves, until it has.
+    pub fn still_for(&mut self, id: SocketId, passed: Passed, now: Instant) -> Duration {
+        let Passed { acked, read, sends, receives } = passed;
+        let (slot, whose) = (id.slot() as usize, id.generation() | 1 << 31);
+        if self.paces.len() <= slot {
+            self.paces.resize(slot + 1, Pace::default());
+        }
+        let (pace, at_ms) = (&mut self.paces[slot], ms(now));
+        let bytes = match sends >= receives {
+            true => acked.wrapping_sub(pace.acked),
+            false => read.wrapping_sub(pace.read),
+        };
+        let least = (sends.max(receives) / MOVING_SECONDS).max(1);
+        if pace.whose != whose {
+            let at_ms = at_ms.wrapping_sub(MOVES_WITHIN.as_millis() as u32);
+            *pace = Pace { acked, read, at_ms, whose };
+        } else if bytes as usize >= least {
+            *pace = Pace { acked, read, at_ms, whose };
+        }
+        Duration::from_millis(at_ms.wrapping_sub(pace.at_ms).into())
+    }
+
+    /// Whether the peer of the connection `id` has taken nothing of what it is sent since that last
+    /// [moved](Self::still_for).
+    pub fn takes_nothing(&self, id: SocketId, passed: Passed) -> bool {
+        let pace = self.paces.get(id.slot() as usize);
+        passed.sends != 0 && pace.is_some_and(|pace| pace.acked == passed.acked)
+    }
+
+    /// Whether anything was given back since this was last asked.
+    pub fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Whether so little is left that no queue keeps its minimum.
+    pub fn is_scarce(&self) -> bool {
+        self.is_pressed() && self.left_below(SCARCE) == 0
+    }
+
+    /// Bytes that every queue may hold as long as there is enough for it.
+    pub fn minimum(&self) -> usize {
+        self.minimum
+    }
+
+    /// Bytes that a queue may hold which holds `held` now, and `moves` or does not: see the module text. Without
+    /// pressure as many as its own limit says.
+    #[inline]
+    pub fn share(&self, held: usize, moves: bool) -> usize {
+        if self.is_pressed() { self.pressed_share(held, moves) } else { usize::MAX }
+    }
+
+    #[inline(never)]
+    fn pressed_share(&self, held: usize, moves: bool) -> usize {
+        let moving = if moves { self.left_below(RESERVE) / MOVING_SHARE } else { 0 };
+        let least = match self.left_below(SCARCE) {
+            1.. => self.minimum,
+            0 if held == 0 && self.left_below(LAST_SEGMENT) != 0 => FRAME_HELD_BYTES,
+            0 => 0,
+        };
+        moving.max(self.left_below(CRITICAL.0) / SHARE).max(least)
+    }
+
+    /// What the receive side of a connection may hold that has just begun ([`share`](Self::share)), if memory is short.
+    pub fn limit_of_new(&self) -> Option<usize> {
+        self.is_pressed().then(|| self.pressed_share(0, false))
+    }
+
+    /// Whether a queue that holds `held` bytes, and of which is not known how fast it is emptied, may hold `bytes` more.
+    #[expect(dead_code, reason = "for the queues of datagrams")]
+    #[inline]
+    pub fn admits(&self, held: usize, bytes: usize) -> bool {
+        !self.is_pressed() || held.saturating_add(bytes) <= self.pressed_share(held, false)
+    }
+
+    /// For showing.
+    pub fn usage(&self) -> MemoryUse {
+        MemoryUse {
+            pressure: self.level,
+            held_bytes: self.total,
+            held_most_bytes: self.most.max(self.total),
+            limit_bytes: self.limit,
+            times_pressed: self.times,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::SocketKind;
+    use millstream_packet::PoolConfig;
+
+    const FRAMES: usize = 3200;
+    const PART: usize = FRAMES / 32;
+
+    fn account() -> (Pool, Account) {
+        let pool = Pool::new(PoolConfig::fixed(FRAMES)).expect("memory");
+        let account = Account::new(&pool, usize::MAX);
+        (pool, account)
+    }
+
+    /// Charges, or gives back, as much as makes so many parts of 32 in all, and one byte.
+    fn fill(account: &mut Account, parts: usize) {
+        let wanted = parts * PART * FRAME_HELD_BYTES + 1;
+        match wanted.checked_sub(account.total) {
+            Some(more) => account.add(Held::Tcp, more),
+            None => account.sub(Held::Tcp, account.total - wanted),
+        }
+    }
+
+    #[test]
+    fn levels_end_a_step_below_where_they_began() {
+        use MemoryPressure::{Critical, None, Pressure};
+        let (pool, mut account) = account();
+        let steps = [
+            (15, None),
+            (16, Pressure),
+            (13, Pressure),
+            (11, None),
+            (15, None),
+            (24, Critical),
+            (21, Critical),
+            (19, Pressure),
+            (23, Pressure),
+            (24, Critical),
+            (11, None),
+        ];
+        for (parts, level) in steps {
+            fill(&mut account, parts);
+            account.look(&pool);
+            assert_eq!(account.level(), level, "at {parts}/32");
+        }
+        assert_eq!(account.usage().times_pressed, 2);
+    }
+
+    #[test]
+    fn a_level_is_found_as_it_is_reached_and_not_in_the_next_turn_only() {
+        let (_pool, mut account) = account();
+        fill(&mut account, 16);
+        assert_eq!(account.level(), MemoryPressure::Pressure);
+        fill(&mut account, 24);
+        assert_eq!(account.level(), MemoryPressure::Critical);
+    }
+
+    #[test]
+    fn what_others_hold_of_the_pool_counts() {
+        let (pool, mut account) = account();
+        let mut others: Vec<_> = (0..17 * PART).map_while(|_| pool.alloc(0)).collect();
+        account.look(&pool);
+        assert_eq!(account.level(), MemoryPressure::Pressure);
+        others.extend(std::iter::from_fn(|| pool.alloc(0)));
+        account.look(&pool);
+        assert_eq!(account.level(), MemoryPressure::Critical);
+        assert_eq!(account.share(0, true), 0, "nothing is kept");
+        drop(others);
+        account.look(&pool);
+        assert_eq!((account.level(), account.share(0, false)), (MemoryPressure::None, usize::MAX));
+    }
+
+    #[test]
+    fn an_engine_may_have_less_than_the_pool() {
+        let pool = Pool::new(PoolConfig::fixed(FRAMES)).expect("memory");
+        let mut account = Account::new(&pool, 64 * FRAME_HELD_BYTES);
+        account.add(Held::Tcp, 33 * FRAME_HELD_BYTES);
+        assert_eq!(account.level(), MemoryPressure::Pressure);
+        assert_eq!(account.usage().limit_bytes, 64 * FRAME_HELD_BYTES);
+    }
+
+    #[test]
+    fn shares_shrink_and_the_last_part_is_for_those_that_move() {
+        let (pool, mut account) = account();
+        let mut share = |parts, held, moves| {
+            fill(&mut account, parts);
+            account.look(&pool);
+            account.share(held, moves)
+        };
+        let part = PART * FRAME_HELD_BYTES;
+        assert_eq!(share(15, 0, false), usize::MAX);
+        let minimum = MINIMUM_BYTES;
+        assert_eq!(share(16, 0, false), (8 * part - 1) / SHARE);
+        assert_eq!(share(16, 0, true), (14 * part - 1) / MOVING_SHARE);
+        assert_eq!(share(24, 0, false), minimum);
+        assert_eq!(share(24, 0, true), (6 * part - 1) / MOVING_SHARE);
+        assert_eq!([share(26, 0, false), share(26, minimum, false)], [minimum; 2]);
+        assert_eq!([share(27, 0, false), share(27, 1, false)], [FRAME_HELD_BYTES, 0]);
+        assert_eq!([share(29, 0, false), share(29, 1, false)], [0, 0]);
+        assert_eq!(share(29, 1, true), (part - 1) / MOVING_SHARE);
+        assert_eq!(share(30, 0, true), 0);
+    }
+
+    #[test]
+    fn greedy_queues_do_not_reach_the_critical_line_but_by_their_minimum() {
+        let (pool, mut account) = account();
+        fill(&mut account, 16);
+        for _ in 0..40 {
+            account.look(&pool);
+            let share = account.share(0, false);
+            account.add(Held::Tcp, share);
+        }
+        assert_eq!(account.level(), MemoryPressure::Pressure);
+        assert!(account.left_below(CRITICAL.0) > 40 * 1024);
+    }
+
+    #[test]
+    fn a_connection_moves_by_what_would_empty_it_in_time() {
+        let (_pool, mut account) = account();
+        let id = |generation| SocketId::new(SocketKind::Tcp, 3, generation);
+        let at = |ms: u64| Instant::from_nanos((1 << 40) + ms * 1_000_000);
+        let held = 64 * 1024;
+        let passed = |acked, read| Passed { acked, read, sends: held, receives: 100 };
+        let secs = |account: &mut Account, generation, passed, ms| {
+            account.still_for(id(generation), passed, at(ms)).as_millis()
+        };
+        fill(&mut account, 16);
+        // as pressure begins it does not
+        assert_eq!(secs(&mut account, 0, passed(5, 0), 0), 1000);
+        assert_eq!(secs(&mut account, 0, passed(5, 0), 500), 1500);
+        assert!(account.takes_nothing(id(0), passed(5, 0)));
+        // what is read does not count while more waits for the peer
+        assert_eq!(secs(&mut account, 0, passed(5, 1 << 20), 1000), 2000);
+        let enough = 5 + (held / MOVING_SECONDS) as u32;
+        assert_eq!(secs(&mut account, 0, passed(enough - 1, 0), 1000), 2000);
+        assert!(!account.takes_nothing(id(0), passed(enough - 1, 0)));
+        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1000), 0);
+        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1999), 999);
+        // another one in its slot has not moved
+        assert_eq!(secs(&mut account, 1, passed(enough, 0), 2000), 1000);
+    }
+}
