@@ -40,8 +40,6 @@ pub struct Connection {
     pub(crate) passive: bool,
     /// Nothing about it is uncommon: see `calm`.
     pub(crate) calm: bool,
-    /// Data were dropped as the owner has little memory, and it was not told yet; see `memory`.
-    pub(crate) refused: bool,
     pub(crate) negotiated: Negotiated,
     pub(crate) snd: SendSide,
     pub(crate) rcv: ReceiveSide,
@@ -140,7 +138,6 @@ impl Connection {
             orphaned: false,
             passive: false,
             calm: false,
-            refused: false,
             negotiated: Negotiated::default(),
             snd: SendSide::new(&config, send, default_mss, isn, ts_offset, now),
             rcv: ReceiveSide::new(recv_max, recv, mss, now),

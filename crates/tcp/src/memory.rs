@@ -11,8 +11,11 @@ use crate::error::ConnError;
 use crate::limits::BUFFER_MIN_BYTES;
 use crate::stream::queue_limits;
 
-/// No limit but its own.
-pub(crate) const UNLIMITED: u32 = u32::MAX;
+/// In the place of the owner's limit: no limit but its own.
+pub(crate) const UNLIMITED: u32 = REFUSED - 1;
+
+/// Beside the owner's limit: data were dropped by it, and the owner was not told yet.
+const REFUSED: u32 = 1 << 31;
 
 fn limit(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(UNLIMITED).min(UNLIMITED - 1)
@@ -31,7 +34,7 @@ impl Connection {
     /// Memory for which a window may be offered by that.
     #[inline(always)]
     pub(crate) fn memory_window(&self) -> usize {
-        (self.rcv.tune.memory_most as usize).max(BUFFER_MIN_BYTES)
+        ((self.rcv.tune.memory_most & !REFUSED) as usize).max(BUFFER_MIN_BYTES)
     }
 
     /// Whether its owner has set a limit.
@@ -43,7 +46,10 @@ impl Connection {
     /// Most that the receive side may hold by that.
     #[inline]
     pub(crate) fn memory_most(&self) -> usize {
-        if self.is_memory_limited() { self.rcv.tune.memory_most as usize } else { usize::MAX }
+        match self.is_memory_limited() {
+            true => (self.rcv.tune.memory_most & !REFUSED) as usize,
+            false => usize::MAX,
+        }
     }
 
     /// Bytes of memory that its queues hold, what is out of order among them.
@@ -77,11 +83,14 @@ impl Connection {
 
     /// Whether data were dropped since this was last asked, as the owner's limit had no room for them.
     pub fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.refused)
+        let most = &mut self.rcv.tune.memory_most;
+        std::mem::replace(most, *most & !REFUSED) & REFUSED != 0
     }
 
     pub(crate) fn note_refused(&mut self) {
-        self.refused |= self.is_memory_limited();
+        if self.is_memory_limited() {
+            self.rcv.tune.memory_most |= REFUSED;
+        }
     }
 
     /// Drops what is out of order, the farthest first, until it holds no more than `keep_bytes`; how many bytes of

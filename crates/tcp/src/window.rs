@@ -37,7 +37,7 @@ pub(crate) struct AutoTune {
     rtt_us: u32,
     /// What may be under way beyond what the path carries.
     slack_bytes: u32,
-    /// What the owner has for the receive side, in bytes of memory; see `memory`.
+    /// What the owner has for the receive side, in bytes of memory, and a mark; see `memory`.
     pub(crate) memory_most: u32,
 }
 
