@@ -151,6 +151,10 @@ pub const REPLAY_REFUSED_PACKETS: usize = 64;
 /// to the next.
 pub const REPLAY_PASSED_PACKETS: usize = 4096;
 
+/// Link addresses that are tried for a macvtap device of which nobody has said its own: so many programs have one each over
+/// one interface, the same whenever they start again.
+pub const MACVTAP_MACS: u32 = 64;
+
 /// Packets that the kernel queues towards a TAP or TUN device when nothing else is said: enough for four
 /// super-segments of each of two thousand connections. It is a ring of pointers; what lies in it is
 /// bounded by the receive windows.

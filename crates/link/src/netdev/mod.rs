@@ -12,6 +12,7 @@ mod macvtap;
 mod namespace;
 mod napi;
 mod netlink;
+mod own_mac;
 mod steering;
 mod sysfs;
 mod veth;
@@ -26,6 +27,7 @@ pub use macvtap::MacvtapMode;
 pub(crate) use macvtap::{add_macvtap, open_macvtap};
 pub use namespace::{Namespace, run_in};
 pub use napi::NapiControl;
+pub(crate) use own_mac::{Identity, stable_mac};
 pub use steering::ReceiveSteering;
 #[cfg(test)]
 pub(crate) use sysfs::setting;
@@ -67,11 +69,20 @@ pub fn set_up(name: &str) -> Result<(), LinkError> {
 }
 
 /// Brings interface `name` up, with what is sent to any group: who has it joins none there.
+///
+/// # Errors
+/// Also when another device over the same interface has its link address ([`is_taken`]).
 pub(crate) fn set_up_for_all_groups(name: &str) -> Result<(), LinkError> {
     let flags = (libc::IFF_UP | libc::IFF_ALLMULTI).cast_unsigned();
     let request =
         Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, flags, flags));
     request.send().map_err(|e| LinkError::from_io(format!("bring {name} up"), e))
+}
+
+/// Whether a device was not brought up because another one has its link address.
+pub(crate) fn is_taken(error: &LinkError) -> bool {
+    let LinkError::System { error, .. } = error else { return false };
+    matches!(error.raw_os_error(), Some(libc::EADDRINUSE | libc::EBUSY))
 }
 
 /// Takes interface `name` down.
@@ -117,7 +128,6 @@ pub fn set_mtu(name: &str, mtu: usize) -> Result<(), LinkError> {
 }
 
 /// Sets the link address of interface `name`.
-#[cfg(test)]
 pub(crate) fn set_mac(name: &str, mac: MacAddr) -> Result<(), LinkError> {
     let request = Request::new(libc::RTM_NEWLINK, 0, &interface_message(index(name)?, 0, 0));
     let sent = request.attribute(libc::IFLA_ADDRESS, &mac.0).send();

@@ -93,7 +93,8 @@ pub struct TapConfig {
     pub netns: Option<PathBuf>,
     /// Largest IP packet, in bytes: 68 to 65,521 (65,535 of a TUN device); for IPv6 1,280 at least.
     pub mtu: usize,
-    /// The stack's link address; `None`: made from the kernel's side.
+    /// The stack's link address; `None`: one made up from the machine, the host's name, the network namespace and the
+    /// device's name, which stays when the program starts again (docs/links.md).
     pub mac: Option<MacAddr>,
     /// Addresses of the kernel's side, with their prefix lengths.
     pub host_addresses: Vec<(IpAddr, u8)>,

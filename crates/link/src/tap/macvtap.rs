@@ -13,7 +13,7 @@ use super::device::Device;
 use super::send::Takes;
 use super::{Tap, limits};
 use crate::longest::Longest;
-use crate::netdev::{self, MacvtapMode, MaxSizes, Namespace};
+use crate::netdev::{self, Identity, MacvtapMode, MaxSizes, Namespace, stable_mac};
 use crate::{Capabilities, LinkError, Medium, Share, Shared, TransmitChecksum};
 
 /// Its name, in a namespace where nothing else is.
@@ -28,8 +28,9 @@ pub struct MacvtapConfig {
     pub netns: Option<PathBuf>,
     /// What it shares with the kernel and other devices over that interface.
     pub mode: MacvtapMode,
-    /// The stack's link address; `None`: one made up, or in [`MacvtapMode::Passthru`] the interface's, which one given
-    /// here replaces as long as the device is there.
+    /// The stack's link address; `None`: one made up from the machine, the network namespace and the interface, which stays
+    /// when the program starts again (docs/links.md), or in [`MacvtapMode::Passthru`] the interface's, which one given here
+    /// replaces as long as the device is there.
     pub mac: Option<MacAddr>,
     /// Leave checksums and segmentation to the other side, both ways.
     pub offload: bool,
@@ -48,6 +49,20 @@ impl Default for MacvtapConfig {
             queue_packets: None,
         }
     }
+}
+
+/// Brings the device up, which has the first of the link addresses, if there are any. Other programs may have devices over
+/// the same interface: the first address that nobody has is its own.
+fn set_up(macs: &[MacAddr]) -> Result<(), LinkError> {
+    let mut result = netdev::set_up_for_all_groups(NAME);
+    for mac in macs.iter().skip(1) {
+        match &result {
+            Err(error) if netdev::is_taken(error) => netdev::set_mac(NAME, *mac)?,
+            _ => break,
+        }
+        result = netdev::set_up_for_all_groups(NAME);
+    }
+    result
 }
 
 /// Where such a device is.
@@ -92,19 +107,25 @@ impl Tap {
         let lower = &config.interface;
         // With its end, whatever fails from now on, the device ends.
         let home = Arc::new(Home(Namespace::create()?));
-        let sizes = netdev::run_in(config.netns.as_deref(), || {
+        let (sizes, macs) = netdev::run_in(config.netns.as_deref(), || {
             netdev::require_ethernet(lower)?;
             if !netdev::is_up(lower)? {
                 let what = format!("{lower} is down: `ip link set {lower} up`");
                 return Err(LinkError::Invalid(what));
             }
-            netdev::add_macvtap(lower, NAME, &home.0, config.mode, config.mac)?;
-            netdev::gso_max_sizes(lower)
+            let below = Some(netdev::mac(lower)?);
+            let device = |number| Identity { kind: "macvtap", name: lower, below, number };
+            let macs: Vec<_> = (0..limits::MACVTAP_MACS).map(|n| stable_mac(device(n))).collect();
+            let is_own = config.mac.is_none() && config.mode != MacvtapMode::Passthru;
+            let first = if is_own { macs.first().copied() } else { config.mac };
+            netdev::add_macvtap(lower, NAME, &home.0, config.mode, first)?;
+            let others = if is_own { macs } else { Vec::new() };
+            Ok::<_, LinkError>((netdev::gso_max_sizes(lower)?, others))
         })??;
         let mut queues = home.0.run(|| {
             let packets = config.queue_packets.unwrap_or(limits::TAP_QUEUE_PACKETS);
             netdev::set_queue_len(NAME, packets)?;
-            netdev::set_up_for_all_groups(NAME)?;
+            set_up(&macs)?;
             // It cuts what it is given before the interface sees it. A kernel that has no such numbers needs none.
             let _ = netdev::set_gso_max_sizes(NAME, sizes);
             let queue = |_| Self::queue_over(config, sizes, packets);

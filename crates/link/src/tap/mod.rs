@@ -40,7 +40,7 @@ use crate::follow::Follow;
 use crate::iov::Expectation;
 use crate::long::LongPackets;
 use crate::longest::Longest;
-use crate::netdev::ReceiveSteering;
+use crate::netdev::{Identity, ReceiveSteering};
 use crate::spares::{FRAME_ROOM_BYTES, SpareFrames};
 use crate::{
     Capabilities, DropCause, Link, LinkError, LinkStats, Medium, Placed, Share, Shared,
@@ -200,7 +200,7 @@ impl Tap {
         }
         let mac = match medium {
             Medium::Ip => MacAddr::ZERO,
-            Medium::Ethernet => config.mac.map_or_else(|| beside(&device.name), Ok)?,
+            Medium::Ethernet => config.mac.map_or_else(|| own_mac(&device.name), Ok)?,
         };
         let longest = match whole {
             true => longest::find(fd.as_raw_fd(), &device.name, medium, config, &mut device.notes),
@@ -442,11 +442,12 @@ fn check(config: &TapConfig) -> Result<(), LinkError> {
     Ok(())
 }
 
-/// A link address beside that of the kernel's side of `name`: the same but for its last bit.
-fn beside(name: &str) -> Result<MacAddr, LinkError> {
-    let MacAddr(mut bytes) = netdev::mac(name)?;
-    bytes[5] ^= 1;
-    Ok(MacAddr(bytes))
+/// A link address for our side of the device `name`, which it has whenever it is made anew: the kernel's side has another
+/// one each time.
+fn own_mac(name: &str) -> Result<MacAddr, LinkError> {
+    let device = |number| Identity { kind: "tap", name, below: None, number };
+    let (theirs, mac) = (netdev::mac(name)?, netdev::stable_mac(device(0)));
+    Ok(if mac == theirs { netdev::stable_mac(device(1)) } else { mac })
 }
 
 impl Link for Tap {

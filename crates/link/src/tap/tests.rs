@@ -17,6 +17,7 @@ mod big;
 mod fallback;
 mod kept;
 mod over;
+mod restarted;
 
 use super::*;
 use crate::DropCause;

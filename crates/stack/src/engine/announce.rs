@@ -93,17 +93,18 @@ impl Engine {
         if by == Some(slot.capabilities.mac) {
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
-        slot.wake();
         self.out.stats.drop(DropReason::AddressConflict);
         self.out.stats.address_conflicts += 1;
         match self.out.addresses.claims.dispute(now, link, ip, by) {
             Dispute::Nothing | Dispute::Held => {}
             Dispute::Defend => {
+                self.out.links[link.index()].wake();
                 self.out.stats.address_defences += 1;
                 self.out.announce(now, link, ip);
             }
             Dispute::Lost => {
                 self.out.stats.addresses_duplicated += 1;
+                self.out.links[link.index()].wake();
                 self.lose_address(link, ip);
             }
         }

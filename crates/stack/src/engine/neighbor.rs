@@ -15,6 +15,7 @@ use millstream_wire::ndp::{
 use super::Engine;
 use super::claims::AddressState;
 use super::output::{Output, Way};
+use super::reserved::is_no_source;
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
 
@@ -199,7 +200,7 @@ impl Engine {
             return self.out.stats.drop(DropReason::NeighborIgnored);
         }
         // RFC 1122, 3.2.1.3: no station has these.
-        if sender.is_loopback() || self.out.addresses.is_broadcast_of(link, sender) {
+        if is_no_source(sender) || self.out.addresses.is_broadcast_of(link, sender) {
             return self.out.stats.drop(DropReason::MartianSource);
         }
         let for_us = self.out.addresses.of_link(link).any(|own| own.addr == IpAddr::V4(target_ip));

@@ -63,8 +63,8 @@ impl Engine {
     }
 
     /// The addresses of links in use, whether they are used, and who has claimed them, beside those that
-    /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, so
-    /// whoever waits is told.
+    /// [`addresses`](Self::addresses) tells. When somebody claims one the engine's [`Waker`](crate::Waker) is used, once in
+    /// ten seconds at most for an address that stays ours, so whoever waits is told.
     pub fn address_infos(&self) -> impl Iterator<Item = AddressInfo> {
         self.out.addresses.claims.iter()
     }

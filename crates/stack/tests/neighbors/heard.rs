@@ -198,6 +198,7 @@ fn nobody_is_learnt_who_is_no_neighbour() {
         ("everybody's address", gratuitous(mac(7), "255.255.255.255")),
         ("a group's address", arp(all, request, (mac(7), "224.0.0.1"), "10.9.0.1")),
         ("the network's broadcast", arp(all, request, (mac(7), "10.9.0.255"), "10.9.0.1")),
+        ("an address of no host", arp(all, request, (mac(7), "240.0.0.7"), "10.9.0.1")),
         ("loopback", arp(all, request, (mac(7), "127.0.0.1"), "10.9.0.1")),
     ];
     for (name, frame) in frames {

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream::link::{Capabilities, Link, PairConfig, PairEnd, forward_link};
+use millstream::link::{Capabilities, Link, PairConfig, PairEnd, Shared, forward_link};
 use millstream::packet::Instant;
 use millstream::wire::arp::{ArpOperation, ArpPacket};
 use millstream::wire::ethernet::MacAddr;
 use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation, solicited_node};
-use millstream::{AddressCheck, AddressState, Error};
+use millstream::{AddressCheck, AddressState, Engine, Error};
 
+use super::common;
 use super::hub::{Frame, Hub, What, arp, gratuitous, mac, ndp};
 
 const V4: &str = "10.9.0.1";
@@ -281,6 +282,51 @@ fn an_interface_that_comes_up_or_has_another_address_is_announced_anew() {
     assert_eq!(v4, after(&[0, 2000]));
     assert_eq!((v6, local), (after(&[0, 1000, 2000]), after(&[0, 1000, 2000])));
     assert_eq!(hub.engines[0].links().next().unwrap().mac, mac(7));
+}
+
+/// Engines that share a device have one link address: one speaks for it.
+#[test]
+fn of_engines_that_share_a_device_one_announces() {
+    let mut hub = Hub::new();
+    let ends = vec![hub.port(0, mac(0), shared()), hub.port(1, mac(0), shared())];
+    let links = Shared::over(ends).unwrap();
+    for (station, link) in links.into_iter().enumerate() {
+        let mut engine = Engine::new(common::config(&hub.pool, station as u8)).unwrap();
+        engine.turn(hub.now);
+        let link = engine.add_link(Box::new(link)).unwrap();
+        engine.add_address(link, "10.9.0.1/24".parse().unwrap()).unwrap();
+        hub.engines.push(engine);
+    }
+    hub.pass(SECOND * 9);
+    let spoke: Vec<_> = hub.take_heard().into_iter().map(|(from, ..)| from.unwrap()).collect();
+    assert_eq!(spoke, [0; 6]);
+    for engine in &hub.engines {
+        let states: Vec<_> = engine.address_infos().map(|info| info.state).collect();
+        assert_eq!(states, [AddressState::Preferred; 2]);
+        assert_eq!(engine.stats().address_conflicts, 0);
+    }
+}
+
+#[test]
+fn what_is_being_checked_is_held_and_counted_and_ends_with_its_link() {
+    let mut hub = Hub::new();
+    let check = AddressCheck::BeforeUse;
+    hub.add(
+        |config| {
+            (config.addresses.check_v4, config.addresses.check_v6) = (check, check);
+            config.limits.addresses = 3;
+        },
+        shared(),
+    );
+    let link = hub.engines[0].links().next().unwrap().id;
+    let mut add = |prefix: &str| hub.engines[0].add_address(link, prefix.parse().unwrap());
+    assert_eq!([add("10.9.0.1/24"), add("fd09::1/64")], [Ok(()), Ok(())]);
+    assert_eq!(add("10.9.0.1/24"), Err(Error::AddrInUse));
+    assert_eq!(add("10.9.0.2/24"), Err(Error::Limit("addresses")));
+    hub.pass(SECOND);
+    hub.engines[0].remove_link(link).unwrap();
+    assert_eq!(hub.engines[0].address_infos().count(), 0);
+    assert_eq!(hub.engines[0].turn(hub.now).next_deadline, None);
 }
 
 /// What another may say of an IPv4 address while it is being probed, and whether it is his then.

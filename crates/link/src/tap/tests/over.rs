@@ -110,6 +110,24 @@ fn of_several_queues_the_engine_has_a_packet_whose_it_is() {
     assert!((1..32).contains(&handed_over), "{handed_over}");
 }
 
+/// So that neighbours, and the interface's switch, need not learn anything when a program starts again.
+#[test]
+fn a_device_that_is_made_anew_has_the_link_address_that_it_had() {
+    let Some(namespace) = veth_pair() else { return };
+    let config = config(&namespace, MacvtapMode::Bridge);
+    let mac = |tap: &Tap| tap.capabilities().mac;
+    let Some(first) = permitted(Tap::open_over(&config)) else { return };
+    // Of another program.
+    let second = Tap::open_over(&config).unwrap();
+    let (one, other) = (mac(&first), mac(&second));
+    assert!(one != other && one.is_unicast() && one.0[0] & 2 != 0, "{one} {other}");
+    drop(first);
+    let first = Tap::open_over(&config).unwrap();
+    assert_eq!(mac(&first), one);
+    drop(second);
+    assert_eq!(mac(&Tap::open_over(&config).unwrap()), other);
+}
+
 #[test]
 fn an_interface_that_goes_is_told() {
     let Some(namespace) = veth_pair() else { return };
