@@ -41,8 +41,7 @@ impl PacketBatch {
             return Err(packet);
         }
         let before = self.slots[self.slot(self.len)].replace(packet);
-        debug_assert!(before.is_none());
-        // Nothing to be dropped.
+        // Nothing to be dropped, unless a guard was leaked before.
         std::mem::forget(before);
         self.len += 1;
         Ok(())
@@ -75,7 +74,7 @@ impl PacketBatch {
     /// The packet at the front.
     #[inline]
     pub fn front(&self) -> Option<&Packet> {
-        self.slots[self.first % BATCH_LIMIT].as_ref()
+        if self.len == 0 { None } else { self.slots[self.first % BATCH_LIMIT].as_ref() }
     }
 
     /// The packet at the end.
@@ -88,8 +87,11 @@ impl PacketBatch {
     /// The packet at place `i` from the front, to be changed.
     #[inline]
     pub fn get_mut(&mut self, i: usize) -> Option<&mut Packet> {
+        if i >= self.len {
+            return None;
+        }
         let at = self.slot(i);
-        if i < self.len { self.slots[at].as_mut() } else { None }
+        self.slots[at].as_mut()
     }
 
     /// The packets from the front with their bytes, as [`Packet::sole`] has them; while one is looked at, the first
@@ -119,7 +121,9 @@ impl PacketBatch {
     /// Takes the first `n` packets, or all; those that the iterator does not come to stay.
     #[inline]
     pub fn drain_front(&mut self, n: usize) -> DrainFront<'_> {
-        DrainFront { left: n.min(self.len), first: self.first, taken: 0, batch: self }
+        // Empty until it is dropped: where it is leaked, what is inside is leaked with it.
+        let len = std::mem::take(&mut self.len);
+        DrainFront { left: n.min(len), first: self.first, taken: 0, len, batch: self }
     }
 
     /// For who puts many packets at the end. They are inside when it is dropped.
@@ -297,6 +301,8 @@ pub struct DrainFront<'a> {
     first: usize,
     taken: usize,
     left: usize,
+    /// Packets inside before.
+    len: usize,
 }
 
 impl DrainFront<'_> {
@@ -334,7 +340,7 @@ impl Drop for DrainFront<'_> {
     #[inline]
     fn drop(&mut self) {
         self.batch.first = self.batch.slot(self.taken);
-        self.batch.len -= self.taken;
+        self.batch.len = self.len - self.taken;
     }
 }
 

@@ -134,7 +134,7 @@ impl ByteQueue {
     #[inline]
     pub fn append(&mut self, packet: Packet) -> Result<Appended, Full> {
         let held = packet.held_bytes();
-        let fits = self.gauge.has_room(held);
+        let fits = self.gauge.has_room(held) && self.can_count(&packet);
         if self.last.is_none() && fits && !packet.is_empty() {
             // Nothing to go behind.
             self.framed.end();
@@ -145,6 +145,12 @@ impl ByteQueue {
         self.append_checked(packet, fits)
     }
 
+    /// Whether its bytes and its memory can be added to those inside.
+    #[inline]
+    fn can_count(&self, packet: &Packet) -> bool {
+        self.len.checked_add(packet.len()).is_some() && self.gauge.can_count(packet.held_bytes())
+    }
+
     /// The same, with a witness: accepted for certain if nothing was put in since
     /// [`room`](Self::room) and the packet holds no more than asked for.
     ///
@@ -152,7 +158,7 @@ impl ByteQueue {
     /// As [`append`](Self::append), otherwise.
     #[inline]
     pub fn append_with(&mut self, room: Room, packet: Packet) -> Result<Appended, Full> {
-        let fits = self.gauge.admits(&room, packet.held_bytes());
+        let fits = self.gauge.admits(&room, packet.held_bytes()) && self.can_count(&packet);
         self.append_checked(packet, fits)
     }
 
@@ -325,11 +331,15 @@ impl ByteQueue {
 
     /// Puts a packet's bytes before the first: what was taken and not used. Never refused, since
     /// it was inside before; constant time.
+    ///
+    /// # Panics
+    /// If bytes, or memory held, no longer fit a `usize`, which they can where that has 32 bits: the packet is dropped.
     pub fn put_back(&mut self, packet: Packet) {
         let (len, held) = (packet.len(), packet.held_bytes());
         if len == 0 {
             return;
         }
+        assert!(self.can_count(&packet), "more in a queue than can be counted");
         self.framed.end();
         let packet_last = packet.into_ring();
         match self.last {
@@ -347,7 +357,12 @@ impl ByteQueue {
 
     /// Moves everything in `other` to the end. Never refused: the memory is held already;
     /// constant time.
+    ///
+    /// # Panics
+    /// As [`put_back`](Self::put_back); both queues are as they were.
     pub fn concat(&mut self, other: &mut ByteQueue) {
+        let can_count = self.len.checked_add(other.len).is_some();
+        assert!(can_count && self.gauge.can_count(other.gauge.held), "more than can be counted");
         let Some(new_last) = other.last.take() else { return };
         if let Some(last) = self.last {
             let first = last.next();

@@ -1,6 +1,6 @@
 //! Chains: trim, split, join, view, pull up. None of them copies payload.
 
-use crate::desc::{Entry, FRAME_UNITS, Kind, VIEW_UNITS};
+use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, Kind, VIEW_UNITS, more_units};
 use crate::limits::{PACKET_LIMIT_BYTES, PULL_UP_HEADROOM_BYTES, PULL_UP_LIMIT_BYTES};
 use crate::magazine;
 use crate::meta::Meta;
@@ -36,13 +36,12 @@ impl Packet {
     /// but for `payload_sum`, which no longer holds.
     ///
     /// # Panics
-    /// If the whole exceeds 4 GiB.
+    /// If the whole exceeds 4 GiB of bytes ([`PACKET_LIMIT_BYTES`]), or 128 GiB of memory held, which no pool has but
+    /// packets of several may; this packet is as it was then, and `other` dropped.
     #[inline]
     pub fn concat(&mut self, other: Packet) {
-        let total = self.len() + other.len();
-        assert!(total <= PACKET_LIMIT_BYTES, "packet over its limit");
+        let (total, units) = self.joined(&other).expect("packet over its limit");
         let (last, new_last) = (self.last(), other.into_ring());
-        let units = last.held_units() + new_last.held_units();
         let first = last.next();
         last.set_next(new_last.next());
         new_last.set_next(first);
@@ -52,6 +51,13 @@ impl Packet {
         if self.meta().payload_sum.is_some() {
             self.meta_mut().payload_sum = None;
         }
+    }
+
+    /// Bytes and units of this packet and `other` in one; `None` beyond what a packet may have.
+    #[inline]
+    pub(crate) fn joined(&self, other: &Packet) -> Option<(usize, u32)> {
+        let units = more_units(self.last().held_units(), other.last().held_units())?;
+        (other.len() <= PACKET_LIMIT_BYTES - self.len()).then(|| (self.len() + other.len(), units))
     }
 
     /// Drops `n` bytes from the front (all if there are fewer), with the frames that held nothing
@@ -154,7 +160,8 @@ impl Packet {
     /// for `payload_sum`. Linear in the frames.
     ///
     /// # Errors
-    /// When no view (or, at either end, no empty frame) is free; the packet is as it was.
+    /// When no view (or, at either end, no empty frame) is free, or both would hold more memory than a packet may; the
+    /// packet is as it was.
     pub fn split_off(&mut self, at: usize, pool: &Pool) -> Result<Packet, Exhausted> {
         let at = at.min(self.len());
         let mut meta = *self.meta();
@@ -173,6 +180,9 @@ impl Packet {
         let part = if keep == len {
             None
         } else {
+            // What is behind is joined to this.
+            let most = BLOCK_UNITS + VIEW_UNITS;
+            more_units(self.last().held_units(), most).ok_or(Exhausted)?;
             let view = pool.take_view().ok_or(Exhausted)?;
             view.reset_view(Kind::Part, entry, offset + keep, len - keep);
             view.set_totals(len - keep, view.units());
@@ -255,6 +265,7 @@ impl Packet {
             unsafe { first.frame_mut(first.offset(), n) }.copy_from_slice(&bytes[..n]);
             debug_assert!(self.last() == last);
         } else {
+            more_units(self.last().held_units(), FRAME_UNITS).ok_or(PullUp::Exhausted)?;
             let fresh = frame_beside(first).ok_or(PullUp::Exhausted)?;
             fresh.reset_frame(PULL_UP_HEADROOM_BYTES);
             fresh.set_range(PULL_UP_HEADROOM_BYTES, n);

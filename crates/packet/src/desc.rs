@@ -67,7 +67,7 @@ struct FrameLink {
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Descriptor>() == DESCRIPTOR_SIZE_BYTES);
-#[cfg(not(loom))]
+#[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::offset_of!(Descriptor, meta) == 32);
 const _: () = assert!(FRAME_SIZE_BYTES / DESCRIPTOR_SIZE_BYTES == 32);
 const _: () = assert!(FRAME_HELD_BYTES.is_multiple_of(DESCRIPTOR_SIZE_BYTES));
@@ -85,6 +85,26 @@ pub(crate) const VIEW_UNITS: u32 = 1;
 
 /// Marks the end of a packet in a queue; no packet holds so many units.
 pub(crate) const QUEUED: u32 = 1 << 31;
+
+/// Most units that one packet holds: the mark stays free, and the bytes that they stand for fit a `usize`.
+pub(crate) const UNITS_LIMIT: u32 = {
+    let addressable = usize::MAX / DESCRIPTOR_SIZE_BYTES;
+    if addressable < QUEUED as usize { addressable as u32 } else { QUEUED - 1 }
+};
+
+/// So many units more; `None` beyond what a packet may hold.
+#[inline]
+pub(crate) fn more_units(held: u32, more: u32) -> Option<u32> {
+    // Either is below 2^31, so nothing wraps.
+    held.checked_add(more).filter(|&units| units <= UNITS_LIMIT)
+}
+
+/// Whoever calls has computed a place outside the frame: to go on would be to touch what is another's.
+#[cold]
+#[inline(never)]
+fn outside_frame() -> ! {
+    panic!("bytes outside their frame");
+}
 
 /// What a descriptor stands for; the low bits of its tag, with [`IN_BLOCK`], the pool's number being the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +206,8 @@ impl Entry {
     /// Makes a view descriptor refer to `len` bytes from `offset` of `frame`, and counts it there.
     /// `of` is the entry that the bytes are taken from.
     pub(crate) fn reset_view(self, kind: Kind, of: Entry, offset: usize, len: usize) {
-        debug_assert!(kind != Kind::Frame && offset + len <= of.size());
+        debug_assert!(kind != Kind::Frame);
+        of.require_inside(offset, len);
         of.share(offset, len);
         let at = self.as_ptr();
         let owner = of.frame();
@@ -324,11 +345,21 @@ impl Entry {
 
     #[inline]
     pub(crate) fn set_range(self, offset: usize, len: usize) {
-        debug_assert!(offset + len <= self.size());
+        self.require_inside(offset, len);
         // SAFETY: owned.
         unsafe {
             (*self.as_ptr()).offset = offset as u16;
             (*self.as_ptr()).len = len as u16;
+        }
+    }
+
+    /// Panics unless the `len` bytes from `offset` are inside the frame. Each range of bytes that is kept or handed out
+    /// goes through here, so that no arithmetic of a caller reaches beyond a frame, in a release build either.
+    #[inline(always)]
+    fn require_inside(self, offset: usize, len: usize) {
+        let size = self.size();
+        if offset > size || len > size - offset {
+            outside_frame();
         }
     }
 
@@ -357,7 +388,7 @@ impl Entry {
     /// The bytes of this entry. The caller bounds `'a` by its hold on the entry.
     #[inline]
     pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
-        // SAFETY: offset + len is inside the frame; nobody writes within a range that is held.
+        // SAFETY: `set_range` and `reset_view` keep offset + len inside the frame; nobody writes within a range that is held.
         unsafe { slice::from_raw_parts(self.base().add(self.offset()), self.len()) }
     }
 
@@ -367,14 +398,15 @@ impl Entry {
     /// The caller may write them: the entry is unique, or they are its room. It bounds `'a`.
     #[inline]
     pub(crate) unsafe fn frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
-        debug_assert!(from + len <= self.size());
+        self.require_inside(from, len);
         // SAFETY: inside the frame; exclusive by the caller's promise.
         unsafe { slice::from_raw_parts_mut(self.base().add(from), len) }
     }
 
     /// Moves this entry's bytes within their frame. The entry must be unique.
     pub(crate) fn slide(self, to: usize) {
-        debug_assert!(self.is_unique() && to + self.len() <= self.size());
+        debug_assert!(self.is_unique());
+        self.require_inside(to, self.len());
         // SAFETY: unique, and both ranges are inside the frame.
         unsafe { ptr::copy(self.base().add(self.offset()), self.base().add(to), self.len()) };
         self.set_range(to, self.len());
@@ -440,7 +472,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn set_totals(self, total_len: usize, held_units: u32) {
-        debug_assert!(total_len <= u32::MAX as usize);
+        debug_assert!(total_len <= u32::MAX as usize && held_units <= UNITS_LIMIT);
         // SAFETY: owned.
         unsafe {
             (*self.as_ptr()).total_len = total_len as u32;
@@ -478,4 +510,6 @@ pub(crate) fn prefetch(at: *const u8) {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast()) };
         }
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -14,7 +14,10 @@ mod chained;
 use crate::batch::PacketBatch;
 use crate::byte_queue::{ByteQueue, Written};
 use crate::desc::{Entry, FRAME_UNITS, Kind};
-use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES};
+use crate::limits::{
+    DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, FRAMED_COPY_BYTES,
+    PACKET_LIMIT_BYTES,
+};
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::sum;
@@ -205,7 +208,7 @@ impl ByteQueue {
     /// bytes go into one frame: how many were written. `None` where it is not so; then nothing has changed.
     pub fn write_first(&mut self, pool: &Pool, bytes: &[u8], size: usize) -> Option<usize> {
         let (headroom, len) = (self.framing(), bytes.len());
-        let fits = len <= size && headroom + size <= FRAME_SIZE_BYTES;
+        let fits = len <= size && size <= FRAME_SIZE_BYTES - headroom;
         if self.last.is_some() || headroom == 0 || len == 0 || !fits || self.whole() != 0 {
             return None;
         }
@@ -264,7 +267,8 @@ impl ByteQueue {
     ) -> Option<Packet> {
         let last = self.last.filter(|_| self.framed.active)?;
         let at = self.front.wrapping_add(offset as u64);
-        if at.wrapping_sub(self.framed.from) > u64::MAX / 2 || offset >= self.len() {
+        let is_before = at.wrapping_sub(self.framed.from) > u64::MAX / 2;
+        if is_before || offset >= self.len() || len > PACKET_LIMIT_BYTES {
             return None;
         }
         let before = match self.framed.given {
@@ -375,7 +379,7 @@ impl ByteQueue {
     ) -> Option<Packet> {
         // SAFETY: the entry is the queue's.
         let bytes = unsafe { frame.own_bytes() };
-        if headroom + bytes.len() > FRAME_SIZE_BYTES {
+        if bytes.len() > FRAME_SIZE_BYTES.checked_sub(headroom)? {
             return None;
         }
         let copy = pool.take_frame()?;

@@ -14,6 +14,7 @@ use crate::desc::{Descriptor, Entry};
 use crate::limits::{CHUNK_BLOCKS, CHUNK_SIZE_BYTES, DESCRIPTOR_SIZE_BYTES, DRY_STEP_CHUNKS};
 use crate::mapping::Mapping;
 use crate::pool::PoolError;
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,8 +86,9 @@ impl Arena {
         let (chunks, large) = (count.div_ceil(each), count > each / 2);
         let huge = if large { self.config.huge_pages } else { Default::default() };
         let prefault = prefault && large && self.config.prefault;
-        let mapping =
-            Mapping::new(chunks * CHUNK_SIZE_BYTES, huge, prefault).map_err(PoolError::Map)?;
+        let bytes = chunks.checked_mul(CHUNK_SIZE_BYTES);
+        let bytes = bytes.ok_or(PoolError::Map(io::ErrorKind::OutOfMemory.into()))?;
+        let mapping = Mapping::new(bytes, huge, prefault).map_err(PoolError::Map)?;
         let spare = (0..chunks).rev().collect();
         control.extents.push(ExtentBook { mapping, what: stock.what, carved: 0, spare });
         Ok(())

@@ -63,6 +63,12 @@ impl Gauge {
         (room.epoch == self.epoch && bytes <= room.bytes) || self.has_room(bytes)
     }
 
+    /// Whether so many bytes more can be counted.
+    #[inline]
+    pub(crate) fn can_count(&self, bytes: usize) -> bool {
+        self.held.checked_add(bytes).is_some()
+    }
+
     /// Counts `bytes` in. True when this leaves no room for another frame, and it was not so
     /// before.
     #[inline]
@@ -70,7 +76,7 @@ impl Gauge {
         self.held += bytes;
         self.epoch += 1;
         self.high_water = self.high_water.max(self.held);
-        if self.full || self.held + FRAME_HELD_BYTES <= self.limits.high_bytes {
+        if self.full || self.held.saturating_add(FRAME_HELD_BYTES) <= self.limits.high_bytes {
             return false;
         }
         self.full = true;

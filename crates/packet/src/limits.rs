@@ -73,11 +73,16 @@ pub(crate) const INITIAL_FRAMES_DEFAULT: usize = if cfg!(miri) { 256 } else { 16
 /// Views that a pool starts with when not told otherwise: a chunk of them.
 pub(crate) const VIEWS_DEFAULT: usize = if cfg!(miri) { 256 } else { CHUNK_VIEWS };
 
+/// An address has 32 bits: what a packet counts as held must fit that.
+const SMALL_ADDRESSES: bool = usize::BITS < 64;
+
 /// Frames that a pool may grow to when not told otherwise: by the machine's memory, within these.
-pub(crate) const LIMIT_FRAMES_DEFAULT: RangeInclusive<usize> = 64 << 10..=1 << 20;
+pub(crate) const LIMIT_FRAMES_DEFAULT: RangeInclusive<usize> =
+    if SMALL_ADDRESSES { 32 << 10..=48 << 10 } else { 64 << 10..=1 << 20 };
 
 /// Blocks that a pool may grow to when not told otherwise: by the machine's memory, within these.
-pub(crate) const LIMIT_BLOCKS_DEFAULT: RangeInclusive<usize> = 512..=8 << 10;
+pub(crate) const LIMIT_BLOCKS_DEFAULT: RangeInclusive<usize> =
+    if SMALL_ADDRESSES { 512..=512 } else { 512..=8 << 10 };
 
 /// Most frames that one pool may be configured to hold: 32 GiB.
 pub const POOL_FRAMES_LIMIT: usize = 1 << 24;

@@ -110,7 +110,7 @@ mod system {
         }
 
         fn advise(&self, offset: usize, len: usize, advice: i32) -> bool {
-            assert!(offset + len <= self.len);
+            assert!(offset <= self.len && len <= self.len - offset);
             // SAFETY: inside this mapping; the caller has it to itself and does not need what is
             // in the part, if the advice is to drop it.
             unsafe { libc::madvise(self.base.as_ptr().add(offset).cast(), len, advice) == 0 }

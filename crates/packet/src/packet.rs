@@ -1,6 +1,6 @@
 //! A packet: an owned chain of frames.
 
-use crate::desc::{Entry, FRAME_UNITS};
+use crate::desc::{Entry, FRAME_UNITS, more_units};
 use crate::limits::{
     BLOCK_ROOM_BYTES, BULK_BYTES, DESCRIPTOR_SIZE_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
     PULL_UP_HEADROOM_BYTES,
@@ -14,7 +14,7 @@ use std::fmt;
 
 /// An owned chain of at least one frame, block, or view of one, with its bytes and its [`Meta`].
 ///
-/// Eight bytes large. Dropping it gives the frames to the running thread's magazine, whichever
+/// As large as a pointer. Dropping it gives the frames to the running thread's magazine, whichever
 /// thread allocated them. Payload is never linearised: readers get slices.
 ///
 /// ```text
@@ -58,10 +58,10 @@ impl Packet {
         last.set_totals(total_len, units);
     }
 
-    /// One empty frame with `bytes` copied behind `headroom`, or as many frames as it takes.
+    /// One empty frame with `bytes` copied behind `headroom` (at most a frame's), or as many frames as it takes.
     ///
     /// # Errors
-    /// When the pool has not enough frames.
+    /// When the pool has not enough frames, or the bytes exceed 4 GiB.
     pub fn from_slice(pool: &Pool, headroom: usize, bytes: &[u8]) -> Result<Self, Exhausted> {
         let mut packet = pool.alloc_chain(headroom, bytes.len()).ok_or(Exhausted)?;
         packet.fill(bytes);
@@ -75,7 +75,7 @@ impl Packet {
     // In another crate the thread's frames would be reached by two calls more.
     #[inline(never)]
     pub fn summed(pool: &Pool, headroom: usize, bytes: &[u8]) -> Option<Self> {
-        if headroom + bytes.len() > FRAME_SIZE_BYTES {
+        if bytes.len() > FRAME_SIZE_BYTES.checked_sub(headroom)? {
             return None;
         }
         let frame = pool.take_frame()?;
@@ -91,8 +91,11 @@ impl Packet {
     /// [`BULK_BYTES`], or finds no block. All in frames where no block holds `each`.
     ///
     /// # Errors
-    /// When the pool has not enough frames.
+    /// When the pool has not enough frames, or the bytes exceed 4 GiB.
     pub fn bulk_from_slice(pool: &Pool, bytes: &[u8], each: usize) -> Result<Self, Exhausted> {
+        if bytes.len() > PACKET_LIMIT_BYTES {
+            return Err(Exhausted);
+        }
         let fits = (BULK_BYTES..=BLOCK_ROOM_BYTES).contains(&each);
         let (mut rest, mut all) = (bytes, None::<Self>);
         while fits && rest.len() >= BULK_BYTES {
@@ -190,7 +193,7 @@ impl Packet {
     /// frame's bytes, in a block, it copies as many as a frame has room for, which are the first frame then.
     ///
     /// # Errors
-    /// When the copy finds no free frame.
+    /// When the copy finds no free frame, or the packet would hold more memory than one may: 128 GiB.
     pub fn make_head_mut(&mut self, pool: &Pool) -> Result<&mut [u8], Exhausted> {
         let first = self.own(pool, None)?;
         // SAFETY: unique now; the borrow is the packet's.
@@ -208,13 +211,14 @@ impl Packet {
         if shared.len() > FRAME_SIZE_BYTES {
             return self.own_front(pool, before);
         }
+        let units = self.0.held_units() - shared.units();
+        let units = more_units(units, FRAME_UNITS).ok_or(Exhausted)?;
         let copy = pool.take_frame().ok_or(Exhausted)?;
         let offset = shared.offset().min(FRAME_SIZE_BYTES - shared.len());
         copy.reset_frame(offset);
         copy.set_range(offset, shared.len());
         // SAFETY: the copy is fresh; the shared bytes are held by this packet until released.
         unsafe { copy.frame_mut(offset, shared.len()).copy_from_slice(shared.bytes()) };
-        let units = self.0.held_units() - shared.units() + FRAME_UNITS;
         let total = self.len();
         if shared == self.0 {
             copy.set_next(if before == shared { copy } else { shared.next() });
@@ -231,6 +235,7 @@ impl Packet {
 
     /// Copies the front of the entry after `before`, which has more than a frame's bytes, into a frame before it.
     fn own_front(&mut self, pool: &Pool, before: Entry) -> Result<Entry, Exhausted> {
+        let units = more_units(self.0.held_units(), FRAME_UNITS).ok_or(Exhausted)?;
         let (copy, shared) = (pool.take_frame().ok_or(Exhausted)?, before.next());
         let offset = shared.offset().min(PULL_UP_HEADROOM_BYTES);
         let len = FRAME_SIZE_BYTES - offset;
@@ -241,7 +246,7 @@ impl Packet {
         shared.set_range(shared.offset() + len, shared.len() - len);
         copy.set_next(shared);
         before.set_next(copy);
-        self.0.set_totals(self.len(), self.0.held_units() + FRAME_UNITS);
+        self.0.set_totals(self.len(), units);
         Ok(copy)
     }
 
@@ -343,7 +348,7 @@ impl Packet {
     /// Copies `bytes` to the end, into the last frame's room and further frames. All or nothing.
     ///
     /// # Errors
-    /// When the pool has not enough frames, or the packet would exceed 4 GiB.
+    /// When the pool has not enough frames, or the packet would exceed 4 GiB or hold 128 GiB of memory.
     pub fn extend_from_slice(&mut self, pool: &Pool, bytes: &[u8]) -> Result<(), Exhausted> {
         let (here, rest) = bytes.split_at(bytes.len().min(self.tailroom()));
         if bytes.len() > PACKET_LIMIT_BYTES - self.len() {
@@ -353,6 +358,9 @@ impl Packet {
             [] => None,
             rest => Some(Self::from_slice(pool, 0, rest)?),
         };
+        if more.as_ref().is_some_and(|more| self.joined(more).is_none()) {
+            return Err(Exhausted);
+        }
         if let Some(room) = self.append(here.len()) {
             room.copy_from_slice(here);
         }
@@ -391,12 +399,13 @@ impl Packet {
     /// frames that stayed empty behind them as a packet of their own.
     ///
     /// # Panics
-    /// If the room is less than `n`.
+    /// If the room is less than `n`, or the packet would exceed 4 GiB; it is as it was then.
     pub fn commit(&mut self, n: usize) -> Option<Packet> {
         let root = self.0;
+        assert!(n <= PACKET_LIMIT_BYTES - root.total_len(), "packet over its limit");
         let total = root.total_len() + n;
-        assert!(total <= PACKET_LIMIT_BYTES, "packet over its limit");
-        let (mut entry, mut rest) = (self.spare_from(), n);
+        let (first, mut rest) = (self.spare_from(), n);
+        let (mut entry, first_len) = (first, first.len());
         loop {
             let take = rest.min(entry.tailroom());
             entry.set_range(entry.offset(), entry.len() + take);
@@ -406,7 +415,9 @@ impl Packet {
             }
             entry = entry.next();
         }
-        assert!(rest == 0, "more committed than there was room for");
+        if rest != 0 {
+            self.uncommit(first, first_len);
+        }
         if entry == root {
             root.set_totals(total, root.held_units());
             return None;
@@ -422,8 +433,23 @@ impl Packet {
         Some(Self(root))
     }
 
+    /// Takes the bytes back that [`commit`](Self::commit) has counted from `first` on, which had `first_len`; nothing
+    /// behind it had any.
+    #[cold]
+    #[inline(never)]
+    fn uncommit(&mut self, first: Entry, first_len: usize) -> ! {
+        let (mut entry, mut len) = (first, first_len);
+        loop {
+            entry.set_range(entry.offset(), len);
+            if entry == self.0 {
+                panic!("more committed than there was room for");
+            }
+            (entry, len) = (entry.next(), 0);
+        }
+    }
+
     /// Makes an empty packet of this one again, all its frames spare, data to start behind
-    /// `headroom` bytes: so that frames left over by [`commit`](Self::commit) serve another time.
+    /// `headroom` bytes (at most a frame's): so that frames left over by [`commit`](Self::commit) serve another time.
     ///
     /// Frames that others refer to, and views, keep their place without room.
     pub fn clear(&mut self, headroom: usize) {
@@ -505,9 +531,9 @@ impl fmt::Debug for Packet {
     }
 }
 
-const _: () = assert!(size_of::<Packet>() == 8 && size_of::<Option<Packet>>() == 8);
+const _: () = assert!(size_of::<Option<Packet>>() == size_of::<usize>());
 
-/// `packet` behind what there is before it.
+/// `packet` behind what there is before it, which are bytes of one slice together.
 fn join(before: Option<Packet>, packet: Packet) -> Packet {
     match before {
         Some(mut before) => {

@@ -113,7 +113,7 @@ impl PacketQueue {
     }
 
     fn push_checked(&mut self, packet: Packet, fits: bool) -> Result<Appended, Full> {
-        if !fits {
+        if !fits || !self.can_count(&packet) {
             self.gauge.refuse();
             return Err(Full(packet));
         }
@@ -131,7 +131,11 @@ impl PacketQueue {
 
     /// Puts a packet before the first: what was taken and not used. Never refused, since it was
     /// inside before; constant time.
+    ///
+    /// # Panics
+    /// If bytes, or memory held, no longer fit a `usize`, which they can where that has 32 bits: the packet is dropped.
     pub fn push_front(&mut self, packet: Packet) {
+        assert!(self.can_count(&packet), "more in a queue than can be counted");
         let (first, last, held) = self.admit(packet);
         self.ends = match self.ends {
             None => Some((first, last)),
@@ -141,6 +145,12 @@ impl PacketQueue {
             }
         };
         self.gauge.add(held);
+    }
+
+    /// Whether its bytes and its memory can be added to those inside.
+    #[inline]
+    fn can_count(&self, packet: &Packet) -> bool {
+        self.bytes.checked_add(packet.len()).is_some() && self.gauge.can_count(packet.held_bytes())
     }
 
     fn admit(&mut self, packet: Packet) -> (Entry, Entry, usize) {

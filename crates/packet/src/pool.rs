@@ -3,7 +3,7 @@
 use crate::arena::{Arena, What};
 use crate::batch::PacketBatch;
 use crate::chain::RingBuilder;
-use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, QUEUED, VIEW_UNITS};
+use crate::desc::{BLOCK_UNITS, Entry, FRAME_UNITS, UNITS_LIMIT, VIEW_UNITS};
 use crate::limits::{
     BLOCK_HELD_BYTES, CHUNK_FRAMES, CHUNK_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES,
     INITIAL_FRAMES_DEFAULT, LIMIT_BLOCKS_DEFAULT, LIMIT_FRAMES_DEFAULT, PACKET_LIMIT_BYTES,
@@ -116,12 +116,12 @@ impl PoolConfig {
             return refuse("initial_blocks");
         }
         self.limit_views = self.limit_views.max(self.views);
-        // A packet counts in 31 bits what it holds, though all there is were in it.
+        // A packet counts what it holds, though all there is were in it.
         let part = if self.limit_blocks == 0 { FRAME_UNITS } else { BLOCK_UNITS } + VIEW_UNITS;
-        let units = self.limit_frames * FRAME_UNITS as usize
-            + self.limit_blocks * BLOCK_UNITS as usize
-            + self.limit_views * part as usize;
-        if units >= QUEUED as usize {
+        let units = self.limit_frames as u64 * u64::from(FRAME_UNITS)
+            + self.limit_blocks as u64 * u64::from(BLOCK_UNITS)
+            + self.limit_views as u64 * u64::from(part);
+        if units > UNITS_LIMIT.into() {
             return refuse("limit_views");
         }
         self.extent_frames = self.extent_frames.clamp(1, POOL_FRAMES_LIMIT);

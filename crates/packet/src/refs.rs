@@ -8,6 +8,16 @@ use crate::sync::{AtomicU32, Ordering};
 /// Packets are not shared between threads, so one holder is in one thread.
 pub(crate) struct Refs(AtomicU32);
 
+/// Beyond it the count could wrap, with many threads at it, and the frame be given back under those that hold it: the
+/// process ends before, as it does for an `Arc`. It takes 128 GiB of view descriptors.
+const REFS_LIMIT: u32 = u32::MAX / 2;
+
+#[cold]
+#[inline(never)]
+fn too_many() -> ! {
+    std::process::abort();
+}
+
 impl Refs {
     pub(crate) fn new() -> Self {
         Self(AtomicU32::new(1))
@@ -26,8 +36,8 @@ impl Refs {
         let first = self.is_sole();
         if first {
             self.0.store(2, Ordering::Relaxed);
-        } else {
-            self.0.fetch_add(1, Ordering::Relaxed);
+        } else if self.0.fetch_add(1, Ordering::Relaxed) > REFS_LIMIT {
+            too_many();
         }
         first
     }

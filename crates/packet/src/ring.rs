@@ -70,10 +70,13 @@ pub struct Consumer<T> {
 }
 
 /// A ring for at least `capacity` items (the next power of two).
+///
+/// # Panics
+/// If that is beyond what can be addressed.
 pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
-    let slots = (0..capacity.max(1).next_power_of_two())
-        .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
-        .collect();
+    // Half of all numbers at most, so that "full" and "empty" differ, of items without a size, too.
+    let capacity = capacity.max(1).checked_next_power_of_two().expect("capacity overflow");
+    let slots = (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
         tail: Padded(AtomicUsize::new(0)),
         head: Padded(AtomicUsize::new(0)),

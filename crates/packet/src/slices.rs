@@ -12,7 +12,8 @@ use std::marker::PhantomData;
 pub struct Slices<'a> {
     next: Option<Entry>,
     last: Option<Entry>,
-    owner: PhantomData<&'a [u8]>,
+    /// Not for another thread: the packet is not either, while it is borrowed.
+    owner: PhantomData<&'a Packet>,
 }
 
 impl<'a> Slices<'a> {

@@ -61,16 +61,19 @@ pub struct PoolStats {
 impl PoolStats {
     /// Free frames in all threads' magazines.
     pub fn cached_frames(&self) -> usize {
-        self.caches.iter().map(|cache| cache.frames).sum()
+        self.caches.iter().fold(0, |sum, cache| sum.saturating_add(cache.frames))
     }
 
     /// Bytes that are in packets and that no holder has said to have: on links, in batches, in the
     /// application's hands. 0 when holders say more than is out: a frame cut in two is charged
     /// twice.
     pub fn unclaimed_bytes(&self) -> usize {
-        let claimed: usize = self.holders.iter().map(|holder| holder.queues.held_bytes).sum();
-        let out = self.used_frames * FRAME_HELD_BYTES + self.used_blocks * BLOCK_HELD_BYTES;
-        out.saturating_sub(claimed)
+        // What holders say is theirs to say: any number.
+        let claimed =
+            |sum: usize, holder: &HolderStats| sum.saturating_add(holder.queues.held_bytes);
+        let frames = self.used_frames.saturating_mul(FRAME_HELD_BYTES);
+        let out = frames.saturating_add(self.used_blocks.saturating_mul(BLOCK_HELD_BYTES));
+        out.saturating_sub(self.holders.iter().fold(0, claimed))
     }
 }
 
@@ -173,7 +176,7 @@ pub struct CacheStats {
     pub exchanges: u64,
 }
 
-/// What one or several queues hold; sums of `+=`, but high marks: the largest.
+/// What one or several queues hold; sums of `+=`, which saturate, but high marks: the largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// How many queues this is the sum of.
@@ -218,13 +221,13 @@ impl AddAssign for QueueStats {
             refused,
             coalesced_bytes,
         } = other;
-        self.queues += queues;
-        self.bytes += bytes;
-        self.held_bytes += held_bytes;
+        self.queues = self.queues.saturating_add(queues);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.held_bytes = self.held_bytes.saturating_add(held_bytes);
         self.high_water_bytes = self.high_water_bytes.max(high_water_bytes);
         self.limit_bytes = self.limit_bytes.saturating_add(limit_bytes);
-        self.refused += refused;
-        self.coalesced_bytes += coalesced_bytes;
+        self.refused = self.refused.saturating_add(refused);
+        self.coalesced_bytes = self.coalesced_bytes.saturating_add(coalesced_bytes);
     }
 }
 

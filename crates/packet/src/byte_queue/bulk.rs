@@ -15,7 +15,7 @@ use crate::pool::Pool;
 /// How what is written is going to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuts {
-    /// Bytes of payload in one packet on the wire; not 0.
+    /// Bytes of payload in one packet on the wire; 0 counts as 1.
     pub segment: usize,
     /// Bytes at the end of the queue that were not sent yet: segments are cut from where they begin.
     pub unsent: usize,
@@ -24,7 +24,14 @@ pub struct Cuts {
 impl Cuts {
     /// Bytes missing to a whole number of segments when `written` more are there.
     fn seam(&self, written: usize) -> usize {
-        (self.segment - (self.unsent + written) % self.segment) % self.segment
+        // The sum of the two might not fit.
+        let segment = self.segment.max(1);
+        let (missing, written) = (segment - self.unsent % segment, written % segment);
+        match missing.checked_sub(written) {
+            Some(all) if all == segment => 0,
+            Some(missing) => missing,
+            None => segment - (written - missing),
+        }
     }
 }
 

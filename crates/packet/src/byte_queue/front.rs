@@ -1,7 +1,7 @@
 //! Taking from the front: packets, copies, or nothing but the room.
 
 use super::ByteQueue;
-use crate::desc::{Entry, Kind};
+use crate::desc::{BLOCK_UNITS, Entry, Kind, UNITS_LIMIT, VIEW_UNITS};
 use crate::limits::{
     DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES, PACKET_LIMIT_BYTES,
 };
@@ -14,15 +14,17 @@ use crate::sum;
 impl ByteQueue {
     /// Takes `n` bytes from the front, or as many as there are: `None` from an empty queue. The
     /// frame across the cut is shared by a view (copied when no view is free); fewer bytes come
-    /// when neither is to be had.
+    /// when neither is to be had, or they hold more memory than a packet may.
     pub fn take(&mut self, n: usize, pool: &Pool) -> Option<Packet> {
         let n = n.min(self.len).min(PACKET_LIMIT_BYTES);
         let last = self.last.filter(|_| n != 0)?;
         let (mut bytes, mut units) = (0, 0);
+        // Only a queue of several pools' packets holds more than one packet may.
+        let most = UNITS_LIMIT - 2 * (BLOCK_UNITS + VIEW_UNITS);
         // The whole entries of the first n bytes leave the ring as they stand.
         let mut taken: Option<Entry> = None;
         let mut next = last.next();
-        while bytes + next.len() <= n {
+        while bytes + next.len() <= n && units <= most {
             bytes += next.len();
             units += next.units();
             self.cursors.forget(next);
@@ -47,6 +49,7 @@ impl ByteQueue {
         });
         self.took(bytes, units as usize * DESCRIPTOR_SIZE_BYTES);
         if let (Some(last), 1..) = (self.last, n - bytes)
+            && units <= most
             && let Some(part) = self.take_part(last.next(), n - bytes, pool)
         {
             match &mut packet {

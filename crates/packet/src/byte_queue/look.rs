@@ -43,7 +43,7 @@ impl ByteQueue {
     }
 
     /// A copy of `len` bytes from `offset` (as many as there are) in fresh frames behind
-    /// `headroom`, its partial checksum in [`Meta::payload_sum`](crate::Meta::payload_sum): one pass over the bytes.
+    /// `headroom` (at most a frame's), its partial checksum in [`Meta::payload_sum`](crate::Meta::payload_sum): one pass over the bytes.
     /// Finds its place as [`view`](Self::view) does.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl ByteQueue {
         len: usize,
     ) -> Result<Packet, Exhausted> {
         let len = len.min(self.len.saturating_sub(offset)).min(PACKET_LIMIT_BYTES);
-        if headroom + len <= FRAME_SIZE_BYTES {
+        if headroom.saturating_add(len) <= FRAME_SIZE_BYTES {
             return self.copy_frame(pool, headroom, offset, len);
         }
         let mut packet = pool.alloc_chain(headroom, len).ok_or(Exhausted)?;

@@ -1,6 +1,6 @@
 //! Frames of their own, as most entries are: what needs no look whose the memory is.
 
-use super::{Entry, FRAME_SHIFT, FRAME_UNITS, FrameLink, KIND_MASK, Kind, Link};
+use super::{Entry, FRAME_SHIFT, FRAME_UNITS, FrameLink, KIND_MASK, Kind, Link, outside_frame};
 use crate::limits::{CHUNK_SIZE_BYTES, FRAME_SIZE_BYTES};
 use std::slice;
 
@@ -28,7 +28,9 @@ impl Entry {
     /// As there.
     #[inline]
     pub(crate) unsafe fn own_frame_mut<'a>(self, from: usize, len: usize) -> &'a mut [u8] {
-        debug_assert!(from + len <= FRAME_SIZE_BYTES);
+        if from > FRAME_SIZE_BYTES || len > FRAME_SIZE_BYTES - from {
+            outside_frame();
+        }
         // SAFETY: inside the frame; exclusive by the caller's promise.
         unsafe { slice::from_raw_parts_mut(self.own_base().add(from), len) }
     }

@@ -8,7 +8,7 @@
 use super::{get_sum, set_sum};
 use crate::byte_queue::ByteQueue;
 use crate::chain::RingBuilder;
-use crate::desc::{Entry, FRAME_UNITS};
+use crate::desc::{Entry, FRAME_UNITS, more_units};
 use crate::limits::{DESCRIPTOR_SIZE_BYTES, FRAME_HELD_BYTES, FRAME_SIZE_BYTES};
 use crate::packet::Packet;
 use crate::pool::Pool;
@@ -86,6 +86,8 @@ impl ByteQueue {
     ) -> Option<Packet> {
         let first = before.next();
         let Measured { last, count, sum } = self.measure(first, headroom, len)?;
+        let units = u32::try_from(count).ok()?.checked_mul(FRAME_UNITS)?;
+        more_units(units, 0)?;
         let mut views = RingBuilder::new();
         let mut frame = first;
         for _ in 0..count {
@@ -108,7 +110,7 @@ impl ByteQueue {
         self.hold(count * DESCRIPTOR_SIZE_BYTES);
         self.framed.give(views, end);
         last.set_next(first);
-        last.set_totals(len, count as u32 * FRAME_UNITS);
+        last.set_totals(len, units);
         set_sum(last, Some(sum as u16));
         Some(Packet::from_ring(last))
     }
