@@ -43,7 +43,7 @@ use millstream_wire::ethernet::MacAddr;
 
 use crate::LinkError;
 use crate::limits::{ADDRESS_ATTEMPTS, ADDRESS_WAIT_MS};
-use crate::sys::{check, poll};
+use crate::sys::{self, check, poll};
 use netlink::Request;
 
 /// The index of interface `name`.
@@ -367,8 +367,8 @@ fn mac_in(request: &libc::ifreq) -> MacAddr {
     // SAFETY: SIOCGIFHWADDR filled in this member of the union.
     let data = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
     let mut mac = [0; 6];
-    for (to, from) in mac.iter_mut().zip(data) {
-        *to = from.cast_unsigned();
+    for (to, from) in mac.iter_mut().zip(sys::bytes_of(&data)) {
+        *to = from;
     }
     MacAddr(mac)
 }
@@ -417,7 +417,7 @@ pub(crate) fn interface_request(name: &str) -> io::Result<libc::ifreq> {
         ));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     Ok(request)
 }

@@ -32,9 +32,10 @@ impl RawLink {
                 false => (self.spares.slices(), usize::MAX),
             };
             message.msg_iov = slices.as_ptr().cast_mut();
-            message.msg_iovlen = slices.len();
+            // A `size_t` of glibc, an `int` of musl: a list is short.
+            message.msg_iovlen = slices.len() as _;
             message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = size_of::<Control>();
+            message.msg_controllen = size_of::<Control>() as _;
             // SAFETY: every entry is writable memory owned by `spares` or `long`; those, `control` and the list itself
             // outlive the call.
             let n = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };

@@ -73,8 +73,9 @@ impl ReceiveRing {
         let RingConfig { block_bytes, blocks, retire_ms } = config;
         let error = |what: &str, error| LinkError::from_io(format!("{what} a receive ring"), error);
         let fits = |n: usize| u32::try_from(n).ok();
-        let sizes = (fits(block_bytes), fits(blocks), fits(block_bytes / FRAME_BYTES * blocks));
-        let (Some(block_size), Some(block_nr), Some(frame_nr)) = sizes else {
+        let frames = (block_bytes / FRAME_BYTES).checked_mul(blocks).and_then(fits);
+        let sizes = (fits(block_bytes), fits(blocks), frames, block_bytes.checked_mul(blocks));
+        let (Some(block_size), Some(block_nr), Some(frame_nr), Some(len)) = sizes else {
             return Err(LinkError::Invalid("a receive ring beyond 4 GiB".into()));
         };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
@@ -90,7 +91,7 @@ impl ReceiveRing {
         };
         set(fd.as_raw_fd(), libc::PACKET_RX_RING, &request).map_err(|e| error("make", e))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let (len, none) = (block_bytes * blocks, std::ptr::null_mut());
+        let none = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the system's choice.
         let at = unsafe { libc::mmap(none, len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         match NonNull::new(at.cast()) {
@@ -173,13 +174,16 @@ impl ReceiveRing {
 
     /// Where the virtio-net header of the packet with `head` is in the block, all of it inside.
     fn place(&self, head: &libc::tpacket3_hdr) -> Option<usize> {
-        let start = (self.at + usize::from(head.tp_mac)).checked_sub(vnet::HEADER_BYTES)?;
-        let end = start + vnet::HEADER_BYTES + head.tp_snaplen as usize;
+        // All of these numbers are what the kernel wrote.
+        let payload = self.at.checked_add(head.tp_mac.into())?;
+        let start = payload.checked_sub(vnet::HEADER_BYTES)?;
+        let end = payload.checked_add(head.tp_snaplen as usize)?;
         (end <= self.block_bytes).then_some(start)
     }
 
     fn head(&self) -> Option<libc::tpacket3_hdr> {
-        if self.at + size_of::<libc::tpacket3_hdr>() > self.block_bytes {
+        let end = self.at.checked_add(size_of::<libc::tpacket3_hdr>())?;
+        if end > self.block_bytes {
             return None;
         }
         // SAFETY: inside the block, which is ours; the kernel wrote a head there.
@@ -189,7 +193,7 @@ impl ReceiveRing {
     /// Goes on to the place after that of `head`.
     fn skip(&mut self, head: &libc::tpacket3_hdr) {
         self.left = self.left.saturating_sub(1);
-        self.at += head.tp_next_offset as usize;
+        self.at = self.at.saturating_add(head.tp_next_offset as usize);
     }
 
     /// Packets lost since it was made because the kernel's account of a block made no sense.

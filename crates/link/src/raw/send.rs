@@ -72,7 +72,7 @@ impl SendBatch {
     /// Sends from the front and counts what was sent; `Err` tells why not even the first was.
     pub fn send(&mut self, fd: RawFd, stats: &mut LinkStats) -> io::Result<()> {
         let Self { packets, headers, slices, messages, .. } = self;
-        let mut used = 0;
+        let (mut used, mut count) = (0, 0);
         for ((packet, header), message) in
             packets.iter().zip(headers.iter_mut()).zip(messages.iter_mut())
         {
@@ -84,15 +84,19 @@ impl SendBatch {
                 slices[used] = libc::iovec { iov_base: base, iov_len: slice.len() };
                 used += 1;
             }
-            message.msg_hdr.msg_iovlen = used - first;
+            // A `size_t` of glibc, an `int` of musl: a list is short.
+            message.msg_hdr.msg_iovlen = (used - first) as _;
+            count += 1;
         }
         let mut list = slices.as_mut_ptr();
-        for message in messages.iter_mut().take(packets.len()) {
+        for message in messages.iter_mut().take(count) {
             message.msg_hdr.msg_iov = list;
-            list = list.wrapping_add(message.msg_hdr.msg_iovlen);
+            #[allow(clippy::unnecessary_cast, reason = "an `int` of musl")]
+            let len = message.msg_hdr.msg_iovlen as usize;
+            list = list.wrapping_add(len);
         }
-        let count = packets.len() as libc::c_uint;
-        // SAFETY: the first `count` messages point at lists of readable memory owned by `packets`
+        let count = count as libc::c_uint;
+        // SAFETY: the first `count` messages, all of which were written above, point at lists of readable memory owned by `packets`
         // and `headers`, all of which outlive the call.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, 0) };
         if sent < 0 {

@@ -25,6 +25,11 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// The bytes of a text of the C library's, whose characters have a sign on some machines and none on others.
+pub(crate) fn bytes_of(text: &[libc::c_char]) -> impl Iterator<Item = u8> {
+    text.iter().map(|&character| character as u8)
+}
+
 /// Processors of the machine that are switched on, whatever this thread is bound to; at least one.
 pub(crate) fn online_cpus() -> usize {
     // SAFETY: sysconf takes no pointers.
@@ -226,9 +231,13 @@ pub fn poll(entries: &mut [PollEntry], timeout: Option<Duration>) -> io::Result<
         slot.events = if entry.wants_write { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         entry.ready = false;
     }
-    let time = timeout.map(|t| libc::timespec {
-        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: libc::c_long::from(t.subsec_nanos().cast_signed()),
+    // SAFETY: a timespec is plain numbers, for which all zero is valid; it has padding on some machines.
+    let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
+    let time = timeout.map(|t| {
+        // Years are for ever; so many seconds fit wherever they are counted in 32 bits.
+        limit.tv_sec = t.as_secs().min(i32::MAX.unsigned_abs().into()) as _;
+        limit.tv_nsec = t.subsec_nanos() as _;
+        limit
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `fds` is a live array of that many entries; `time` is null or points at a live

@@ -8,7 +8,7 @@ pub(crate) fn kernel_is_at_least(version: (u32, u32)) -> bool {
     if unsafe { libc::uname(&raw mut name) } < 0 {
         return true;
     }
-    let release: Vec<u8> = name.release.iter().map(|byte| byte.cast_unsigned()).collect();
+    let release: Vec<u8> = super::bytes_of(&name.release).collect();
     parse(&String::from_utf8_lossy(&release)).is_none_or(|release| release >= version)
 }
 

@@ -9,7 +9,7 @@ use super::send::Takes;
 use super::{Napi, TapConfig, TapKind, first_queue};
 use crate::LinkError;
 use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
-use crate::sys::check;
+use crate::sys::{self, check};
 use crate::vnet::HEADER_BYTES;
 
 pub(super) const TUN_F_CSUM: libc::c_ulong = 0x01;
@@ -367,6 +367,6 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
     // SAFETY: TUNSETIFF reads and writes one ifreq.
     check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
         .map_err(|e| not_attached(wanted, e))?;
-    let name = request.ifr_name.iter().map(|c| c.cast_unsigned()).take_while(|&b| b != 0);
+    let name = sys::bytes_of(&request.ifr_name).take_while(|&b| b != 0);
     Ok(name.map(char::from).collect())
 }

@@ -13,7 +13,7 @@ use crate::xdp::bpf::{Attributes, PROGRAM_LOAD};
 const PROGRAM_TYPE_SOCKET_FILTER: u32 = 1;
 
 /// `TUNSETSTEERINGEBPF`.
-const SET_STEERING: libc::c_ulong = 0x8004_54e0;
+const SET_STEERING: u32 = 0x8004_54e0;
 
 /// `r0 = 0; exit`: the first queue.
 const FIRST_QUEUE: [u64; 2] = [0xb7, 0x95];
@@ -33,7 +33,7 @@ pub(super) fn always(fd: RawFd) -> io::Result<()> {
     let program = unsafe { attributes.open(PROGRAM_LOAD) }?;
     let program = program.as_raw_fd();
     // SAFETY: TUNSETSTEERINGEBPF reads one int; the device takes its own hold of the program.
-    check(unsafe { libc::ioctl(fd, SET_STEERING, &raw const program) }).map(drop)
+    check(unsafe { libc::ioctl(fd, SET_STEERING as libc::Ioctl, &raw const program) }).map(drop)
 }
 
 #[cfg(test)]

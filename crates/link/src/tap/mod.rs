@@ -18,13 +18,15 @@ mod placed;
 mod polling;
 mod probe;
 mod receive;
+#[cfg(target_pointer_width = "64")]
 mod registered;
 mod relief;
 mod returns;
+#[cfg_attr(not(target_pointer_width = "64"), path = "no_ring.rs")]
 mod ring;
 mod send;
 
-#[cfg(test)]
+#[cfg(all(test, target_pointer_width = "64"))]
 mod ring_tests;
 #[cfg(test)]
 mod tests;

@@ -158,7 +158,7 @@ impl WriteRing {
         while left > 0 {
             stats.tx_syscalls += 1;
             let result = self.ring.submit_and_wait(left);
-            left -= self.collect(header_len, stats);
+            left = left.saturating_sub(self.collect(header_len, stats));
             match result {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
                     self.give_up(left, header_len, stats);
@@ -190,7 +190,7 @@ impl WriteRing {
                     is_unknown = true;
                     continue;
                 }
-                0.. => stats.count_sent(frame.len - header_len, frame.is_super),
+                0.. => stats.count_sent(frame.len.saturating_sub(header_len), frame.is_super),
                 _ => stats.count_drop(DropCause::Refused),
             }
             frame.is_left = false;
@@ -339,7 +339,7 @@ impl ReadRing {
             let called = self.ring.submit_and_wait(left);
             for done in self.ring.completion() {
                 results[done.user_data() as usize % RING_READS] = Some(done.result());
-                left -= 1;
+                left = left.saturating_sub(1);
             }
             match called {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {

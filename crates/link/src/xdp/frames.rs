@@ -55,8 +55,10 @@ impl KernelFrames {
     /// are not of this memory, or the kernel has that frame already.
     pub fn lend(&mut self, packet: Packet) -> Result<u64, Packet> {
         let head = packet.head();
+        // Where no byte is may be the end of a frame, which is the place of the next.
+        let is_one = !head.is_empty() && head.len() == packet.len();
         match self.address(head.as_ptr()) {
-            Some(address) if head.len() == packet.len() => self.keep(address, packet),
+            Some(address) if is_one => self.keep(address, packet),
             _ => Err(packet),
         }
     }
@@ -73,7 +75,8 @@ impl KernelFrames {
 
     /// The packet at an address that the kernel gave back.
     pub fn take(&mut self, address: u64) -> Option<Packet> {
-        let packet = self.slots.get_mut(address as usize / FRAME_SIZE_BYTES)?.take()?;
+        let number = usize::try_from(address).ok()? / FRAME_SIZE_BYTES;
+        let packet = self.slots.get_mut(number)?.take()?;
         self.count -= 1;
         Some(packet)
     }
@@ -84,7 +87,7 @@ impl KernelFrames {
     pub fn written(&self, address: u64, len: usize) -> Option<&[u8]> {
         let address = usize::try_from(address).ok()?;
         self.slots.get(address / FRAME_SIZE_BYTES)?.as_ref()?;
-        if address % FRAME_SIZE_BYTES + len > FRAME_SIZE_BYTES {
+        if len > FRAME_SIZE_BYTES - address % FRAME_SIZE_BYTES {
             return None;
         }
         // SAFETY: inside one frame of the extent, of which there are as many as slots. Its packet is here, so nobody
@@ -104,6 +107,8 @@ impl KernelFrames {
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line)) };
             }
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
     }
 
     /// Frames that the kernel has.
@@ -144,5 +149,48 @@ pub(super) fn whole(pool: &Pool) -> Result<Extent, LinkError> {
         _ => Err(LinkError::Invalid(
             "AF_XDP needs a pool of one extent: make it with initial_frames = limit_frames".into(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millstream_packet::PoolConfig;
+
+    fn frames() -> (Pool, KernelFrames) {
+        let pool = Pool::new(PoolConfig::fixed(8)).unwrap();
+        let extent = whole(&pool).unwrap();
+        (pool, KernelFrames::new(extent))
+    }
+
+    #[test]
+    fn an_address_that_is_none_leads_nowhere() {
+        let (pool, mut frames) = frames();
+        let address = frames.lend(Packet::from_slice(&pool, 100, b"there").unwrap()).unwrap();
+        let end = frames.len as u64;
+        for wrong in [0, end, end - 1, 1 << 32, address ^ 1 << 40, u64::MAX, u64::MAX - 2047] {
+            assert!(frames.take(wrong).is_none() && frames.written(wrong, 1).is_none(), "{wrong}");
+        }
+        assert_eq!(frames.written(address, 5), Some(&b"there"[..]));
+        let room = FRAME_SIZE_BYTES - 100;
+        assert_eq!(frames.written(address, room).map(<[u8]>::len), Some(room));
+        for beyond in [room + 1, usize::MAX, usize::MAX - 2047, u32::MAX as usize] {
+            assert!(frames.written(address, beyond).is_none(), "{beyond}");
+        }
+        assert_eq!(frames.take(address).unwrap().head(), b"there");
+        assert_eq!(frames.lent(), 0);
+    }
+
+    /// One without a byte may lie where the next frame begins.
+    #[test]
+    fn a_packet_without_a_byte_takes_no_other_frames_place() {
+        let (pool, mut frames) = frames();
+        for headroom in [0, 128, FRAME_SIZE_BYTES] {
+            assert!(frames.lend(pool.alloc(headroom).unwrap()).is_err());
+        }
+        let other = Pool::new(PoolConfig::fixed(8)).unwrap();
+        assert!(frames.lend(Packet::from_slice(&other, 0, b"other").unwrap()).is_err());
+        assert!(frames.lend_empty(other.alloc(0).unwrap()).is_err());
+        assert_eq!(frames.lent(), 0);
     }
 }

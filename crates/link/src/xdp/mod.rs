@@ -237,7 +237,7 @@ impl Xdp {
     /// The packet that a descriptor completes, if it does.
     fn accept(&mut self, entry: libc::xdp_desc) -> Result<Option<Packet>, DropCause> {
         let Some(mut packet) = self.frames.take(entry.addr) else { return Ok(None) };
-        self.filled -= 1;
+        self.filled = self.filled.saturating_sub(1);
         let offset = entry.addr as usize % FRAME_SIZE_BYTES;
         if packet.headroom() != offset {
             packet.clear(offset);

@@ -50,8 +50,9 @@ impl<T: Copy> Ring<T> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         let offset = page_offset.cast_signed();
+        // The offsets have more than 32 bits, whatever an address has.
         // SAFETY: a new mapping at an address of the system's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), map_len, access, flags, fd, offset) };
+        let at = unsafe { libc::mmap64(std::ptr::null_mut(), map_len, access, flags, fd, offset) };
         match NonNull::new(at.cast()) {
             Some(map) if at != libc::MAP_FAILED => Ok(Self {
                 map,
@@ -86,7 +87,8 @@ impl<T: Copy> Ring<T> {
     /// Entries that the producer may still put in, at least `wanted` if there are; looks at the
     /// kernel's index only when it must.
     pub fn room(&mut self, wanted: u32) -> u32 {
-        let room = |ring: &Self| ring.size - ring.own.wrapping_sub(ring.theirs);
+        // An index that the kernel cannot have written leaves no room.
+        let room = |ring: &Self| ring.size.saturating_sub(ring.own.wrapping_sub(ring.theirs));
         if room(self) < wanted {
             self.look();
         }
@@ -146,7 +148,7 @@ impl<T: Copy> Ring<T> {
     pub fn pending(&mut self) -> u32 {
         debug_assert!(self.produces);
         self.look();
-        self.own.wrapping_sub(self.theirs)
+        self.own.wrapping_sub(self.theirs).min(self.size)
     }
 
     /// The entries of ours that the kernel has yet to take. It takes none meanwhile: nobody calls it.
@@ -243,6 +245,21 @@ mod tests {
             assert!(!ours.is_pending() && ours.pending() == 0 && !ours.needs_wakeup());
         }
         assert!(put == taken && put > 16);
+    }
+
+    #[test]
+    fn an_index_that_nobody_can_have_written_gives_no_room() {
+        let (mut ours, mut theirs) = both_sides();
+        for wrong in [FIRST.wrapping_add(1), FIRST.wrapping_add(ENTRIES), FIRST ^ 1 << 31] {
+            ours.word(ours.layout.consumer).store(wrong, Ordering::Release);
+            ours.look();
+            assert_eq!(ours.room(ENTRIES), 0, "{wrong}");
+            assert!(ours.pending() <= ENTRIES && ours.untaken().count() <= ENTRIES as usize);
+            theirs.word(theirs.layout.producer).store(wrong, Ordering::Release);
+            // What is there is read, again and again; nothing outside is.
+            theirs.theirs = wrong;
+            assert!((0..100).all(|ahead| theirs.peek(ahead).is_none_or(|entry| entry == 0)));
+        }
     }
 
     #[test]

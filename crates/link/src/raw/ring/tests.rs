@@ -128,6 +128,21 @@ fn nonsense_ends_a_block() {
 }
 
 #[test]
+fn a_block_that_begins_nowhere_is_passed_over() {
+    for (count, first) in [(u32::MAX, 48), (1, u32::MAX), (u32::MAX, BLOCK_BYTES as u32 - 10)] {
+        let mut ring = ring();
+        ring.put_packet(0, 48, &[], 0, 0, BLOCK_BYTES as u32);
+        ring.put(0, 48 + std::mem::offset_of!(libc::tpacket3_hdr, tp_mac), &[0xff; 2]);
+        ring.put(0, COUNT, &count.to_ne_bytes());
+        ring.put(0, FIRST, &first.to_ne_bytes());
+        ring.status_of(0).store(libc::TP_STATUS_USER, Ordering::Release);
+        ring.hand_over(1, &[b"whole"], 0);
+        assert_eq!(ring.all(), [(b"whole".to_vec(), false)], "{count} {first}");
+        assert_eq!(ring.lost(), count.into());
+    }
+}
+
+#[test]
 fn places_that_the_kernel_gave_up_are_passed_over() {
     for given_up in 0..3 {
         let mut ring = ring();

@@ -72,8 +72,10 @@ fn keep_panics() {
                 return before(info);
             }
             let place = info.location().map_or(String::new(), ToString::to_string);
-            let text = info.payload_as_str().unwrap_or_default().to_string();
-            LAST.set((place, text));
+            let payload = info.payload();
+            let fixed = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = fixed.or_else(|| payload.downcast_ref::<String>().cloned());
+            LAST.set((place, text.unwrap_or_default()));
         }));
     });
 }
