@@ -31,6 +31,9 @@ pub enum Command {
     /// Run an experiment: a built-in one by its name, or a TOML file
     #[command(after_long_help = run_help())]
     Run(Run),
+    /// Find out why equal runs differ, and prove it: of a built-in experiment, or of any command
+    #[command(after_long_help = crate::investigate::HELP)]
+    Investigate(Box<crate::investigate::Arguments>),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
     /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases
@@ -188,7 +191,7 @@ pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| why.to_owned())
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| "write a number of seconds, as 0.5".to_owned())
 }
 

@@ -6,6 +6,7 @@
 mod arguments;
 mod forget;
 mod impair;
+mod investigate;
 mod kept;
 mod prepare;
 mod progress;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
         Command::Run(run) => run::run(&run),
+        Command::Investigate(one) => investigate::investigate(&one),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),

@@ -121,8 +121,14 @@ fn headline(run: &RunRecord) -> String {
     if let Some(bits) = run.result(keys::THROUGHPUT) {
         return format!("{:.2} Gb/s", bits / 1e9);
     }
-    let rate = run.result(keys::TRANSACTIONS).unwrap_or(0.0);
-    format!("{rate:.0} transactions/s")
+    if let Some(rate) = run.result(keys::TRANSACTIONS) {
+        return format!("{rate:.0} transactions/s");
+    }
+    // An outside command has one result, whatever it is called.
+    run.results
+        .iter()
+        .next()
+        .map_or("no result".to_owned(), |(key, value)| format!("{key} {value}"))
 }
 
 /// `2:05 min`.

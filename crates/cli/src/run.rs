@@ -45,8 +45,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     };
     let seconds = definition.duration_s + definition.warmup_s;
     let progress = Progress::new(seconds);
-    let mut keeper =
-        Keeper { store, file, made, progress, experiment: None, runs: vec![], kept: 0 };
+    let mut keeper = Keeper::new(store, file, made, progress);
     let done = runner::run(&definition, &setting, &mut keeper).map(drop);
     keeper.progress.end();
     // Whatever ended it, what was measured is shown.
@@ -60,7 +59,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
 }
 
 /// A definition by the name of a built-in experiment or from a file.
-fn load(name: &str) -> Result<Definition, Error> {
+pub fn load(name: &str) -> Result<Definition, Error> {
     if let Some(definition) = builtin(name) {
         return Ok(definition);
     }
@@ -78,17 +77,19 @@ fn load(name: &str) -> Result<Definition, Error> {
 }
 
 /// This very program, as a worker.
-fn worker_program() -> Result<WorkerProgram, Error> {
+pub fn worker_program() -> Result<WorkerProgram, Error> {
     let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
     Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
 }
 
 /// Keeps every run the moment it ends.
-struct Keeper {
-    store: Option<Store>,
+pub struct Keeper {
+    /// Where they are kept, made when it is first asked for.
+    pub store: Option<Store>,
     file: PathBuf,
     made: Made,
-    progress: Progress,
+    /// Who is told how far it is.
+    pub progress: Progress,
     experiment: Option<ExperimentRecord>,
     runs: Vec<RunRecord>,
     /// How many of them the store has taken.
@@ -96,6 +97,23 @@ struct Keeper {
 }
 
 impl Keeper {
+    /// Keeps in `store`, or in one that is made in `file` when the experiment begins.
+    pub fn new(store: Option<Store>, file: PathBuf, made: Made, progress: Progress) -> Self {
+        Self { store, file, made, progress, experiment: None, runs: vec![], kept: 0 }
+    }
+
+    /// An experiment of so many runs begins.
+    pub fn begin_of(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
+        self.store()?.save_experiment(experiment).map_err(kept::stored)?;
+        self.made.keep();
+        self.experiment = Some(experiment.clone());
+        for note in &experiment.notes {
+            kept::say(format_args!("note: {note}"));
+        }
+        self.progress.begin(&experiment.id, runs);
+        Ok(())
+    }
+
     /// What the store has of it: all runs that were made, or how many of them.
     fn kept_where(&self, id: &str) -> String {
         let (kept, made, file) = (self.kept, self.runs.len(), self.file.display());
@@ -125,14 +143,7 @@ impl Keeper {
 
 impl Observer for Keeper {
     fn begin(&mut self, experiment: &ExperimentRecord, plan: &[PlannedRun]) -> Result<(), Error> {
-        self.store()?.save_experiment(experiment).map_err(kept::stored)?;
-        self.made.keep();
-        self.experiment = Some(experiment.clone());
-        for note in &experiment.notes {
-            kept::say(format_args!("note: {note}"));
-        }
-        self.progress.begin(&experiment.id, plan.len());
-        Ok(())
+        self.begin_of(experiment, plan.len())
     }
 
     fn run_begins(&mut self, run: &PlannedRun) {
@@ -182,7 +193,8 @@ fn finish(arguments: &Run, keeper: &Keeper) -> Vec<Error> {
     [page.map(drop), written, printed].into_iter().filter_map(Result::err).collect()
 }
 
-fn shown(path: &Path) -> String {
+/// A path as it is found from anywhere.
+pub fn shown(path: &Path) -> String {
     let full: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     full.display().to_string()
 }

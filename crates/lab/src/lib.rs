@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod hosts;
 pub mod impair;
 pub mod integrity;
+pub mod investigate;
 pub mod leftovers;
 pub mod limits;
 pub mod namespace;

@@ -7,6 +7,7 @@ const JUDGE: &str = include_str!("judge.toml");
 const JUDGE_QUICK: &str = include_str!("judge-quick.toml");
 const BUFFER_SWEEP: &str = include_str!("buffer-sweep.toml");
 const IDLE_LATENCY: &str = include_str!("idle-latency.toml");
+const ERRATIC: &str = include_str!("erratic.toml");
 
 /// Name and definition text of every built-in experiment.
 pub fn builtins() -> &'static [(&'static str, &'static str)] {
@@ -14,6 +15,7 @@ pub fn builtins() -> &'static [(&'static str, &'static str)] {
         ("first-look", FIRST_LOOK),
         ("buffer-sweep", BUFFER_SWEEP),
         ("idle-latency", IDLE_LATENCY),
+        ("erratic", ERRATIC),
         ("judge", JUDGE),
         ("judge-quick", JUDGE_QUICK),
     ]

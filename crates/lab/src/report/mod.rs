@@ -14,7 +14,7 @@ mod model;
 mod stages;
 mod sweep;
 mod text;
-mod units;
+pub(crate) mod units;
 mod verdict;
 
 #[cfg(test)]

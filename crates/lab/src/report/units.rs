@@ -2,7 +2,7 @@
 
 /// How the values of one result are written: divided by `divisor`, followed by `unit`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     pub(super) divisor: f64,
     pub(super) unit: String,
 }
@@ -28,7 +28,7 @@ const ENDS: &[(&str, &str, bool)] = &[
 
 impl Scale {
     /// The scale for values of `key` of which `largest` is the largest.
-    pub(super) fn of(key: &str, largest: f64) -> Self {
+    pub(crate) fn of(key: &str, largest: f64) -> Self {
         let (_, unit, prefixed) =
             ENDS.iter().find(|(end, ..)| key.ends_with(end)).unwrap_or(&("", "", true));
         if *unit == "µs" && largest >= 10_000.0 {
@@ -43,12 +43,12 @@ impl Scale {
     }
 
     /// The number alone.
-    pub(super) fn number(&self, value: f64) -> String {
+    pub(crate) fn number(&self, value: f64) -> String {
         significant(value / self.divisor)
     }
 
     /// The number with its unit.
-    pub(super) fn with_unit(&self, value: f64) -> String {
+    pub(crate) fn with_unit(&self, value: f64) -> String {
         if self.unit.is_empty() {
             self.number(value)
         } else {
@@ -58,7 +58,7 @@ impl Scale {
 }
 
 /// Three significant digits, whole thousands with separators: `0.0123`, `4.57`, `168`, `12,346`.
-pub(super) fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
     }

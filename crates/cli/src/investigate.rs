@@ -1,0 +1,263 @@
+//! `millstream investigate`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use millstream_diagnose::causes::{Cause, built_in};
+use millstream_lab::error::Error;
+use millstream_lab::experiment::{Definition, Overrides, shuffle_seed};
+use millstream_lab::investigate::{
+    CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
+    investigate as find, known_figure,
+};
+use millstream_lab::leftovers::StateDir;
+use millstream_lab::record::{ExperimentRecord, RunRecord};
+use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting};
+use millstream_lab::store::Store;
+
+use crate::arguments::{Database, seconds, whole};
+use crate::kept;
+use crate::prepare::{Made, new_store, prepare_json};
+use crate::progress::Progress;
+use crate::run::{Keeper, load, shown, worker_program};
+
+/// For `investigate --help`.
+pub const HELP: &str = "\
+Examples:
+  millstream investigate erratic
+  millstream investigate --server 'iperf3 -s -1 -B 127.0.0.1' --force -- iperf3 -c 127.0.0.1 -t 2 -J
+  millstream investigate --figure 'rate=([0-9.]+)' -- ./my-benchmark
+
+Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper; of others by
+--figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
+machine is set; with it the processes that are started here are bound to CPUs, and nothing else.";
+
+/// Arguments of `investigate`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Name of a built-in experiment of one configuration (erratic), or a file ending in .toml
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    experiment: Option<String>,
+    /// Runs that are observed, 8 at least
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = whole::<u32>)]
+    runs: u32,
+    /// Runs of each level of a cause that is forced
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<u32>)]
+    forced_runs: u32,
+    /// Causes that are forced at most; 0 forces none
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole::<u32>)]
+    causes_forced: u32,
+    /// Folder with further causes, files ending in .toml
+    #[arg(long, value_name = "DIR")]
+    causes: Option<PathBuf>,
+    /// Seconds that each run of an experiment measures
+    #[arg(long, value_name = "SECONDS", conflicts_with = "command", value_parser = seconds)]
+    duration: Option<f64>,
+    /// Seed of the order of runs and of the analysis; drawn when not given
+    #[arg(long, value_name = "N", value_parser = whole::<u64>)]
+    seed: Option<u64>,
+    /// Where the command's figure is: json:PATH (end.sum.bits_per_second), or a regular expression with one group
+    #[arg(long, value_name = "WHERE", requires = "command")]
+    figure: Option<String>,
+    /// Less of the figure is better (a time)
+    #[arg(long, requires = "figure")]
+    lower_is_better: bool,
+    /// The other end, as one line of words: started before each run and ended after it
+    #[arg(long, value_name = "COMMAND", requires = "command")]
+    server: Option<String>,
+    /// A process that is the other end and is there already: its threads are watched, too
+    #[arg(long, value_name = "PID", requires = "command", conflicts_with = "server")]
+    watch: Option<u32>,
+    /// Seconds after which a run of the command is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
+    timeout: f64,
+    /// Bind what is started here to CPUs, to force a cause of an outside command
+    #[arg(long, requires = "command")]
+    force: bool,
+    /// Write what was found to this file too, as JSON ('-': standard output)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Folder of the page
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    #[command(flatten)]
+    database: Database,
+    /// The command, behind `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Observes, forces, and tells what was found.
+pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let causes = catalogue(arguments.causes.as_deref())?;
+    let figure = match (&arguments.figure, arguments.command.is_empty()) {
+        (_, true) => None,
+        (Some(text), false) => Some(Figure::parse(text, !arguments.lower_is_better)?),
+        (None, false) => Some(known_figure(&arguments.command).ok_or_else(|| {
+            let program = &arguments.command[0];
+            Error::Refused(format!("where is the figure of {program}? Say it with --figure"))
+        })?),
+    };
+    let definition = arguments.experiment.as_deref().map(load).transpose()?;
+    let mut made = Made::default();
+    made.page_folder(&arguments.out)?;
+    arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
+    let file = kept::database(&arguments.database)?;
+    made.database_folder(&file)?;
+    let options = Options {
+        runs: arguments.runs,
+        forced_runs: arguments.forced_runs,
+        causes: arguments.causes_forced as usize,
+        seed: arguments.seed.unwrap_or_else(shuffle_seed),
+    };
+    let mut tell = |line: &str| kept::say(line);
+    let found = match (definition, figure) {
+        (Some(definition), _) => {
+            of_workload(arguments, definition, &causes, &options, made, &file, &mut tell)?
+        }
+        (None, Some(figure)) => {
+            let seconds = Duration::try_from_secs_f64(arguments.timeout)
+                .map_err(|_| Error::Refused(format!("--timeout {}: no time", arguments.timeout)))?;
+            let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
+            let mut keeper =
+                CommandKeeper(Keeper::new(store, file.clone(), made, Progress::new(0.0)));
+            let server = arguments.server.as_deref().map(words).transpose()?;
+            let mut subject = CommandSubject {
+                command: arguments.command.clone(),
+                server,
+                watch: arguments.watch,
+                figure,
+                timeout: seconds,
+                may_force: arguments.force,
+                seed: options.seed,
+                interrupt: Interrupt::from_signals()?,
+                keep: &mut keeper,
+                experiments: vec![],
+            };
+            let found = find(&mut subject, &causes, &options, &mut tell);
+            keeper.0.progress.end();
+            found?
+        }
+        (None, None) => unreachable!("the command line has one of them"),
+    };
+    finish(arguments, &found, &file)
+}
+
+fn of_workload(
+    arguments: &Arguments,
+    mut definition: Definition,
+    causes: &[Cause],
+    options: &Options,
+    made: Made,
+    file: &Path,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Investigation, Error> {
+    let overrides = Overrides { duration_s: arguments.duration, ..Overrides::default() };
+    definition.apply(&overrides)?;
+    let state = StateDir::locate()?;
+    state.sweep()?.iter().for_each(kept::say);
+    // Before any thread is started: a user namespace can be entered only then.
+    let access = Access::obtain();
+    let store = (!Store::is_missing(file)).then(|| new_store(file)).transpose()?;
+    let setting = Setting {
+        program: worker_program()?,
+        state,
+        access,
+        interrupt: Interrupt::from_signals()?,
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+    };
+    let seconds = definition.duration_s + definition.warmup_s;
+    let (mut store, mut made) = (store, made);
+    let mut run = |definition: &Definition| {
+        let (store_now, made) = (store.take(), std::mem::take(&mut made));
+        let mut keeper = Keeper::new(store_now, file.to_owned(), made, Progress::new(seconds));
+        let done = runner::run(definition, &setting, &mut keeper);
+        keeper.progress.end();
+        store = keeper.store.take();
+        done
+    };
+    let mut subject = WorkloadSubject::new(definition, &mut run)?;
+    find(&mut subject, causes, options, tell)
+}
+
+/// Those that are built in and those of a folder, which go before built-in ones of the same name.
+fn catalogue(folder: Option<&Path>) -> Result<Vec<Cause>, Error> {
+    let mut causes = built_in();
+    let Some(folder) = folder else { return Ok(causes) };
+    let named = || format!("--causes {}", folder.display());
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .map_err(Error::file(named()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+        .collect();
+    files.sort();
+    for path in files {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(&path).map_err(Error::file(name.clone()))?;
+        let cause = Cause::parse(&name, &text).map_err(|bad| Error::Refused(bad.to_string()))?;
+        causes.retain(|known| known.id != cause.id);
+        causes.push(cause);
+    }
+    Ok(causes)
+}
+
+/// The words of a line, as a shell parts them: quotes hold what they enclose together.
+fn words(line: &str) -> Result<Vec<String>, Error> {
+    shlex::split(line)
+        .filter(|words| !words.is_empty())
+        .ok_or_else(|| Error::Refused(format!("--server {line}: a quote is open, or it is empty")))
+}
+
+fn finish(arguments: &Arguments, found: &Investigation, file: &Path) -> Result<ExitCode, Error> {
+    let name = found.experiments.first().map_or("investigation", String::as_str);
+    let page = arguments.out.join(format!("{name}-investigation.html"));
+    let part = arguments.out.join(format!(".{name}-investigation.part"));
+    fs::create_dir_all(&arguments.out).map_err(Error::file(arguments.out.display().to_string()))?;
+    let written = fs::write(&part, found.html()).and_then(|()| fs::rename(&part, &page));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    let mut summary = found.text();
+    if written.is_ok() {
+        summary.push_str(&format!("\nPage: {}\n", shown(&page)));
+    }
+    summary.push_str(&format!("Kept: {} in {}\n", found.experiments.join(", "), file.display()));
+    let text = serde_json::to_string(found).map_err(|error| Error::Store(error.to_string()))?;
+    match arguments.json.as_deref() {
+        // JSON alone on the standard output: what people read goes beside it.
+        Some(path) if path == Path::new("-") => {
+            kept::say(summary.trim_end());
+            kept::out(&format!("{text}\n"))?;
+        }
+        Some(path) => {
+            kept::out(&summary)?;
+            fs::write(path, text + "\n").map_err(Error::file(path.display().to_string()))?;
+        }
+        None => kept::out(&summary)?,
+    }
+    written.map_err(Error::file(page.display().to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps the runs of a command as those of an experiment.
+struct CommandKeeper(Keeper);
+
+impl CommandRuns for CommandKeeper {
+    fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error> {
+        // Nobody knows how long a command takes before its first run has ended.
+        self.0.progress.end();
+        self.0.progress = Progress::new(0.0);
+        self.0.begin_of(experiment, runs)
+    }
+
+    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
+        self.0.run_ended(run)
+    }
+
+    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error> {
+        self.0.end(experiment)
+    }
+}

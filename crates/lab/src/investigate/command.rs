@@ -1,0 +1,537 @@
+//! An outside command as the thing that is investigated: run again and again beside the probes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_diagnose::causes::Force;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use regex::Regex;
+
+use super::subject::Subject;
+use crate::error::Error;
+use crate::probe::{Config, Host, NetSource, Sampler};
+use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window, keys};
+use crate::runner::Interrupt;
+use crate::stats::Rng;
+
+/// Bytes of a command's output that are looked at.
+const OUTPUT_LIMIT: u64 = 4 << 20;
+
+/// How often the command and its children are looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Until a server has to listen before its client starts.
+const SERVER_LEAD: Duration = Duration::from_millis(300);
+
+/// Where the figure of a command is in its output.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Key of the result, its unit at the end.
+    pub key: String,
+    /// Whether more of it is better.
+    pub higher_is_better: bool,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// The last match: group 1 is a number, group 2, if there is one, its prefix (K, M, G).
+    Pattern(Regex, f64),
+    /// The first of these paths of a JSON document that is a number.
+    Json(Vec<String>),
+}
+
+/// How the figure of a known program is read: name, key, whether more is better, pattern, factor.
+const KNOWN: &[(&str, &str, bool, &str, f64)] = &[
+    ("iperf3", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec.*receiver", 1.0),
+    ("iperf", keys::THROUGHPUT, true, r"([\d.]+) ([KMGT]?)bits/sec", 1.0),
+    ("netperf", "figure", true, r"(?m)^(?:\s*[\d.]+){4,}\s+([\d.]+)\s*$", 1.0),
+    ("tcp_stream", "throughput_bits_per_s", true, r"(?m)^throughput=([\d.]+)", 1e6),
+    ("tcp_rr", keys::TRANSACTIONS, true, r"(?m)^throughput=([\d.]+)", 1.0),
+    ("wrk", "requests_per_s", true, r"Requests/sec:\s*([\d.]+)", 1.0),
+    ("ab", "requests_per_s", true, r"Requests per second:\s*([\d.]+)", 1.0),
+    ("sockperf", "latency_us", false, r"(?:Latency is|avg-latency=)\s*([\d.]+)", 1.0),
+];
+
+/// Where iperf3 has its figure with `-J`: TCP, then UDP.
+const IPERF3_JSON: [&str; 2] = ["end.sum_received.bits_per_second", "end.sum.bits_per_second"];
+
+/// The figure of a known program, by its name and words.
+pub fn known_figure(command: &[String]) -> Option<Figure> {
+    let program = command.first()?.rsplit('/').next()?;
+    if program == "iperf3" && command.iter().any(|word| word == "-J" || word == "--json") {
+        return Some(Figure {
+            key: keys::THROUGHPUT.to_owned(),
+            higher_is_better: true,
+            place: Place::Json(IPERF3_JSON.map(str::to_owned).to_vec()),
+        });
+    }
+    let (_, key, higher_is_better, pattern, factor) =
+        KNOWN.iter().find(|(name, ..)| *name == program)?;
+    Some(Figure {
+        key: (*key).to_owned(),
+        higher_is_better: *higher_is_better,
+        place: Place::Pattern(Regex::new(pattern).expect("a known pattern"), *factor),
+    })
+}
+
+impl Figure {
+    /// By what the user says: `json:a.b.0` or a regular expression whose first group is the number.
+    pub fn parse(text: &str, higher_is_better: bool) -> Result<Self, Error> {
+        let key = "figure".to_owned();
+        let place = match text.strip_prefix("json:") {
+            Some(path) => Place::Json(vec![path.to_owned()]),
+            None => {
+                let refuse = |why: String| Error::Refused(format!("--figure {text}: {why}"));
+                let pattern = Regex::new(text).map_err(|error| {
+                    let why = error.to_string();
+                    refuse(why.lines().last().unwrap_or("no regular expression").to_owned())
+                })?;
+                if pattern.captures_len() < 2 {
+                    return Err(refuse("it has no group around the number: (…)".to_owned()));
+                }
+                Place::Pattern(pattern, 1.0)
+            }
+        };
+        Ok(Self { key, higher_is_better, place })
+    }
+
+    /// The figure in an output; `None` where there is none.
+    pub fn read(&self, output: &str) -> Option<f64> {
+        match &self.place {
+            Place::Pattern(pattern, factor) => {
+                let found = pattern.captures_iter(output).last()?;
+                let prefix = match found.get(2).map_or("", |group| group.as_str()) {
+                    "K" => 1e3,
+                    "M" => 1e6,
+                    "G" => 1e9,
+                    "T" => 1e12,
+                    _ => 1.0,
+                };
+                let number: f64 = found.get(1)?.as_str().parse().ok()?;
+                Some(number * prefix * factor).filter(|value| value.is_finite())
+            }
+            Place::Json(paths) => {
+                let document: serde_json::Value = serde_json::from_str(output).ok()?;
+                paths.iter().find_map(|path| {
+                    let mut at = &document;
+                    for step in path.split('.') {
+                        at = match step.parse::<usize>() {
+                            Ok(number) if at.is_array() => at.get(number)?,
+                            _ => at.get(step)?,
+                        };
+                    }
+                    at.as_f64()
+                })
+            }
+        }
+    }
+}
+
+/// Who keeps the runs of a command.
+pub trait CommandRuns {
+    /// An experiment of so many runs begins.
+    fn begin(&mut self, experiment: &ExperimentRecord, runs: usize) -> Result<(), Error>;
+    /// A run has ended; it must be on the disk when this returns.
+    fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error>;
+    /// All runs have ended.
+    fn end(&mut self, experiment: &ExperimentRecord) -> Result<(), Error>;
+}
+
+/// A command whose runs are compared.
+pub struct CommandSubject<'a> {
+    /// Its words.
+    pub command: Vec<String>,
+    /// The words of the other end, started before each run and ended after it.
+    pub server: Option<Vec<String>>,
+    /// A process whose threads are watched, too, as the other end.
+    pub watch: Option<u32>,
+    /// Where its result is.
+    pub figure: Figure,
+    /// Longest run.
+    pub timeout: Duration,
+    /// Whether processes that the command starts may be bound to CPUs.
+    pub may_force: bool,
+    /// Seed of the order of levels.
+    pub seed: u64,
+    /// Raised when the user has had enough.
+    pub interrupt: Interrupt,
+    /// Who keeps the runs.
+    pub keep: &'a mut dyn CommandRuns,
+    /// Ids of the experiments so far; empty at first.
+    pub experiments: Vec<String>,
+}
+
+/// CPUs of the two ends at a level of `placement`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    Free,
+    /// Client and server.
+    On(usize, usize),
+}
+
+impl CommandSubject<'_> {
+    fn carry_out(&mut self, factor: Option<&Force>, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
+        let mut experiment = ExperimentRecord::new("command", self.seed, Timestamp::now());
+        experiment.question = format!("Why do runs of {} differ?", self.name());
+        experiment.workloads = vec!["command".to_owned()];
+        experiment.stacks = vec!["host".to_owned()];
+        experiment.repeats = runs;
+        experiment.command_line = self.command.clone();
+        let levels = match factor {
+            Some(force) => force.levels.clone(),
+            None => vec!["free".to_owned()],
+        };
+        experiment.factors.insert("placement".to_owned(), levels.clone());
+        experiment.planned_runs = runs * levels.len() as u32;
+        self.keep.begin(&experiment, experiment.planned_runs as usize)?;
+        self.experiments.push(experiment.id.clone());
+        let mut records = Vec::new();
+        for block in 0..runs {
+            let mut order = levels.clone();
+            rng.shuffle(&mut order);
+            for level in order {
+                self.interrupt.check()?;
+                let mut record = RunRecord::new(experiment.run_id(records.len() as u32));
+                record.experiment_id.clone_from(&experiment.id);
+                record.experiment.clone_from(&experiment.name);
+                record.workload = "command".to_owned();
+                record.stack = "host".to_owned();
+                record.block = block;
+                record.order = records.len() as u32;
+                record.factors.insert("placement".to_owned(), level.clone());
+                self.one(&level, &mut record)?;
+                self.keep.run_ended(&record)?;
+                records.push(record);
+            }
+        }
+        experiment.finished_at = Some(Timestamp::now());
+        self.keep.end(&experiment)?;
+        Ok(records)
+    }
+
+    /// One run, in new processes.
+    fn one(&self, level: &str, record: &mut RunRecord) -> Result<(), Error> {
+        let placement = placement(level)?;
+        let (client_cpu, server_cpu) = match placement {
+            Placement::Free => (None, None),
+            Placement::On(client, server) => (Some(client), Some(server)),
+        };
+        let begun = Instant::now();
+        record.started_at = Timestamp::now();
+        let mut server = match &self.server {
+            Some(words) => Some(Running::start(words, server_cpu, Stdio::null())?),
+            None => None,
+        };
+        if server.is_some() {
+            std::thread::sleep(SERVER_LEAD);
+        }
+        let mut config = Config::new(begun);
+        config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
+        let sampler = Sampler::start(config);
+        let mut client = Running::start(&self.command, client_cpu, Stdio::piped())?;
+        let start_s = begun.elapsed().as_secs_f64();
+        if let Some(server) = &server {
+            sampler.watch_worker("server", server.pid());
+        } else if let Some(pid) = self.watch {
+            sampler.watch_worker("server", pid);
+        }
+        let output = client.output();
+        let mut watched = BTreeSet::new();
+        let status = loop {
+            for pid in family(client.pid()) {
+                if watched.insert(pid) {
+                    sampler.watch_worker("client", pid);
+                }
+            }
+            if let Some(server) = &mut server {
+                // Servers that fork for each client.
+                for pid in family(server.pid()).into_iter().skip(1) {
+                    if watched.insert(pid) {
+                        sampler.watch_worker("server", pid);
+                    }
+                }
+            }
+            if let Some(status) = client.child.try_wait().map_err(Error::file("the command"))? {
+                break Some(status);
+            }
+            if self.interrupt.is_raised() {
+                return Err(Error::Interrupted);
+            }
+            if begun.elapsed() > self.timeout {
+                break None;
+            }
+            std::thread::sleep(LOOK);
+        };
+        let end_s = begun.elapsed().as_secs_f64();
+        record.probes = sampler.stop();
+        drop(client);
+        drop(server);
+        record.duration_s = begun.elapsed().as_secs_f64();
+        record.window = Window { start_s, end_s };
+        let text = output.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        match status {
+            None => record.validity.reject(format!(
+                "it did not end within {} s and was ended (--timeout)",
+                self.timeout.as_secs()
+            )),
+            Some(status) if !status.success() => {
+                record.validity.reject(format!("the command ended with {status}"));
+            }
+            Some(_) => match self.figure.read(&text) {
+                Some(value) => drop(record.results.insert(self.figure.key.clone(), value)),
+                None => record.validity.reject("its output has no figure (--figure)"),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl Subject for CommandSubject<'_> {
+    fn name(&self) -> String {
+        self.command.join(" ")
+    }
+
+    fn result(&self) -> (String, bool) {
+        (self.figure.key.clone(), self.figure.higher_is_better)
+    }
+
+    fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        self.carry_out(None, runs)
+    }
+
+    fn may_force(&self, force: &Force) -> Result<(), String> {
+        if !self.may_force {
+            return Err("nothing is set without --force".to_owned());
+        }
+        if force.factor != "placement" {
+            return Err(format!("{} is not set for an outside command", force.factor));
+        }
+        if self.server.is_none() {
+            return Err(
+                "the other end is not ours to bind: say its command with --server".to_owned()
+            );
+        }
+        placement("split").map(drop).map_err(|error| error.to_string())
+    }
+
+    fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        self.carry_out(Some(force), runs)
+    }
+
+    fn experiments(&self) -> Vec<String> {
+        self.experiments.clone()
+    }
+}
+
+/// CPUs of a level: `free`, `same`, `split`, of those that this process may use.
+fn placement(level: &str) -> Result<Placement, Error> {
+    if level == "free" {
+        return Ok(Placement::Free);
+    }
+    let allowed = sched_getaffinity(Pid::from_raw(0))
+        .map_err(|errno| Error::host("read the CPUs of this process")(errno.into()))?;
+    let cpus: Vec<usize> =
+        (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).take(2).collect();
+    match (level, cpus.as_slice()) {
+        ("same", [one, ..]) => Ok(Placement::On(*one, *one)),
+        ("split", [one, other]) => Ok(Placement::On(*one, *other)),
+        ("split", _) => Err(Error::Refused("placement=split needs two CPUs".to_owned())),
+        _ => Err(Error::Refused(format!("no placement {level:?}"))),
+    }
+}
+
+/// A process in a group of its own, which ends with this value.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts `words`, bound to `cpu` where one is given: a child has the CPUs of the thread that starts it.
+    fn start(words: &[String], cpu: Option<usize>, output: Stdio) -> Result<Self, Error> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Error::Refused("no command was given".to_owned()));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).process_group(0);
+        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        let spawn = move || -> std::io::Result<Child> {
+            if let Some(cpu) = cpu {
+                let mut set = CpuSet::new();
+                set.set(cpu)?;
+                sched_setaffinity(Pid::from_raw(0), &set)?;
+            }
+            command.spawn()
+        };
+        // A thread of its own, so that nobody else's CPUs change.
+        let started = std::thread::spawn(spawn).join();
+        let child = started.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
+        let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
+        Ok(Self { child })
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads its output to the end in a thread, so that it never waits for us.
+    fn output(&mut self) -> Option<std::thread::JoinHandle<String>> {
+        let pipe = self.child.stdout.take()?;
+        Some(std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let mut limited = pipe.take(OUTPUT_LIMIT);
+            let _ = limited.read_to_end(&mut bytes);
+            // What is beyond is read and forgotten: a full pipe would stop the command.
+            let _ = std::io::copy(&mut limited.into_inner(), &mut std::io::sink());
+            String::from_utf8_lossy(&bytes).into_owned()
+        }))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+            let _ = self.child.wait();
+        } else {
+            // Children of its own that it left.
+            let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
+        }
+    }
+}
+
+/// A process and its descendants, itself first.
+fn family(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while at < all.len() && all.len() < 256 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", all[at])).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        at += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn figures_of_known_programs_are_read() {
+        let of = |command: &str, output: &str| known_figure(&words(command))?.read(output);
+        let iperf3 = "[  5]   0.00-1.00   sec  3.12 GBytes  26.8 Gbits/sec    0             sender\n\
+                      [  5]   0.00-1.00   sec  3.11 GBytes  26.7 Gbits/sec                  receiver\n";
+        assert_eq!(of("/usr/bin/iperf3 -c 192.0.2.1", iperf3), Some(26.7e9));
+        let json = r#"{"end":{"sum_received":{"bits_per_second":2.5e9}}}"#;
+        assert_eq!(of("iperf3 -J -c 192.0.2.1", json), Some(2.5e9));
+        let udp = r#"{"end":{"sum":{"bits_per_second":1e6}}}"#;
+        assert_eq!(of("iperf3 -u -J -c 192.0.2.1", udp), Some(1e6));
+        let netperf = "Socket  Socket  Message  Elapsed\n bytes\n\n131072  16384  16384    10.00    9412.37   \n";
+        assert_eq!(of("netperf -H 192.0.2.1", netperf), Some(9412.37));
+        assert_eq!(of("wrk -c 9 http://x", "Requests/sec:  12345.67\n"), Some(12_345.67));
+        assert_eq!(of("ab -n 9 http://x/", "Requests per second:    99.5 [#/sec]"), Some(99.5));
+        assert_eq!(of("sockperf pp", "sockperf: Summary: Latency is 7.25 usec"), Some(7.25));
+        assert_eq!(of("tcp_rr -c", "throughput=1234.5\n"), Some(1234.5));
+        assert!(known_figure(&words("somebody -x")).is_none());
+        assert_eq!(of("wrk", "no such line"), None);
+    }
+
+    #[test]
+    fn a_figure_is_named_by_a_pattern_or_a_path() {
+        let figure = Figure::parse(r"rate=(\d+)", true).unwrap();
+        assert_eq!(figure.read("rate=1 rate=22"), Some(22.0));
+        let path = Figure::parse("json:a.1.b", false).unwrap();
+        assert_eq!(path.read(r#"{"a":[0,{"b":7}]}"#), Some(7.0));
+        assert_eq!(path.read("{}"), None);
+        for bad in ["rate=(", "rate"] {
+            let error = Figure::parse(bad, true).unwrap_err().to_string();
+            assert!(error.starts_with("--figure") && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    /// Keeps the runs in memory.
+    #[derive(Default)]
+    struct Kept(Vec<RunRecord>);
+
+    impl CommandRuns for Kept {
+        fn begin(&mut self, _: &ExperimentRecord, _: usize) -> Result<(), Error> {
+            Ok(())
+        }
+        fn run_ended(&mut self, run: &RunRecord) -> Result<(), Error> {
+            self.0.push(run.clone());
+            Ok(())
+        }
+        fn end(&mut self, _: &ExperimentRecord) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    fn subject<'a>(command: &[&str], keep: &'a mut Kept) -> CommandSubject<'a> {
+        CommandSubject {
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            server: None,
+            watch: None,
+            figure: Figure::parse(r"figure (\S+)", true).unwrap(),
+            timeout: Duration::from_secs(60),
+            may_force: false,
+            seed: 1,
+            interrupt: Interrupt::default(),
+            keep,
+            experiments: vec![],
+        }
+    }
+
+    #[test]
+    fn each_run_is_a_new_process_with_its_figure_and_its_probes() {
+        let mut kept = Kept::default();
+        let mut subject = subject(&["sh", "-c", "echo figure $$"], &mut kept);
+        let runs = subject.observe(2).unwrap();
+        let figures: Vec<f64> = runs.iter().filter_map(|run| run.result("figure")).collect();
+        assert!(figures.len() == 2 && figures[0] != figures[1], "{figures:?}");
+        assert!(runs.iter().all(|run| run.validity.valid && run.probes.cpu.is_some()));
+        assert_eq!(kept.0, runs);
+    }
+
+    #[test]
+    fn a_command_that_fails_or_has_no_figure_does_not_count_and_says_why() {
+        let mut kept = Kept::default();
+        let failed = subject(&["sh", "-c", "exit 3"], &mut kept).observe(1).unwrap();
+        assert!(failed[0].validity.reasons[0].contains("exit status: 3"));
+        let silent = subject(&["true"], &mut kept).observe(1).unwrap();
+        assert!(silent[0].validity.reasons[0].contains("--figure"));
+        let missing = subject(&["/no/such/program"], &mut kept).observe(1).unwrap_err();
+        assert!(matches!(missing, Error::Refused(why) if why.contains("/no/such/program")));
+    }
+
+    #[test]
+    fn a_forced_placement_is_where_both_ends_run() {
+        let mut kept = Kept::default();
+        let show = "echo figure $(grep Cpus_allowed_list /proc/self/status | tr -dc '0-9')";
+        let mut forced = subject(&["sh", "-c", show], &mut kept);
+        let force =
+            Force { factor: "placement".into(), levels: vec!["same".into(), "free".into()] };
+        assert!(forced.may_force(&force).unwrap_err().contains("--force"));
+        forced.may_force = true;
+        assert!(forced.may_force(&force).unwrap_err().contains("--server"));
+        let Ok(Placement::On(cpu, _)) = placement("same") else { panic!("a CPU") };
+        let runs = forced.force(&force, 2).unwrap();
+        assert_eq!(runs.len(), 4);
+        let same = runs.iter().filter(|run| run.factors["placement"] == "same");
+        let figures: Vec<_> = same.map(|run| run.result("figure")).collect();
+        assert_eq!(figures, [Some(cpu as f64); 2]);
+    }
+}

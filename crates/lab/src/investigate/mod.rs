@@ -1,0 +1,419 @@
+//! An investigation: why runs of one thing differ, what limits it, and the proof.
+//!
+//! Equal runs are observed with their placement left free. Their results form groups; the features that go with the groups
+//! name suspects of the catalogue of causes; the first suspects that can be forced are forced to each of their levels, in
+//! randomised blocks; the verdict says what that proves.
+
+mod command;
+mod features;
+mod html;
+mod subject;
+mod text;
+
+use millstream_diagnose::causes::{Cause, Kind, Look, Scene};
+use millstream_diagnose::compare::least_seen;
+use millstream_diagnose::modes::{Mode, Options as ModeOptions, modes};
+use millstream_diagnose::separate::{Outcome, Separation, separate};
+use millstream_diagnose::stats::{Bootstrap, median};
+use millstream_diagnose::verdict::{Judgement, Level, Verdict, judge};
+use serde::{Deserialize, Serialize};
+
+pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
+pub use features::features;
+pub use subject::{Subject, WorkloadRuns, WorkloadSubject};
+
+use crate::error::Error;
+use crate::record::{FORMAT_VERSION, RunRecord};
+
+/// Fewest runs that are observed: fewer form no groups.
+pub const RUNS_LEAST: u32 = 8;
+
+/// How to investigate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Runs that are observed.
+    pub runs: u32,
+    /// Runs of each level of a cause that is forced.
+    pub forced_runs: u32,
+    /// Causes that are forced at most; 0 forces none.
+    pub causes: usize,
+    /// Seed of everything random in the analysis.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { runs: 24, forced_runs: 10, causes: 2, seed: 1 }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Investigation {
+    /// [`FORMAT_VERSION`] of the program that wrote it.
+    pub format: u32,
+    /// What was run, as the user would say it.
+    pub subject: String,
+    /// Key of the result, in base units, its unit at the end.
+    pub result: String,
+    /// Whether more of it is better.
+    pub higher_is_better: bool,
+    /// Experiments in the store that hold the runs: the observed ones first.
+    pub experiments: Vec<String>,
+    /// Each observed run that counts, in the order of execution.
+    pub observed: Vec<Point>,
+    /// Runs that do not count, with their reasons.
+    pub left_out: Vec<String>,
+    /// Median of all observed runs and its 95 % interval.
+    pub median: f64,
+    /// See `median`.
+    pub interval: Option<(f64, f64)>,
+    /// The change, as a share, that twice as many runs would show four times out of five.
+    pub least_seen: f64,
+    /// Groups of the results, the lowest first.
+    pub modes: Vec<Mode>,
+    /// Features by how well they go with the groups; with one group, with the results.
+    pub separation: Separation,
+    /// Causes of the catalogue that fit.
+    pub suspects: Vec<Suspect>,
+    /// Causes of which nothing can be said, with the features that were not measured.
+    pub not_judged: Vec<(String, Vec<String>)>,
+    /// What a reader has to know of it.
+    pub notes: Vec<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Id of the run.
+    pub run: String,
+    /// Its result.
+    pub result: f64,
+    /// Place of its group in `modes`.
+    pub group: Option<usize>,
+}
+
+/// A cause that fits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// The cause.
+    pub cause: Cause,
+    /// What speaks for it.
+    pub evidence: String,
+    /// What speaks against it.
+    pub counter: Option<String>,
+    /// Results of each level, where it was forced.
+    pub forced: Vec<(String, Vec<f64>)>,
+    /// What that proves; without it the cause is associated only.
+    pub judgement: Option<Judgement>,
+    /// Why it was not forced.
+    pub not_forced: Option<String>,
+}
+
+impl Suspect {
+    /// What was proved.
+    pub fn verdict(&self) -> Verdict {
+        self.judgement.as_ref().map_or(Verdict::AssociatedOnly, |judgement| judgement.verdict)
+    }
+}
+
+/// Investigates `subject` with the causes of `catalogue`. `tell` hears in a sentence what begins.
+///
+/// An interrupt or an error during the observed runs ends it; one while a cause is forced leaves the verdict open.
+pub fn investigate(
+    subject: &mut dyn Subject,
+    catalogue: &[Cause],
+    options: &Options,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Investigation, Error> {
+    if options.runs < RUNS_LEAST {
+        let why =
+            format!("--runs {}: {RUNS_LEAST} at least, as fewer form no groups", options.runs);
+        return Err(Error::Refused(why));
+    }
+    tell(&format!("Observing {} runs of {}.", options.runs, subject.name()));
+    let observed = subject.observe(options.runs)?;
+    let mut found = look(subject, &observed, catalogue, options)?;
+    let mut forced = 0;
+    for place in 0..found.suspects.len() {
+        let suspect = &found.suspects[place];
+        let Some(force) = suspect.cause.force.clone() else {
+            found.suspects[place].not_forced = Some("nothing here sets it".to_owned());
+            continue;
+        };
+        let why_not = if suspect.cause.kind == Kind::Limits || found.modes.len() < 2 {
+            Some("there are no groups that it could explain".to_owned())
+        } else if forced >= options.causes {
+            Some(format!("{forced} causes were forced before it"))
+        } else {
+            subject.may_force(&force).err()
+        };
+        if why_not.is_some() {
+            found.suspects[place].not_forced = why_not;
+            continue;
+        }
+        forced += 1;
+        tell(&format!(
+            "Forcing {} to {} ({} runs each).",
+            force.factor,
+            force.levels.join(" and "),
+            options.forced_runs
+        ));
+        match subject.force(&force, options.forced_runs) {
+            Ok(runs) => {
+                judge_suspect(&mut found, place, &force.levels, &force.factor, &runs, options)
+            }
+            Err(error) => {
+                found.suspects[place].not_forced = Some(error.to_string());
+                if matches!(error, Error::Interrupted) {
+                    break;
+                }
+            }
+        }
+    }
+    found.experiments = subject.experiments();
+    // What is proved comes first, what is refuted last.
+    found.suspects.sort_by_key(|suspect| match suspect.verdict() {
+        Verdict::Confirmed => 0,
+        Verdict::AssociatedOnly => 1,
+        Verdict::CannotTell => 2,
+        Verdict::Refuted => 3,
+    });
+    Ok(found)
+}
+
+/// What the observed runs say.
+fn look(
+    subject: &dyn Subject,
+    runs: &[RunRecord],
+    catalogue: &[Cause],
+    options: &Options,
+) -> Result<Investigation, Error> {
+    let (key, higher_is_better) = subject.result();
+    let counts = |run: &&RunRecord| run.validity.valid && run.result(&key).is_some();
+    let valid: Vec<&RunRecord> = runs.iter().filter(counts).collect();
+    let left_out: Vec<String> = runs
+        .iter()
+        .filter(|run| !counts(run))
+        .map(|run| match run.validity.reasons.first() {
+            Some(reason) => format!("{}: {reason}", run.id),
+            None => format!("{}: it has no {key}", run.id),
+        })
+        .collect();
+    if valid.len() < RUNS_LEAST as usize {
+        let why = left_out.first().map_or(String::new(), |reason| format!("; {reason}"));
+        return Err(Error::Refused(format!(
+            "{} of {} runs count, {RUNS_LEAST} are needed{why}",
+            valid.len(),
+            runs.len()
+        )));
+    }
+    let results: Vec<f64> = valid.iter().filter_map(|run| run.result(&key)).collect();
+    let groups = modes(&results, &ModeOptions { seed: options.seed, ..ModeOptions::default() });
+    let group_of = |run: usize| groups.iter().position(|mode| mode.members.contains(&run));
+    let outcome: Vec<f64> = match groups.len() {
+        0 | 1 => results.clone(),
+        _ => (0..results.len()).map(|run| group_of(run).unwrap_or(0) as f64).collect(),
+    };
+    let blocks = vec![0; results.len()];
+    let features = features(&valid);
+    let separation =
+        separate(Outcome { values: &outcome, blocks: &blocks }, &features, options.seed);
+    let scene = Scene::new(&features, &groups, &separation);
+    let (mut suspects, mut not_judged, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    for cause in catalogue {
+        match scene.look(cause) {
+            Look::Fits { evidence, counter } => suspects.push(Suspect {
+                cause: cause.clone(),
+                evidence,
+                counter,
+                forced: vec![],
+                judgement: None,
+                not_forced: None,
+            }),
+            Look::NotMeasured(missing) => not_judged.push((cause.id.clone(), missing)),
+            Look::DoesNotFit => {}
+            Look::Broken(why) => {
+                notes.push(format!("The cause {} cannot be used: {why}", cause.id))
+            }
+        }
+    }
+    // Those that separate come before those that limit, the strongest feature first.
+    let strength = |suspect: &Suspect| {
+        let of = |need: &String| {
+            let names = |one: &&millstream_diagnose::separate::Finding| {
+                one.feature == *need || one.members.contains(need)
+            };
+            separation.findings.iter().find(names).map_or(0.0, |one| one.strength.abs())
+        };
+        suspect.cause.needs.iter().map(of).fold(0.0, f64::max)
+    };
+    suspects.sort_by(|a, b| {
+        let kind = |one: &Suspect| one.cause.kind == Kind::Limits;
+        kind(a).cmp(&kind(b)).then(strength(b).total_cmp(&strength(a)))
+    });
+    let bootstrap = Bootstrap { resamples: 2_000, seed: options.seed, ..Bootstrap::default() };
+    let observed = valid
+        .iter()
+        .zip(&results)
+        .enumerate()
+        .map(|(at, (run, &result))| Point { run: run.id.clone(), result, group: group_of(at) })
+        .collect();
+    Ok(Investigation {
+        format: FORMAT_VERSION,
+        subject: subject.name(),
+        result: key,
+        higher_is_better,
+        experiments: vec![],
+        observed,
+        left_out,
+        median: median(&results).unwrap_or(f64::NAN),
+        interval: bootstrap.median(&results).map(|interval| (interval.low, interval.high)),
+        least_seen: least_seen(&results, &results, options.seed),
+        modes: groups,
+        separation,
+        suspects,
+        not_judged,
+        notes,
+    })
+}
+
+fn judge_suspect(
+    found: &mut Investigation,
+    place: usize,
+    levels: &[String],
+    factor: &str,
+    runs: &[RunRecord],
+    options: &Options,
+) {
+    let results = |level: &String| -> Vec<f64> {
+        runs.iter()
+            .filter(|run| run.validity.valid && run.factors.get(factor) == Some(level))
+            .filter_map(|run| run.result(&found.result))
+            .collect()
+    };
+    let forced: Vec<(String, Vec<f64>)> =
+        levels.iter().map(|level| (level.clone(), results(level))).collect();
+    let levels: Vec<Level> = forced
+        .iter()
+        .map(|(name, results)| Level { name: name.clone(), results: results.clone() })
+        .collect();
+    let judgement = judge(&found.modes, &levels, options.seed);
+    let suspect = &mut found.suspects[place];
+    suspect.forced = forced;
+    suspect.judgement = Some(judgement);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use millstream_diagnose::causes::{Force, built_in};
+
+    use super::*;
+    use crate::record::{Probes, WorkerActivity, keys};
+    use crate::stats::Rng;
+
+    /// A machine on which sharing a CPU makes transactions five times as fast, or does not, whatever goes with it.
+    struct Machine {
+        rng: Rng,
+        is_the_cause: bool,
+        runs: u32,
+    }
+
+    impl Machine {
+        fn run(&mut self, level: &str) -> RunRecord {
+            self.runs += 1;
+            let by_chance = self.rng.below(3) == 0;
+            let same = match level {
+                "same" => true,
+                "split" => false,
+                _ => by_chance,
+            };
+            // Where placement is not the cause something else makes the groups, and moves the ends with it.
+            let fast = if self.is_the_cause { same } else { by_chance };
+            let rate = if fast { 50_000.0 } else { 10_000.0 } * (1.0 + 0.05 * self.rng.unit());
+            let shown = if level == "free" { fast } else { same };
+            let on = |cpu| WorkerActivity { seen_on_cpu: [(cpu, 9)].into(), ..Default::default() };
+            let far = if shown { 0 } else { 1 };
+            let workers = [("near".to_owned(), on(0)), ("far".to_owned(), on(far))];
+            let mut run = RunRecord::new(format!("r{}", self.runs));
+            run.factors.insert("placement".into(), level.into());
+            run.results.insert(keys::TRANSACTIONS.into(), rate);
+            run.probes = Probes {
+                times_s: vec![0.0, 1.0],
+                workers: Some(workers.into()),
+                context_switches: Some(vec![self.rng.below(1000) as u64]),
+                ..Probes::default()
+            };
+            run
+        }
+    }
+
+    impl Subject for Machine {
+        fn name(&self) -> String {
+            "tcp_rr".into()
+        }
+        fn result(&self) -> (String, bool) {
+            (keys::TRANSACTIONS.into(), true)
+        }
+        fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            Ok((0..runs).map(|_| self.run("free")).collect())
+        }
+        fn may_force(&self, force: &Force) -> Result<(), String> {
+            if force.factor == "placement" { Ok(()) } else { Err("no such factor".into()) }
+        }
+        fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
+            let each = (0..runs).flat_map(|_| force.levels.clone()).collect::<Vec<_>>();
+            Ok(each.iter().map(|level| self.run(level)).collect())
+        }
+        fn experiments(&self) -> Vec<String> {
+            vec!["e".into()]
+        }
+    }
+
+    fn investigated(is_the_cause: bool) -> Investigation {
+        let mut machine = Machine { rng: Rng::new(5), is_the_cause, runs: 0 };
+        let options = Options { causes: 1, ..Options::default() };
+        investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap()
+    }
+
+    #[test]
+    fn a_cause_that_makes_the_groups_is_found_forced_and_confirmed() {
+        let found = investigated(true);
+        assert_eq!((found.modes.len(), found.observed.len()), (2, 24));
+        let first = &found.suspects[0];
+        assert_eq!((first.cause.id.as_str(), first.verdict()), ("shared-cpu", Verdict::Confirmed));
+        assert_eq!(first.forced.iter().map(|(_, runs)| runs.len()).collect::<Vec<_>>(), [10, 10]);
+        assert!(found.text().contains("confirmed"), "{}", found.text());
+        assert!(found.html().contains("confirmed"));
+        // Causes of which nothing was measured are named, not passed over.
+        let not_judged: BTreeMap<_, _> = found.not_judged.iter().cloned().collect();
+        assert_eq!(not_judged["steal"], ["steal_share"]);
+    }
+
+    #[test]
+    fn what_only_goes_with_the_groups_is_not_confirmed() {
+        let found = investigated(false);
+        let suspect = found.suspects.iter().find(|one| one.cause.id == "shared-cpu").unwrap();
+        assert_ne!(suspect.verdict(), Verdict::Confirmed, "{suspect:?}");
+        assert!(!found.text().contains("confirmed:"), "{}", found.text());
+    }
+
+    #[test]
+    fn too_few_runs_are_refused_before_anything_runs() {
+        let mut machine = Machine { rng: Rng::new(1), is_the_cause: true, runs: 0 };
+        let options = Options { runs: 5, ..Options::default() };
+        let error = investigate(&mut machine, &[], &options, &mut |_| {}).unwrap_err();
+        assert!(matches!(error, Error::Refused(_)) && machine.runs == 0);
+    }
+
+    #[test]
+    fn it_comes_back_from_json() {
+        let found = investigated(true);
+        let text = serde_json::to_string(&found).unwrap();
+        let again: Investigation = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.suspects, found.suspects);
+        assert_eq!(again.modes, found.modes);
+    }
+}

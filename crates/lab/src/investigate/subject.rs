@@ -1,0 +1,114 @@
+//! What can be investigated.
+
+use millstream_diagnose::causes::Force;
+
+use crate::error::Error;
+use crate::experiment::{Definition, FACTORS, Overrides};
+use crate::record::{ExperimentRecord, RunRecord, keys};
+
+/// Something that can be run again and again, and whose causes can be forced.
+pub trait Subject {
+    /// As the user would say it.
+    fn name(&self) -> String;
+    /// The key of its result, and whether more of it is better.
+    fn result(&self) -> (String, bool);
+    /// Equal runs with everything left as it comes.
+    fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error>;
+    /// Whether a factor can be set here; else why not.
+    fn may_force(&self, force: &Force) -> Result<(), String>;
+    /// As many runs of each level, in random order within blocks; each run has the level among its factors.
+    fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error>;
+    /// Ids of the experiments that hold the runs so far.
+    fn experiments(&self) -> Vec<String>;
+}
+
+/// Carries out an experiment and keeps it.
+pub type WorkloadRuns<'a> =
+    dyn FnMut(&Definition) -> Result<(ExperimentRecord, Vec<RunRecord>), Error> + 'a;
+
+/// An experiment of the laboratory's own workloads: one configuration, whose placement is free unless it is forced.
+pub struct WorkloadSubject<'a> {
+    definition: Definition,
+    run: &'a mut WorkloadRuns<'a>,
+    experiments: Vec<String>,
+}
+
+impl<'a> WorkloadSubject<'a> {
+    /// Of `definition`, which has to have one workload, one stack and one level of each factor.
+    pub fn new(definition: Definition, run: &'a mut WorkloadRuns<'a>) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Refused(format!("{}: {why}", definition.name));
+        if definition.workloads.len() != 1 || definition.stacks.len() != 1 {
+            return Err(refuse("an investigation has one workload and one stack".to_owned()));
+        }
+        let own = definition.own_factors.values().flatten();
+        let several = definition.factors.iter().chain(own).find(|(_, levels)| levels.len() != 1);
+        if let Some((name, _)) = several {
+            return Err(refuse(format!("factor {name}: an investigation has one level of each")));
+        }
+        Ok(Self { definition, run, experiments: vec![] })
+    }
+
+    fn carry_out(
+        &mut self,
+        runs: u32,
+        factor: &str,
+        levels: &[String],
+    ) -> Result<Vec<RunRecord>, Error> {
+        let mut definition = self.definition.clone();
+        definition.apply(&Overrides {
+            repeats: Some(runs),
+            // The host's moving of CPUs is one of the things to find.
+            steady_cpus: Some(false),
+            set: vec![(factor.to_owned(), levels.to_vec())],
+            ..Overrides::default()
+        })?;
+        let (experiment, runs) = (self.run)(&definition)?;
+        self.experiments.push(experiment.id);
+        Ok(runs)
+    }
+}
+
+impl Subject for WorkloadSubject<'_> {
+    fn name(&self) -> String {
+        let workload = self.definition.workloads[0].name();
+        format!("{workload} over {}", self.definition.stacks[0])
+    }
+
+    fn result(&self) -> (String, bool) {
+        let key = match self.definition.workloads[0].name() {
+            "tcp_rr" => keys::TRANSACTIONS,
+            _ => keys::THROUGHPUT,
+        };
+        (key.to_owned(), true)
+    }
+
+    fn observe(&mut self, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        self.carry_out(runs, "placement", &["free".to_owned()])
+    }
+
+    fn may_force(&self, force: &Force) -> Result<(), String> {
+        let workload = self.definition.workloads[0];
+        let is_known = |factor: &&crate::experiment::Factor| {
+            factor.name == force.factor && factor.workloads.contains(&workload)
+        };
+        match FACTORS.iter().find(is_known) {
+            Some(_) => Ok(()),
+            None => Err(format!("{} has no factor {}", workload.name(), force.factor)),
+        }
+    }
+
+    fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
+        let mut found = self.carry_out(runs, &force.factor, &force.levels)?;
+        // Set by the definition, and so the same for all: known to the caller as the level of each run.
+        for run in &mut found {
+            if !run.factors.contains_key(&force.factor) {
+                run.factors.insert(force.factor.clone(), force.levels[0].clone());
+            }
+        }
+        Ok(found)
+    }
+
+    fn experiments(&self) -> Vec<String> {
+        self.experiments.clone()
+    }
+}

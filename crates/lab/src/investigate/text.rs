@@ -1,0 +1,171 @@
+//! An investigation in words, for the terminal.
+
+use std::fmt::Write as _;
+
+use millstream_diagnose::verdict::Verdict;
+
+use super::{Investigation, Suspect};
+use crate::report::units::Scale;
+
+/// Families of features that are listed.
+pub(super) const FINDINGS_SHOWN: usize = 6;
+
+impl Investigation {
+    /// The answer in one sentence.
+    pub fn verdict(&self) -> String {
+        let confirmed = self.suspects.iter().find(|one| one.verdict() == Verdict::Confirmed);
+        match (confirmed, self.modes.len()) {
+            (Some(suspect), _) => {
+                let times =
+                    suspect.judgement.as_ref().and_then(|one| one.forced).map(|one| one.ratio);
+                let times =
+                    times.map_or(String::new(), |ratio| format!(", a factor of {ratio:.2}"));
+                format!("Runs differ by {} (confirmed{times}).", suspect.cause.title)
+            }
+            (None, 0 | 1) => format!(
+                "Runs form one group; {} runs would show a change of {:.1} %.",
+                2 * self.observed.len(),
+                self.least_seen * 100.0
+            ),
+            (None, groups) => match self.suspects.iter().find(|one| one.judgement.is_some()) {
+                Some(suspect) => format!(
+                    "Runs form {groups} groups; that {} explains them is {}.",
+                    suspect.cause.title,
+                    spoken(suspect.verdict())
+                ),
+                None => format!("Runs form {groups} groups; no cause was proved."),
+            },
+        }
+    }
+
+    pub(super) fn scale(&self) -> Scale {
+        let most = self.observed.iter().map(|point| point.result).fold(0.0, f64::max);
+        Scale::of(&self.result, most)
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        let scale = self.scale();
+        let mut text = format!("{}\n\n{}\n\n", self.subject, self.verdict());
+        let _ =
+            write!(text, "{} runs, median {}", self.observed.len(), scale.with_unit(self.median));
+        if let Some((low, high)) = self.interval {
+            let _ = write!(text, " (95 %: {} to {})", scale.number(low), scale.number(high));
+        }
+        text.push('\n');
+        for (at, mode) in self.modes.iter().enumerate().filter(|_| self.modes.len() > 1) {
+            let share = 100.0 * mode.share(self.observed.len());
+            let _ = writeln!(
+                text,
+                "  group {}: {} ({} to {}), {} runs, {share:.0} %",
+                at + 1,
+                scale.with_unit(mode.median),
+                scale.number(mode.range.0),
+                scale.number(mode.range.1),
+                mode.members.len()
+            );
+        }
+        self.findings(&mut text);
+        for suspect in &self.suspects {
+            suspect.tell(&mut text, &scale);
+        }
+        if !self.not_judged.is_empty() {
+            let of = |(cause, missing): &(String, Vec<String>)| {
+                format!("{cause} ({})", missing.join(", "))
+            };
+            let all: Vec<String> = self.not_judged.iter().map(of).collect();
+            let _ = writeln!(text, "\nNot judged, as this was not measured: {}.", all.join("; "));
+        }
+        for line in self.left_out.iter().chain(&self.notes) {
+            let _ = writeln!(text, "Note: {line}");
+        }
+        text
+    }
+
+    fn findings(&self, text: &mut String) {
+        let what = if self.modes.len() > 1 { "the groups" } else { "the results" };
+        let shown: Vec<_> = self.separation.findings.iter().filter(|one| one.is_shown()).collect();
+        let looked = self.separation.looked_at;
+        if shown.is_empty() {
+            let _ = writeln!(text, "\nOf {looked} features none is shown to go with {what}.");
+            return;
+        }
+        let _ = writeln!(text, "\nWhat goes with {what}, of {looked} features looked at:");
+        for one in shown.iter().take(FINDINGS_SHOWN) {
+            let medians: Vec<String> = one.medians.iter().map(|value| plain(*value)).collect();
+            let others = match one.members.len() {
+                0 => String::new(),
+                count => format!(", and {count} that say the same"),
+            };
+            let _ = writeln!(
+                text,
+                "  {}: {} (strength {:.2}, p {:.4}{others})",
+                one.feature,
+                medians.join(" → "),
+                one.strength,
+                one.p
+            );
+        }
+    }
+}
+
+impl Suspect {
+    fn tell(&self, text: &mut String, scale: &Scale) {
+        let _ = writeln!(text, "\n{}: {}", spoken(self.verdict()), self.cause.title);
+        let _ = writeln!(text, "  {}", self.evidence);
+        if let Some(counter) = &self.counter {
+            let _ = writeln!(text, "  Against it: {counter}");
+        }
+        for line in self.proof(scale) {
+            let _ = writeln!(text, "  {line}");
+        }
+        let _ = writeln!(text, "  Remedy: {}", self.cause.remedy);
+        let _ = writeln!(text, "  Source: {}", self.cause.source);
+    }
+
+    /// What forcing it showed, a sentence each.
+    pub(super) fn proof(&self, scale: &Scale) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let (Some(judgement), Some(force)) = (&self.judgement, &self.cause.force) {
+            for (level, results) in &self.forced {
+                let median =
+                    crate::stats::median(results).map_or("–".to_owned(), |m| scale.with_unit(m));
+                lines.push(format!("{}={level}: {median}, {} runs", force.factor, results.len()));
+            }
+            if let Some(forced) = &judgement.forced {
+                let share = judgement.explained.unwrap_or(0.0) * 100.0;
+                lines.push(format!(
+                    "Forcing it makes a ratio of {:.2} ({:.2} to {:.2}), {share:.0} % of the observed difference of \
+                     {:.2} (on a logarithmic scale).",
+                    forced.ratio, forced.interval.0, forced.interval.1, judgement.observed_ratio
+                ));
+            }
+            if !judgement.still_grouped.is_empty() {
+                let levels = judgement.still_grouped.join(", ");
+                lines.push(format!("Within {levels} the runs still fall into such groups."));
+            }
+            if let Some(runs) = judgement.runs_needed {
+                lines.push(format!("{runs} runs of each level would tell."));
+            }
+        }
+        if let Some(why) = &self.not_forced {
+            lines.push(format!("It was not forced: {why}."));
+        }
+        lines
+    }
+}
+
+/// A verdict in plain words.
+pub(super) fn spoken(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Confirmed => "confirmed",
+        Verdict::AssociatedOnly => "associated only",
+        Verdict::Refuted => "refuted",
+        Verdict::CannotTell => "not decided",
+    }
+}
+
+/// A number of a feature, whose unit is in its name.
+pub(super) fn plain(value: f64) -> String {
+    crate::report::units::significant(value)
+}
