@@ -67,7 +67,7 @@ pub(super) fn tell_probes(record: &mut RunRecord) {
     let still_s = of_probes(&record.probes);
     if still_s > 0.0 {
         record.notes.push(format!(
-            "The probes stood still for {still_s:.1} s in all: the steps beside that are as long as times_s tells."
+            "The probes stood still for {still_s:.1} s in all: their steps are as long as times_s tells."
         ));
     }
 }
