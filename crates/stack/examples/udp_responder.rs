@@ -32,7 +32,11 @@ fn run(options: Options, port: u16, cpu: Option<usize>) -> io::Result<()> {
         let stacks = ends.clone();
         std::thread::spawn(move || show_stats(&stacks));
     }
-    let interrupted = Interrupted::watch(move || ends.iter().for_each(Stack::shutdown));
+    let interrupted = Interrupted::watch(move || {
+        for stack in &ends {
+            stack.shutdown();
+        }
+    });
     let threads: Vec<_> = responders
         .into_iter()
         .map(|(stack, socket)| {

@@ -54,7 +54,8 @@ pub use millstream_wire as wire;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{
-    DropReason, EngineStats, LinkInfo, ListenerStats, MemoryPressure, MemoryUse, WakeStats,
+    DropReason, EngineStats, LinkInfo, ListenerStats, MemoryPressure, MemoryUse, Undelivered,
+    WakeStats,
 };
 
 /// The README's code compiles.

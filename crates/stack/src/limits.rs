@@ -351,6 +351,16 @@ pub const FAST_OPEN_RESET_MEMORY: Duration = Duration::from_secs(60);
 /// Such resets that one listener remembers.
 pub const FAST_OPEN_RESETS: usize = 1_024;
 
+/// An engine that ends, and was not told for how long, sees its connections through for as long as one of their peers
+/// acknowledges something within this time.
+pub const LINGER_STALL: Duration = Duration::from_secs(5);
+
+/// How often it looks what is left meanwhile, connection by connection.
+pub const LINGER_LOOK: Duration = Duration::from_millis(20);
+
+/// How long it waits, when all is delivered, for peers to end their sides, and for datagrams to leave.
+pub const GOODBYE: Duration = Duration::from_millis(500);
+
 /// Room left before a finished frame, for what a link puts in front of it.
 pub const LINK_HEADROOM_BYTES: usize = 64;
 

@@ -344,6 +344,40 @@ pub struct WakeStats {
     pub sleeps: u64,
 }
 
+/// What was written and did not reach its peer, as far as its peer has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undelivered {
+    /// TCP connections that ended before all that was written on them, and their end, was acknowledged.
+    pub connections: u64,
+    /// Bytes written on them and not acknowledged.
+    pub bytes: u64,
+}
+
+impl Undelivered {
+    /// One more connection.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.connections += 1;
+        self.bytes += bytes;
+    }
+
+    /// What came after `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        let Self { connections, bytes } = before;
+        Self { connections: self.connections - connections, bytes: self.bytes - bytes }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let Self { connections, bytes } = other;
+        Self { connections: self.connections + connections, bytes: self.bytes + bytes }
+    }
+
+    /// Whether all has arrived.
+    pub fn is_none(&self) -> bool {
+        self.connections == 0
+    }
+}
+
 impl std::ops::AddAssign for WakeStats {
     fn add_assign(&mut self, other: Self) {
         self.edges += other.edges;

@@ -5,6 +5,7 @@ mod common;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{CALLS, Ending, hosts};
@@ -12,7 +13,7 @@ use millstream::link::{Medium, PairConfig};
 use millstream::local::{Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::Packet;
 use millstream::tcp::State;
-use millstream::{DatagramToSend, SocketKind};
+use millstream::{DatagramToSend, SocketKind, Undelivered};
 
 /// Every byte tells its place in the stream.
 fn pattern(at: usize) -> u8 {
@@ -335,4 +336,69 @@ fn a_handle_that_is_dropped_while_the_engine_is_looked_at_is_closed_after_it() {
     let is_stream = |kind| kind == SocketKind::Tcp;
     assert!(far.engine().sockets().all(|socket| is_stream(socket.kind)));
     TcpListener::bind(&far, "10.9.0.2:80".parse().unwrap(), 8).expect("its port is free");
+}
+
+#[test]
+fn what_was_written_is_seen_through_when_the_last_handle_goes() {
+    let addr = both_families(7)[0];
+    let written = AtomicUsize::new(0);
+    hosts(
+        PairConfig::default(),
+        |stack| {
+            let mut stream = TcpStream::connect(stack, addr).expect("connect");
+            stream.set_nonblocking(true).expect("a mode");
+            // Until all that is on the way is full.
+            let (mut total, mut refused) = (0, 0);
+            while refused < 20 {
+                match stream.write(&[7; 10_000]) {
+                    Ok(len) => (total, refused) = (total + len, 0),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        refused += 1;
+                        stack.sleep(Duration::from_millis(10)).expect("turns");
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            written.store(total, Ordering::SeqCst);
+            // With `stack`, whose owner lets go behind this.
+            drop(stream);
+        },
+        |stack, ready| {
+            let listener = TcpListener::bind(stack, addr, 4).expect("bind");
+            ready();
+            let (mut stream, _) = listener.accept().expect("accept");
+            while written.load(Ordering::SeqCst) == 0 {
+                stack.sleep(Duration::from_millis(10)).expect("turns");
+            }
+            let (mut chunk, mut received) = (vec![0; 10_000], 0);
+            loop {
+                match stream.read(&mut chunk).expect("no reset") {
+                    0 => break,
+                    len => received += len,
+                }
+            }
+            assert_eq!(received, written.load(Ordering::SeqCst));
+        },
+    );
+}
+
+#[test]
+fn what_a_dead_peer_does_not_take_is_told() {
+    let (near, mut far) = common::two(PairConfig::default());
+    far.tcp_listen(both_families(7)[0], 4).expect("listen");
+    let stack = Stack::new(near);
+    let id = stack.engine().tcp_connect(both_families(7)[0]).expect("connect");
+    common::settle(&mut stack.engine(), &mut far);
+    assert_eq!(stack.deliver(None).expect("turns"), Undelivered::default());
+    assert_eq!(stack.engine().tcp_write(id, b"is anybody there?").expect("written"), 17);
+    let wait = Some(Duration::from_millis(50));
+    let left = Undelivered { connections: 1, bytes: 17 };
+    assert_eq!(stack.deliver(wait).expect("turns"), left);
+    assert_eq!(stack.deliver(wait).expect("turns"), left, "it is still there");
+    // It counts once, while it is held and when it is gone.
+    stack.engine().tcp_abort(id);
+    assert_eq!(stack.engine().undelivered(), Undelivered::default());
+    stack.engine().flush();
+    assert_eq!(stack.engine().undelivered(), left);
+    assert_eq!(stack.deliver(wait).expect("turns"), Undelivered::default());
 }

@@ -191,7 +191,9 @@ fn whole<L: Link + 'static>(queues: Vec<Shared<L>>, pool: &Pool, far: &Namespace
     none_was_anothers(&stacks);
     // Of all before the first one ends: its socket leaves the group then, and the others get what was its own.
     let handed_over: u64 = stacks.iter().map(handed_over).sum();
-    stacks.iter().for_each(Stack::shutdown);
+    for stack in &stacks {
+        stack.shutdown();
+    }
     println!("served {served:?}, {handed_over} packets handed over");
     handed_over
 }

@@ -272,6 +272,9 @@ impl Connection {
             return;
         }
         self.forget_calm();
+        if let cut_off @ Some(_) = self.undelivered_bytes() {
+            self.counters.rare().cut_off = cut_off;
+        }
         self.untold = match (self.state, error) {
             // who had ended its side, and was written to: what is told is that nobody reads
             (State::CloseWait, Some(ConnError::Reset)) => Some(ConnError::Closed),

@@ -275,6 +275,17 @@ impl Connection {
         self.snd.queue.len()
     }
 
+    /// Bytes that the application wrote and that the peer has not acknowledged, if there are any, or if its end was not
+    /// acknowledged. After the connection has ended: as it was then.
+    pub fn undelivered_bytes(&self) -> Option<u64> {
+        if self.state == State::Closed {
+            return self.counters.cut_off();
+        }
+        let bytes = self.snd.queue.len() as u64;
+        let is_end_due = self.snd.fin_queued && self.snd.una <= self.data_end();
+        (bytes != 0 || is_end_due).then_some(bytes)
+    }
+
     /// Bytes of payload in the largest segments that it hands out: whoever gives it packets
     /// ([`write_packet`](Self::write_packet)) had better put so many into each piece of memory. 0 where those fit a
     /// frame, and until it has sent.

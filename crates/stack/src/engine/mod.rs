@@ -13,6 +13,7 @@ mod courtesy;
 mod datagram;
 mod direct;
 mod ended;
+pub(crate) mod ending;
 pub(crate) mod fast_open;
 mod few;
 mod follow;

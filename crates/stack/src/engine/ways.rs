@@ -10,6 +10,11 @@ impl Engine {
         (self.out.routes.generation(), self.out.link_changes)
     }
 
+    /// Whether a link is in use.
+    pub(crate) fn has_links(&self) -> bool {
+        self.out.links.used_count() != 0
+    }
+
     /// Whether links have failed or were removed, ever.
     #[inline]
     pub(crate) fn has_lost_links(&self) -> bool {

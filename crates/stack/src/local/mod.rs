@@ -40,7 +40,7 @@ pub use udp::UdpSocket;
 
 use crate::engine::DirectRead;
 pub use crate::engine::Received;
-use crate::{Engine, Error, Readiness, ReceivedDatagram, SocketId, Turn};
+use crate::{Engine, Error, Readiness, ReceivedDatagram, SocketId, Turn, Undelivered};
 
 /// A socket and what happened to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,23 @@ struct Shared {
     dropped: RefCell<Vec<SocketId>>,
 }
 
+impl Drop for Shared {
+    /// The last of all handles goes: what was written is seen through to its peers.
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut();
+        self.dropped.get_mut().drain(..).for_each(|id| engine.close(id));
+        if std::thread::panicking() {
+            return;
+        }
+        let _ = engine.deliver(None);
+        engine.reset_left();
+    }
+}
+
 impl Stack {
-    /// Takes an engine with its links.
+    /// Takes an engine with its links. When the last clone and the last socket are gone, what was written is seen
+    /// through to its peers, as [`deliver`](Self::deliver) does without a time; connections that are not at their end
+    /// then are reset.
     pub fn new(engine: Engine) -> Self {
         let (engine, dropped) = (RefCell::new(engine), RefCell::default());
         Self { shared: Rc::new(Shared { engine, dropped }) }
@@ -98,6 +113,13 @@ impl Stack {
         engine.refresh_time();
         dropped.drain(..).for_each(|id| engine.close(id));
         engine.flush();
+    }
+
+    /// Waits until all that was written has been acknowledged, and the ends of sides that were shut down or closed: for
+    /// `linger` at most; without that for as long as a peer acknowledges something every five seconds. Answers what was
+    /// not. What is open stays open.
+    pub fn deliver(&self, linger: Option<Duration>) -> io::Result<Undelivered> {
+        self.engine().deliver(linger)
     }
 
     /// One turn; sleeps, at most `max_sleep`, when there was nothing to do.

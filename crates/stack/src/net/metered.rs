@@ -145,6 +145,12 @@ impl<T: Held> Taker<T> {
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
+
+    /// Memory that what is inside holds, in bytes.
+    pub fn inside_bytes(&self) -> u64 {
+        let inside = self.given.0.load(Ordering::Relaxed).wrapping_sub(self.taken.bytes) as i64;
+        inside.max(0) as u64
+    }
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ mod ways;
 mod worker;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub use poller::Poller;
 pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
-use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, WakeStats, Waker};
+use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, Undelivered, WakeStats, Waker};
 use patience::{enter_engine, may_wait};
 use ready::ReadySet;
 use shared::Reply;
@@ -53,6 +53,8 @@ pub struct Placement {
     /// The longest wake-up time of CPUs that the kernel is asked for, in place of the one it was made with
     /// ([`Engine::set_idle_latency`]).
     pub idle_latency: Option<Duration>,
+    /// How long at most what was written is seen through to its peers when the engine ends ([`Stack::shutdown`]).
+    pub linger: Option<Duration>,
 }
 
 /// What the application's side reaches the engine by.
@@ -69,7 +71,12 @@ pub(crate) struct Door {
     pub(crate) pool: Pool,
     stop: AtomicBool,
     ended: AtomicBool,
+    /// How long connections are seen through at the end, in nanoseconds; [`NO_LINGER`]: as long as peers take something.
+    linger_ns: AtomicU64,
 }
+
+/// No time is set.
+const NO_LINGER: u64 = u64::MAX;
 
 type Call = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -86,7 +93,21 @@ impl Door {
             pool: engine.pool().clone(),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            linger_ns: AtomicU64::new(NO_LINGER),
         }
+    }
+
+    /// How long connections are seen through at the end, if that is set.
+    fn linger(&self) -> Option<Duration> {
+        match self.linger_ns.load(Ordering::SeqCst) {
+            NO_LINGER => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    fn set_linger(&self, linger: Duration) {
+        let ns = u64::try_from(linger.as_nanos()).unwrap_or(NO_LINGER).min(NO_LINGER - 1);
+        self.linger_ns.store(ns, Ordering::SeqCst);
     }
 
     /// Whether the engine's thread must not sleep.
@@ -148,22 +169,26 @@ impl Door {
 /// Ends the engine's thread when the last handle goes.
 pub(crate) struct Handle {
     pub(crate) door: Arc<Door>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<Undelivered>>>,
+    /// What it had not delivered when it ended.
+    undelivered: OnceLock<Undelivered>,
 }
 
 impl Handle {
-    fn stop(&self) {
+    fn stop(&self) -> Undelivered {
         self.door.stop.store(true, Ordering::SeqCst);
         self.door.waker.wake();
         if may_wait().is_err() {
             // It ends by itself: behind the call that this is part of, where that is its own.
-            return;
+            return Undelivered::default();
         }
         // The lock is kept: whoever else stops it finds it gone.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            let _ = thread.join();
+            // Of one that has panicked nobody knows.
+            let _ = self.undelivered.set(thread.join().unwrap_or_default());
         }
+        self.undelivered.get().copied().unwrap_or_default()
     }
 }
 
@@ -196,26 +221,40 @@ impl Stack {
                 enter_engine();
                 answer.set(Ok(Arc::clone(&worker.door)));
                 drop(answer);
-                worker.run();
+                worker.run()
             }
-            Err(error) => answer.set(Err(error)),
+            Err(error) => {
+                answer.set(Err(error));
+                Undelivered::default()
+            }
         };
         let thread = thread::Builder::new().name("millstream".into()).spawn(body)?;
         let answer = started.wait(|| thread.is_finished());
         let door = answer.ok_or_else(|| io::Error::from(Error::EngineGone))??;
-        Ok(Self { handle: Arc::new(Handle { door, thread: Mutex::new(Some(thread)) }) })
+        let (thread, undelivered) = (Mutex::new(Some(thread)), OnceLock::new());
+        Ok(Self { handle: Arc::new(Handle { door, thread, undelivered }) })
     }
 
-    /// Ends the engine: open connections are closed, those that nobody accepted reset, what they and UDP sockets still
-    /// have to send gets half a second to leave, connections that are not at their end then are reset, and the thread
-    /// is joined (but inside of [`with_engine`](Self::with_engine), where it ends by itself).
+    /// Ends the engine: open connections are closed, those that nobody accepted reset. What was written is seen through
+    /// to its peers, for [`Placement::linger`] at most; where that is not set, for as long as one of them acknowledges
+    /// something every five seconds. Then peers get half a second to end their sides, and datagrams to leave;
+    /// connections that are not at their end after that are reset, and the thread is joined. Answers what was not
+    /// delivered. (Inside of [`with_engine`](Self::with_engine) the thread ends by itself, and nothing is answered.)
+    /// The same happens when the last clone and the last socket are gone.
     ///
     /// Afterwards what had come as far as a stream's ring can still be read: up to 2 MiB. A stream that was open tells
     /// `BrokenPipe` once, by the first call that meets it, as it tells of all that ends a connection: after that reads
     /// say the end (0), and writes `BrokenPipe`. One that had ended before goes on saying so. Listeners, UDP sockets and
     /// calls that ask the engine fail with `BrokenPipe`. The same holds when the engine's thread ends by a panic.
-    pub fn shutdown(&self) {
-        self.handle.stop();
+    pub fn shutdown(&self) -> Undelivered {
+        self.handle.stop()
+    }
+
+    /// As [`shutdown`](Self::shutdown), and what was written is seen through for `linger` at most. It counts from the
+    /// beginning of the end also where another thread waits for that.
+    pub fn shutdown_within(&self, linger: Duration) -> Undelivered {
+        self.handle.door.set_linger(linger);
+        self.handle.stop()
     }
 
     /// The engine's counters.
@@ -279,5 +318,9 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
     if placement.idle_latency.is_some() {
         engine.set_idle_latency(placement.idle_latency);
     }
-    Ok(Worker::new(engine))
+    let worker = Worker::new(engine);
+    if let Some(linger) = placement.linger {
+        worker.door.set_linger(linger);
+    }
+    Ok(worker)
 }

@@ -57,6 +57,8 @@ pub(super) struct Stream {
     /// The application ended its writing side; the connection is told when the ring is empty.
     pub(super) ending: bool,
     pub(super) closing: bool,
+    /// Bytes of what was thrown away, as the connection did not take them any more.
+    refused_bytes: u64,
     /// Why it ended has been said.
     has_failed: bool,
     /// It is in the line of those that wait for frames.
@@ -101,6 +103,7 @@ impl Worker {
             pending: None,
             ending: false,
             closing: false,
+            refused_bytes: 0,
             has_failed: false,
             is_starved: false,
             is_due: false,
@@ -167,8 +170,7 @@ impl Worker {
             // RFC 9293 3.6.1: the peer learns of that, behind what was written before.
             engine.flush();
             engine.tcp_abort(stream.id);
-            self.streams[slot as usize] = None;
-            return;
+            return self.let_go(slot);
         }
         // What comes when nobody will read it stays in the connection.
         if (readiness.readable || readiness.closed) && !stream.closing {
@@ -181,7 +183,22 @@ impl Worker {
             engine.tcp_orphan(stream.id);
         } else if stream.closing {
             engine.tcp_close(stream.id);
-            self.streams[slot as usize] = None;
+            self.let_go(slot);
+        }
+    }
+
+    /// A stream's place is free. What it could not hand to its connection counts as not delivered, with what that had
+    /// left.
+    pub(super) fn let_go(&mut self, slot: u32) {
+        let Some(mut stream) = self.streams.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        let bytes = stream.throw_away();
+        if bytes != 0 {
+            // The connection counts by itself, if it had anything left.
+            let is_counted = self.engine.tcp_undelivered(stream.id).is_some();
+            self.refused.bytes += bytes;
+            self.refused.connections += u64::from(!is_counted);
         }
     }
 }
@@ -198,7 +215,7 @@ impl Stream {
                     break;
                 }
                 Err((packet, error)) => {
-                    drop(packet);
+                    self.pending = Some(packet);
                     self.refuse(error);
                     break;
                 }
@@ -282,12 +299,24 @@ impl Stream {
 
     /// Nothing more is taken. What came before can still be read.
     fn refuse(&mut self, error: Error) {
-        self.pending = None;
-        while self.tx.pop().is_some() {}
+        self.throw_away();
         if !std::mem::replace(&mut self.has_failed, true) {
             self.shared.set_passing_error(error);
         }
         self.shared.set_state(WRITE_END);
+    }
+
+    /// What was written and is not the connection's goes; how many bytes were thrown away so far.
+    pub(super) fn throw_away(&mut self) -> u64 {
+        while let Some(packet) = self.pending.take().or_else(|| self.tx.pop()) {
+            self.refused_bytes += packet.len() as u64;
+        }
+        self.refused_bytes
+    }
+
+    /// What was written and is not the connection's, by the memory that it holds.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        self.tx.inside_bytes() + self.pending.as_ref().map_or(0, Packet::len) as u64
     }
 
     /// The engine ends, which is told as what ends a connection is: once, unless the stream has ended before.

@@ -18,10 +18,9 @@ use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
 use super::ways::{Way, Ways};
-use crate::{Engine, Error, Readiness, SocketId, SocketKind};
-
-/// How long the engine sees connections through after it was told to stop.
-const LINGER: Duration = Duration::from_millis(500);
+use crate::engine::ending::Lingering;
+use crate::limits::{GOODBYE, LINGER_LOOK};
+use crate::{Engine, Error, Readiness, SocketId, SocketKind, Undelivered};
 
 /// The engine's end of a listener.
 pub(super) struct Listening {
@@ -41,6 +40,8 @@ pub struct Worker {
     pub(super) ways: Ways,
     pub(super) starved: Starved,
     pub(super) ring_limits: RingLimits,
+    /// What streams that are gone could not hand to their connections.
+    pub(super) refused: Undelivered,
     /// Streams whose applications have left something to do, by slot.
     pub(super) due_streams: VecDeque<u32>,
     /// UDP sockets that have something to send, by slot, each once.
@@ -63,20 +64,21 @@ impl Worker {
             ways,
             starved,
             ring_limits: RingLimits::default(),
+            refused: Undelivered::default(),
             due_streams,
             due_datagrams,
             slots,
         }
     }
 
-    /// Runs until told to stop.
-    pub fn run(mut self) {
+    /// Runs until told to stop. Answers what was not delivered then.
+    pub fn run(mut self) -> Undelivered {
         while !self.door.stop.load(Ordering::SeqCst) {
             if self.step(None).is_err() {
                 break;
             }
         }
-        self.finish();
+        self.finish()
     }
 
     /// The application's work, a turn, the sockets' news; then sleep if there was nothing, or before
@@ -216,9 +218,10 @@ impl Worker {
         }
     }
 
-    /// Closes everything, tells all who wait, and lets what is left leave for a moment. Connections that are not at
-    /// their end then are reset.
-    fn finish(&mut self) {
+    /// Closes everything, tells all who wait, and lets what is left leave. Connections that are not at their end then are
+    /// reset.
+    fn finish(&mut self) -> Undelivered {
+        let before = self.engine.undelivered().and(self.refused);
         for call in self.door.take_calls() {
             call(self);
         }
@@ -244,23 +247,55 @@ impl Worker {
             }
         }
         self.tell_end();
-        let until = self.engine.refresh_time() + LINGER;
-        loop {
-            let has_datagrams = self.send_last_datagrams();
-            let is_left =
-                has_datagrams || self.engine.has_waiting() || self.engine.has_unfinished();
-            if !is_left || self.engine.now() >= until {
-                break;
-            }
-            let left = until.saturating_duration_since(self.engine.now());
-            let sleep = if has_datagrams { Duration::ZERO } else { left };
-            if self.engine.run_once(Some(sleep)).is_err() {
-                break;
-            }
-            self.deliver();
+        self.see_through();
+        for slot in 0..self.streams.len() as u32 {
+            self.let_go(slot);
         }
         self.engine.flush();
         self.engine.reset_left();
+        self.engine.undelivered().and(self.refused).since(before)
+    }
+
+    /// Waits for what is to be delivered for as long as the application allows or peers take it, then for a moment for
+    /// the rest.
+    fn see_through(&mut self) {
+        let mut lingering = Lingering::begin(self.engine.refresh_time());
+        let mut goodbye = None;
+        loop {
+            let now = self.engine.now();
+            let left = self.to_deliver();
+            let wait = if !left.is_none() && self.engine.has_links() {
+                lingering.wait(now, left, self.door.linger())
+            } else {
+                let until = *goodbye.get_or_insert(now + GOODBYE);
+                (now < until).then(|| until.saturating_duration_since(now).min(LINGER_LOOK))
+            };
+            let Some(wait) = wait else { return };
+            let look = now + wait;
+            // Each look costs more the more streams there are.
+            while self.engine.now() < look {
+                let has_datagrams = self.send_last_datagrams();
+                let is_left = self.engine.has_waiting() || self.engine.has_unfinished();
+                if !has_datagrams && !is_left {
+                    return;
+                }
+                let left = look.saturating_duration_since(self.engine.now());
+                let sleep = if has_datagrams { Duration::ZERO } else { left };
+                if self.engine.run_once(Some(sleep)).is_err() {
+                    return;
+                }
+                self.deliver();
+            }
+        }
+    }
+
+    /// What streams and connections have still to deliver. What lies in rings counts by the memory that it holds.
+    fn to_deliver(&self) -> Undelivered {
+        let (mut left, _) = self.engine.to_deliver();
+        for stream in self.streams.iter().flatten().filter(|stream| stream.has_unwritten()) {
+            left.add(stream.unwritten_bytes());
+        }
+        left
     }
 
     /// No call waits for an engine that is gone.

@@ -18,6 +18,7 @@ use crate::engine::fast_open::FastOpen;
 use crate::engine::{Account, Held, MOVES_WITHIN, Passed, Serial};
 use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
+use crate::stats::Undelivered;
 use crate::timer::Wheel;
 
 /// In place of a grant: the connection stands in line for one.
@@ -161,6 +162,8 @@ pub(crate) struct TcpTable {
     /// Connections in TIME-WAIT that the application still holds.
     pub held_in_time_wait: usize,
     pub fast_open: FastOpen,
+    /// What connections that are gone had not delivered.
+    pub cut_off: Undelivered,
     /// Slots of connections that moved and have not been found quiet since, each once.
     pub quiet: VecDeque<u32>,
     /// By slot: it stands in that list, whoever has it now.
@@ -193,6 +196,7 @@ impl TcpTable {
             time_wait: MiniTable::new(limits.time_wait, now),
             held_in_time_wait: 0,
             fast_open: FastOpen::new(key_of(cookie_seed[2], cookie_seed[3])),
+            cut_off: Undelivered::default(),
             quiet: VecDeque::new(),
             in_quiet: Vec::with_capacity(limits.connections),
             quiet_due: None,
@@ -535,6 +539,9 @@ impl TcpTable {
         self.end_early(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
         self.freed += socket.charged as usize;
+        if let Some(bytes) = socket.conn.undelivered_bytes() {
+            self.cut_off.add(bytes);
+        }
         let listener = socket.listener.map(ListenerSlot::get);
         if socket.half_open
             && let Some(listener) = listener.and_then(|slot| self.listeners.slots.get_mut(slot))

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use millstream::Limits;
-use millstream::link::PairConfig;
+use millstream::link::{PairConfig, pair};
 use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::{Limits, Undelivered};
 
 use super::waits::{PATIENCE, hold, small_ends, told};
 use super::{common, ends, far_addr, stacks};
@@ -235,4 +235,87 @@ fn who_was_not_accepted_when_the_engine_ends_is_reset() {
     let told = client.read(&mut [0; 9]).map_err(|error| error.kind());
     assert_eq!(told, Err(ErrorKind::ConnectionReset));
     drop(listener);
+}
+
+/// As much as can be written without waiting.
+fn fill(mut client: &TcpStream) -> u64 {
+    client.set_nonblocking(true).expect("a mode");
+    let (chunk, mut written) = ([7; 10_000], 0);
+    loop {
+        match client.write(&chunk) {
+            Ok(len) => written += len as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return written,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The same until all buffers and rings on the way are full.
+fn fill_all(client: &TcpStream) -> u64 {
+    let (mut written, mut refused) = (0, 0);
+    while refused < 20 {
+        let more = fill(client);
+        refused = if more == 0 { refused + 1 } else { 0 };
+        written += more;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    written
+}
+
+#[test]
+fn who_reads_late_and_slowly_gets_all_before_the_engine_ends() {
+    let (client, mut server, [near, _far]) = small_ends();
+    let written = fill_all(&client);
+    drop(client);
+    let ended = told(move || near.shutdown());
+    // Longer than what peers get for a goodbye.
+    std::thread::sleep(Duration::from_millis(700));
+    let (mut chunk, mut read) = (vec![0; 20_000], 0);
+    loop {
+        match server.read(&mut chunk).expect("no reset") {
+            0 => break,
+            len => read += len as u64,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(read, written);
+    assert_eq!(ended.recv_timeout(PATIENCE).expect("it ends"), Undelivered::default());
+}
+
+#[test]
+fn what_a_peer_never_reads_is_told_when_its_time_is_over() {
+    let (client, server, [near, _far]) = small_ends();
+    let written = fill_all(&client);
+    drop(client);
+    let left = near.shutdown_within(Duration::from_millis(100));
+    let received = server.info().expect("a connection").bytes_received;
+    assert_eq!(left.connections, 1);
+    assert!(left.bytes >= written - received, "{left:?} of {written}, {received} received");
+    assert!(received > 0 && left.bytes < written, "{left:?} of {written}");
+    assert_eq!(near.shutdown(), left, "the same for who asks again");
+}
+
+#[test]
+fn what_a_dead_peer_does_not_take_is_told() {
+    let pool = common::pool();
+    let (near_end, far_end) = pair(PairConfig::default()).expect("a pair");
+    let config = common::config(&pool, 1);
+    let placement = Placement { linger: Some(Duration::from_millis(100)), ..Placement::default() };
+    let build = move || Ok(common::engine(config, near_end, &common::NEAR));
+    let near = Stack::spawn(placement, build).expect("a stack");
+    let config = common::config(&pool, 2);
+    let build = move || Ok(common::engine(config, far_end, &common::FAR));
+    let far = Stack::spawn(Placement::default(), build).expect("a stack");
+    let listener = TcpListener::bind(&far, far_addr(7), 16).expect("bind");
+    let [one, two] = [(); 2].map(|()| {
+        let client = TcpStream::connect(&near, far_addr(7)).expect("connect");
+        (client, listener.accept().expect("accept").0)
+    });
+    // All that it has to answer is behind it.
+    near.stats().expect("asked");
+    let held = hold(&far);
+    (&one.0).write_all(b"is anybody there?").expect("write");
+    (&two.0).write_all(b"or here?").expect("write");
+    assert_eq!(near.shutdown(), Undelivered { connections: 2, bytes: 17 + 8 });
+    drop(held);
 }

@@ -81,6 +81,8 @@ pub(crate) struct Rare {
     /// Made by those that open with it, given back when they are open.
     pub(crate) fast_open: Option<Box<FastOpen>>,
     pub(crate) fast_open_status: FastOpenStatus,
+    /// Bytes that were written and not acknowledged when the connection ended, if they or its end were cut off.
+    pub(crate) cut_off: Option<u64>,
 }
 
 impl Counters {
@@ -96,6 +98,10 @@ impl Counters {
     #[inline]
     pub(crate) fn link_limit(&self) -> Option<crate::path_mtu::LinkLimit> {
         self.rare.as_ref()?.link_limit
+    }
+
+    pub(crate) fn cut_off(&self) -> Option<u64> {
+        self.rare.as_ref()?.cut_off
     }
 
     /// Of challenge ACKs, the second in which the last were sent, and how many.
