@@ -361,6 +361,12 @@ pub const LINGER_LOOK: Duration = Duration::from_millis(20);
 /// How long it waits, when all is delivered, for peers to end their sides, and for datagrams to leave.
 pub const GOODBYE: Duration = Duration::from_millis(500);
 
+/// Destinations whose path MTU is remembered for datagrams; the one told of longest ago gives way.
+pub const PATH_MTUS: usize = 256;
+
+/// How long it is (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).
+pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
+
 /// Room left before a finished frame, for what a link puts in front of it.
 pub const LINK_HEADROOM_BYTES: usize = 64;
 

@@ -14,7 +14,6 @@ use super::addresses::Destination;
 use super::icmp_meaning;
 use super::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
 use super::tcp_api::conn_error;
-use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
 
@@ -198,14 +197,33 @@ impl Engine {
             QuotedTransport::Udp { src_port, dst_port } => {
                 let local = SocketAddr::new(quote.ip.src, src_port);
                 let remote = SocketAddr::new(quote.ip.dst, dst_port);
-                let told = match error {
-                    Icmp::PacketTooBig { .. } => Some(Error::MessageTooLong),
-                    _ => icmp_meaning::of(quote.ip.version(), error)
-                        .map(|meaning| conn_error(meaning.error)),
-                };
-                self.udp.icmp_error(&mut self.events, local, remote, told)
+                let told = icmp_meaning::of(quote.ip.version(), error)
+                    .map(|meaning| conn_error(meaning.error));
+                let is_ours = self.udp.icmp_error(&mut self.events, local, remote, told);
+                if is_ours {
+                    self.learn_path_mtu(now, error, &quote.ip);
+                }
+                is_ours
             }
-            QuotedTransport::Echo { .. } | QuotedTransport::Other => false,
+            QuotedTransport::Echo { id, .. } => {
+                let is_ours = self.icmp.find(id).is_some();
+                if is_ours {
+                    self.learn_path_mtu(now, error, &quote.ip);
+                }
+                is_ours
+            }
+            QuotedTransport::Other => false,
+        }
+    }
+
+    /// What a router says of the size of a datagram that a socket of ours may have sent: the next one that is too long is
+    /// refused.
+    fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, sent: &IpHeader) {
+        if let Icmp::PacketTooBig { mtu } = *error
+            && let Some(way) = self.out.way(sent.dst, None)
+            && sent.packet_len() <= way.mtu
+        {
+            self.out.path_mtus.learn(now, sent.dst, mtu as usize, sent.packet_len());
         }
     }
 }

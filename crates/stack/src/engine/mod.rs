@@ -28,6 +28,7 @@ mod output;
 mod parked;
 mod parts;
 pub(crate) mod path;
+mod path_mtus;
 mod patience;
 mod rate;
 mod reclaim;
@@ -236,6 +237,7 @@ impl Engine {
                 table,
                 neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
                 addresses: Addresses::new(Claims::new(addresses, words(&seed, 4)[0])),
+                path_mtus: Default::default(),
                 stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
                 resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),

@@ -11,6 +11,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
 use super::links::{Links, RemovedLink, Serial};
+use super::path_mtus::PathMtus;
 use super::rate::RateLimit;
 use super::reserved::is_no_destination;
 use crate::error::Error;
@@ -40,6 +41,8 @@ pub(crate) struct Output {
     pub routes: Routes,
     pub neighbors: NeighborTable,
     pub addresses: Addresses,
+    /// Of datagrams.
+    pub path_mtus: PathMtus,
     pub stats: EngineStats,
     pub icmp_errors: RateLimit,
     pub resets: RateLimit,
@@ -64,6 +67,18 @@ impl Output {
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
         Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
+    }
+
+    /// As [`way`](Self::way), for datagrams: their size is that of the path, as far as it is known.
+    pub fn datagram_way(
+        &self,
+        now: Instant,
+        destination: IpAddr,
+        scope: Option<Serial>,
+    ) -> Option<Way> {
+        let way = self.way(destination, scope)?;
+        let mtu = self.path_mtus.get(now, destination).map_or(way.mtu, |mtu| mtu.min(way.mtu));
+        Some(Way { mtu, ..way })
     }
 
     /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.

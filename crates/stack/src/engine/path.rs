@@ -116,6 +116,14 @@ impl Output {
         Generations::new(routes, self.neighbors.generation())
     }
 
+    /// The same for datagrams, whose way also changes with what routers said of their size.
+    #[inline]
+    pub fn datagram_generations(&self) -> Generations {
+        let routes = self.routes.generation().wrapping_add(self.link_changes);
+        let routes = routes.wrapping_add(self.path_mtus.generation);
+        Generations::new(routes, self.neighbors.generation())
+    }
+
     /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
     /// there.
     pub fn doubt(&mut self, now: Instant, socket: &mut TcpSocket) {

@@ -56,7 +56,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: SocketId,
-        way: Way,
+        (way, hop_limit): (Way, u8),
         (local, remote): (SocketAddr, SocketAddr),
         (mut packet, size): (Packet, usize),
     ) -> Result<(), Error> {
@@ -68,7 +68,8 @@ impl Engine {
         if self.out.room(now, way.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let ip = ip_len(packet.len());
+        let mut ip = ip_len(packet.len());
+        ip.hop_limit = hop_limit;
         let most = self.out.links[way.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
             return self.udp_send_parts(id, &packet, size, on_link(remote, way.link));

@@ -106,6 +106,12 @@ impl UdpSocket {
         Ok(self.stack.engine().udp_addresses(self.id)?.1.ok_or(Error::NotConnected)?)
     }
 
+    /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
+    /// not 0 ([`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits)).
+    pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_hop_limits(self.id, to_hosts, to_groups)?)
+    }
+
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.read_mode.set_nonblocking(nonblocking);

@@ -93,6 +93,17 @@ impl UdpSocket {
         Ok(self.inner.shared.take_error().map(io::Error::from))
     }
 
+    /// The hop limit (TTL) of what it sends to one host, 64 at first, and to groups, 1 at first, where that is given;
+    /// not 0 ([`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits)). It holds for what is sent after it.
+    pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_hop_limits(id, to_hosts, to_groups)
+        };
+        Ok(self.door().ask(set)??)
+    }
+
     /// The way to the engine.
     fn door(&self) -> &Door {
         &self.inner.handle.door

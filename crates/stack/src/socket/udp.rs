@@ -36,6 +36,8 @@ pub(crate) struct UdpSocket {
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
     pub path: Option<Box<DatagramPath>>,
+    /// Of what is sent to one host, and to groups.
+    pub hop_limits: [u8; 2],
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
     pub wants_room: u64,
 }
@@ -47,6 +49,14 @@ pub(crate) struct DatagramPath {
     /// It holds while these are the present ones.
     pub generations: Generations,
     pub template: HeaderTemplate,
+}
+
+impl DatagramPath {
+    /// Whether a datagram with so many bytes of data is no longer than the way allows.
+    #[inline]
+    pub fn fits(&self, len: usize) -> bool {
+        self.template.header_len() - self.template.link_header_len() + len <= self.way.mtu
+    }
 }
 
 /// Who was refused for want of room on a link.
@@ -145,6 +155,8 @@ impl UdpTable {
             scope: None,
             last_remote: None,
             path: None,
+            // RFC 1112, 6.1; RFC 3493, 5.2.
+            hop_limits: [64, 1],
             wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;
@@ -258,6 +270,11 @@ impl UdpSocket {
         let datagram = self.queue.pop_front()?;
         self.held_bytes -= datagram.packet.held_bytes() + size_of::<Datagram>();
         Some(datagram)
+    }
+
+    /// The hop limit of what is sent to `remote`.
+    pub fn hop_limit(&self, remote: IpAddr) -> u8 {
+        self.hop_limits[usize::from(remote.is_multicast())]
     }
 
     /// Whether the socket can send to `remote`'s family.

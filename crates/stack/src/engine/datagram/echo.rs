@@ -64,14 +64,18 @@ impl Engine {
         }
         let now = self.now();
         let identifier = self.icmp.by_id(id)?.identifier;
-        let way = self.out.way(to, None).ok_or(Error::NetworkUnreachable)?;
+        let way = self.out.datagram_way(now, to, None).ok_or(Error::NetworkUnreachable)?;
         let src = self.out.addresses.source(way.link, way.next_hop, to);
         let src = src.ok_or(Error::AddrNotAvailable)?;
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
         let version = ip::Version::of(&to);
         let len = packet.len() + icmp::HEADER_LEN;
-        let header = IpHeader::new(src, to, icmp::protocol(version), len);
+        let mut header = IpHeader::new(src, to, icmp::protocol(version), len);
+        if to.is_multicast() {
+            // RFC 1112, 6.1; RFC 3493, 5.2.
+            header.hop_limit = 1;
+        }
         if header.packet_len() > way.mtu {
             return Err(Error::MessageTooLong);
         }

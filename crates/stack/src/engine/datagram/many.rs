@@ -55,7 +55,7 @@ impl Engine {
         let Some(path) = socket.path.as_ref().filter(|_| socket.error.is_none()) else {
             return Ok(0);
         };
-        if path.generations != self.out.generations() {
+        if path.generations != self.out.datagram_generations() {
             return Ok(0);
         }
         let is_peer = socket.remote == Some(path.remote);

@@ -113,7 +113,7 @@ impl Output {
         mut packet: Packet,
     ) -> Result<Option<Packet>, Error> {
         let DatagramPath { way, template, .. } = path;
-        if template.header_len() - template.link_header_len() + packet.len() > way.mtu {
+        if !path.fits(packet.len()) {
             return Err(Error::MessageTooLong);
         }
         if self.room(now, way.link) == 0 {
@@ -137,11 +137,13 @@ impl Output {
         way: Way,
         local: SocketAddr,
         remote: SocketAddr,
+        hop_limit: u8,
     ) -> Option<DatagramPath> {
         let ethernet = self.ethernet(now, way, remote.ip())?;
         // Being used can change the table's generation.
-        let generations = self.generations();
-        let ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
+        let generations = self.datagram_generations();
+        let mut ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
+        ip.hop_limit = hop_limit;
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
         self.stats.templates_built += 1;
@@ -202,9 +204,41 @@ impl Engine {
         self.udp.by_id(id).map(|socket| (socket.local, socket.remote))
     }
 
+    /// The hop limit (TTL) of what the socket sends to one host, 64 at first, and to groups, 1 at first (RFC 1112 section
+    /// 6.1, RFC 3493 section 5.2), where that is set. [`Error::Invalid`] for 0: what goes nowhere has nobody here.
+    pub fn udp_set_hop_limits(
+        &mut self,
+        id: SocketId,
+        to_hosts: Option<u8>,
+        to_groups: Option<u8>,
+    ) -> Result<(), Error> {
+        if [to_hosts, to_groups].contains(&Some(0)) {
+            return Err(Error::Invalid("a hop limit of 0"));
+        }
+        let socket = self.udp.by_id(id)?;
+        let [hosts, groups] = socket.hop_limits;
+        socket.hop_limits = [to_hosts.unwrap_or(hosts), to_groups.unwrap_or(groups)];
+        socket.path = None;
+        Ok(())
+    }
+
+    /// The hop limits of what the socket sends to one host, and to groups.
+    pub fn udp_hop_limits(&mut self, id: SocketId) -> Result<[u8; 2], Error> {
+        self.udp.by_id(id).map(|socket| socket.hop_limits)
+    }
+
+    /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be: the MTU of its link or
+    /// route, or less where a router has said so in the last ten minutes, of a packet that one of this engine's sockets
+    /// may have sent. As many destinations as [`PATH_MTUS`](crate::limits::PATH_MTUS) are remembered. TCP connections
+    /// know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
+    pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
+        let way = self.out.datagram_way(self.time, destination.to_canonical(), None);
+        Ok(way.ok_or(Error::NetworkUnreachable)?.mtu)
+    }
+
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the MTU of their way (link or route) are refused: they are not fragmented. A
-    /// writable event follows [`Error::WouldBlock`], which says that the link's queue has no room.
+    /// of the turn. Datagrams longer than the MTU of their way (link, route, or what a router said of the path,
+    /// [`Engine::path_mtu`]) are refused with [`Error::MessageTooLong`]: they are not fragmented. A writable event follows [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
         &mut self,
         id: SocketId,
@@ -225,12 +259,17 @@ impl Engine {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
         if let (Some(path), None) = (&socket.path, &socket.error)
-            && path.generations == self.out.generations()
+            && path.generations == self.out.datagram_generations()
             && to.is_none_or(|to| to == path.remote)
             && (to.is_some() || socket.remote == Some(path.remote))
-            && self.out.write_known(now, path, data)?
         {
-            return Ok(());
+            match self.out.write_known(now, path, data) {
+                Ok(true) => return Ok(()),
+                // What was said of the path may be too old: then it is looked up anew.
+                Err(Error::MessageTooLong) if self.out.path_mtus.expire(now) => {}
+                Err(error) => return Err(error),
+                Ok(false) => {}
+            }
         }
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
@@ -270,12 +309,14 @@ impl Engine {
         }
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
         let named = to.map_or(Ok(None), |to| self.out.named_link(to))?;
-        let generations = self.out.generations();
+        let generations = self.out.datagram_generations();
         let packet = match &mut socket.path {
+            // What is too long for it may go if what was said of the path is too old.
             Some(path)
                 if packet.meta().segmentation.is_none()
                     && path.remote == remote
-                    && path.generations == generations =>
+                    && path.generations == generations
+                    && (path.fits(packet.len()) || !self.out.path_mtus.expire(now)) =>
             {
                 match self.out.send_known(now, path, packet)? {
                     Some(packet) => packet,
@@ -307,7 +348,9 @@ impl Engine {
         let local = socket.local;
         let last = socket.scope;
         let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
-        let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        let hop_limit = socket.hop_limit(remote.ip());
+        let way = self.out.datagram_way(now, remote.ip(), scope);
+        let way = way.ok_or(Error::NetworkUnreachable)?;
         let src = match local.ip() {
             any if any.is_unspecified() => self
                 .out
@@ -320,14 +363,14 @@ impl Engine {
         };
         if let Some(size) = datagram_size(&packet) {
             let ends = (SocketAddr::new(src, local.port()), remote);
-            return self.udp_send_super(now, id, way, ends, (packet, size));
+            return self.udp_send_super(now, id, (way, hop_limit), ends, (packet, size));
         }
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
         if again && !is_scoped(remote.ip()) {
             let local = SocketAddr::new(src, local.port());
-            let found = self.out.datagram_path(now, way, local, remote);
+            let found = self.out.datagram_path(now, way, local, remote, hop_limit);
             // The memory of one to another peer, which is of no use any more.
             match (found, &mut socket.path) {
                 (Some(found), Some(path)) => **path = found,
@@ -336,7 +379,8 @@ impl Engine {
         }
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let len = packet.len() + udp::HEADER_LEN;
-        let ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
+        let mut ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
+        ip.hop_limit = hop_limit;
         if ip.packet_len() > way.mtu {
             return Err(Error::MessageTooLong);
         }
