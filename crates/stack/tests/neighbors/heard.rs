@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use millstream::link::PairConfig;
-use millstream::route::{Neighbor, State};
+use millstream::route::{Neighbor, Prefix, State};
 use millstream::wire::arp::ArpOperation;
 use millstream::wire::ethernet::MacAddr;
 use millstream::wire::ndp::{NdpMessage, NeighborAdvert, NeighborSolicitation};
@@ -171,6 +171,58 @@ fn a_peer_that_did_not_move_is_sent_to_again_once_it_has_answered() {
     }
 }
 
+/// Forged or not, a stream notices little of it, by the hub's clock: 13 s it stood still, until its neighbour was asked.
+#[test]
+fn a_stream_goes_on_whoever_claims_its_peer() {
+    let all = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+    let forged = [
+        ("10.9.0", "10.9.0.2", gratuitous(mac(8), "10.9.0.2")),
+        ("fd09:", "fd09::2", ndp(mac(8), all, "fd09::2", "ff02::1", &advert("fd09::2", 8, false))),
+    ];
+    for (network, peer, claim) in forged {
+        for moves in [false, true] {
+            let mut hub = Hub::new();
+            for station in 0..2 {
+                hub.add(|_| {}, PairConfig::default());
+                let end = if network.contains(':') { ":N/64" } else { ".N/24" };
+                let prefix = format!("{network}{end}").replace('N', &(station + 1).to_string());
+                hub.address(station, &prefix);
+            }
+            let to = SocketAddr::new(peer.parse().unwrap(), 80);
+            let listener = hub.engines[1].tcp_listen(to, 1).unwrap();
+            let from = hub.engines[0].tcp_connect(to).unwrap();
+            hub.pass(Duration::from_secs(2));
+            let far = hub.engines[1].tcp_accept(listener).unwrap().0;
+            let (mut silent, mut longest, mut got) = (0, 0, 0);
+            for ms in 0..5000 {
+                if ms == 1000 && moves {
+                    // It is at another station, as if by a change of the whole adapter.
+                    let link = hub.engines[1].links().next().unwrap().id;
+                    hub.engines[1].remove_link(link).unwrap();
+                    let end = hub.port(1, mac(8), PairConfig::default());
+                    let id = hub.engines[1].add_link(Box::new(end)).unwrap();
+                    let len = if to.is_ipv4() { 24 } else { 64 };
+                    hub.engines[1].add_address(id, Prefix { addr: to.ip(), len }).unwrap();
+                }
+                if ms == 1000 {
+                    hub.say(&claim);
+                }
+                let _ = hub.engines[0].tcp_write(from, &[7; 1000]);
+                hub.pass(Duration::from_millis(1));
+                let read = hub.engines[1].tcp_read(far, &mut [0; 65_536]).unwrap_or(0);
+                got += read;
+                silent = if read == 0 { silent + 1 } else { 0 };
+                longest = longest.max(silent);
+            }
+            assert!(longest < 500 && got > 4_000_000, "{peer} {moves}: {longest} ms, {got} bytes");
+            let stats = hub.engines[0].stats();
+            // Whose address it is has heard it, too, and has announced it at once.
+            assert_eq!(stats.neighbor_moves, if moves { 1 } else { 2 });
+            assert_eq!(hub.engines[1].stats().address_defences, u64::from(!moves));
+        }
+    }
+}
+
 #[test]
 fn nobody_is_learnt_who_is_no_neighbour() {
     let (mut hub, _) = one(PEER);
@@ -201,11 +253,16 @@ fn nobody_is_learnt_who_is_no_neighbour() {
         ("an address of no host", arp(all, request, (mac(7), "240.0.0.7"), "10.9.0.1")),
         ("loopback", arp(all, request, (mac(7), "127.0.0.1"), "10.9.0.1")),
     ];
-    for (name, frame) in frames {
+    for (name, mut frame) in frames {
+        // What Ethernet says of it is right.
+        frame[6..12].copy_from_slice(&mac(7).0);
         hub.say(&frame);
         hub.settle();
         let after: Vec<_> = hub.engines[0].neighbors().map(|entry| (entry.ip, entry.mac)).collect();
         assert_eq!(after, before, "{name}");
+        // A frame of our own that comes back is no question.
+        let answers = hub.take_from(0).len();
+        assert!(answers == 0 || !name.starts_with("our own station"), "{name}: {answers}");
     }
     let stats = hub.engines[0].stats();
     assert_eq!(stats.neighbor_moves, 0);

@@ -382,6 +382,43 @@ fn an_ipv4_address_that_is_checked_before_use() {
     }
 }
 
+/// RFC 5227, 2.1.1, RFC 4862, 5.4.2: after a power failure all stations begin at once.
+#[test]
+fn stations_that_begin_together_do_not_probe_together() {
+    for prefix in ["10.9.0", "fd09:"] {
+        let mut hub = Hub::new();
+        for _ in 0..4 {
+            let check = AddressCheck::BeforeUse;
+            hub.add(
+                |config| (config.addresses.check_v4, config.addresses.check_v6) = (check, check),
+                shared(),
+            );
+        }
+        hub.pass(SECOND * 6);
+        hub.take_heard();
+        let start = hub.now;
+        for station in 0..4 {
+            let end = if prefix.contains(':') { ":5/64" } else { ".5/24" };
+            hub.address(
+                station,
+                &format!("{prefix}{end}").replace('5', &(5 + station).to_string()),
+            );
+        }
+        hub.pass(SECOND * 2);
+        let heard = hub.take_heard();
+        let first = |station| {
+            let found = heard.iter().find(|(from, ..)| *from == Some(station));
+            found.unwrap().1.saturating_duration_since(start).as_millis()
+        };
+        let times = [0, 1, 2, 3].map(first);
+        assert!(times.iter().all(|time| *time <= 1001), "{times:?}");
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 4, "{times:?}");
+    }
+}
+
 /// RFC 4862, 5.4.3 and 5.4.4, RFC 7527.
 #[test]
 fn an_ipv6_address_that_is_checked() {
