@@ -133,6 +133,9 @@ pub struct Config {
     pub syn_ack_retries: u8,
     /// Time-outs in a row, or unanswered window probes, before an established connection fails.
     pub retries: u8,
+    /// The same, but for probes answered or not, once the application has closed the connection (Linux:
+    /// tcp_orphan_retries); `retries` where that is less. Eight are some 100 s on a short path.
+    pub orphan_retries: u8,
     /// Data unacknowledged this long ends the connection (RFC 5482); none: `retries` alone decides.
     pub user_timeout_ms: Option<u32>,
     /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
@@ -169,6 +172,7 @@ impl Default for Config {
             syn_retries: 7,
             syn_ack_retries: 5,
             retries: 15,
+            orphan_retries: 8,
             user_timeout_ms: None,
             min_rto_ms: 200,
         }

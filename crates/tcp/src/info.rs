@@ -224,6 +224,23 @@ fn us(duration: Duration) -> u64 {
 }
 
 impl Connection {
+    /// Whether any data has got through, either way.
+    pub fn has_exchanged(&self) -> bool {
+        self.counters.bytes_received > 0 || self.counters.bytes_acked > 0
+    }
+
+    /// How long nothing has got on: since data came last, or the peer acknowledged something new. Where all is
+    /// acknowledged, since the last of it was sent.
+    pub fn still_for(&self, now: Instant) -> Duration {
+        let sent = self.snd.waiting_since.get().unwrap_or(self.snd.last_sent_at);
+        now.saturating_duration_since(sent).min(since_tick(now, self.rcv.data_at))
+    }
+
+    /// Memory that what was written and is not acknowledged holds.
+    pub fn send_held_bytes(&self) -> usize {
+        self.snd.queue.held_bytes()
+    }
+
     /// Statistics and gauges, as of the last call that carried a time. In one literal, so that no field can be
     /// forgotten.
     pub fn info(&self) -> TcpInfo {

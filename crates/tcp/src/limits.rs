@@ -53,8 +53,6 @@ pub const SACK_BLOCKS: usize = 4;
 
 /// Time-outs in a row after which the way to the peer is suspected (RFC 9293 3.8.3: R1, three at least).
 pub const R1_TIMEOUTS: u8 = 3;
-/// Window probes of a connection that the application has closed.
-pub const ORPHAN_PROBES: u8 = 8;
 /// Full-sized segment assumed of a peer before it has sent a larger one.
 pub const RECEIVED_MSS_START_BYTES: u32 = 536;
 

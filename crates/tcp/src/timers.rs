@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use millstream_packet::Instant;
 
+use crate::config::Config;
 use crate::connection::{Connection, Probe};
 use crate::error::ConnError;
-use crate::limits::{MAX_RTO_MS, ORPHAN_PROBES, R1_TIMEOUTS};
+use crate::limits::{MAX_RTO_MS, R1_TIMEOUTS};
 use crate::recovery::Phase;
 use crate::state::State;
 
@@ -213,7 +214,7 @@ impl Connection {
             return;
         }
         let limit = match self.state.is_synchronized() {
-            true => self.config.retries,
+            true => self.retry_limit(),
             false if self.state == State::SynSent => self.config.syn_retries,
             false => self.config.syn_ack_retries,
         };
@@ -221,7 +222,7 @@ impl Connection {
         // and a peer that answers is waited for
         let shut = self.state.is_synchronized() && self.snd.edge <= self.snd.una;
         let unanswered = if shut { self.snd.probes_unanswered } else { self.rtt.backoff() };
-        let orphan = shut && self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
+        let orphan = shut && self.is_given_up();
         if unanswered >= limit || orphan || self.user_timeout_passed(now) {
             // RFC 9293 3.8.3: R2 reached
             self.fast_open_failed();
@@ -251,6 +252,17 @@ impl Connection {
         self.rtt.back_off();
         let at = self.bounded_by_user_timeout(now, now + self.rtt.rto());
         self.timers.arm_retransmit(at, Expiry::Timeout);
+    }
+
+    /// Time-outs in a row that end it (RFC 9293 3.8.3: R2); nobody waits for what an orphan still has to deliver.
+    fn retry_limit(&self) -> u8 {
+        let Config { retries, orphan_retries, .. } = *self.config;
+        if self.orphaned { retries.min(orphan_retries) } else { retries }
+    }
+
+    /// An orphan has probed a shut window for long enough, whether it was answered or not.
+    fn is_given_up(&self) -> bool {
+        self.orphaned && self.rtt.backoff() >= self.retry_limit()
     }
 
     fn user_timeout_passed(&self, now: Instant) -> bool {
@@ -284,8 +296,8 @@ impl Connection {
             self.restart_retransmit(now);
             return;
         }
-        let orphan = self.orphaned && self.rtt.backoff() >= ORPHAN_PROBES;
-        let unanswered = self.snd.probes_unanswered >= self.config.retries || orphan;
+        let unanswered =
+            self.snd.probes_unanswered >= self.config.retries || self.is_given_up();
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
         if self.user_timeout_passed(now) || unanswered {
             self.give_up();

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use millstream_packet::{Instant, Packet, PacketBatch};
-use millstream_wire::tcp::{SeqNumber, TcpFlags, Timestamps};
+use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
 use super::alone::{drain, established, established_after, established_with, header};
 use super::harness::{LIMITS, pool, tuple};
@@ -415,4 +415,40 @@ fn a_round_trip_that_was_long_once_is_forgotten_by_few_acks_for_much() {
     let info = connection.info();
     assert!(info.cwnd_bytes >= 64 * 2920, "a 64th of it is two segments: {info:?}");
     assert!(info.srtt_us < 50_000, "{info:?}");
+}
+
+/// Eight time-outs in a row, or probes of a shut window whatever answers them: nobody waits for what it delivers.
+#[test]
+fn an_orphan_gives_up_sooner() {
+    let pool = pool();
+    for (window, answers) in [(512, false), (0, false), (0, true)] {
+        for (closed, limit) in [(true, 8), (false, 15)] {
+            let (mut connection, mut now) = established(&pool, Config::default());
+            let shut = TcpHeader { window, ..header(1, 1, TcpFlags::ACK) };
+            connection.on_segment(now, &shut, None, 0, &pool);
+            connection.write(&pool, &[1; 100]).expect("room");
+            if closed {
+                connection.close();
+            }
+            drain(&mut connection, now, &pool);
+            let begin = now;
+            while let Some(due) = connection.next_deadline()
+                && now.saturating_duration_since(begin) < Duration::from_secs(3600)
+            {
+                now = now.max(due);
+                connection.on_timer(now);
+                if !drain(&mut connection, now, &pool).is_empty() && answers {
+                    connection.on_segment(now, &shut, None, 0, &pool);
+                }
+            }
+            let kept = now.saturating_duration_since(begin).as_secs();
+            match (closed, answers) {
+                // who answers probes is waited for, but not by an orphan (RFC 9293 3.8.6.1)
+                (false, true) => assert!(!connection.is_closed()),
+                (true, _) => assert!((60..=150).contains(&kept), "{window} {answers}: {kept} s"),
+                (false, false) => assert!((600..=1200).contains(&kept), "{window}: {kept} s"),
+            }
+            assert!(answers || connection.is_closed(), "after {limit} time-outs");
+        }
+    }
 }
