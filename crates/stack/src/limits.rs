@@ -13,9 +13,25 @@ pub const DEMUX_PROBES: usize = 48;
 /// Limits of one engine. Each field says what gives way when it is reached.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// TCP connections; unfinished handshakes, and TIME-WAIT once the application has closed, do not count. A
-    /// connect is refused ([`crate::Error::Limit`]), a SYN is dropped and counted.
+    /// TCP connections; unfinished handshakes, TIME-WAIT once the application has closed, and those that are over and
+    /// not closed yet (up to an eighth as many beside them) do not count. A new one takes the place of one that does
+    /// nothing: an orphan that has nothing to deliver or does not get on, one that has exchanged nothing, or an idle one
+    /// of a source with more than its share ([`SOURCE_SHARE`]). Of these in a sample first those of the source with
+    /// most beyond its share, then the one that stood still for longest. To a source with more than its share only
+    /// orphans give way, and what exchanged nothing of sources with as much. Who had it is told [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused ([`crate::Error::Limit`]), and a
+    /// SYN, or the last step of a handshake, is dropped and counted.
     pub connections: usize,
+    /// Of these, ones that peers of one source have opened: of one IPv4 address, or one IPv6 network of 64 bits. A
+    /// further SYN, or last step of a handshake, is dropped and counted ([`crate::DropReason::SourceLimit`]).
+    pub connections_per_source: usize,
+    /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans). Of a sample one
+    /// gives way that has nothing to deliver, or has not got on for [`STILL`], of the source with most; it is counted.
+    /// Those that get on stay, so that there may be more for a while, within the limit on connections.
+    pub orphans: usize,
+    /// Those of one source. What gives way is the source's own.
+    pub orphans_per_source: usize,
+    /// Memory that the send queues of all orphans hold. What happens beyond is the same.
+    pub orphan_bytes: usize,
     /// Listeners. A further `listen` is refused.
     pub listeners: usize,
     /// UDP sockets. A further `bind` is refused.
@@ -28,11 +44,17 @@ pub struct Limits {
     /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each. What
     /// happens beyond is the same.
     pub syn_queue_bytes: usize,
+    /// Unfinished handshakes of one source, over all listeners. What happens beyond is the same, but that a SYN that
+    /// is dropped is counted as [`crate::DropReason::SourceLimit`].
+    pub half_open_per_source: usize,
     /// Connections of one listener that are open before their handshake is done (Fast Open, RFC 7413 5.1), those
     /// counted that were reset meanwhile. A further SYN with a cookie gets an ordinary handshake.
     pub fast_open_pending: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,
+    /// Places beyond a listener's backlog, in percent of it and rounded up, for sources of which few connections wait in
+    /// accept queues (less than a quarter of these places): one that fills the backlog does not shut out others. 0: none.
+    pub backlog_reserve_percent: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
     pub datagram_queue_bytes: usize,
     /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
@@ -114,13 +136,19 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 65_536,
+            connections_per_source: 32_768,
+            orphans: 16_384,
+            orphans_per_source: 4_096,
+            orphan_bytes: 64 << 20,
             listeners: 1_024,
             udp_sockets: 4_096,
             icmp_sockets: 256,
             syn_queue: 1_024,
             syn_queue_bytes: 1 << 20,
+            half_open_per_source: 512,
             fast_open_pending: 256,
             backlog: 4_096,
+            backlog_reserve_percent: 25,
             datagram_queue_bytes: 1 << 20,
             memory_bytes: usize::MAX,
             time_wait: 65_536,
@@ -151,6 +179,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Slots for connections: some may be over, and not closed by the application yet.
+    pub(crate) fn connection_slots(&self) -> usize {
+        self.connections + self.connections / 8 + 8
+    }
+
     /// Refuses those with which a connection would stand still.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let least = [
@@ -166,6 +199,28 @@ impl Limits {
         }
     }
 }
+
+/// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
+/// one in five is counted together with another.
+pub const SOURCE_PLACES: usize = 4_096;
+
+/// Where there is no room, a source with more than this part of all connections has those give way that exchanged
+/// something and do so no more ([`STILL`]); and orphans that have something to deliver before that time is over.
+pub const SOURCE_SHARE: usize = 16;
+
+/// A connection gets on while something new comes, or is acknowledged, within this time.
+pub const STILL: Duration = Duration::from_secs(1);
+
+/// Connections looked at to find one that gives way: orphans, and others.
+pub const ORPHAN_SAMPLE: usize = 16;
+/// See [`ORPHAN_SAMPLE`].
+pub const CONNECTION_SAMPLE: usize = 48;
+
+/// After a search in vain for one that gives way, SYNs are dropped unlooked at for so long.
+pub const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Orphans that give way at once, at most, as another connection becomes one.
+pub const ORPHANS_TURN: usize = 4;
 
 /// What several connections have under way within a machine passes its caches between being written and being read, and
 /// then is written to again: so much of the last cache, which others use, too, as one part in so many. 32 MiB (EPYC) are
@@ -335,6 +390,9 @@ pub const QUIET_SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// Unseen news of sockets that are gone, beside twice as many as there are sockets, before they are forgotten.
 pub const EVENTS_UNTRIMMED: usize = 1024;
+
+/// Names in a listener's queue of connections that gave way, beside twice as many as wait, before they are forgotten.
+pub const READY_UNTRIMMED: usize = 64;
 
 /// TIME-WAIT ends at multiples of this.
 pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);

@@ -72,8 +72,10 @@ drop_reasons! {
     SynQueueFull = "syn_queue_full",
     /// A SYN, or the last step of a handshake, to a listener whose accept queue is full.
     AcceptQueueFull = "accept_queue_full",
-    /// A SYN when the engine has as many connections as it may.
+    /// A SYN, or the last step of a handshake, when the engine has as many connections as it may and none gives way.
     ConnectionLimit = "connection_limit",
+    /// A SYN, or the last step of a handshake, of a source that has as much as one source may.
+    SourceLimit = "source_limit",
     /// A datagram without a socket.
     UdpNoSocket = "udp_no_socket",
     /// A datagram to a socket whose receive queue is full.
@@ -278,6 +280,18 @@ pub struct EngineStats {
     pub tcp_time_wait_reused: u64,
     /// Connections whose TIME-WAIT was cut short because too many were in it.
     pub tcp_time_wait_displaced: u64,
+    /// Orphans that gave way because there were too many.
+    pub tcp_orphans_over_number: u64,
+    /// Those because their source had too many.
+    pub tcp_orphans_over_source: u64,
+    /// Those because all of them held too much memory.
+    pub tcp_orphans_over_memory: u64,
+    /// Those whose place a new connection took.
+    pub tcp_orphans_displaced: u64,
+    /// Connections with nothing exchanged whose place a new one took.
+    pub tcp_unused_displaced: u64,
+    /// Idle connections, of sources with many, whose place a new one took.
+    pub tcp_idle_displaced: u64,
     /// Of these, open with the SYN already (RFC 7413).
     pub tcp_fast_opens: u64,
     /// SYNs with a good cookie that had to wait for their handshake, because too many did not.
@@ -417,6 +431,12 @@ impl EngineStats {
             tcp_cookies_refused: 0,
             tcp_time_wait_reused: 0,
             tcp_time_wait_displaced: 0,
+            tcp_orphans_over_number: 0,
+            tcp_orphans_over_source: 0,
+            tcp_orphans_over_memory: 0,
+            tcp_orphans_displaced: 0,
+            tcp_unused_displaced: 0,
+            tcp_idle_displaced: 0,
             tcp_fast_opens: 0,
             tcp_fast_open_refused: 0,
             udp_rx: 0,

@@ -236,11 +236,6 @@ impl Connection {
         now.saturating_duration_since(sent).min(since_tick(now, self.rcv.data_at))
     }
 
-    /// Memory that what was written and is not acknowledged holds.
-    pub fn send_held_bytes(&self) -> usize {
-        self.snd.queue.held_bytes()
-    }
-
     /// Statistics and gauges, as of the last call that carried a time. In one literal, so that no field can be
     /// forgotten.
     pub fn info(&self) -> TcpInfo {

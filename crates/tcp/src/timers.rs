@@ -296,8 +296,7 @@ impl Connection {
             self.restart_retransmit(now);
             return;
         }
-        let unanswered =
-            self.snd.probes_unanswered >= self.config.retries || self.is_given_up();
+        let unanswered = self.snd.probes_unanswered >= self.config.retries || self.is_given_up();
         // RFC 9293 3.8.6.1: while probes are answered the connection stays open; an orphan does not wait for ever
         if self.user_timeout_passed(now) || unanswered {
             self.give_up();

@@ -6,6 +6,8 @@
 //!                └──> cookie, nothing kept ···················· ACK ──┘
 //! ```
 
+use std::net::IpAddr;
+
 use millstream_packet::Instant;
 use millstream_tcp::{COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State};
 use millstream_wire::ip::{IpHeader, Protocol};
@@ -16,7 +18,8 @@ use super::tcp_input::{Incoming, with_mss};
 use super::transmit::{NO_WAY, with_tcp_header};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
-use crate::socket::listener::{Listener, ListenerSlot, Request};
+use crate::socket::listener::{ListenerSlot, Request};
+use crate::socket::sources::Counted;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 
@@ -32,15 +35,22 @@ impl Engine {
     ) {
         let Incoming { tuple, header: syn, link, payload, .. } = segment;
         let link = self.out.links[link.index()].serial;
-        if self.tcp.sockets.is_full() {
+        if self.is_known_full(now) {
             return self.out.stats.drop(DropReason::ConnectionLimit);
         }
+        let source = tuple.remote.ip();
+        let is_full = self.accept_queue_is_full(listener_slot, source);
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
         listener.stats.syns += 1;
-        if listener.is_full() {
+        if is_full {
             listener.stats.accept_queue_full += 1;
             return self.out.stats.drop(DropReason::AcceptQueueFull);
         }
+        let unfinished = self.tcp.sources.count(source, Counted::HalfOpen);
+        if self.has_its_share(source, unfinished) {
+            return self.out.stats.drop(DropReason::SourceLimit);
+        }
+        let Some(listener) = self.tcp.listeners.slots.get(listener_slot) else { return };
         let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
@@ -55,7 +65,8 @@ impl Engine {
         }
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
         let has_room = listener.half_open < self.limits.syn_queue && !self.tcp.half_open.is_full();
-        if has_room && config.syn_cookies != CookieMode::Always {
+        let source_has_room = unfinished < self.limits.half_open_per_source;
+        if has_room && source_has_room && config.syn_cookies != CookieMode::Always {
             let open = HalfOpen::new(&syn, isn, now);
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
             self.tcp.fast_open.give_cookie(now, &config, &open, &mut answer, tuple.remote.ip());
@@ -64,12 +75,16 @@ impl Engine {
             let key = PackedKey::new(&tuple);
             if let Some(entry) = self.tcp.half_open.insert(hash, key, request) {
                 self.tcp.half_open.wheel.arm(entry, due);
+                self.tcp.sources.add(source, Counted::HalfOpen);
                 listener.half_open += 1;
                 self.out.stats.tcp_passive_opens += 1;
                 return self.out.send_bare(now, way, &tuple, &answer);
             }
         }
         if config.syn_cookies == CookieMode::Never {
+            if has_room && !source_has_room {
+                return self.out.stats.drop(DropReason::SourceLimit);
+            }
             listener.stats.syn_queue_full += 1;
             return self.out.stats.drop(DropReason::SynQueueFull);
         }
@@ -103,16 +118,20 @@ impl Engine {
             }
             return self.out.send_bare(now, way, &tuple, &answer);
         }
-        if !header.flags.rst() && !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
+        if !header.flags.rst() && !self.may_open(now, listener_slot, tuple.remote.ip()) {
             return;
         }
+        let Some(request) = self.tcp.half_open.get_mut(entry) else { return };
+        let open = &request.value.open;
         let mut conn = open.connection(config, tuple, ts_offset, now);
         conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, payload, ecn, &self.out.pool);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, way, conn),
             State::Closed => {
-                listener.stats.reset += 1;
+                if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+                    listener.stats.reset += 1;
+                }
                 self.tcp.remove_half_open(entry);
                 self.answer_half_open(now, way, conn);
             }
@@ -122,6 +141,24 @@ impl Engine {
             }
             _ => {}
         }
+    }
+
+    /// Whether a handshake of `peer` that is done may become a connection; else the peer repeats its last step.
+    fn may_open(&mut self, now: Instant, listener_slot: u32, peer: IpAddr) -> bool {
+        let reason = if self.accept_queue_is_full(listener_slot, peer) {
+            if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+                listener.stats.accept_queue_full += 1;
+            }
+            DropReason::AcceptQueueFull
+        } else if self.has_its_share(peer, 0) {
+            DropReason::SourceLimit
+        } else if self.is_known_full(now) {
+            DropReason::ConnectionLimit
+        } else {
+            return true;
+        };
+        self.out.stats.drop(reason);
+        false
     }
 
     /// Sends what a connection that is not kept has to say.
@@ -157,10 +194,14 @@ impl Engine {
         let Some(mut conn) = self.tcp.cookies.accept(config, tuple, ts_offset, &header, now) else {
             listener.stats.cookies_refused += 1;
             self.out.stats.tcp_cookies_refused += 1;
+            if listener.turned_away_until.is_some_and(|until| now < until) {
+                self.out.stats.drop(DropReason::AcceptQueueFull);
+                return None;
+            }
             return Some(segment);
         };
-        if !may_open(listener, self.tcp.sockets.is_full(), &mut self.out) {
-            return None;
+        if !self.may_open(now, listener_slot, tuple.remote.ip()) {
+            return self.turn_away(now, listener_slot);
         }
         self.out.stats.tcp_rx_segments += 1;
         conn.set_memory_limit(self.account.limit_of_new());
@@ -168,17 +209,34 @@ impl Engine {
         if !conn.state().is_synchronized() {
             return None;
         }
-        listener.stats.cookies_accepted += 1;
-        if self.tcp_opened(conn, listener_slot, link).is_some() {
-            self.out.stats.tcp_cookies_accepted += 1;
-            self.out.stats.tcp_passive_opens += 1;
-            self.out.neighbors.confirm(now, way.link, way.next_hop);
+        if self.tcp_opened(conn, listener_slot, link).is_none() {
+            return self.turn_away(now, listener_slot);
+        }
+        if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+            listener.stats.cookies_accepted += 1;
+        }
+        self.out.stats.tcp_cookies_accepted += 1;
+        self.out.stats.tcp_passive_opens += 1;
+        self.out.neighbors.confirm(now, way.link, way.next_hop);
+        None
+    }
+
+    /// A handshake done by cookie finds no room: nothing is kept of it, and what its peer sends next may be any segment
+    /// of the first flight. It is not to be answered by a reset, so that the peer comes to send the first again.
+    fn turn_away(&mut self, now: Instant, listener_slot: u32) -> Option<Incoming> {
+        if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
+            listener.turned_away_until = Some(now + COOKIE_LIFETIME);
         }
         None
     }
 
-    /// Puts a connection that has just opened into the accept queue; its slot. None when there was no room.
+    /// Puts a connection that has just opened into the accept queue; its slot. Its peer has shown that it gets what is
+    /// sent to its address, so that others may have to give way. None when there was no room.
     fn tcp_opened(&mut self, conn: Connection, listener_slot: u32, link: Serial) -> Option<u32> {
+        if self.tcp.is_full() {
+            let peer = conn.ends().remote.ip();
+            self.make_room(conn.last_time(), self.tcp.sources.count(peer, Counted::Connections));
+        }
         let listener = Some(ListenerSlot::new(listener_slot));
         let Some(slot) = self.tcp.insert(conn, link, listener) else {
             self.out.stats.drop(DropReason::ConnectionLimit);
@@ -246,19 +304,6 @@ impl Engine {
         }
         !due.ids().is_empty() || due.more
     }
-}
-
-/// Whether a handshake that is done may become a connection; else the peer repeats its last step.
-fn may_open(listener: &mut Listener, sockets_full: bool, out: &mut Output) -> bool {
-    if listener.is_full() {
-        listener.stats.accept_queue_full += 1;
-        out.stats.drop(DropReason::AcceptQueueFull);
-        return false;
-    }
-    if sockets_full {
-        out.stats.drop(DropReason::ConnectionLimit);
-    }
-    !sockets_full
 }
 
 impl Output {

@@ -33,6 +33,7 @@ mod patience;
 mod rate;
 mod reclaim;
 mod reserved;
+mod room;
 mod settle;
 mod show;
 mod sleep;

@@ -77,7 +77,7 @@ impl Engine {
             local: listener.local,
             remote: None,
             state: "LISTEN",
-            receive_queue: listener.ready.len(),
+            receive_queue: listener.waiting,
             send_queue: listener.backlog,
         });
         let connections = self.tcp.sockets.iter().map(|(_, socket)| {

@@ -53,6 +53,8 @@ impl Engine {
             cookies_until: None,
             stats: ListenerStats::default(),
             ready: Default::default(),
+            waiting: 0,
+            turned_away_until: None,
             pending: Readiness::default(),
             early: 0,
             early_resets: Default::default(),
@@ -80,7 +82,7 @@ impl Engine {
     pub fn tcp_listener_stats(&mut self, id: SocketId) -> Result<ListenerStats, Error> {
         self.listener(id).map(|listener| ListenerStats {
             half_open: listener.half_open,
-            ready: listener.ready.len(),
+            ready: listener.waiting,
             backlog: listener.backlog,
             ..listener.stats
         })
@@ -97,9 +99,15 @@ impl Engine {
 
     /// The oldest finished connection, and its peer's address. [`Error::WouldBlock`] when there is none.
     pub fn tcp_accept(&mut self, id: SocketId) -> Result<(SocketId, SocketAddr), Error> {
-        let slot = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
+        let slot = loop {
+            let next = self.listener(id)?.ready.pop_front().ok_or(Error::WouldBlock)?;
+            // One that gave way to another meanwhile is gone.
+            if let Some((slot, _)) = self.tcp.by_id(next) {
+                break slot;
+            }
+        };
+        self.tcp.end_waiting(slot);
         let socket = self.tcp.sockets.get_mut(slot).ok_or(Error::WouldBlock)?;
-        socket.listener = None;
         let (id, conn) = (socket.id, &socket.conn);
         let remote = conn.ends().remote;
         // What came before was nobody's to hear.
@@ -117,7 +125,6 @@ impl Engine {
         if self.listener(id).is_err() {
             return;
         }
-        self.tcp.listeners.remove(id.slot());
         let unfinished = self.tcp.half_open.iter();
         let unfinished = unfinished.filter(|(_, request)| request.value.listener == id.slot());
         let unfinished: Vec<u32> = unfinished.map(|(entry, _)| entry).collect();
@@ -130,6 +137,7 @@ impl Engine {
             .map(|(slot, _)| slot)
             .collect();
         for slot in orphans {
+            self.tcp.end_waiting(slot);
             if let Some(socket) = self.tcp.sockets.get_mut(slot) {
                 socket.listener = None;
                 socket.half_open = false;
@@ -139,6 +147,7 @@ impl Engine {
             }
             self.tcp.mark_dirty(slot);
         }
+        self.tcp.listeners.remove(id.slot());
     }
 
     /// Opens a connection to `remote` from an address and port of the engine's choice; the handshake
@@ -179,7 +188,7 @@ impl Engine {
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Error::Invalid("an own address of the other family than the peer's"));
         }
-        if self.tcp.sockets.is_full() {
+        if self.tcp.is_full() && !self.make_room(self.now(), 0) {
             return Err(Error::Limit("connections"));
         }
         let now = self.now();
@@ -340,6 +349,7 @@ impl Engine {
             socket.detached = true;
             socket.conn.close();
         });
+        self.note_orphan(id);
     }
 
     /// The connection is to be closed when what the application wrote has been handed over ([`Connection::orphan`]).

@@ -250,8 +250,8 @@ impl Engine {
     fn must_wait_to_open(&self, slot: u32, segment: &Incoming) -> bool {
         let Incoming { header, .. } = segment;
         let listener = self.tcp.sockets.get(slot).and_then(|socket| socket.listener);
-        let listener = listener.and_then(|slot| self.tcp.listeners.slots.get(slot.get()));
-        listener.is_some_and(|listener| listener.is_full())
+        let peer = segment.tuple.remote.ip();
+        listener.is_some_and(|listener| self.accept_queue_is_full(listener.get(), peer))
             && !header.flags.syn()
             && !header.flags.rst()
     }

@@ -86,7 +86,7 @@ impl Door {
         Self {
             calls: Mutex::new(Vec::new()),
             has_calls: AtomicBool::new(false),
-            streams: ReadySet::new(limits.connections),
+            streams: ReadySet::new(limits.connection_slots()),
             datagrams: ReadySet::new(limits.udp_sockets),
             listeners: ReadySet::new(limits.listeners),
             waker: engine.waker(),
@@ -309,7 +309,7 @@ fn start(placement: &Placement, build: impl FnOnce() -> io::Result<Engine>) -> i
     }
     let mut engine = build()?;
     let limits = engine.limits();
-    if limits.connections.max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
+    if limits.connection_slots().max(limits.udp_sockets).max(limits.listeners) > ReadySet::LIMIT {
         return Err(Error::Invalid("more sockets than an engine in its own thread can have").into());
     }
     if let Some(busy_poll) = placement.busy_poll {

@@ -40,8 +40,12 @@ pub(crate) struct Listener {
     /// Until then a cookie that it has sent may come back.
     pub cookies_until: Option<Instant>,
     pub stats: ListenerStats,
-    /// Slots of finished ones, in order of their finishing.
-    pub ready: VecDeque<u32>,
+    /// Finished ones, in order of their finishing. Ones that gave way to others may still be named.
+    pub ready: VecDeque<SocketId>,
+    /// How many of them are there.
+    pub waiting: usize,
+    /// Until then segments may come of peers whose handshakes, done by cookie, found the accept queue full.
+    pub turned_away_until: Option<Instant>,
     pub pending: Readiness,
     /// Connections that are open before their handshake is done (RFC 7413), and when some of them were reset.
     pub early: usize,
@@ -49,8 +53,19 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub fn is_full(&self) -> bool {
-        self.ready.len() >= self.backlog.saturating_sub(self.elsewhere).max(1)
+    /// Whether the accept queue has no place for one more of a source of which so many wait, here or elsewhere. Some
+    /// places beyond the backlog are for those of whom few wait ([`Limits::backlog_reserve_percent`](crate::Limits)).
+    pub fn is_full_for(&self, source_waiting: usize, reserve_percent: usize) -> bool {
+        let room = self.backlog.saturating_sub(self.elsewhere).max(1);
+        let reserve = (room * reserve_percent).div_ceil(100);
+        self.waiting >= room
+            && (self.waiting >= room + reserve || source_waiting >= reserve.div_ceil(4))
+    }
+
+    /// A handshake is done: its connection waits.
+    pub fn push_ready(&mut self, id: SocketId) {
+        self.waiting += 1;
+        self.ready.push_back(id);
     }
 }
 
@@ -158,6 +173,8 @@ mod tests {
                 cookies_until: None,
                 stats: ListenerStats::default(),
                 ready: VecDeque::new(),
+                waiting: 0,
+                turned_away_until: None,
                 pending: Readiness::default(),
                 early: 0,
                 early_resets: VecDeque::new(),

@@ -4,6 +4,8 @@ pub(crate) mod configs;
 pub mod icmp;
 pub mod listener;
 pub(crate) mod mini;
+pub(crate) mod orphans;
+pub(crate) mod sources;
 pub mod tcp;
 pub mod udp;
 pub(crate) mod udp_flows;

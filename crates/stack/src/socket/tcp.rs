@@ -12,6 +12,8 @@ use millstream_wire::tcp::SeqNumber;
 use super::configs::Configs;
 use super::listener::{ListenerSlot, Listeners, Request};
 use super::mini::MiniTable;
+use super::orphans::Orphans;
+use super::sources::{Counted, Sources};
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::fast_open::FastOpen;
@@ -43,6 +45,8 @@ pub(crate) struct TcpSocket {
     pub detached: bool,
     /// Counted among those in TIME-WAIT that the application holds.
     pub in_time_wait: bool,
+    /// Its peer opened it, and it is counted among its source's.
+    pub passive: bool,
     /// The listener that it belongs to until it is accepted.
     pub listener: Option<ListenerSlot>,
     /// It is counted in its listener's `half_open`.
@@ -152,6 +156,15 @@ pub(crate) struct TcpTable {
     pub listeners: Listeners,
     /// Handshakes that are not finished.
     pub half_open: MiniTable<Request>,
+    /// How much of these tables each source has.
+    pub sources: Sources,
+    pub orphans: Orphans,
+    /// State of [`Self::draw`].
+    drawn: u64,
+    /// Connections that there may be.
+    limit: usize,
+    /// Until then nobody gives way to a new connection, as far as it is known.
+    pub no_room_until: Option<Instant>,
     pub cookies: SynCookies,
     /// Slots that may have something to send. A slot emptied meanwhile may still be named.
     pub dirty: VecDeque<u32>,
@@ -184,13 +197,18 @@ impl TcpTable {
     pub fn new(limits: &Limits, seed: &[u64; 6], cookie_seed: &[u64; 6], now: Instant) -> Self {
         let half_open = limits.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
         Self {
-            sockets: Slab::new(limits.connections),
+            sockets: Slab::new(limits.connection_slots()),
             flows: FlowTable::new(limits.connections),
             key: HashKey(seed[2], seed[3]),
             listeners: Listeners::new(limits.listeners),
             dirty: VecDeque::new(),
-            wheel: Wheel::with_capacity(now, limits.connections),
+            wheel: Wheel::with_capacity(now, limits.connection_slots()),
             half_open: MiniTable::new(half_open, now),
+            sources: Sources::new(HashKey(cookie_seed[4], cookie_seed[5])),
+            orphans: Orphans::default(),
+            drawn: cookie_seed[4] ^ seed[0],
+            limit: limits.connections,
+            no_room_until: None,
             cookies: SynCookies::new(key_of(cookie_seed[0], cookie_seed[1])),
             isn: IsnGenerator::new(key_of(seed[0], seed[1])),
             time_wait: MiniTable::new(limits.time_wait, now),
@@ -198,7 +216,7 @@ impl TcpTable {
             fast_open: FastOpen::new(key_of(cookie_seed[2], cookie_seed[3])),
             cut_off: Undelivered::default(),
             quiet: VecDeque::new(),
-            in_quiet: Vec::with_capacity(limits.connections),
+            in_quiet: Vec::with_capacity(limits.connection_slots()),
             quiet_due: None,
             configs: Configs::new(limits.windows_bytes),
             freed: 0,
@@ -238,6 +256,9 @@ impl TcpTable {
     ) -> Option<u32> {
         let tuple = conn.tuple();
         let hash = self.key.flow(&tuple);
+        if self.is_full() {
+            return None;
+        }
         let socket = TcpSocket {
             conn,
             id: SocketId::new(SocketKind::Tcp, 0, 0),
@@ -249,6 +270,7 @@ impl TcpTable {
             in_flows: true,
             detached: false,
             in_time_wait: false,
+            passive: listener.is_some(),
             listener,
             half_open: false,
             path: Default::default(),
@@ -265,11 +287,27 @@ impl TcpTable {
             self.sockets.remove(slot);
             return None;
         }
+        if listener.is_some() {
+            self.sources.add(tuple.remote.ip(), Counted::Connections);
+        }
         let generation = self.sockets.generation(slot);
         if let Some(socket) = self.sockets.get_mut(slot) {
             socket.id = SocketId::new(SocketKind::Tcp, slot, generation);
         }
         Some(slot)
+    }
+
+    /// Whether there is no room for a further connection, unless one gives way.
+    pub fn is_full(&self) -> bool {
+        self.flows.len() >= self.limit || self.sockets.is_full()
+    }
+
+    /// The next number for a choice of what gives way (SplitMix64): nobody sees it.
+    pub fn draw(&mut self) -> u64 {
+        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.drawn ^ self.drawn >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
     }
 
     /// The connection that `id` names, if it is still that one.
@@ -356,7 +394,8 @@ impl TcpTable {
             let listener = socket.listener.map(ListenerSlot::get);
             if let Some(listener) = listener.and_then(|slot| self.listeners.slots.get_mut(slot)) {
                 listener.half_open -= 1;
-                listener.ready.push_back(slot);
+                listener.push_ready(socket.id);
+                self.sources.add(socket.conn.ends().remote.ip(), Counted::Waiting);
                 let readable = Readiness { readable: true, ..Readiness::default() };
                 events.push(listener.id, &mut listener.pending, readable);
             }
@@ -377,10 +416,32 @@ impl TcpTable {
 
     /// Ends an unfinished handshake, whether it became a connection or not.
     pub fn remove_half_open(&mut self, entry: u32) {
-        if let Some(request) = self.half_open.remove(entry)
-            && let Some(listener) = self.listeners.slots.get_mut(request.value.listener)
-        {
+        let Some(request) = self.half_open.remove(entry) else { return };
+        self.sources.remove(request.key.unpack().remote.ip(), Counted::HalfOpen);
+        if let Some(listener) = self.listeners.slots.get_mut(request.value.listener) {
             listener.half_open -= 1;
+        }
+    }
+
+    /// The connection in `slot`, if it is one that waits to be accepted, waits no more.
+    pub fn end_waiting(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot).filter(|socket| !socket.half_open) else {
+            return;
+        };
+        let Some(listener) = socket.listener.take() else { return };
+        self.sources.remove(socket.conn.ends().remote.ip(), Counted::Waiting);
+        if let Some(listener) = self.listeners.slots.get_mut(listener.get()) {
+            listener.waiting -= 1;
+        }
+    }
+
+    /// Forgets names in a listener's queue of connections that gave way, when they are many.
+    pub fn trim_ready(&mut self, listener: u32) {
+        let Some(listener) = self.listeners.slots.get_mut(listener) else { return };
+        if listener.ready.len() > 2 * listener.waiting + limits::READY_UNTRIMMED {
+            let sockets = &self.sockets;
+            let waits = |id: &SocketId| sockets.get(id.slot()).is_some_and(|s| s.id == *id);
+            listener.ready.retain(waits);
         }
     }
 
@@ -528,6 +589,10 @@ impl TcpTable {
             && std::mem::take(&mut socket.in_flows)
         {
             self.flows.remove(self.key.flow(socket.conn.ends()), slot);
+            self.no_room_until = None;
+            if socket.passive {
+                self.sources.remove(socket.conn.ends().remote.ip(), Counted::Connections);
+            }
         }
     }
 
@@ -537,10 +602,14 @@ impl TcpTable {
         self.leave_time_wait(slot);
         self.wheel.cancel(slot);
         self.end_early(slot);
+        self.end_waiting(slot);
         let Some(socket) = self.sockets.remove(slot) else { return };
         self.freed += socket.charged as usize;
         if let Some(bytes) = socket.conn.undelivered_bytes() {
             self.cut_off.add(bytes);
+        }
+        if self.orphans.remove(slot) {
+            self.sources.remove(socket.conn.ends().remote.ip(), Counted::Orphans);
         }
         let listener = socket.listener.map(ListenerSlot::get);
         if socket.half_open

@@ -6,7 +6,9 @@ mod blind;
 #[path = "../common/mod.rs"]
 mod common;
 mod cost;
+mod crowd;
 mod datagrams;
+mod fill;
 mod flood;
 mod frames;
 mod icmp;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
-use millstream::tcp::TcpInfo;
+use millstream::tcp::{State, TcpInfo};
 use millstream::wire::tcp::{SeqNumber, Timestamps};
-use millstream::{Engine, SocketId};
+use millstream::{Engine, EngineConfig, Error, SocketId};
 
 use super::common::{FAR, NEAR, config, engine, pool};
 use super::frames::{self, Ends};
@@ -26,6 +26,9 @@ const QUEUE_NS: u64 = 30_000_000;
 pub const DISCARD: u16 = 9;
 /// Something to read is always there.
 pub const CHARGEN: u16 = 19;
+/// What comes is answered by [`ANSWER`], and the connection closed; so it is at the end of what comes.
+pub const ANSWERS: u16 = 80;
+pub const ANSWER: [u8; 100] = [0x41; 100];
 
 /// A host: its engine, and the end of its wire where everybody else is.
 pub struct Host {
@@ -62,6 +65,10 @@ pub struct Net {
     listeners: Vec<SocketId>,
     /// At the far host: connections, and whether they are fed.
     pub served: Vec<(SocketId, SocketAddr, bool, u64)>,
+    /// Those that it answers.
+    pub asked: Vec<SocketId>,
+    /// Its applications close what is over, as they should.
+    pub closes: bool,
     pub transfers: Vec<Transfer>,
     order: BinaryHeap<Reverse<(Instant, u64)>>,
     flying: Vec<Option<(bool, Vec<u8>)>>,
@@ -82,17 +89,28 @@ pub struct Net {
 }
 
 impl Net {
-    /// Two hosts; the far one serves at [`DISCARD`] and [`CHARGEN`].
+    /// Two hosts; the far one serves at [`DISCARD`], [`CHARGEN`] and [`ANSWERS`].
     pub fn new() -> Net {
+        Self::with(|_| {})
+    }
+
+    /// The same, with a far host that is configured otherwise.
+    pub fn with(configure: impl FnOnce(&mut EngineConfig)) -> Net {
+        let mut configure = Some(configure);
         let pool = pool();
         let plain = || PairConfig { medium: Medium::Ip, offload: false, ..PairConfig::default() };
-        let host = |seed: u8, addresses: &[&str]| {
+        let mut host = |seed: u8, addresses: &[&str]| {
             let (end, wire) = pair(plain()).expect("a pair");
             let mut config = config(&pool, seed);
             // a window that the path holds without loss: then the rate is steady, and what disturbs it shows
             config.tcp.recv_buffer_bytes = 96 * 1024;
             config.tcp.send_buffer_bytes = 256 * 1024;
             (config.tcp.recv_auto_tune, config.tcp.send_auto_tune) = (false, false);
+            if seed == 2
+                && let Some(configure) = configure.take()
+            {
+                configure(&mut config);
+            }
             let mut engine = engine(config, end, addresses);
             let link = millstream::route::LinkId(0);
             for all in ["0.0.0.0/0", "::/0"] {
@@ -103,7 +121,7 @@ impl Net {
         };
         let near = host(1, &NEAR);
         let mut far = host(2, &FAR);
-        let ports = [DISCARD, CHARGEN];
+        let ports = [DISCARD, CHARGEN, ANSWERS];
         let listeners = ports
             .map(|port| {
                 far.engine.tcp_listen(SocketAddr::new("::".parse().expect("any"), port), 512)
@@ -120,6 +138,8 @@ impl Net {
             pool,
             listeners,
             served: Vec::new(),
+            asked: Vec::new(),
+            closes: false,
             transfers: Vec::new(),
             order: BinaryHeap::new(),
             flying: Vec::new(),
@@ -144,6 +164,16 @@ impl Net {
     /// The attacker's own address of a family.
     pub fn attacker(v6: bool, port: u16) -> SocketAddr {
         let ip: IpAddr = if v6 { "fd09::66" } else { "10.9.0.66" }.parse().expect("an address");
+        SocketAddr::new(ip, port)
+    }
+
+    /// One of many addresses of the attacker, each another source.
+    pub fn attacker_at(v6: bool, source: u16, port: u16) -> SocketAddr {
+        let [high, low] = source.to_be_bytes();
+        let ip: IpAddr = match v6 {
+            false => [10, 100 + high, low, 66].into(),
+            true => [0xfd0a, source, 0, 0, 0, 0, 0, 0x66].into(),
+        };
         SocketAddr::new(ip, port)
     }
 
@@ -192,6 +222,7 @@ impl Net {
                 self.served.push((id, peer, fed, 0));
             }
         }
+        self.answer();
         let data = [0x5a; 16_384];
         let mut buffer = [0; 16_384];
         for (id, _, fed, bytes) in &mut self.served {
@@ -223,6 +254,31 @@ impl Net {
                 transfer.bytes = known.map_or(0, |(.., bytes)| *bytes);
             }
         }
+    }
+
+    /// Answers who has asked.
+    fn answer(&mut self) {
+        let engine = &mut self.far.engine;
+        while let Ok((id, _)) = engine.tcp_accept(self.listeners[2]) {
+            self.asked.push(id);
+        }
+        self.asked.retain(|&id| {
+            let read = engine.tcp_read(id, &mut [0; 512]);
+            if read == Err(Error::WouldBlock) {
+                return true;
+            }
+            let _ = engine.tcp_write(id, &ANSWER);
+            engine.close(id);
+            false
+        });
+        let closes = self.closes;
+        self.served.retain(|(id, ..)| {
+            let is_over = closes && engine.tcp_state(*id).is_ok_and(|state| state == State::Closed);
+            if is_over {
+                engine.close(*id);
+            }
+            !is_over
+        });
     }
 
     /// Takes what a host has sent and sends it on its way.

@@ -22,6 +22,14 @@ pub struct Puppet {
 impl Puppet {
     /// Opens a connection to `port` of the far host, from `own_port`.
     pub fn open(net: &mut Net, v6: bool, port: u16, own_port: u16) -> Puppet {
+        let mut puppet = Self::knock(net, v6, port, own_port);
+        puppet.send(net, |_| {}, &[]);
+        net.step();
+        puppet
+    }
+
+    /// Sends the SYN and takes the answer; the last step of the handshake is yet to come.
+    pub fn knock(net: &mut Net, v6: bool, port: u16, own_port: u16) -> Puppet {
         let ends = Ends { from: Net::attacker(v6, own_port), to: Net::far_addr(v6, port) };
         let isn = SeqNumber(0x7fff_0000);
         let mut options = TcpOptions { mss: Some(1400), window_scale: Some(7), ..TcpOptions::NONE };
@@ -39,10 +47,7 @@ impl Puppet {
         assert!(answer.flags.syn() && answer.flags.ack());
         let begin = answer.seq + 1;
         let seq = isn + 1;
-        let mut puppet = Puppet { ends, seq, ack: begin, seen: begin, acked: seq, sent: 0 };
-        puppet.send(net, |_| {}, &[]);
-        net.step();
-        puppet
+        Puppet { ends, seq, ack: begin, seen: begin, acked: seq, sent: 0 }
     }
 
     /// Sends a segment: an ACK of what it acknowledged so far, unless `change` makes it another.
