@@ -4,7 +4,7 @@ SHELL := /bin/bash
 comma := ,
 RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # What was just built, in whatever folder cargo is told to build.
-MILLSTREAM := cargo run --quiet --release -p millstream-cli --
+MILLSTREAM := cargo run --locked --quiet --release -p millstream-cli --
 FUZZ_SECONDS ?= 60
 FUZZ_HOURS ?=
 SCHEDULES ?= 3000000
@@ -15,55 +15,63 @@ MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: demo test lint unit schedules judge matrix loom miri fuzz bench peers build help
+.PHONY: demo test lint audit unit schedules judge matrix loom miri fuzz bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 build:           ## the millstream command, in release
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
-	cargo build --release -p millstream-cli
+	cargo build --locked --release -p millstream-cli
 
 demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(DEMO_FLAGS)
 
 test: lint unit judge fuzz   ## all tests
 
-lint:            ## rustfmt, clippy and rustdoc, no warnings
+lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path peers/Cargo.toml
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
-	cargo clippy --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
+	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	cargo clippy --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peer-millstream -p peers-common --quiet -- -D warnings
+	scripts/builds
+	@scripts/need python3:python3
+	scripts/audit
+
+audit:           ## licences and sources of all dependencies; with cargo-deny bans and advisories, too
+	@scripts/need python3:python3
+	scripts/audit
 
 unit:            ## tests beside the code, the stack's behaviour, the lab's runs
-	cargo test --workspace --exclude millstream --quiet
-	cargo test -p millstream --doc --quiet
+	cargo test --locked --workspace --exclude millstream --quiet
+	cargo test --locked -p millstream --doc --quiet
 	@scripts/need python3:python3
 	python3 scripts/need_test.py --quiet
 	python3 scripts/attack_cost_test.py --quiet
+	python3 scripts/audit_test.py --quiet
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
-	cargo test --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
-	cargo test -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
+	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
+	cargo test --locked -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2
-	cargo test --release -p millstream --test kernel_judge
-	cargo test --release -p millstream-cli --test impaired
+	cargo test --locked --release -p millstream --test kernel_judge
+	cargo test --locked --release -p millstream-cli --test impaired
 
 matrix:          ## the kernel as judge: every control, loss, delay and reordering; four hours
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
-	cargo build --release -p millstream-cli
+	cargo build --locked --release -p millstream-cli
 	$(MILLSTREAM) run judge --out out $(MATRIX_FLAGS)
 
 schedules:       ## SCHEDULES random schedules of two connections (3 million) from SCHEDULE_SEED on, for at most SCHEDULE_SECONDS (900)
 	MILLSTREAM_SCHEDULES=$(SCHEDULES) MILLSTREAM_SCHEDULE_SECONDS=$(SCHEDULE_SECONDS) MILLSTREAM_SEED=$(SCHEDULE_SEED) \
-	  cargo test --profile schedules -p millstream-tcp --lib schedule::schedules -- --nocapture
+	  cargo test --locked --profile schedules -p millstream-tcp --lib schedule::schedules -- --nocapture
 
 loom:            ## every interleaving of what is lock-free
-	RUSTFLAGS="--cfg loom" cargo test -p millstream-packet -p millstream-link -p millstream --release --lib loom_ --target-dir target/loom
+	RUSTFLAGS="--cfg loom" cargo test --locked -p millstream-packet -p millstream-link -p millstream --release --lib loom_ --target-dir target/loom
 
 # What of link Miri can run: no system calls but those of eventfd and mmap.
 MIRI_LINK := barrier:: doorbell:: iov:: spares:: pair:: vnet:: xdp::ring:: raw::ring::
@@ -73,7 +81,7 @@ MIRI_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-Ctarget-feature=+avx2$(co
 miri:            ## undefined behaviour in packet and link, which alone have unsafe code; needs nightly Rust with the miri component
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 	  export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" PROPTEST_CASES=4 RUSTFLAGS="$(MIRI_FLAGS)"; \
-	  miri="cargo +nightly miri test --target-dir target/miri --lib"; \
+	  miri="cargo +nightly miri test --locked --target-dir target/miri --lib"; \
 	  $$miri --no-run --quiet -p millstream-packet -p millstream-link && \
 	  { $$miri -p millstream-packet -- --test-threads=1 >target/miri/packet.log 2>&1 & packet=$$!; \
 	    $$miri -p millstream-link -- --test-threads=1 $(MIRI_LINK); link=$$?; \
@@ -82,11 +90,11 @@ miri:            ## undefined behaviour in packet and link, which alone have uns
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; first, that the corpus reaches every state
 	@scripts/need g++:g++
-	CARGO_TARGET_DIR=fuzz/target cargo test --manifest-path fuzz/Cargo.toml --test states --quiet -- --nocapture
+	CARGO_TARGET_DIR=fuzz/target cargo test --locked --manifest-path fuzz/Cargo.toml --test states --quiet -- --nocapture
 	fuzz/run $(if $(FUZZ_HOURS),$$(($(FUZZ_HOURS) * 3600)),$(FUZZ_SECONDS))
 
 bench:           ## the packet layer beside its peers
-	cargo bench -p millstream-packet
+	cargo bench --locked -p millstream-packet
 
 peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n, WINDOW=s, NO_BUILD=1)
 	@scripts/need python3:python3

@@ -26,7 +26,7 @@ class Program:
 
 def _rust(name):
     # Wherever cargo is told to build by its environment or configuration.
-    command = ("cargo", "build", "--release", "--quiet", "--target-dir", TARGET, "-p", f"peer-{name}")
+    command = ("cargo", "build", "--locked", "--release", "--quiet", "--target-dir", TARGET, "-p", f"peer-{name}")
     return Program(os.path.join(TARGET, "release", f"peer-{name}"), ".", command, ("cargo:cargo", "cc:gcc"))
 
 

@@ -17,6 +17,8 @@ pub(super) enum Range {
     Queue(ByteQueue),
 }
 
+// A queue is smaller where addresses have 32 bits.
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Range>() <= size_of::<ByteQueue>() + 8);
 
 /// An empty queue, whose owner says how much it may hold.
