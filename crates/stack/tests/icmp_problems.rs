@@ -1,4 +1,4 @@
-//! What an engine tells the sender of an IPv6 packet whose headers it does not understand, and when it does not.
+//! What an engine tells the sender of a packet whose headers it does not understand, and when it does not.
 
 mod common;
 
@@ -7,6 +7,7 @@ use std::net::Ipv6Addr;
 use millstream::link::{Link, Medium, PairConfig, pair};
 use millstream::packet::{Packet, PacketBatch};
 use millstream::wire::Malformed;
+use millstream::wire::checksum::Accumulator;
 use millstream::wire::icmp::{Icmp, Unreachable};
 use millstream::wire::ip::{self, IpHeader, Protocol, Version};
 use millstream::{DropReason, EngineConfig, Limits};
@@ -71,6 +72,67 @@ fn an_unknown_protocol_of_ipv4_is_unreachable() {
     let (ip, message, quoted) = answer(&packet).expect("an answer");
     assert_eq!((ip.version(), ip.src, quoted), (Version::V4, dst, packet));
     assert_eq!(message, Icmp::Unreachable(Unreachable::Protocol));
+}
+
+/// RFC 4302, 3.4.2: a ping under an authentication header that nobody has checked.
+#[test]
+fn what_stands_behind_an_authentication_header_is_not_taken() {
+    let header = |next: u8| [next, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let ping = |kind: u8| [&header(58)[..], &[kind, 0, 0, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(problem(US, 51, &ping(128)), Some((1, 6)));
+    assert_eq!(problem(US, 51, &ping(1)), None, "an error");
+    assert_eq!(problem("ff02::1", 51, &ping(128)), None);
+    let [src, dst] = ["10.9.0.1", "10.9.0.2"].map(|ip| ip.parse().expect("an address"));
+    let mut packet = vec![0; 20];
+    IpHeader::new(src, dst, Protocol::AUTHENTICATION, 20).emit(&mut packet);
+    packet.extend(header(1));
+    packet.extend([8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+    let (_, message, _) = answer(&packet).expect("an answer");
+    assert_eq!(message, Icmp::Unreachable(Unreachable::Protocol));
+}
+
+/// RFC 2675, 3; RFC 8200, 4.5.
+#[test]
+fn jumbograms_and_fragments_that_are_none_are_told() {
+    let jumbo = [17, 0, 0xc2, 4, 0, 0, 1, 0];
+    assert_eq!(problem(US, 0, &jumbo), Some((0, 42)));
+    assert_eq!(problem("ff02::1", 0, &jumbo), None);
+    let mut no_length = packet(PEER, US, 0, &jumbo);
+    no_length[4..6].fill(0);
+    let (_, message, _) = answer(&no_length).expect("an answer");
+    assert_eq!(message, Icmp::ParameterProblem { code: 0, pointer: 44 });
+    let fragment = |len: usize| [vec![17, 0, 0, 1, 0, 0, 0, 1], vec![0; len]].concat();
+    assert_eq!(problem(US, 44, &fragment(9)), Some((0, 4)));
+    assert_eq!(problem(US, 44, &fragment(8)), None);
+    assert_eq!(problem("ff02::1", 44, &fragment(9)), None);
+    assert_eq!(problem(US, 44, &[[17, 0, 0xff, 0xf8, 0, 0, 0, 1], [0; 8]].concat()), Some((0, 42)));
+}
+
+/// RFC 1122, 3.2.2.5.
+#[test]
+fn an_option_of_ipv4_that_runs_out_of_the_header_is_told() {
+    let told = |dst: &str, flags: u16, body: [u8; 8]| {
+        let [src, dst] = ["10.9.0.1", dst].map(|ip| ip.parse().expect("an address"));
+        let mut packet = vec![0; 20];
+        IpHeader::new(src, dst, Protocol::ICMP, 12).emit(&mut packet);
+        packet[0] = 0x46;
+        packet[6..8].copy_from_slice(&flags.to_be_bytes());
+        packet[10..12].fill(0);
+        packet.extend([1, 148, 4, 0]);
+        let mut sum = Accumulator::new(0);
+        sum.add(&packet);
+        packet[10..12].copy_from_slice(&sum.finish());
+        packet.extend(body);
+        answer(&packet).map(|(_, message, _)| message)
+    };
+    let echo = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
+    let problem = Icmp::ParameterProblem { code: 0, pointer: 21 };
+    assert_eq!(told("10.9.0.2", 0, echo), Some(problem));
+    assert_eq!(told("10.9.0.2", 0x2000, echo), Some(problem), "a first fragment");
+    assert_eq!(told("10.9.0.2", 1, echo), None, "a later one");
+    assert_eq!(told("10.9.0.2", 0, [3, 0, 0, 0, 0, 0, 0, 0]), None, "an error");
+    assert_eq!(told("10.9.0.255", 0, echo), None);
+    assert_eq!(told("10.9.0.9", 0, echo), None, "another's");
 }
 
 #[test]

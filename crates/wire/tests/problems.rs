@@ -1,4 +1,4 @@
-//! What the sender of an IPv6 packet is told of headers that are not understood.
+//! What the sender of a packet is told of headers that are not understood, or wrong.
 
 use std::net::IpAddr;
 
@@ -29,11 +29,13 @@ fn an_unknown_next_header_is_pointed_to() {
     let unknown = Protocol(253);
     assert_eq!(problem(unknown, &[]), told(1, 6, false));
     assert_eq!(problem(unknown, &[0; 8]), told(1, 6, false));
-    // Behind destination options, then behind an authentication header of 12 bytes, too.
-    let options = [51, 0, 1, 4, 0, 0, 0, 0];
-    let authentication = [253, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
-    let rest = [&options[..], &authentication].concat();
-    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &rest), told(1, 48, false));
+    // Behind destination options, too; RFC 4302, 3.4.2: an authentication header that nobody can check is as unknown.
+    let options = |next| [next, 0, 1, 4, 0, 0, 0, 0];
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &options(253)), told(1, 40, false));
+    let authentication = [58, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+    let rest = [&options(51)[..], &authentication].concat();
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &rest), told(1, 40, false));
+    assert_eq!(problem(Protocol::AUTHENTICATION, &authentication), told(1, 6, false));
     let fragment = [253, 0, 0, 0, 0, 0, 0, 1];
     assert_eq!(problem(Protocol::FRAGMENT, &fragment), told(1, 40, false));
     assert_eq!(problem(Protocol::NO_NEXT_HEADER, &[]), None);
@@ -91,4 +93,65 @@ fn headers_that_are_cut_off_tell_nothing() {
     }
     assert_eq!(ip::problem(&[]), None);
     assert_eq!(ip::problem(&[0x60; 39]), None);
+}
+
+/// RFC 2675, 3: each of its errors, and what does not take jumbograms.
+#[test]
+fn what_is_wrong_with_a_jumbogram_is_pointed_to() {
+    let options = |next, option: [u8; 6]| {
+        let [a, b, c, d, e, f] = option;
+        [next, 0, a, b, c, d, e, f]
+    };
+    let no_length = |rest: &[u8]| {
+        let mut packet = packet(Protocol::HOP_BY_HOP, rest);
+        packet[4..6].fill(0);
+        ip::problem(&packet)
+    };
+    let long = [0xc2, 4, 0, 1, 0, 0];
+    assert_eq!(no_length(&options(17, [1, 4, 0, 0, 0, 0])), told(0, 4, false), "no length");
+    assert_eq!(problem(Protocol::HOP_BY_HOP, &options(17, long)), told(0, 42, false), "two");
+    assert_eq!(no_length(&options(17, [0xc2, 4, 0, 0, 0xff, 0xff])), told(0, 44, false), "short");
+    assert_eq!(no_length(&options(17, [0xc2, 3, 0, 0, 1, 0])), told(0, 42, false), "no option");
+    let fragment = [17, 0, 0, 1, 0, 0, 0, 1];
+    let rest = [&options(44, long)[..], &fragment].concat();
+    assert_eq!(no_length(&rest), told(0, 48, false), "a fragment");
+    assert_eq!(no_length(&options(17, long)), told(2, 42, false), "as long as it should be");
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &options(17, long)), told(2, 42, false));
+}
+
+/// RFC 8200, 4.5.
+#[test]
+fn a_fragment_that_cannot_be_one_is_pointed_to() {
+    let fragment = |place: u16, len: usize| {
+        let [high, low] = place.to_be_bytes();
+        [&[17, 0, high, low, 0, 0, 0, 1][..], &vec![0; len]].concat()
+    };
+    assert_eq!(
+        problem(Protocol::FRAGMENT, &fragment(1, 9)),
+        told(0, 4, false),
+        "cut between eights"
+    );
+    assert_eq!(problem(Protocol::FRAGMENT, &fragment(1, 16)), None);
+    assert_eq!(problem(Protocol::FRAGMENT, &fragment(8, 9)), None, "the last");
+    assert_eq!(problem(Protocol::FRAGMENT, &fragment(0xfff8, 8)), told(0, 42, false), "too long");
+    let behind = [&[44, 0, 1, 4, 0, 0, 0, 0][..], &fragment(0xfff9, 8)].concat();
+    assert_eq!(problem(Protocol::DESTINATION_OPTIONS, &behind), told(0, 50, false));
+}
+
+/// RFC 1122, 3.2.2.5: where the option begins.
+#[test]
+fn an_option_of_ipv4_that_runs_out_of_the_header_is_pointed_to() {
+    let of = |options: &[u8]| {
+        let mut packet = vec![0x40 + 5 + options.len() as u8 / 4];
+        packet.resize(20, 0);
+        packet.extend(options);
+        ip::problem(&packet)
+    };
+    assert_eq!(of(&[7, 5, 0, 0]), told(0, 20, false));
+    assert_eq!(of(&[1, 1, 148, 3]), told(0, 22, false));
+    assert_eq!(of(&[148, 4, 0, 0, 1, 7, 0, 0]), told(0, 25, false));
+    assert_eq!(of(&[148, 4, 0, 0]), None);
+    assert_eq!(of(&[0, 7, 5, 9]), None, "behind the end");
+    assert_eq!(of(&[131, 3, 4, 0]), None, "a source route is dropped without a word (RFC 7126)");
+    assert_eq!(of(&[]), None);
 }

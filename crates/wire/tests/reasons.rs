@@ -379,12 +379,14 @@ fn an_atomic_fragment_is_a_packet() {
     assert_eq!((ip.fragment, ip.protocol), (Some(first), Protocol::DESTINATION_OPTIONS));
 }
 
-/// RFC 4302, 2.2; RFC 8200, 4.4: both walked, nothing left behind.
+/// RFC 8200, 4.4: walked. RFC 4302, 3.4.2: not taken unread; in what is quoted, walked, too (2.2).
 #[test]
-fn authentication_and_used_up_routes_are_passed_over() {
+fn used_up_routes_are_passed_over_and_authentication_where_it_is_quoted() {
     let rest = [51, 0, 0, 0, 0, 0, 0, 0, 17, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 9];
     let packet = v6(Protocol::ROUTING, &[&rest[..], &[9; 7]].concat());
     let ip = parse_ip(&packet).unwrap();
+    assert_eq!((ip.protocol, ip.header_len), (Protocol::AUTHENTICATION, 40 + 8));
+    let ip = ip::parse_quoted(&packet).unwrap();
     assert_eq!((ip.protocol, ip.header_len, ip.payload_len), (Protocol::UDP, 40 + 8 + 12, 8));
 }
 

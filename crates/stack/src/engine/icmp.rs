@@ -7,7 +7,7 @@ use millstream_route::LinkId;
 use millstream_tcp::FourTuple;
 use millstream_wire::Malformed;
 use millstream_wire::icmp::{self, Icmp, Quote, QuotedTransport, Unreachable};
-use millstream_wire::ip::{self, IpHeader, Version};
+use millstream_wire::ip::{self, IpHeader, Protocol, Version};
 
 use super::Engine;
 use super::addresses::Destination;
@@ -100,7 +100,12 @@ impl Engine {
         self.out.stats.malformed(reason);
         let is_told = matches!(
             reason,
-            Malformed::Ipv6OptionUnknown | Malformed::Ipv6Routing | Malformed::Ipv6ExtensionOrder
+            Malformed::Ipv6OptionUnknown
+                | Malformed::Ipv6Routing
+                | Malformed::Ipv6ExtensionOrder
+                | Malformed::Ipv6Jumbogram
+                | Malformed::IpFragment
+                | Malformed::Ipv4Option
         );
         // What follows the header that it is dropped for says whether it is an error itself.
         if !is_told || !gather(&mut packet, PULL_UP_BYTES) {
@@ -112,7 +117,11 @@ impl Engine {
         if self.out.addresses.is_martian(link, ip.src, destination) {
             return;
         }
-        self.tell_problem(now, &Arrival { packet, ip, link, destination, to_all });
+        // RFC 1122, 3.2.2: of IPv4, only the first fragment is told of, for what it says itself.
+        let is_later = ip.src.is_ipv4() && ip.fragment.is_some_and(|part| part.offset != 0);
+        if !is_later {
+            self.tell_headers(now, &Arrival { packet, ip, link, destination, to_all });
+        }
     }
 
     /// Tells the sender of a packet what of its IP headers was not understood: the protocol, or in IPv6 whatever stands
@@ -123,6 +132,11 @@ impl Engine {
             let error = Icmp::Unreachable(Unreachable::Protocol);
             return self.send_icmp_error(now, arrival, error);
         }
+        self.tell_headers(now, arrival);
+    }
+
+    /// Tells the sender of a packet where its IP headers are wrong, if that is to be told.
+    fn tell_headers(&mut self, now: Instant, arrival: &Arrival) {
         let Some(ip::Problem { code, pointer, of_groups }) = ip::problem(arrival.packet.head())
         else {
             return;
@@ -137,10 +151,15 @@ impl Engine {
     pub(super) fn send_icmp_error(&mut self, now: Instant, arrival: &Arrival, error: Icmp) {
         let Arrival { packet, ip, link, destination, to_all } = arrival;
         let version = ip.version();
-        let about_error = ip.protocol == icmp::protocol(version)
+        // What stands behind a header that is not taken.
+        let seen = match ip.protocol {
+            Protocol::AUTHENTICATION => ip::parse_quoted(packet.head()).unwrap_or(*ip),
+            _ => *ip,
+        };
+        let about_error = seen.protocol == icmp::protocol(version)
             && packet
                 .head()
-                .get(ip.header_len..)
+                .get(seen.header_len..)
                 .and_then(|body| Icmp::parse(version, body).ok())
                 .is_none_or(|(message, _)| message.is_error(version));
         // RFC 4443, 2.4 (e.3) and (e.4): of what went to a group, of addresses or of stations, the unknown options of

@@ -1,17 +1,24 @@
-//! What the sender of an IPv6 packet is to be told that was dropped for what its headers say (RFC 8200, 4). Nobody needs
-//! to know where that stands in a packet that is taken: it is looked for in one that was dropped.
+//! What the sender of a packet is to be told that was dropped for what its IP headers say (RFC 8200, 4; RFC 2675, 3;
+//! RFC 1122, 3.2.2.5). Nobody needs to know where that stands in a packet that is taken: it is looked for in one that was
+//! dropped.
 
-use super::v6::{FRAGMENT_HEADER_LEN, unknown_option};
-use super::{Protocol, V6_HEADER_LEN};
+use super::v4::option_problem;
+use super::v6::{FRAGMENT_HEADER_LEN, jumbo_option, unknown_option};
+use super::{LENGTH_MAX, Protocol, V6_HEADER_LEN};
+use crate::Malformed;
+use crate::bytes::{be16, be32};
 use crate::limits::IPV6_EXTENSION_HEADERS;
+
+/// Where the IPv6 header says how long what follows it is.
+const PAYLOAD_LEN_OFFSET: usize = 4;
 
 /// Where the IPv6 header says what follows it.
 const NEXT_HEADER_OFFSET: usize = 6;
 
-/// What an ICMPv6 parameter problem says (RFC 4443, 3.4).
+/// What a parameter problem says (RFC 4443, 3.4; RFC 792).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// 0 for a field that makes no sense, 1 for an unknown next header, 2 for an unknown option.
+    /// 0 for a field that makes no sense; of IPv6 alone: 1 for an unknown next header, 2 for an unknown option.
     pub code: u8,
     /// Where it stands in the packet, in bytes.
     pub pointer: u32,
@@ -36,11 +43,17 @@ impl Problem {
     }
 }
 
-/// What is to be told of the IPv6 packet at `head`, which was dropped: for an unknown option, a routing header with
-/// segments left, a hop-by-hop header that is not the first, or because nobody knows what follows its extension
-/// headers. `None` when that is nothing.
+/// What is to be told of the packet at `head`, which was dropped. Of IPv4: an option whose length is wrong. Of IPv6: an
+/// unknown option, a jumbogram or what is none, a routing header with segments left, a fragment that cannot be one, a
+/// hop-by-hop header that is not the first, or that nobody knows what follows its extension headers. `None` when that is
+/// nothing.
 pub fn problem(head: &[u8]) -> Option<Problem> {
+    if head.first()? >> 4 == 4 {
+        return Problem::at(0, option_problem(head)?);
+    }
+    let payload_len = usize::from(be16(head.first_chunk::<V6_HEADER_LEN>()?, PAYLOAD_LEN_OFFSET));
     let (mut field, mut at) = (NEXT_HEADER_OFFSET, V6_HEADER_LEN);
+    let mut is_jumbo = false;
     for _ in 0..=IPV6_EXTENSION_HEADERS {
         let next = Protocol(*head.get(field)?);
         let header = head.get(at..)?;
@@ -50,20 +63,76 @@ pub fn problem(head: &[u8]) -> Option<Problem> {
             Protocol::HOP_BY_HOP if field != NEXT_HEADER_OFFSET => return Problem::at(1, field),
             Protocol::HOP_BY_HOP | Protocol::DESTINATION_OPTIONS => {
                 let options = header.get(2..counted * 8 + 8)?;
-                if let Ok(Some(place)) = unknown_option(options) {
-                    return Problem::of_option(options[place], at + 2 + place);
+                let jumbo = jumbo_option(options);
+                if next == Protocol::HOP_BY_HOP && payload_len == 0 && jumbo.is_none() {
+                    // RFC 2675, 3: no length at all.
+                    return Problem::at(0, PAYLOAD_LEN_OFFSET);
+                }
+                match unknown_option(options) {
+                    Ok(Some(place)) => return Problem::of_option(options[place], at + 2 + place),
+                    Err(Malformed::Ipv6Jumbogram) if next == Protocol::HOP_BY_HOP => {
+                        let place = jumbo?;
+                        let problem = of_jumbo(&options[place..], payload_len, at + 2 + place);
+                        if problem.is_some() {
+                            return problem;
+                        }
+                        is_jumbo = true;
+                    }
+                    // It is an option of the other header alone: here it is unknown.
+                    Err(Malformed::Ipv6Jumbogram) => return Problem::at(2, at + 2 + jumbo?),
+                    _ => {}
                 }
                 counted * 8 + 8
             }
             // RFC 8200, 4.4: it points to the type.
             Protocol::ROUTING if *header.get(3)? != 0 => return Problem::at(0, at + 2),
             Protocol::ROUTING => counted * 8 + 8,
-            Protocol::AUTHENTICATION => counted * 4 + 8,
-            Protocol::FRAGMENT => FRAGMENT_HEADER_LEN,
+            // RFC 2675, 3: a jumbogram is no fragment.
+            Protocol::FRAGMENT if is_jumbo => return Problem::at(0, at),
+            Protocol::FRAGMENT => {
+                let header: &[u8; FRAGMENT_HEADER_LEN] = header.first_chunk()?;
+                let place = be16(header, 2);
+                let (offset, more) = (usize::from(place & 0xfff8), place & 1 != 0);
+                if offset != 0 || more {
+                    return of_fragment(offset, more, payload_len, at);
+                }
+                FRAGMENT_HEADER_LEN
+            }
+            _ if is_jumbo => return jumbogram(head),
             Protocol::NO_NEXT_HEADER => return None,
             _ => return Problem::at(1, field),
         };
         (field, at) = (at, at + len);
     }
     None
+}
+
+/// RFC 2675, 3: what is wrong with the option at `pointer` that tells a jumbogram's length.
+fn of_jumbo(option: &[u8], payload_len: usize, pointer: usize) -> Option<Problem> {
+    // Two lengths.
+    if payload_len != 0 {
+        return Problem::at(0, pointer);
+    }
+    let option: Option<&[u8; 6]> = option.first_chunk().filter(|option: &&[u8; 6]| option[1] == 4);
+    let Some(option) = option else { return Problem::at(0, pointer) };
+    // A length that the IPv6 header could have told.
+    if be32(option, 2) as usize <= LENGTH_MAX { Problem::at(0, pointer + 2) } else { None }
+}
+
+/// A jumbogram as it should be: who takes none does not know the option (RFC 2675, 3).
+fn jumbogram(head: &[u8]) -> Option<Problem> {
+    let len = usize::from(*head.get(V6_HEADER_LEN + 1)?) * 8 + 8;
+    let options = head.get(V6_HEADER_LEN + 2..V6_HEADER_LEN + len)?;
+    Problem::at(2, V6_HEADER_LEN + 2 + jumbo_option(options)?)
+}
+
+/// RFC 8200, 4.5: what is wrong with a fragment whose header stands at `at`.
+fn of_fragment(offset: usize, more: bool, payload_len: usize, at: usize) -> Option<Problem> {
+    let len = (payload_len + V6_HEADER_LEN).saturating_sub(at + FRAGMENT_HEADER_LEN);
+    if more && !len.is_multiple_of(8) {
+        return Problem::at(0, PAYLOAD_LEN_OFFSET);
+    }
+    // The whole counts without the headers before it that each fragment has.
+    let end = offset + (at - V6_HEADER_LEN) + FRAGMENT_HEADER_LEN + len;
+    if end > LENGTH_MAX { Problem::at(0, at + 2) } else { None }
 }

@@ -86,19 +86,33 @@ fn header_sum(fixed: &[u8; V4_HEADER_LEN], options: &[u8]) -> u32 {
 
 /// Checks that the options end where the header does (RFC 791, 3.1) and holds
 /// no source route, by which a stranger would choose the way (RFC 7126, 4.3, 4.4).
-fn check_options(mut rest: &[u8]) -> Result<(), Malformed> {
+fn check_options(options: &[u8]) -> Result<(), Malformed> {
+    bad_option(options).map_or(Ok(()), |(reason, _)| Err(reason))
+}
+
+/// What is wrong with the options, and where the option begins that it is wrong with.
+fn bad_option(options: &[u8]) -> Option<(Malformed, usize)> {
+    let mut at = 0;
     loop {
+        let rest = &options[at..];
         match *rest {
-            [] | [END, ..] => return Ok(()),
-            [NOP, ..] => rest = &rest[1..],
+            [] | [END, ..] => return None,
+            [NOP, ..] => at += 1,
             [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, ..] => {
-                return Err(Malformed::Ipv4SourceRoute);
+                return Some((Malformed::Ipv4SourceRoute, at));
             }
-            [_, len, ..] if len >= 2 && usize::from(len) <= rest.len() => {
-                rest = &rest[usize::from(len)..];
-            }
-            _ => return Err(Malformed::Ipv4Option),
+            [_, len, ..] if len >= 2 && usize::from(len) <= rest.len() => at += usize::from(len),
+            _ => return Some((Malformed::Ipv4Option, at)),
         }
+    }
+}
+
+/// Where in the packet at `head` an option begins whose length is wrong.
+pub(super) fn option_problem(head: &[u8]) -> Option<usize> {
+    let header_len = usize::from(head.first()? & 0xf) * 4;
+    match bad_option(head.get(V4_HEADER_LEN..header_len)?)? {
+        (Malformed::Ipv4Option, at) => Some(V4_HEADER_LEN + at),
+        _ => None,
     }
 }
 

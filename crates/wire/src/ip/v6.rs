@@ -12,7 +12,7 @@ pub(super) const FRAGMENT_HEADER_LEN: usize = 8;
 
 const PAD1: u8 = 0;
 const PADN: u8 = 1;
-const JUMBO_PAYLOAD: u8 = 0xc2;
+pub(super) const JUMBO_PAYLOAD: u8 = 0xc2;
 
 pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHeader, Malformed> {
     let fixed: &[u8; V6_HEADER_LEN] =
@@ -113,8 +113,9 @@ impl Walk {
                     }
                     len
                 }
-                // RFC 4302, 2.2: the length is in units of 4, less 2.
-                Protocol::AUTHENTICATION => self.length(head, 4)?,
+                // RFC 4302, 3.4.2: what nobody has checked is not taken; there are no associations here. In what is quoted,
+                // what it stands before counts; the length is in units of 4, less 2 (2.2).
+                Protocol::AUTHENTICATION if self.rules == Rules::Quoted => self.length(head, 4)?,
                 Protocol::FRAGMENT => {
                     let bytes = self.bytes(head, FRAGMENT_HEADER_LEN)?;
                     let place = u16::from_be_bytes([bytes[2], bytes[3]]);
@@ -190,6 +191,20 @@ pub(super) fn unknown_option(options: &[u8]) -> Result<Option<usize>, Malformed>
         }
     }
     Err(Malformed::Ipv6OptionLimit)
+}
+
+/// Where among the options of such a header the first that tells a jumbogram's length is.
+pub(super) fn jumbo_option(options: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(&kind) = options.get(at) {
+        match (kind, options.get(at + 1)) {
+            (PAD1, _) => at += 1,
+            (JUMBO_PAYLOAD, _) => return Some(at),
+            (_, Some(&len)) => at += usize::from(len) + 2,
+            _ => break,
+        }
+    }
+    None
 }
 
 pub(super) fn emit(ip: &IpHeader, src: Ipv6Addr, dst: Ipv6Addr, buffer: &mut [u8]) -> usize {
