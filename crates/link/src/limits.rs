@@ -91,6 +91,13 @@ pub const RAW_RECEIVE_BYTES: usize = 4 << 20;
 /// to send what waits.
 pub const DOWN_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a TAP device that is busy is asked for again, [`BUSY_PAUSE`] apart: for half a second, or what the scheduler
+/// makes of it.
+pub const BUSY_TRIES: u32 = 100;
+
+/// See [`BUSY_TRIES`].
+pub const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
 /// How often a packet socket with a receive ring that gives nothing is asked for an error, which the ring does not tell.
 pub const ERROR_PAUSE: Duration = Duration::from_secs(1);
 

@@ -8,6 +8,7 @@ use super::polling::Polling;
 use super::send::Takes;
 use super::{Napi, TapConfig, TapKind, first_queue};
 use crate::LinkError;
+use crate::limits::{BUSY_PAUSE, BUSY_TRIES};
 use crate::netdev::{self, NapiControl, ScatterGather, interface_request};
 use crate::sys::{self, check};
 use crate::vnet::HEADER_BYTES;
@@ -332,6 +333,22 @@ fn not_attached(wanted: &str, error: io::Error) -> LinkError {
     LinkError::needing(CAPABILITY, format!("make or open the device {wanted}{why}"), error)
 }
 
+/// Has `call` try again, with a `pause` before, while the device is busy, as often as [`BUSY_TRIES`]: the kernel ends
+/// what a process had open with io_uring after the process, so that a device may be taken for a moment yet when the same
+/// program has been killed and starts again.
+fn while_busy<T>(
+    mut call: impl FnMut() -> io::Result<T>,
+    mut pause: impl FnMut(),
+) -> io::Result<T> {
+    for _ in 0..BUSY_TRIES {
+        match call() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => pause(),
+            result => return result,
+        }
+    }
+    call()
+}
+
 /// How to attach a descriptor.
 #[derive(Clone, Copy)]
 struct Mode {
@@ -364,9 +381,44 @@ fn attach(fd: RawFd, name: Option<&str>, mode: Mode) -> Result<String, LinkError
         flags |= libc::IFF_MULTI_QUEUE;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes one ifreq.
-    check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
-        .map_err(|e| not_attached(wanted, e))?;
+    let set = || {
+        // SAFETY: TUNSETIFF reads and writes one ifreq.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) })
+    };
+    while_busy(set, || std::thread::sleep(BUSY_PAUSE)).map_err(|e| not_attached(wanted, e))?;
     let name = sys::bytes_of(&request.ifr_name).take_while(|&b| b != 0);
     Ok(name.map(char::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call answers that the device refuses `busy` times and then with `last`, and how many pauses there were.
+    fn answer(busy: u32, last: io::Result<u32>) -> (io::Result<u32>, u32) {
+        let (mut last, mut calls, mut pauses) = (Some(last), 0, 0);
+        let call = || {
+            calls += 1;
+            match calls > busy {
+                true => last.take().expect("no call follows"),
+                false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            }
+        };
+        let answer = while_busy(call, || pauses += 1);
+        (answer, pauses)
+    }
+
+    #[test]
+    fn a_device_that_is_busy_is_asked_for_again_and_not_for_ever() {
+        for busy in [0, 1, 3, BUSY_TRIES] {
+            let (opened, pauses) = answer(busy, Ok(7));
+            assert_eq!((opened.expect("opened"), pauses), (7, busy));
+        }
+        let (refused, pauses) = answer(BUSY_TRIES + 1, Ok(7));
+        assert_eq!(refused.expect_err("busy").raw_os_error(), Some(libc::EBUSY));
+        assert_eq!(pauses, BUSY_TRIES);
+        let (refused, pauses) = answer(2, Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert_eq!(refused.expect_err("refused").raw_os_error(), Some(libc::EPERM));
+        assert_eq!(pauses, 2);
+    }
 }

@@ -117,7 +117,8 @@ impl Tap {
     ///
     /// # Errors
     /// When the system has no TUN driver, or for want of privilege
-    /// ([`LinkError::is_not_permitted`]). Offloads that are not to be had are no error: see
+    /// ([`LinkError::is_not_permitted`]); when another program has the device, after half a second in which it is
+    /// asked for again. Offloads that are not to be had are no error: see
     /// [`notes`](Link::notes).
     pub fn open(config: &TapConfig) -> Result<Self, LinkError> {
         Self::open_on(config, Driver::default())
