@@ -135,8 +135,10 @@ fn of_several_arp_answers_the_first_one_counts_but_an_announcement_always_does()
     t.confirm(at(5000), LINK, ip(9));
     assert_eq!(hear(&mut t, 5000, ip(9), 8, Evidence::Overheard), Change::Moved);
     // RFC 4861 knows of no such time.
-    let (_pool, mut t) = known(ip6(9));
-    assert_eq!(hear(&mut t, 10, ip6(9), 8, NA_UNASKED), Change::Moved);
+    for claim in [NA_UNASKED, NA_SOLICITED, Evidence::Asked] {
+        let (_pool, mut t) = known(ip6(9));
+        assert_eq!(hear(&mut t, 10, ip6(9), 8, claim), Change::Moved, "{claim:?}");
+    }
 }
 
 /// RFC 4861 section 7.2.5 and appendix C, row by row: state, address told, flags; what becomes of it. The one departure
