@@ -10,6 +10,7 @@ use super::auxiliary::{Auxiliary, auxiliary, put_tag_back};
 use super::ring::{self, ReceiveRing};
 use crate::incoming::{self, Next, Source};
 use crate::limits::VLAN_TAG_BYTES;
+use crate::spares::FRAME_ROOM_BYTES;
 use crate::{DropCause, LinkError, LinkStats, limits, vnet};
 
 /// Room for one control message with a `tpacket_auxdata`, aligned as the kernel wants it.
@@ -123,6 +124,8 @@ impl RawLink {
             ..limits::ETHERNET_HEADER_BYTES => Err(DropCause::TooShort),
             _ => match Packet::from_slice(pool, limits::RECEIVE_HEADROOM_BYTES, bytes) {
                 Ok(packet) => Ok((packet, header)),
+                // What frees frames must not wait behind one that takes more than there are.
+                Err(_) if bytes.len() > FRAME_ROOM_BYTES => Err(DropCause::PoolExhausted),
                 Err(_) => {
                     self.stats.rx_starved += 1;
                     return Next::Nothing;

@@ -40,7 +40,9 @@ const FRAMES_BESIDE_BLOCK: usize = 1 + BLOCK_WORTH_BYTES.div_ceil(FRAME_ROOM_BYT
 /// - while all packets are small: one piece of memory that stays here, out of which each is copied. That costs less
 ///   than a second piece in the list does.
 ///
-/// Otherwise, and when the pool has no block, it is given all frames.
+/// Otherwise, and when the pool has no block, it is given all frames. Where the pool has too few for that, it is read into
+/// the piece of memory that stays here, too: what frees frames is mostly small, and must not wait for as many as the
+/// largest packet takes. One that takes more than there are is dropped then.
 pub(crate) struct SpareFrames {
     frames: [Option<Packet>; 2 * SPARE_FRAMES],
     iov: [libc::iovec; 2 * SPARE_FRAMES + 1],
@@ -66,6 +68,8 @@ pub(crate) struct SpareFrames {
     given: List,
     /// Packets in a row that fitted one frame.
     small: u32,
+    /// The pool had too few frames for the list.
+    is_short: bool,
 }
 
 // SAFETY: the pointers in the lists lead only into the frames owned by `frames` or the block, and into `whole`; a
@@ -116,6 +120,7 @@ impl SpareFrames {
             brief: [NOTHING; 1],
             given: List::Frames,
             small: 0,
+            is_short: false,
         }
     }
 
@@ -127,9 +132,11 @@ impl SpareFrames {
     }
 
     fn list(&self) -> List {
+        let is_small = self.small >= SMALL_RUN && self.wanted > LONG_LIST;
         match self.wants_block() && self.block.is_some() {
+            _ if self.is_short => List::Brief,
             true => List::Block,
-            false if self.small >= SMALL_RUN && self.wanted > LONG_LIST => List::Brief,
+            false if is_small => List::Brief,
             false => List::Frames,
         }
     }
@@ -139,9 +146,10 @@ impl SpareFrames {
         self.wanted * FRAME_ROOM_BYTES
     }
 
-    /// Adds frames up to the wanted number, and a block where one is worth it; false when `pool` has too few
-    /// frames.
+    /// Adds frames up to the wanted number, and a block where one is worth it. Where `pool` has too few it makes do with
+    /// half of them, so that there are some to answer with; false when there is none.
     pub fn fill(&mut self, pool: &Pool) -> bool {
+        self.is_short = false;
         if self.block.is_none() && self.wants_block() {
             self.block = pool.alloc_block(0);
         }
@@ -150,7 +158,9 @@ impl SpareFrames {
             _ => self.wanted,
         };
         while self.count < wanted {
-            let Some(mut frame) = pool.alloc(RECEIVE_HEADROOM_BYTES) else { return false };
+            let Some(mut frame) = pool.alloc(RECEIVE_HEADROOM_BYTES) else {
+                return self.make_do();
+            };
             if self.first + self.count == self.frames.len() {
                 self.rewind();
             }
@@ -161,6 +171,25 @@ impl SpareFrames {
             self.count += 1;
         }
         true
+    }
+
+    /// There are fewer frames than wanted.
+    #[cold]
+    fn make_do(&mut self) -> bool {
+        self.is_short = true;
+        self.block = None;
+        let kept = self.count.div_ceil(2);
+        for at in self.first + kept..self.first + self.count {
+            self.frames[at] = None;
+        }
+        self.count = kept;
+        kept != 0
+    }
+
+    /// Whether there were fewer frames than wanted when they were added last: then memory of the caller has no place in
+    /// the list ([`slices_around`](Self::slices_around)).
+    pub fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// The list to read into: room for the header, if there is one, and for the packet. Valid until the next call here.
@@ -258,12 +287,12 @@ impl SpareFrames {
 
     /// The list to read into, with `memory` in it: the header, the first `head_len` bytes of the first frame,
     /// `memory`, and as much of a block or of the other frames as the longest packet needs beyond. `None` without
-    /// a header, when a frame has less room than `head_len`, or more than `memory`, or there is no frame. Valid until
+    /// a header, when a frame has less room than `head_len`, or more than `memory`, or there are too few frames. Valid until
     /// the next call here and while `memory` is.
     pub fn slices_around(&mut self, head_len: usize, memory: &mut [u8]) -> Option<&[libc::iovec]> {
         let head = self.iov[self.first + 1];
         let too_small = head_len > head.iov_len || memory.len() < FRAME_ROOM_BYTES;
-        if self.count == 0 || too_small || !self.has_header {
+        if self.count == 0 || too_small || !self.has_header || self.is_short {
             return None;
         }
         let beyond = self.room().saturating_sub(head_len + memory.len());

@@ -247,3 +247,41 @@ fn what_the_callers_memory_does_not_hold_is_in_a_block() {
         assert_eq!(all, bytes[10..], "{len} bytes, room for {room}");
     }
 }
+
+#[test]
+fn with_too_few_frames_for_the_largest_packet_small_ones_still_come() {
+    let wanted = frames_for(LONG);
+    for frames in 1..wanted {
+        let pool = Pool::new(PoolConfig::fixed(frames)).unwrap();
+        let mut spares = SpareFrames::new(LONG, true);
+        for round in 0..5_usize {
+            assert!(spares.fill(&pool), "of {frames} frames, round {round}");
+            // Half of them are left for answers.
+            let left: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+            assert_eq!(left.len(), frames / 2);
+            assert!(spares.slices_around(66, &mut [0; 2048]).is_none());
+            let bytes: Vec<u8> = (0..10 + 60 + round).map(|i| (i * 7) as u8).collect();
+            let slices = spares.slices();
+            assert!(slices.iter().map(|slice| slice.iov_len).sum::<usize>() >= 10 + LONG);
+            fill_memory(slices, &bytes);
+            assert_eq!(spares.header(), bytes[..10]);
+            assert_eq!(spares.take(60 + round).unwrap().head(), &bytes[10..]);
+        }
+        // One that takes more than there are is lost, and those behind it come.
+        assert!(spares.fill(&pool));
+        fill_memory(spares.slices(), &vec![1; 10 + LONG]);
+        assert!(spares.take(LONG).is_none());
+        assert!(spares.fill(&pool));
+        fill_memory(spares.slices(), &[2; 70]);
+        assert_eq!(spares.take(60).unwrap().head(), [2; 60]);
+    }
+    // And once there are enough again, all is as before.
+    let pool = Pool::new(PoolConfig::fixed(wanted)).unwrap();
+    let mut spares = SpareFrames::new(LONG, true);
+    let held = pool.alloc(0);
+    assert!(spares.fill(&pool) && spares.is_short());
+    drop(held);
+    assert!(spares.fill(&pool) && !spares.is_short());
+    fill_memory(spares.slices(), &vec![1; 10 + LONG]);
+    assert_eq!(spares.take(LONG).map(|packet| packet.len()), Some(LONG));
+}

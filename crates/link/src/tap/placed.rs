@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use millstream_packet::{BATCH_LIMIT, Instant, Pool};
 
 use super::Tap;
-use crate::incoming::Next;
+use crate::incoming::{Next, Source};
 use crate::{DropCause, LinkError, Placed, limits, sys, vnet};
 
 /// What holds any packet beside its headers.
@@ -34,6 +34,9 @@ impl Tap {
             if !self.spares.fill(pool) {
                 self.stats.rx_starved += 1;
                 return Ok(None);
+            }
+            if self.spares.is_short() {
+                return self.read_short(now, pool, head_len, memory);
             }
             let Some(around) = self.spares.slices_around(head_len, &mut memory[..placed_most])
             else {
@@ -79,6 +82,29 @@ impl Tap {
                     self.stats.count_drop(cause);
                     refused += 1;
                 }
+            }
+        }
+        Ok(None)
+    }
+
+    /// There are too few frames to read the longest packet around `memory`: the next one is read as any other is.
+    #[cold]
+    fn read_short(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        head_len: usize,
+        memory: &mut [u8],
+    ) -> Result<Option<Placed>, LinkError> {
+        for _ in 0..BATCH_LIMIT {
+            match self.next(pool)? {
+                Next::Packet(mut packet) => {
+                    packet.meta_mut().arrival = now;
+                    self.stats.count_received(packet.len(), packet.meta().segmentation.is_some());
+                    return Ok(Some(Placed::lay_out(packet, pool, head_len, memory)));
+                }
+                Next::Refused => {}
+                Next::Nothing => break,
             }
         }
         Ok(None)
