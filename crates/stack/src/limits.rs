@@ -378,7 +378,7 @@ pub const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
 pub const EVICT_AFTER: Duration = Duration::from_secs(5);
 
 /// The same where so little is left that a connection cannot have its minimum.
-pub const EVICT_SCARCE_AFTER: Duration = Duration::from_secs(2);
+pub const EVICT_SCARCE_AFTER: Duration = Duration::from_secs(1);
 
 /// After this time without a segment a connection gives back what only a busy one needs.
 pub const QUIET_AFTER: Duration = Duration::from_secs(5);

@@ -23,6 +23,7 @@
 //!
 //! Without pressure all of this costs a comparison of two numbers for each change of a queue.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use millstream_packet::{FRAME_HELD_BYTES, Instant, Pool};
@@ -45,7 +46,7 @@ const RESERVE: usize = 30;
 /// What one queue that does not move may hold of what is left, as one part in so many.
 const SHARE: usize = 16;
 /// The same for one that moves.
-const MOVING_SHARE: usize = 8;
+const MOVING_SHARE: usize = 2;
 
 /// What every queue may hold while there is enough for it, in bytes: some ten segments, so that a peer may have as much
 /// under way as RFC 6928 lets it begin with.
@@ -56,7 +57,7 @@ const MINIMUM_PART: usize = 64;
 const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
 
 /// A connection moves for so long after it was found to.
-pub(crate) const MOVES_WITHIN: Duration = Duration::from_secs(1);
+const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the queues of a connection hold, and how far that was passed on: offsets up to which the peer has acknowledged
 /// and the application has read, wrapping.
@@ -76,6 +77,23 @@ struct Pace {
     at_ms: u32,
     /// Of which connection in its slot: its generation, and a bit more; 0: of none.
     whose: u32,
+    /// It was found to move at all.
+    has_moved: bool,
+}
+
+/// How a connection moves, at times when this is asked: see [`Account::pace`].
+#[derive(Clone, Copy)]
+pub(crate) struct Moving {
+    /// For how long it has not, since pressure began.
+    pub still: Duration,
+    has_moved: bool,
+}
+
+impl Moving {
+    /// Whether it did within the last second.
+    pub fn is_so(&self) -> bool {
+        self.has_moved && self.still < MOVES_WITHIN
+    }
 }
 
 /// Milliseconds, wrapping in 49 days.
@@ -223,32 +241,35 @@ impl Account {
         self.level != MemoryPressure::None
     }
 
-    /// For how long the connection `id` has not moved, at times when this is asked. It moves when so much was acknowledged
+    /// Whether the connection `id` moves, or for how long it has not, at times when this is asked. It moves when so much was acknowledged
     /// by the peer, or read by the application, whichever side holds more, that all of it would be gone in
-    /// [`MOVING_SECONDS`] if that came every second. As pressure begins nobody moves, until it has.
-    pub fn still_for(&mut self, id: SocketId, passed: Passed, now: Instant) -> Duration {
+    /// [`MOVING_SECONDS`] if that came every second; anything where nothing is held. As pressure begins nobody moves, until it has.
+    pub fn pace(&mut self, id: SocketId, passed: Passed, now: Instant) -> Moving {
         let Passed { acked, read, sends, receives } = passed;
         let (slot, whose) = (id.slot() as usize, id.generation() | 1 << 31);
         if self.paces.len() <= slot {
             self.paces.resize(slot + 1, Pace::default());
         }
         let (pace, at_ms) = (&mut self.paces[slot], ms(now));
-        let bytes = match sends >= receives {
-            true => acked.wrapping_sub(pace.acked),
-            false => read.wrapping_sub(pace.read),
+        let (acked_since, read_since) =
+            (acked.wrapping_sub(pace.acked), read.wrapping_sub(pace.read));
+        let bytes = match sends.cmp(&receives) {
+            Ordering::Greater => acked_since,
+            Ordering::Less => read_since,
+            // Mostly: nothing is held.
+            Ordering::Equal => acked_since.max(read_since),
         };
         let least = (sends.max(receives) / MOVING_SECONDS).max(1);
-        if pace.whose != whose {
-            let at_ms = at_ms.wrapping_sub(MOVES_WITHIN.as_millis() as u32);
-            *pace = Pace { acked, read, at_ms, whose };
-        } else if bytes as usize >= least {
-            *pace = Pace { acked, read, at_ms, whose };
+        let is_known = pace.whose == whose;
+        if !is_known || bytes as usize >= least {
+            *pace = Pace { acked, read, at_ms, whose, has_moved: is_known };
         }
-        Duration::from_millis(at_ms.wrapping_sub(pace.at_ms).into())
+        let still = Duration::from_millis(at_ms.wrapping_sub(pace.at_ms).into());
+        Moving { still, has_moved: pace.has_moved }
     }
 
     /// Whether the peer of the connection `id` has taken nothing of what it is sent since that last
-    /// [moved](Self::still_for).
+    /// [moved](Self::pace).
     pub fn takes_nothing(&self, id: SocketId, passed: Passed) -> bool {
         let pace = self.paces.get(id.slot() as usize);
         passed.sends != 0 && pace.is_some_and(|pace| pace.acked == passed.acked)
@@ -436,21 +457,26 @@ mod tests {
         let held = 64 * 1024;
         let passed = |acked, read| Passed { acked, read, sends: held, receives: 100 };
         let secs = |account: &mut Account, generation, passed, ms| {
-            account.still_for(id(generation), passed, at(ms)).as_millis()
+            let moving = account.pace(id(generation), passed, at(ms));
+            (moving.still.as_millis(), moving.is_so())
         };
         fill(&mut account, 16);
         // as pressure begins it does not
-        assert_eq!(secs(&mut account, 0, passed(5, 0), 0), 1000);
-        assert_eq!(secs(&mut account, 0, passed(5, 0), 500), 1500);
+        assert_eq!(secs(&mut account, 0, passed(5, 0), 0), (0, false));
+        assert_eq!(secs(&mut account, 0, passed(5, 0), 500), (500, false));
         assert!(account.takes_nothing(id(0), passed(5, 0)));
         // what is read does not count while more waits for the peer
-        assert_eq!(secs(&mut account, 0, passed(5, 1 << 20), 1000), 2000);
+        assert_eq!(secs(&mut account, 0, passed(5, 1 << 20), 1000), (1000, false));
         let enough = 5 + (held / MOVING_SECONDS) as u32;
-        assert_eq!(secs(&mut account, 0, passed(enough - 1, 0), 1000), 2000);
+        assert_eq!(secs(&mut account, 0, passed(enough - 1, 0), 1000), (1000, false));
         assert!(!account.takes_nothing(id(0), passed(enough - 1, 0)));
-        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1000), 0);
-        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1999), 999);
+        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1000), (0, true));
+        assert_eq!(secs(&mut account, 0, passed(enough, 0), 1999), (999, true));
+        // who holds nothing moves by either
+        let empty = |acked, read| Passed { acked, read, sends: 0, receives: 0 };
+        assert_eq!(secs(&mut account, 0, empty(enough, 0), 2000), (1000, false));
+        assert_eq!(secs(&mut account, 0, empty(enough, 1), 2000), (0, true));
         // another one in its slot has not moved
-        assert_eq!(secs(&mut account, 1, passed(enough, 0), 2000), 1000);
+        assert_eq!(secs(&mut account, 1, passed(enough, 0), 2000), (0, false));
     }
 }

@@ -71,7 +71,7 @@ use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
-pub(crate) use account::{Account, Held, MOVES_WITHIN, Passed};
+pub(crate) use account::{Account, Held, Passed};
 pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub(crate) use datagram::copy_many;
 pub use datagram::{DatagramToSend, ReceivedDatagram};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::{Engine, Held, MOVES_WITHIN};
+use super::{Engine, Held};
 use crate::limits::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
 use crate::stats::MemoryPressure;
 
@@ -93,10 +93,10 @@ impl Engine {
             return true;
         }
         let passed = socket.passed();
-        let still = account.still_for(socket.id, passed, now);
+        let moving = account.pace(socket.id, passed, now);
         let is_critical = account.level() == MemoryPressure::Critical;
         if socket.conn.early_held_bytes() != 0 {
-            let keep = match still < MOVES_WITHIN {
+            let keep = match moving.is_so() {
                 true => account.share(socket.conn.receive_held_bytes(), true),
                 false if is_critical => 0,
                 false => account.minimum(),
@@ -108,7 +108,7 @@ impl Engine {
         let patience = if account.is_scarce() { EVICT_SCARCE_AFTER } else { EVICT_AFTER };
         // What the application does not read is its own matter, as long as it is there.
         let is_of_use = !socket.detached && !account.takes_nothing(socket.id, passed);
-        let does_nothing = still >= patience && !is_of_use && !socket.conn.is_closed();
+        let does_nothing = moving.still >= patience && !is_of_use && !socket.conn.is_closed();
         let mut is_evicted = false;
         if is_critical && does_nothing {
             match reclaim.at_least {

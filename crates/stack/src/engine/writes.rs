@@ -137,7 +137,12 @@ impl Admission {
                 return 0;
             }
             0 => wanted,
-            most => wanted.min(most),
+            // The rest waits as a whole write does.
+            most if most < wanted => {
+                self.wait_for_frames(socket, room.stats);
+                most
+            }
+            _ => wanted,
         };
         let unsent = socket.conn.unsent_bytes();
         let is_small = unsent == 0 && wanted <= SMALL_WRITE_BYTES && socket.grant != IN_LINE;
@@ -308,7 +313,7 @@ impl Engine {
             let Some(id) = admission.starved.pop_front() else { break };
             let Some((_, socket)) = tcp.by_id(id) else { continue };
             let waits = socket.starved == Starved::Waits && !socket.detached;
-            if waits && socket.room_to_write(account, now) == 0 {
+            if waits && !socket.has_room_again(account, now) {
                 admission.starved.push_back(id);
                 continue;
             }
@@ -327,7 +332,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         let has_room = socket.starved == Starved::Waits
             && !self.out.pool.is_dry()
-            && socket.room_to_write(&mut self.account, now) != 0;
+            && socket.has_room_again(&mut self.account, now);
         if has_room && !socket.detached {
             socket.starved = Starved::Told;
             self.events.push(socket.id, &mut socket.pending, Readiness::WRITABLE);

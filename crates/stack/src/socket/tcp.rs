@@ -17,7 +17,7 @@ use super::sources::{Counted, Sources};
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::fast_open::FastOpen;
-use crate::engine::{Account, Held, MOVES_WITHIN, Passed, Serial};
+use crate::engine::{Account, Held, Passed, Serial};
 use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::stats::Undelivered;
@@ -114,9 +114,16 @@ impl TcpSocket {
         account.share(held, moves).saturating_sub(held)
     }
 
-    /// Whether what it holds goes on to the peer or to the application ([`Account::still_for`]).
+    /// Whether a write that found too little memory had better be tried again: a quarter of what the send queue may hold
+    /// is free.
+    pub fn has_room_again(&self, account: &mut Account, now: Instant) -> bool {
+        let room = self.room_to_write(account, now);
+        room != 0 && room >= self.conn.send_held_bytes() / 3
+    }
+
+    /// Whether what it holds goes on to the peer or to the application ([`Account::pace`]).
     fn moves(&self, account: &mut Account, now: Instant) -> bool {
-        account.still_for(self.id, self.passed(), now) < MOVES_WITHIN
+        account.pace(self.id, self.passed(), now).is_so()
     }
 
     /// What its queues hold, and what of that was passed on.

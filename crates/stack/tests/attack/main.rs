@@ -12,6 +12,7 @@ mod fill;
 mod flood;
 mod frames;
 mod icmp;
+mod memory;
 mod net;
 mod peer;
 mod puppet;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use millstream::limits::ASIDE_PART;
-use millstream::link::{Link, LinkError, PairConfig, PairEnd, forward_link, pair};
-use millstream::packet::{Instant, Packet, PacketBatch, Pool, PoolConfig};
+use millstream::link::{PairConfig, pair};
+use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{DropReason, Engine, Error, SocketId};
 
+use super::common::device::Device;
 use super::common::{self, config, engine, pool, settle};
 use super::{addr, drain, turn};
 
@@ -72,55 +73,6 @@ fn an_end_without_data_waits_for_a_frame() {
     assert_eq!(far.tcp_read(theirs, &mut [0]), Ok(0), "the end");
 }
 
-/// As a device of the kernel's: what it receives takes frames of the engine's, and what it sends has left them.
-struct Device {
-    end: PairEnd,
-    came: PacketBatch,
-    /// For what is on its way.
-    wire: Pool,
-}
-
-fn copy(packet: &Packet, pool: &Pool) -> Option<Packet> {
-    let mut bytes = vec![0; packet.len()];
-    packet.copy_to(0, &mut bytes);
-    Packet::from_slice(pool, 0, &bytes).ok()
-}
-
-impl Link for Device {
-    forward_link!(self => self.end; capabilities, wait_fd, stats, name);
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        if self.came.is_empty() {
-            self.end.receive(now, &self.wire, &mut self.came)?;
-        }
-        let mut count = 0;
-        while let Some(packet) = self.came.front().and_then(|packet| copy(packet, pool)) {
-            drop(self.came.pop());
-            batch.push(packet).expect("as many as there is room for");
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    fn transmit(
-        &mut self,
-        now: Instant,
-        _: &Pool,
-        batch: &mut PacketBatch,
-    ) -> Result<usize, LinkError> {
-        let mut copies = PacketBatch::new();
-        while let Some(packet) = batch.pop() {
-            copies.push(copy(&packet, &self.wire).expect("memory")).expect("room");
-        }
-        self.end.transmit(now, &self.wire, &mut copies)
-    }
-}
-
 /// The frames of what was written come back by ACKs, for which there have to be frames.
 #[test]
 fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
@@ -128,7 +80,7 @@ fn those_who_write_until_there_is_no_frame_go_on_once_their_peers_read() {
     let (frames, wire) = (Pool::new(PoolConfig::fixed(2048)).expect("memory"), pool());
     let pair_config = PairConfig { offload: false, capacity: 4096, ..PairConfig::default() };
     let (end, far) = pair(pair_config).expect("a pair");
-    let device = Device { end, came: PacketBatch::new(), wire: wire.clone() };
+    let device = Device::new(end, wire.clone());
     let mut near = engine(config(&frames, 1), device, &common::NEAR);
     let mut far = engine(config(&wire, 2), far, &common::FAR);
     let listener = far.tcp_listen(addr("10.9.0.2:80"), CONNECTIONS).expect("listen");
