@@ -57,6 +57,9 @@ pub struct Limits {
     pub backlog_reserve_percent: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
     pub datagram_queue_bytes: usize,
+    /// Memory that the receive queues of all UDP and ICMP sockets hold together. One of them holds a quarter at most of
+    /// what is left, or 16 KiB. What happens beyond is the same.
+    pub datagrams_bytes: usize,
     /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
     /// what TCP connections received, out of order or not, and what they have to send. Where it becomes short each has
     /// a share, and those who do nothing give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the
@@ -150,6 +153,7 @@ impl Default for Limits {
             backlog: 4_096,
             backlog_reserve_percent: 25,
             datagram_queue_bytes: 1 << 20,
+            datagrams_bytes: 64 << 20,
             memory_bytes: usize::MAX,
             time_wait: 65_536,
             icmp_errors_per_s: 1_000,

@@ -48,6 +48,9 @@ const SHARE: usize = 16;
 /// The same for one that moves.
 const MOVING_SHARE: usize = 2;
 
+/// What one queue of datagrams may hold of what all of them have left, as one part in so many.
+const DATAGRAMS_SHARE: usize = 4;
+
 /// What every queue may hold while there is enough for it, in bytes: some ten segments, so that a peer may have as much
 /// under way as RFC 6928 lets it begin with.
 const MINIMUM_BYTES: usize = 16 * 1024;
@@ -107,6 +110,8 @@ fn ms(now: Instant) -> u32 {
 pub(crate) enum Held {
     /// Send queues, receive queues and data out of order of TCP connections.
     Tcp,
+    /// Receive queues of UDP and ICMP echo sockets.
+    Datagrams,
 }
 
 /// See the module text. Owned by the engine, and written by its thread alone.
@@ -116,8 +121,10 @@ pub(crate) struct Account {
     /// Bytes of the frames that the pool may have.
     frames: usize,
     minimum: usize,
-    /// Charged, in all.
+    /// Charged, in all, and for datagrams; and how much those may be.
     total: usize,
+    datagrams: usize,
+    datagrams_limit: usize,
     /// When the pool was looked at last: bytes of its frames that were free, and what was charged then.
     free_then: usize,
     total_then: usize,
@@ -134,7 +141,7 @@ pub(crate) struct Account {
 
 impl Account {
     /// Nothing is charged. At most `limit_bytes` may be, and what the pool has.
-    pub fn new(pool: &Pool, limit_bytes: usize) -> Self {
+    pub fn new(pool: &Pool, limit_bytes: usize, datagrams_limit: usize) -> Self {
         let limit = limit_bytes.min(pool.limit_bytes()).max(1);
         let frames = pool.limit_frames() * FRAME_HELD_BYTES;
         let part = limit.min(frames) / MINIMUM_PART;
@@ -143,6 +150,8 @@ impl Account {
             frames,
             minimum: part.clamp(MINIMUM_LEAST_BYTES, MINIMUM_BYTES),
             total: 0,
+            datagrams: 0,
+            datagrams_limit,
             free_then: 0,
             total_then: 0,
             look_at: 0,
@@ -171,8 +180,11 @@ impl Account {
 
     /// So many bytes more are held.
     #[inline]
-    pub fn add(&mut self, _what: Held, bytes: usize) {
+    pub fn add(&mut self, what: Held, bytes: usize) {
         self.total += bytes;
+        if what == Held::Datagrams {
+            self.datagrams += bytes;
+        }
         if self.total > self.look_at {
             self.find_level();
         }
@@ -180,9 +192,12 @@ impl Account {
 
     /// So many bytes fewer are held.
     #[inline]
-    pub fn sub(&mut self, _what: Held, bytes: usize) {
+    pub fn sub(&mut self, what: Held, bytes: usize) {
         debug_assert!(bytes <= self.total, "{bytes} bytes given back, {} charged", self.total);
         self.total = self.total.saturating_sub(bytes);
+        if what == Held::Datagrams {
+            self.datagrams = self.datagrams.saturating_sub(bytes);
+        }
         self.released = true;
     }
 
@@ -313,11 +328,21 @@ impl Account {
         self.is_pressed().then(|| self.pressed_share(0, false))
     }
 
-    /// Whether a queue that holds `held` bytes, and of which is not known how fast it is emptied, may hold `bytes` more.
-    #[expect(dead_code, reason = "for the queues of datagrams")]
+    /// Charges `bytes` more to a queue of datagrams that holds `held`. False when it may not hold as much: more than a
+    /// part of what all such queues have left, or than its share under pressure, as it is not known how fast it is
+    /// emptied.
     #[inline]
-    pub fn admits(&self, held: usize, bytes: usize) -> bool {
-        !self.is_pressed() || held.saturating_add(bytes) <= self.pressed_share(held, false)
+    pub fn admit_datagram(&mut self, held: usize, bytes: usize) -> bool {
+        let left = self.datagrams_limit.saturating_sub(self.datagrams);
+        let share = (left / DATAGRAMS_SHARE).max(MINIMUM_BYTES).min(left);
+        let holds = held.saturating_add(bytes);
+        let admits = bytes <= left
+            && (holds <= share || held == 0)
+            && (!self.is_pressed() || holds <= self.pressed_share(held, false));
+        if admits {
+            self.add(Held::Datagrams, bytes);
+        }
+        admits
     }
 
     /// For showing.
@@ -343,7 +368,7 @@ mod tests {
 
     fn account() -> (Pool, Account) {
         let pool = Pool::new(PoolConfig::fixed(FRAMES)).expect("memory");
-        let account = Account::new(&pool, usize::MAX);
+        let account = Account::new(&pool, usize::MAX, usize::MAX);
         (pool, account)
     }
 
@@ -408,7 +433,7 @@ mod tests {
     #[test]
     fn an_engine_may_have_less_than_the_pool() {
         let pool = Pool::new(PoolConfig::fixed(FRAMES)).expect("memory");
-        let mut account = Account::new(&pool, 64 * FRAME_HELD_BYTES);
+        let mut account = Account::new(&pool, 64 * FRAME_HELD_BYTES, usize::MAX);
         account.add(Held::Tcp, 33 * FRAME_HELD_BYTES);
         assert_eq!(account.level(), MemoryPressure::Pressure);
         assert_eq!(account.usage().limit_bytes, 64 * FRAME_HELD_BYTES);

@@ -231,7 +231,7 @@ impl Engine {
         let table = RouteTable::new();
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
-        let account = Account::new(&pool, limits.memory_bytes);
+        let account = Account::new(&pool, limits.memory_bytes, limits.datagrams_bytes);
         Ok(Self {
             out: Output {
                 routes: table.reader(),
@@ -481,8 +481,8 @@ impl Engine {
         match id.kind() {
             SocketKind::Tcp => self.tcp_close(id),
             SocketKind::Listener => self.tcp_close_listener(id),
-            SocketKind::Udp => self.udp.remove(id),
-            SocketKind::Icmp => self.icmp.remove(id),
+            SocketKind::Udp => self.udp.remove(id, &mut self.account),
+            SocketKind::Icmp => self.icmp.remove(id, &mut self.account),
         }
     }
 

@@ -116,7 +116,8 @@ impl Engine {
             let refused = match self.copy_of(&packet, at, size) {
                 Ok(part) => {
                     let datagram = Datagram { from, packet: part };
-                    let queued = self.udp.deliver(slot, datagram, link, &mut self.events);
+                    let queued =
+                        self.udp.deliver(slot, datagram, link, &mut self.account, &mut self.events);
                     queued.err().map(|_| DropReason::UdpQueueFull)
                 }
                 Err(Exhausted) => Some(DropReason::PoolExhausted),

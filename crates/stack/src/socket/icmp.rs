@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use millstream_packet::Packet;
 
 use super::{EventQueue, Readiness, SocketId, SocketKind};
+use crate::engine::{Account, Held};
 use crate::error::Error;
 use crate::slab::Slab;
 
@@ -69,17 +70,27 @@ impl IcmpTable {
             .map(|(slot, _)| slot)
     }
 
-    pub fn remove(&mut self, id: SocketId) {
-        if self.by_id(id).is_ok() {
-            self.sockets.remove(id.slot());
+    pub fn remove(&mut self, id: SocketId, account: &mut Account) {
+        if self.by_id(id).is_ok()
+            && let Some(socket) = self.sockets.remove(id.slot())
+        {
+            account.sub(Held::Datagrams, socket.held_bytes);
         }
     }
 
     /// Queues a reply; gives it back when the socket's memory is used up.
-    pub fn deliver(&mut self, slot: u32, echo: Echo, events: &mut EventQueue) -> Result<(), Echo> {
+    pub fn deliver(
+        &mut self,
+        slot: u32,
+        echo: Echo,
+        account: &mut Account,
+        events: &mut EventQueue,
+    ) -> Result<(), Echo> {
         let Some(socket) = self.sockets.get_mut(slot) else { return Err(echo) };
         let held = echo.packet.held_bytes() + size_of::<Echo>();
-        if socket.held_bytes + held > socket.limit_bytes {
+        if socket.held_bytes + held > socket.limit_bytes
+            || !account.admit_datagram(socket.held_bytes, held)
+        {
             return Err(echo);
         }
         socket.held_bytes += held;
@@ -95,9 +106,11 @@ impl IcmpTable {
 
 impl IcmpSocket {
     /// The next reply.
-    pub fn take(&mut self) -> Option<Echo> {
+    pub fn take(&mut self, account: &mut Account) -> Option<Echo> {
         let echo = self.queue.pop_front()?;
-        self.held_bytes -= echo.packet.held_bytes() + size_of::<Echo>();
+        let held = echo.packet.held_bytes() + size_of::<Echo>();
+        self.held_bytes -= held;
+        account.sub(Held::Datagrams, held);
         Some(echo)
     }
 }

@@ -9,7 +9,7 @@ use millstream_route::{Generations, HeaderTemplate, LinkId};
 use super::udp_flows::Flows;
 use super::udp_ports::Ports;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
-use crate::engine::{Serial, Way};
+use crate::engine::{Account, Held, Serial, Way};
 use crate::error::Error;
 use crate::limits::EVENTS_UNTRIMMED;
 use crate::slab::Slab;
@@ -173,11 +173,12 @@ impl UdpTable {
         self.sockets.get_mut(id.slot()).filter(|socket| socket.id == id).ok_or(Error::NoSuchSocket)
     }
 
-    pub fn remove(&mut self, id: SocketId) {
+    pub fn remove(&mut self, id: SocketId, account: &mut Account) {
         if self.by_id(id).is_err() {
             return;
         }
         let Some(socket) = self.sockets.remove(id.slot()) else { return };
+        account.sub(Held::Datagrams, socket.held_bytes);
         self.flows.forget();
         self.ports.remove(id.slot(), socket.local, socket.remote);
     }
@@ -212,11 +213,12 @@ impl UdpTable {
         slot: u32,
         datagram: Datagram,
         link: Serial,
+        account: &mut Account,
         events: &mut EventQueue,
     ) -> Result<(), Datagram> {
         let Some(socket) = self.sockets.get_mut(slot) else { return Err(datagram) };
         let was_empty = socket.queue.is_empty();
-        socket.push(datagram)?;
+        socket.push(datagram, account)?;
         socket.delivered(link, was_empty, events);
         Ok(())
     }
@@ -244,9 +246,11 @@ impl UdpSocket {
     /// Queues a datagram; gives it back when the socket's memory is used up. [`delivered`](Self::delivered) is to
     /// follow.
     #[inline]
-    pub fn push(&mut self, datagram: Datagram) -> Result<(), Datagram> {
+    pub fn push(&mut self, datagram: Datagram, account: &mut Account) -> Result<(), Datagram> {
         let held = datagram.packet.held_bytes() + size_of::<Datagram>();
-        if self.held_bytes + held > self.limit_bytes {
+        if self.held_bytes + held > self.limit_bytes
+            || !account.admit_datagram(self.held_bytes, held)
+        {
             return Err(datagram);
         }
         self.held_bytes += held;
@@ -266,9 +270,11 @@ impl UdpSocket {
 
     /// The next datagram.
     #[inline]
-    pub fn take(&mut self) -> Option<Datagram> {
+    pub fn take(&mut self, account: &mut Account) -> Option<Datagram> {
         let datagram = self.queue.pop_front()?;
-        self.held_bytes -= datagram.packet.held_bytes() + size_of::<Datagram>();
+        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
+        self.held_bytes -= held;
+        account.sub(Held::Datagrams, held);
         Some(datagram)
     }
 

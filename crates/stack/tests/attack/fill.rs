@@ -2,13 +2,19 @@
 //! being filled, the transfers beside go on, newcomers are accepted and pings answered; a second after the attackers have
 //! gone all is as it was. docs/attacks.md names the test of each limit.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use millstream::link::{Link, PairConfig, PairEnd, pair};
+use millstream::packet::{Packet, PacketBatch};
 use millstream::tcp::{Config, CookieMode, State};
-use millstream::{DropReason, EngineStats, Limits};
+use millstream::wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream::{DropReason, Engine, EngineStats, Limits};
 
 use super::crowd::{Crowd, Habit};
-use super::datagrams::echo_request;
+use super::datagrams::{datagram, echo_request};
+use super::frames::{Ends, segment};
 use super::net::{ANSWERS, DISCARD, Net};
 use super::puppet::Puppet;
 use super::{KEPT, TIME, undisturbed};
@@ -183,4 +189,130 @@ fn a_cookie_that_finds_the_accept_queue_full() {
         let (id, _) = net.far.engine.tcp_accept(listener).expect("the second");
         assert_eq!(net.far.engine.tcp_read(id, &mut [0; 4096]), Ok(1400));
     }
+}
+
+/// One-byte datagrams to sockets that nobody reads: each holds a frame. All of them together have a limit, and who reads
+/// gets what is sent to it.
+#[test]
+fn queues_of_datagrams() {
+    const LIMIT: usize = 1 << 20;
+    for v6 in [false, true] {
+        let mut net = busy(v6, |limits| limits.datagrams_bytes = LIMIT);
+        let ports: Vec<u16> = (2000..2032).collect();
+        for port in &ports {
+            net.far.engine.udp_bind(Net::far_addr(v6, *port)).expect("a socket");
+        }
+        let reader = net.far.engine.udp_bind(Net::far_addr(v6, 7)).expect("a socket");
+        let (mut sent, mut read) = (0u32, 0);
+        let mut attack = |net: &mut Net| {
+            for port in &ports {
+                let from = Net::attacker_at(v6, (sent % 4000) as u16, 1024);
+                net.inject(true, &datagram(Ends { from, to: Net::far_addr(v6, *port) }, b"f"));
+            }
+            let from = Net::attacker(v6, 9);
+            net.inject(true, &datagram(Ends { from, to: Net::far_addr(v6, 7) }, b"read"));
+            sent += 1;
+            net.far.engine.turn(net.now);
+            while net.far.engine.udp_recv(reader, &mut [0; 9]).is_ok() {
+                read += 1;
+            }
+        };
+        net.run(Duration::from_millis(300), &mut attack);
+        watch(&mut net, "datagrams", v6, &mut attack);
+        assert_eq!(read, sent, "who reads has lost some");
+        assert!(net.far.engine.stats().dropped(DropReason::UdpQueueFull) > 10_000);
+        let memory = net.far.engine.memory();
+        // those of both hosts, of which the near one has none
+        let datagrams = memory.holders.iter().filter(|holder| holder.name == "datagrams");
+        let held: usize = datagrams.map(|holder| holder.queues.held_bytes).sum();
+        assert!((LIMIT / 2..=LIMIT).contains(&held), "{held} bytes");
+        net.run(Duration::from_secs(1), |net| net.heard.clear());
+        watch(&mut net, "datagrams, after", v6, |net| net.heard.clear());
+    }
+}
+
+/// SYNs from every address of a large network on the link, where nobody is: each answer waits for a neighbour. Those who
+/// are there are answered as ever.
+#[test]
+fn neighbours_that_are_nowhere() {
+    let pool = super::common::pool();
+    let (end, mut wire) = pair(PairConfig::default()).expect("a pair");
+    let addresses = ["10.9.0.2/16", "fd09::2/64"];
+    let config = super::common::config(&pool, 2);
+    let mut engine = super::common::engine(config, end, &addresses);
+    engine.tcp_listen(Net::far_addr(true, 80), 64).expect("listen");
+    engine.tcp_listen(Net::far_addr(false, 80), 64).expect("listen");
+    let mac = engine.links().next().expect("a link").mac;
+    let stranger = MacAddr([2, 0, 0, 0, 0, 0x66]);
+    // addresses are looked for first (RFC 5227, RFC 4862 5.4)
+    let mut now = engine.now();
+    for _ in 0..200 {
+        now += Duration::from_millis(50);
+        engine.turn(now);
+        wire.receive(now, &pool, &mut PacketBatch::new()).expect("whole");
+    }
+    let send = |engine: &mut Engine, wire: &mut PairEnd, now, ethertype, body: &[u8]| {
+        let header = EthernetHeader::new(mac, stranger, ethertype);
+        let mut frame = vec![0; header.header_len()];
+        header.emit(&mut frame);
+        frame.extend(body);
+        let mut batch = PacketBatch::new();
+        let packet = Packet::from_slice(&pool, 0, &frame).expect("frames");
+        assert!(batch.push(packet).is_ok());
+        wire.transmit(now, &pool, &mut batch).expect("whole");
+        engine.turn(now);
+        let mut heard = Vec::new();
+        let mut batch = PacketBatch::new();
+        while wire.receive(now, &pool, &mut batch).expect("whole") > 0 {
+            heard.extend(batch.drain().map(|p| p.slices().collect::<Vec<_>>().concat()));
+        }
+        heard
+    };
+    let arp = |operation: u16| {
+        let mut body = vec![0, 1, 8, 0, 6, 4];
+        body.extend(operation.to_be_bytes());
+        body.extend(stranger.0);
+        body.extend([10, 9, 0, 66]);
+        body.extend([0; 6]);
+        body.extend([10, 9, 0, 2]);
+        body
+    };
+    let limits = millstream::route::NeighborConfig::default();
+    let mut most = 0;
+    for number in 0..20_000u32 {
+        now += Duration::from_micros(100);
+        let v6 = number % 2 == 1;
+        let [.., high, low] = (256 + number).to_be_bytes();
+        let from: SocketAddr = match v6 {
+            false => ([10, 9, high, low], 1024).into(),
+            true => ([0xfd09, 0, 0, 0, 0, 0, 1, number as u16], 1024).into(),
+        };
+        let options = TcpOptions { mss: Some(1460), ..TcpOptions::NONE };
+        let (seq, flags) = (SeqNumber(number), TcpFlags::SYN);
+        let syn = TcpHeader { seq, flags, window: 512, options, ..TcpHeader::default() };
+        let body = segment(Ends { from, to: Net::far_addr(v6, 80) }, syn, &[]);
+        let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        send(&mut engine, &mut wire, now, ethertype, &body);
+        if number % 500 == 0 {
+            let pending: usize = engine.neighbors().map(|n| n.pending_bytes).sum();
+            most = most.max(engine.neighbors().count());
+            assert!(most <= limits.limit && pending <= limits.pending_bytes, "{most}, {pending}");
+            let heard = send(&mut engine, &mut wire, now, EtherType::ARP, &arp(1));
+            let is_reply = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+            assert!(heard.iter().any(is_reply), "ARP is not answered");
+            let ping = echo_request([10, 9, 0, 66].into(), [10, 9, 0, 2].into(), 7, 1);
+            let heard = send(&mut engine, &mut wire, now, EtherType::IPV4, &ping);
+            let is_reply = |frame: &Vec<u8>| frame[12..14] == [8, 0] && frame[23] == 1;
+            assert!(heard.iter().any(is_reply), "a ping is not answered");
+        }
+    }
+    assert!(most > limits.limit / 2, "{most} entries: it was never full");
+    assert!(engine.stats().dropped(DropReason::NeighborQueueFull) > 0);
+    // three questions, a second each; and what has begun is asked for five times, for a minute
+    for _ in 0..400 {
+        now += Duration::from_millis(250);
+        engine.turn(now);
+        wire.receive(now, &pool, &mut PacketBatch::new()).expect("whole");
+    }
+    assert_eq!(engine.neighbors().map(|n| n.pending_bytes).sum::<usize>(), 0);
 }

@@ -29,7 +29,7 @@ impl Engine {
         let Some(slot) = slot else { return self.out.stats.drop(DropReason::IcmpNoSocket) };
         packet.trim_front(ip.header_len + icmp::HEADER_LEN);
         let echo = Echo { from: ip.src, seq, packet };
-        if self.icmp.deliver(slot, echo, &mut self.events).is_err() {
+        if self.icmp.deliver(slot, echo, &mut self.account, &mut self.events).is_err() {
             self.out.stats.drop(DropReason::IcmpQueueFull);
         }
     }
@@ -90,7 +90,8 @@ impl Engine {
 
     /// The next echo reply: who sent it, its sequence number, its data.
     pub fn icmp_recv(&mut self, id: SocketId) -> Result<(IpAddr, u16, Packet), Error> {
-        let Echo { from, seq, packet } = self.icmp.by_id(id)?.take().ok_or(Error::WouldBlock)?;
+        let Echo { from, seq, packet } =
+            self.icmp.by_id(id)?.take(&mut self.account).ok_or(Error::WouldBlock)?;
         Ok((from, seq, packet))
     }
 }

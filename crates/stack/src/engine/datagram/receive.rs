@@ -78,7 +78,7 @@ impl Engine {
         let mut next = Some((packet, data));
         while let Some((mut packet, data)) = next.take() {
             packet.crop(data.start, data.end);
-            match socket.push(Datagram { from: flow.from, packet }) {
+            match socket.push(Datagram { from: flow.from, packet }, &mut self.account) {
                 Ok(()) => taken += 1,
                 Err(_) => refused += 1,
             }
@@ -140,7 +140,13 @@ impl Engine {
             return self.udp_deliver_parts(slot, from, (packet, size), serial);
         }
         packet.meta_mut().segmentation = None;
-        match self.udp.deliver(slot, Datagram { from, packet }, serial, &mut self.events) {
+        match self.udp.deliver(
+            slot,
+            Datagram { from, packet },
+            serial,
+            &mut self.account,
+            &mut self.events,
+        ) {
             Ok(()) => {
                 self.out.stats.udp_rx += 1;
                 self.udp.flows.learn(link, from, slot);
@@ -173,13 +179,14 @@ impl Engine {
         list: &mut Vec<ReceivedDatagram>,
     ) -> Result<usize, Error> {
         list.clear();
-        let socket = self.udp.by_id(id)?;
+        let Self { udp, account, .. } = self;
+        let socket = udp.by_id(id)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
         copy_many(buffer, list, |room| {
             socket.queue.front().filter(|next| next.packet.len() <= room)?;
-            socket.take().map(|Datagram { from, packet }| (packet, from))
+            socket.take(account).map(|Datagram { from, packet }| (packet, from))
         });
         if list.is_empty() { Err(Error::WouldBlock) } else { Ok(list.len()) }
     }
@@ -190,7 +197,7 @@ impl Engine {
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
-        let Datagram { from, packet } = socket.take().ok_or(Error::WouldBlock)?;
+        let Datagram { from, packet } = socket.take(&mut self.account).ok_or(Error::WouldBlock)?;
         Ok((packet, from))
     }
 
