@@ -1,28 +1,37 @@
 //! Packets and a byte queue under any sequence of operations, against vectors of
 //! bytes that do the same. Packets that share frames never see one another's
 //! writes, the queue never holds more than its limit allows, and no frame is lost.
+//! Some operations are given the worst numbers there are, and frames of a second pool.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use millstream_fuzz::Input;
-use millstream_packet::{ByteQueue, FRAME_SIZE_BYTES, Packet, Pool, PoolConfig, QueueLimits, sum};
+use millstream_packet::{
+    ByteQueue, Cuts, FRAME_SIZE_BYTES, Packet, PacketBatch, PacketQueue, Pool, PoolConfig,
+    QueueLimits, sum,
+};
+use std::collections::VecDeque;
 
 /// Memory that a frame holds, its descriptor included.
 const FRAME_HELD_BYTES: usize = FRAME_SIZE_BYTES + 64;
 
 thread_local! {
-    static POOL: Pool = Pool::new(PoolConfig { prefault: false, ..PoolConfig::fixed(96) })
-        .expect("a pool");
+    static POOLS: [Pool; 2] = [96, 24].map(|frames| {
+        Pool::new(PoolConfig { prefault: false, ..PoolConfig::fixed(frames) }).expect("a pool")
+    });
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    POOL.with(|pool| {
+    POOLS.with(|[pool, other]| {
         let mut input = Input(bytes);
         let high_bytes = 4096 << (input.byte() & 7);
         let limits = QueueLimits { low_bytes: high_bytes / 2, high_bytes };
         let mut bench = Bench {
             pool,
+            other,
             packets: Vec::new(),
+            datagrams: PacketQueue::new(QueueLimits::new(1 << 18)),
+            waiting: VecDeque::new(),
             queue: ByteQueue::new(limits),
             queued: Vec::new(),
             limit: high_bytes,
@@ -36,19 +45,45 @@ fuzz_target!(|bytes: &[u8]| {
             bench.check();
         }
         drop(bench);
-        let stats = pool.stats();
-        assert_eq!(stats.used_frames, 0, "frames were lost");
-        assert_eq!(stats.free_views, stats.views, "views were lost");
+        for stats in [pool.stats(), other.stats()] {
+            assert_eq!(stats.used_frames, 0, "frames were lost");
+            assert_eq!(stats.free_views, stats.views, "views were lost");
+        }
     });
 });
 
 struct Bench<'a> {
     pool: &'a Pool,
+    other: &'a Pool,
     packets: Vec<(Packet, Vec<u8>)>,
     queue: ByteQueue,
     queued: Vec<u8>,
+    datagrams: PacketQueue,
+    waiting: VecDeque<Vec<u8>>,
     limit: usize,
     count: u8,
+}
+
+/// A number near those where sums wrap, are cut to fewer bits, or reach the end of a frame.
+fn number(input: &mut Input<'_>) -> usize {
+    const NEAR: [usize; 8] = [
+        0,
+        128,
+        FRAME_SIZE_BYTES,
+        1 << 16,
+        1 << 31,
+        u32::MAX as usize,
+        usize::MAX / 2,
+        usize::MAX - 40_000,
+    ];
+    let which = input.byte();
+    let near = NEAR[usize::from(which & 7)];
+    match which >> 6 {
+        0 => near.saturating_sub(usize::from(input.byte())),
+        1 => near.saturating_add(usize::from(input.short())),
+        2 => usize::MAX - usize::from(input.byte()),
+        _ => usize::from(input.short()),
+    }
 }
 
 impl Bench<'_> {
@@ -66,7 +101,12 @@ impl Bench<'_> {
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 24 {
+        let op = input.byte();
+        if op >= 240 {
+            self.at_the_edge(op - 240, input);
+            return self.packets.truncate(8);
+        }
+        match op % 24 {
             0 | 1 => {
                 let (headroom, len) = (usize::from(input.byte()), input.length(8000));
                 let bytes = self.fresh(len);
@@ -231,7 +271,131 @@ impl Bench<'_> {
         }
     }
 
+    /// What is given any numbers at all.
+    fn at_the_edge(&mut self, op: u8, input: &mut Input<'_>) {
+        let (a, b) = (number(input), number(input));
+        match op {
+            0..=4 => self.packet_at_the_edge(op, a, b, input),
+            5 => {
+                let bytes = self.fresh(b.min(9000));
+                if let Some(packet) = Packet::summed(self.pool, a, &bytes) {
+                    assert!(a + bytes.len() <= FRAME_SIZE_BYTES);
+                    self.packets.push((packet, bytes));
+                }
+            }
+            6 => {
+                let bytes = self.fresh(3000);
+                self.queue.set_framing(a);
+                let written = match self.queue.write_first(self.pool, &bytes[..b % 3000], b) {
+                    Some(written) => written,
+                    None => self.queue.write_framed(self.other, &bytes, a, b).bytes,
+                };
+                self.queued.extend(&bytes[..written]);
+            }
+            7 | 8 => {
+                let bytes = self.fresh(3000);
+                let (headroom, size) = (usize::from(input.byte()), usize::from(input.byte()) * 24);
+                let written = self.queue.write_framed(self.pool, &bytes, headroom, size).bytes;
+                self.queued.extend(&bytes[..written]);
+            }
+            9 => {
+                let len = input.length(5000);
+                for (headroom, offset, len) in [(a, 0, len), (0, b, len), (0, 0, a), (64, 0, len)] {
+                    if let Some(packet) = self.queue.hand_out(self.other, headroom, offset, len) {
+                        let part = self.queued[offset..][..len].to_vec();
+                        self.packets.push((packet, part));
+                    }
+                }
+            }
+            10 => {
+                let mut parts = PacketBatch::new();
+                let each = usize::from(input.byte()) * 24;
+                self.queue.hand_out_run(self.pool, 0, 0, (each, a), &mut parts);
+                self.queue.hand_out_run(self.pool, a, 0, (b, a), &mut parts);
+                let mut at = 0;
+                for packet in parts.drain() {
+                    let part = self.queued[at..][..packet.len()].to_vec();
+                    at += packet.len();
+                    self.packets.push((packet, part));
+                }
+            }
+            11 => {
+                if let Ok(copy) = self.queue.copy_packet(self.other, a, b, 700) {
+                    let part = self.queued.iter().skip(b).take(700).copied().collect();
+                    self.packets.push((copy, part));
+                }
+            }
+            12 => {
+                self.queue.set_whole(usize::from(u16::MAX) - 1);
+                let bytes = self.fresh(20_000);
+                let cuts = Cuts { segment: a, unsent: b };
+                let written = self.queue.write_bulk(self.pool, &bytes, &cuts).bytes;
+                self.queued.extend(&bytes[..written]);
+            }
+            13 => {
+                if let Some((packet, bytes)) = self.pick(input) {
+                    match self.datagrams.push_back(packet) {
+                        Ok(_) => self.waiting.push_back(bytes),
+                        Err(full) => self.packets.push((full.0, bytes)),
+                    }
+                }
+            }
+            14 => {
+                if let Some((packet, bytes)) = self.pick(input) {
+                    self.datagrams.push_front(packet);
+                    self.waiting.push_front(bytes);
+                }
+            }
+            _ => {
+                let packet = self.datagrams.pop();
+                assert_eq!(packet.is_some(), !self.waiting.is_empty());
+                self.packets.extend(packet.zip(self.waiting.pop_front()));
+            }
+        }
+    }
+
+    fn packet_at_the_edge(&mut self, op: u8, a: usize, b: usize, input: &mut Input<'_>) {
+        let Some((mut packet, mut bytes)) = self.pick(input) else { return };
+        match op {
+            0 => {
+                packet.crop(a, b);
+                bytes.truncate(b);
+                bytes.drain(..a.min(bytes.len()));
+            }
+            1 => {
+                if let Ok(rest) = packet.split_off(a, self.other) {
+                    let rest_bytes = bytes.split_off(a.min(bytes.len()));
+                    self.packets.push((rest, rest_bytes));
+                }
+            }
+            2 => {
+                if let Ok(view) = packet.view(self.other, a, b) {
+                    let part = bytes.iter().skip(a).take(b).copied().collect();
+                    self.packets.push((view, part));
+                }
+            }
+            3 => {
+                if let Some(room) = packet.prepend(a) {
+                    room.fill(1);
+                    bytes.splice(..0, std::iter::repeat_n(1, a));
+                }
+                if let Some(room) = packet.append(b) {
+                    room.fill(2);
+                    bytes.extend(std::iter::repeat_n(2, b));
+                }
+            }
+            _ => {
+                packet.clear(a);
+                bytes.clear();
+            }
+        }
+        self.packets.push((packet, bytes));
+    }
+
     fn check(&mut self) {
+        assert_eq!(self.datagrams.len(), self.waiting.len());
+        assert_eq!(self.datagrams.bytes(), self.waiting.iter().map(Vec::len).sum());
+        assert_eq!(self.datagrams.front_len(), self.waiting.front().map(Vec::len));
         for (packet, bytes) in &self.packets {
             assert_eq!(packet.len(), bytes.len());
             assert!(packet.slices().flatten().eq(bytes), "a packet is not what it should be");
