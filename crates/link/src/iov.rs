@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn too_many_slices_are_refused_and_compacted() {
-        let pool = Pool::new(PoolConfig::default()).unwrap();
+        let pool = Pool::new(PoolConfig::fixed(WRITE_SLICES + 16)).unwrap();
         let mut packet = Packet::from_slice(&pool, 0, b"x").unwrap();
         for _ in 0..WRITE_SLICES {
             packet.concat(Packet::from_slice(&pool, 0, b"y").unwrap());
