@@ -402,3 +402,20 @@ fn what_a_dead_peer_does_not_take_is_told() {
     assert_eq!(stack.engine().undelivered(), left);
     assert_eq!(stack.deliver(wait).expect("turns"), Undelivered::default());
 }
+
+/// Three questions, a second apart, and nobody answers.
+#[test]
+fn who_connects_to_nobody_is_told_that_nobody_is_there() {
+    for nobody in ["10.9.0.77:7", "[fd09::77]:7"] {
+        let (near, _far) = common::two(PairConfig::default());
+        let stack = Stack::new(near);
+        let nobody = nobody.parse().expect("an address");
+        let started = TcpStream::connect_start(&stack, nobody, &Default::default()).expect("begun");
+        let refused = TcpStream::connect(&stack, nobody).map(drop).map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::HostUnreachable), "{nobody}");
+        started.set_nonblocking(true).expect("a mode");
+        let told = (&started).read(&mut [0; 9]).map_err(|error| error.kind());
+        assert_eq!(told, Err(ErrorKind::HostUnreachable), "{nobody}");
+        assert_eq!((&started).read(&mut [0; 9]).expect("the end"), 0);
+    }
+}

@@ -4,13 +4,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::mpsc;
 
+use millstream::Readiness;
 use millstream::link::PairConfig;
-use millstream::net::{Stack, TcpListener, TcpStream, UdpSocket};
-use millstream::tcp::State;
+use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
+use millstream::tcp::{Config, State};
 
 use super::common::{self, CALLS, Ending};
 use super::ends::until_it_sleeps;
-use super::waits::small_ends;
+use super::waits::{PATIENCE, small_ends, told};
 use super::{ends, far_addr, stacks};
 
 /// Until the connection is over and the stream's rings know.
@@ -183,4 +184,45 @@ fn a_reset_that_cuts_a_write_short_is_told_by_the_next() {
     let write = || (&client).write(b"x").map_err(|error| error.kind());
     assert_eq!(write(), Err(ErrorKind::ConnectionReset));
     assert_eq!(write(), Err(ErrorKind::BrokenPipe));
+}
+
+/// Three questions, a second apart, and nobody answers.
+#[test]
+fn whoever_waits_or_asks_is_told_that_nobody_is_there() {
+    let (near, _far) = stacks(PairConfig::default());
+    for nobody in ["10.9.0.77:7", "[fd09::77]:7"] {
+        let nobody = nobody.parse().expect("an address");
+        let config = Config::default();
+        let started = TcpStream::connect_start(&near, nobody, &config).expect("begun");
+        started.set_nonblocking(true).expect("a mode");
+        let poller = Poller::new(&near);
+        poller.add(&started, 0).expect("add");
+        let any = if nobody.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(&near, any.parse().expect("any")).expect("bind");
+        socket.connect(nobody).expect("connect");
+        socket.send(b"anybody?").expect("send");
+        let [connecting, receiving] = {
+            let near = near.clone();
+            let kind = |error: io::Error| error.kind();
+            let connect = move || TcpStream::connect(&near, nobody).map(drop).map_err(kind);
+            let receive = move || socket.recv(&mut [0; 9]).map(drop).map_err(kind);
+            [told(connect), told(receive)]
+        };
+        for waits in [connecting, receiving] {
+            let answer = waits.recv_timeout(PATIENCE).expect("it waits");
+            assert_eq!(answer, Err(ErrorKind::HostUnreachable), "{nobody}");
+        }
+        let mut events = Vec::new();
+        while !events.iter().any(|(_, readiness): &(_, Readiness)| readiness.closed) {
+            events.clear();
+            poller.wait(Some(PATIENCE), &mut events).expect("news");
+            assert!(!events.is_empty(), "it waits");
+        }
+        let mut bytes = [0; 9];
+        let first = (&started).read(&mut bytes).map_err(|error| error.kind());
+        assert_eq!(first, Err(ErrorKind::HostUnreachable), "{nobody}");
+        assert_eq!((&started).read(&mut bytes).expect("the end"), 0);
+        let late = (&started).write(b"late").map_err(|error| error.kind());
+        assert_eq!(late, Err(ErrorKind::BrokenPipe));
+    }
 }
