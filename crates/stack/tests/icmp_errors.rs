@@ -2,18 +2,18 @@
 //! there. The errors are those of Linux (`icmp_err_convert` and `tab_unreach` there), with the names of `std::io`.
 
 mod common;
+#[path = "common/icmp_rows.rs"]
+mod icmp_rows;
 
 use std::io::ErrorKind::{self, *};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
+use icmp_rows::{Bytes, Row, V4, V6, about};
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::tcp::{Config, State};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Version};
 use millstream::{DropReason, Engine, Error, SocketId};
 
 /// Two engines with the test in the middle.
@@ -26,8 +26,6 @@ struct World {
     now: Instant,
     is_v6: bool,
 }
-
-type Bytes = Vec<u8>;
 
 impl World {
     fn new(is_v6: bool, pool: &Pool) -> Self {
@@ -94,78 +92,6 @@ impl World {
         self.now += time;
     }
 }
-
-/// An ICMP error of a router about `packet`.
-fn about(packet: &[u8], (kind, code, word): (u8, u8, u32)) -> Bytes {
-    let quoted = ip::parse_quoted(packet).expect("an IP packet");
-    let version = quoted.version();
-    let router = match version {
-        Version::V4 => "10.9.0.254",
-        Version::V6 => "fd09::fe",
-    };
-    let mut message = vec![kind, code, 0, 0];
-    message.extend(word.to_be_bytes());
-    message.extend(packet);
-    let src = router.parse().expect("an address");
-    let mut sum = Accumulator::new(icmp::pseudo_sum(src, quoted.src, message.len()));
-    sum.add(&message);
-    message[2..4].copy_from_slice(&sum.finish());
-    let header = IpHeader::new(src, quoted.src, icmp::protocol(version), message.len());
-    let mut bytes = vec![0; header.emit_len()];
-    header.emit(&mut bytes);
-    bytes.extend(message);
-    bytes
-}
-
-/// An error as it is on the wire (type, code and the word behind the checksum), what it means, and whether it is hard.
-type Row = ((u8, u8, u32), Option<ErrorKind>, bool);
-
-const V4: &[Row] = &[
-    ((3, 0, 0), Some(NetworkUnreachable), false),
-    ((3, 1, 0), Some(HostUnreachable), false),
-    ((3, 2, 0), Some(ConnectionRefused), true),
-    ((3, 3, 0), Some(ConnectionRefused), true),
-    ((3, 5, 0), Some(HostUnreachable), false),
-    ((3, 6, 0), Some(NetworkUnreachable), false),
-    ((3, 7, 0), Some(HostUnreachable), false),
-    ((3, 8, 0), Some(HostUnreachable), false),
-    ((3, 9, 0), Some(NetworkUnreachable), true),
-    ((3, 10, 0), Some(HostUnreachable), true),
-    ((3, 11, 0), Some(NetworkUnreachable), false),
-    ((3, 12, 0), Some(HostUnreachable), false),
-    ((3, 13, 0), Some(HostUnreachable), true),
-    ((3, 14, 0), Some(HostUnreachable), true),
-    ((3, 15, 0), Some(HostUnreachable), true),
-    ((3, 16, 0), None, false),
-    ((3, 255, 0), None, false),
-    ((4, 0, 0), None, false),
-    ((5, 1, 0x0a09_0003), None, false),
-    ((11, 0, 0), Some(HostUnreachable), false),
-    ((11, 1, 0), Some(HostUnreachable), false),
-    ((11, 2, 0), None, false),
-    ((12, 0, 20 << 24), Some(Other), false),
-    ((12, 1, 0), Some(Other), false),
-    ((12, 2, 0), Some(Other), false),
-];
-
-const V6: &[Row] = &[
-    ((1, 0, 0), Some(NetworkUnreachable), false),
-    ((1, 1, 0), Some(PermissionDenied), true),
-    ((1, 2, 0), Some(HostUnreachable), false),
-    ((1, 3, 0), Some(HostUnreachable), false),
-    ((1, 4, 0), Some(ConnectionRefused), true),
-    ((1, 5, 0), Some(PermissionDenied), true),
-    ((1, 6, 0), Some(PermissionDenied), true),
-    ((1, 7, 0), Some(Other), false),
-    ((1, 8, 0), Some(Other), false),
-    ((3, 0, 0), Some(HostUnreachable), false),
-    ((3, 1, 0), Some(HostUnreachable), false),
-    ((3, 2, 0), None, false),
-    ((4, 0, 4), Some(Other), false),
-    ((4, 1, 6), Some(ConnectionRefused), true),
-    ((4, 2, 40), Some(Other), false),
-    ((100, 0, 0), None, false),
-];
 
 /// Each error of both versions.
 fn each(mut what: impl FnMut(&mut World, &Row)) {

@@ -19,6 +19,9 @@ mod bulk;
 mod capture;
 mod fast_open;
 mod host;
+mod icmp;
+#[path = "../common/icmp_rows.rs"]
+mod icmp_rows;
 mod idle;
 mod many;
 mod memory;
