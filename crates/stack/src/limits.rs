@@ -68,12 +68,16 @@ pub struct Limits {
     /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
     /// oldest gives way, counted.
     pub time_wait: usize,
-    /// ICMP errors sent per second, over all causes. Further ones are not sent and counted.
+    /// ICMP errors sent per second, over all causes and addresses, about: what one address gets must not tell how many
+    /// others got, so chance has a part in it. Further ones are not sent and counted.
     pub icmp_errors_per_s: u32,
-    /// ICMP errors sent at once after quiet.
-    pub icmp_error_burst: u32,
-    /// Resets sent per second for segments without a connection. Further ones are not sent and counted.
+    /// The same to one address.
+    pub icmp_errors_per_address_s: u32,
+    /// Segments sent per second to whom there is no connection with, or none that is open, resets above all, about.
+    /// Further ones are not sent and counted.
     pub resets_per_s: u32,
+    /// The same to one address.
+    pub resets_per_address_s: u32,
     /// Links of one engine, 64 at most, without those that have failed. A further one is refused.
     pub links: usize,
     /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
@@ -156,9 +160,10 @@ impl Default for Limits {
             datagrams_bytes: 64 << 20,
             memory_bytes: usize::MAX,
             time_wait: 65_536,
-            icmp_errors_per_s: 1_000,
-            icmp_error_burst: 50,
-            resets_per_s: 1_000,
+            icmp_errors_per_s: 10_000,
+            icmp_errors_per_address_s: 20,
+            resets_per_s: 50_000,
+            resets_per_address_s: 50,
             links: 64,
             addresses: 1_024,
             transmit_budget_bytes: 256 * 1024,

@@ -187,7 +187,7 @@ fn what_is_told_is_counted_by_its_reason_and_limited() {
     let pool = common::pool();
     let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
     let (mut wire, end) = pair(config).expect("a pair");
-    let limits = Limits { icmp_errors_per_s: 1, icmp_error_burst: 2, ..Limits::default() };
+    let limits = Limits { icmp_errors_per_s: 1, icmp_errors_per_address_s: 2, ..Limits::default() };
     let config = EngineConfig { limits, ..common::config(&pool, 2) };
     let mut engine = common::engine(config, end, &common::FAR);
     let bytes = packet(PEER, US, 60, &[[0, 0, 1, 4, 0, 0, 0, 0], hop_by_hop(17)].concat());

@@ -165,8 +165,8 @@ impl Engine {
     fn answer_half_open(&mut self, now: Instant, way: Way, mut conn: Connection) {
         let tuple = conn.tuple();
         while let Some(segment) = conn.poll_transmit(now, &self.out.pool, &NO_WAY) {
-            if !self.out.resets.allow(now) {
-                return self.out.stats.drop(DropReason::ResetRateLimit);
+            if !self.out.may_reset(now, tuple.remote.ip()) {
+                return;
             }
             self.out.send_bare(now, way, &tuple, &segment.header);
         }
@@ -255,7 +255,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding).
+    /// An ICMP error about a SYN-ACK (RFC 5927 4.1: only while its number is outstanding); false where it is about none.
     pub(super) fn half_open_icmp_error(
         &mut self,
         tuple: &FourTuple,
@@ -267,10 +267,11 @@ impl Engine {
             return false;
         };
         let request = self.tcp.half_open.get(entry);
-        if hard && request.is_some_and(|request| request.value.open.iss() == seq) {
+        let is_named = request.is_some_and(|request| request.value.open.iss() == seq);
+        if hard && is_named {
             self.tcp.remove_half_open(entry);
         }
-        true
+        is_named
     }
 
     /// Repeats the answers that are due, or gives up; whether there were any.

@@ -174,8 +174,8 @@ impl Engine {
         if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {
             return;
         }
-        if !self.out.icmp_errors.allow(now) {
-            return self.out.stats.drop(DropReason::IcmpRateLimit);
+        if !self.out.may_tell(now, ip.src) {
+            return;
         }
         let scope = self.out.links[link.index()].serial;
         let Some(way) = self.out.way(ip.src, Some(scope)) else {

@@ -30,6 +30,7 @@ mod parts;
 pub(crate) mod path;
 mod path_mtus;
 mod patience;
+mod random;
 mod rate;
 mod reclaim;
 mod reserved;
@@ -81,7 +82,8 @@ pub use links::RemovedLink;
 pub(crate) use links::Serial;
 use output::Output;
 pub(crate) use output::Way;
-use rate::RateLimit;
+pub(crate) use random::Random;
+use rate::AnswerLimit;
 pub(crate) use super_datagrams::datagrams_of;
 
 pub use tcp_options::TcpSocketOptions;
@@ -192,7 +194,7 @@ pub struct Engine {
     reclaim: reclaim::Reclaim,
     /// Its part of the flows, when it shares its links' devices.
     share: Share,
-    random: u64,
+    random: Random,
 }
 
 /// What a port or identifier of another engine is refused with.
@@ -228,6 +230,7 @@ impl Engine {
             None => system_seed()?,
         };
         let [key0, key1, ..] = words(&seed, 0);
+        let (random, answers) = (words(&seed, 2), words(&seed, 6));
         let table = RouteTable::new();
         let now = clock.now();
         let memory = memory::Memory::new(&pool, now);
@@ -240,15 +243,27 @@ impl Engine {
                 addresses: Addresses::new(Claims::new(addresses, words(&seed, 4)[0])),
                 path_mtus: Default::default(),
                 stats: EngineStats::new(clock, stage_sample),
-                icmp_errors: RateLimit::new(limits.icmp_errors_per_s, limits.icmp_error_burst),
-                resets: RateLimit::new(limits.resets_per_s, limits.resets_per_s / 10),
+                icmp_errors: AnswerLimit::new(
+                    limits.icmp_errors_per_s,
+                    limits.icmp_errors_per_address_s,
+                    (answers[0], answers[1]),
+                ),
+                resets: AnswerLimit::new(
+                    limits.resets_per_s,
+                    limits.resets_per_address_s,
+                    (answers[2], answers[3]),
+                ),
                 links: Default::default(),
                 link_changes: 0,
                 waiting: false,
                 full: None,
                 pool,
             },
-            tcp: TcpTable::new(&limits, &words(&seed, 1), &words(&seed, 3), now),
+            tcp: TcpTable::new(
+                &limits,
+                [1, 3, 5].map(|purpose| words(&seed, purpose)).each_ref(),
+                now,
+            ),
             udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
             events: EventQueue::default(),
@@ -274,7 +289,7 @@ impl Engine {
             account,
             reclaim: Default::default(),
             share: Share::ALL,
-            random: words(&seed, 2)[0],
+            random: Random::new((random[0], random[1])),
         })
     }
 
@@ -484,15 +499,6 @@ impl Engine {
             SocketKind::Udp => self.udp.remove(id, &mut self.account),
             SocketKind::Icmp => self.icmp.remove(id, &mut self.account),
         }
-    }
-
-    /// A number for choices that a stranger should not foresee (splitmix64 from the seed).
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -12,7 +12,7 @@ use millstream_wire::ip::{self, IpHeader, Protocol};
 use super::addresses::{Addresses, is_link_local};
 use super::links::{Links, RemovedLink, Serial};
 use super::path_mtus::PathMtus;
-use super::rate::RateLimit;
+use super::rate::AnswerLimit;
 use super::reserved::is_no_destination;
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
@@ -44,14 +44,32 @@ pub(crate) struct Output {
     /// Of datagrams.
     pub path_mtus: PathMtus,
     pub stats: EngineStats,
-    pub icmp_errors: RateLimit,
-    pub resets: RateLimit,
+    pub icmp_errors: AnswerLimit,
+    pub resets: AnswerLimit,
 }
 
 /// Where an IPv4 header has its protocol.
 const IPV4_PROTOCOL_AT: usize = 9;
 
 impl Output {
+    /// Whether `to` is sent one more ICMP error.
+    pub fn may_tell(&mut self, now: Instant, to: IpAddr) -> bool {
+        let allowed = self.icmp_errors.allow(now, to, self.stats.rx_packets);
+        if !allowed {
+            self.stats.drop(DropReason::IcmpRateLimit);
+        }
+        allowed
+    }
+
+    /// Whether `to` is sent one more segment for which there is no connection.
+    pub fn may_reset(&mut self, now: Instant, to: IpAddr) -> bool {
+        let allowed = self.resets.allow(now, to, self.stats.rx_packets);
+        if !allowed {
+            self.stats.drop(DropReason::ResetRateLimit);
+        }
+        allowed
+    }
+
     /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
     /// first one. There is none over a link that is not in use, nor to an address that no other host has.
     pub fn way(&self, destination: IpAddr, scope: Option<Serial>) -> Option<Way> {

@@ -318,8 +318,8 @@ impl Engine {
         let Incoming { header, link, .. } = segment;
         self.out.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
-        if !self.out.resets.allow(now) {
-            return self.out.stats.drop(DropReason::ResetRateLimit);
+        if !self.out.may_reset(now, tuple.remote.ip()) {
+            return;
         }
         let scope = self.out.links[link.index()].serial;
         match self.out.way(tuple.remote.ip(), Some(scope)) {

@@ -5,6 +5,7 @@ pub mod icmp;
 pub mod listener;
 pub(crate) mod mini;
 pub(crate) mod orphans;
+mod port_choice;
 pub(crate) mod sources;
 pub mod tcp;
 pub mod udp;

@@ -13,6 +13,7 @@ use super::configs::Configs;
 use super::listener::{ListenerSlot, Listeners, Request};
 use super::mini::MiniTable;
 use super::orphans::Orphans;
+use super::port_choice::PortChoice;
 use super::sources::{Counted, Sources};
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
@@ -195,13 +196,17 @@ pub(crate) struct TcpTable {
     freed: usize,
     /// The flow found last: segments come in runs.
     last: Option<(FourTuple, u32)>,
-    port_key: HashKey,
-    port_counter: u32,
+    ports: PortChoice,
 }
 
 impl TcpTable {
-    /// Secrets come from `seed`, those of cookies (of SYNs and of Fast Open) from `cookie_seed`.
-    pub fn new(limits: &Limits, seed: &[u64; 6], cookie_seed: &[u64; 6], now: Instant) -> Self {
+    /// Secrets come from `seed`, those of cookies (of SYNs and of Fast Open) from `cookie_seed`, those of ports from
+    /// `port_seed`.
+    pub fn new(
+        limits: &Limits,
+        [seed, cookie_seed, port_seed]: [&[u64; 6]; 3],
+        now: Instant,
+    ) -> Self {
         let half_open = limits.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
         Self {
             sockets: Slab::new(limits.connection_slots()),
@@ -228,8 +233,7 @@ impl TcpTable {
             configs: Configs::new(limits.windows_bytes),
             freed: 0,
             last: None,
-            port_key: HashKey(seed[4], seed[5]),
-            port_counter: seed[5] as u32,
+            ports: PortChoice::new(port_seed),
         }
     }
 
@@ -626,8 +630,7 @@ impl TcpTable {
         }
     }
 
-    /// A free ephemeral port for a connection to `remote`, by RFC 6056 algorithm 4 (keyed hash and
-    /// counter): hard to guess, and seldom the same twice to one destination. It is of the engine's `share`.
+    /// A free ephemeral port for a connection to `remote` ([`PortChoice`]). It is of the engine's `share`.
     pub fn choose_port(
         &mut self,
         share: Share,
@@ -635,13 +638,13 @@ impl TcpTable {
         remote: SocketAddr,
         now: Instant,
     ) -> Option<u16> {
-        let offset = self.port_key.flow(&FourTuple { local: SocketAddr::new(local, 0), remote });
-        for _ in 0..share.own_ports() {
-            self.port_counter = self.port_counter.wrapping_add(1);
-            let port = share.own_port(offset.wrapping_add(self.port_counter));
+        let start = self.ports.start(local, remote);
+        for step in 0..share.own_ports() {
+            let port = share.own_port(start.wrapping_add(step));
             let tuple = FourTuple { local: SocketAddr::new(local, port), remote };
             let hash = self.key.flow(&tuple);
             if !self.listeners.uses_port(port) && self.is_free(hash, &tuple, now) {
+                self.ports.advance(local, remote, step);
                 return Some(port);
             }
         }

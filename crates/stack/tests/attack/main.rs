@@ -14,6 +14,7 @@ mod frames;
 mod icmp;
 mod memory;
 mod net;
+mod oracle;
 mod peer;
 mod puppet;
 mod states;

@@ -161,6 +161,12 @@ impl Net {
         SocketAddr::new(ip, port)
     }
 
+    /// The near host's address of a family.
+    pub fn near_addr(v6: bool, port: u16) -> SocketAddr {
+        let ip: IpAddr = if v6 { "fd09::1" } else { "10.9.0.1" }.parse().expect("an address");
+        SocketAddr::new(ip, port)
+    }
+
     /// The attacker's own address of a family.
     pub fn attacker(v6: bool, port: u16) -> SocketAddr {
         let ip: IpAddr = if v6 { "fd09::66" } else { "10.9.0.66" }.parse().expect("an address");

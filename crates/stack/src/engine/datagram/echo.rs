@@ -38,7 +38,7 @@ impl Engine {
     pub fn icmp_bind(&mut self, identifier: u16) -> Result<SocketId, Error> {
         match identifier {
             0 => {
-                let start = self.random() as u16;
+                let start = self.random.next() as u16;
                 let mut wanted = (0..=u16::MAX).map(|step| start.wrapping_add(step));
                 let free = wanted.find(|&id| {
                     id != 0 && self.share.owns_identifier(id) && self.icmp.find(id).is_none()

@@ -165,7 +165,7 @@ impl Engine {
     }
 
     fn free_udp_port(&mut self) -> Result<u16, Error> {
-        let (share, start) = (self.share, self.random() as u32);
+        let (share, start) = (self.share, self.random.next() as u32);
         (0..share.own_ports())
             .map(|step| share.own_port(start.wrapping_add(step)))
             .find(|&port| !self.udp.uses_port(port))

@@ -1,0 +1,50 @@
+//! Numbers that nobody can foresee who does not know the key.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+/// A keyed function (SipHash-2-4) of a counter: who has seen any number of its values cannot tell the others, unlike
+/// those of a generator whose state shows in its output.
+pub(crate) struct Random {
+    key: (u64, u64),
+    drawn: u64,
+}
+
+impl Random {
+    pub fn new(key: (u64, u64)) -> Self {
+        Self { key, drawn: 0 }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.drawn += 1;
+        let mut hasher = SipHasher24::new_with_keys(self.key.0, self.key.1);
+        hasher.write_u64(self.drawn);
+        hasher.finish()
+    }
+
+    /// One of the numbers below `end`, which is not 0; for an `end` far below 2^64, all are as likely.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_numbers_and_they_are_spread() {
+        let draw = |key| {
+            let mut random = Random::new(key);
+            (0..4000).map(|_| random.below(64)).collect::<Vec<_>>()
+        };
+        let some = draw((1, 2));
+        assert_eq!(some, draw((1, 2)));
+        assert!(some != draw((1, 3)) && some != draw((2, 2)));
+        for value in 0..64 {
+            let count = some.iter().filter(|&&other| other == value).count();
+            assert!((30..100).contains(&count), "{value}: {count} times");
+        }
+    }
+}
