@@ -1,7 +1,8 @@
 //! What each run shows, as numbers that can be compared between runs.
 //!
 //! Counters that grow with the result are divided by what was moved (a transaction, 10^6 bytes) or given as shares:
-//! otherwise each of them would explain every result.
+//! otherwise each of them would explain every result. CPU time by unit is none of them: where a CPU is full it is the result
+//! in other words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +152,7 @@ fn cpu_numbers(probes: &Probes, count: usize) -> Vec<u32> {
 fn cpu_time(seen: &mut Seen, probes: &Probes) {
     let Some(activity) = &probes.cpu else { return };
     let steps = probes.times_s.len().saturating_sub(1);
-    let (mut busiest, mut busy, mut steal): (f64, f64, f64) = (0.0, 0.0, 0.0);
+    let (mut busiest, mut steal): (f64, f64) = (0.0, 0.0);
     for series in &activity.cpus {
         for kind in ["usr", "sys", "softirq", "irq", "idle"] {
             let share = series.total_s(kind) / seen.span;
@@ -159,13 +160,11 @@ fn cpu_time(seen: &mut Seen, probes: &Probes) {
         }
         let of_cpu: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
         busiest = busiest.max(of_cpu / seen.span);
-        busy += of_cpu;
         steal += series.total_s("steal");
     }
     let cpus = activity.cpus.len().max(1) as f64;
     seen.put("busiest_cpu_share", busiest.min(1.0), distance::CPU_TIME);
     seen.put("steal_share", steal / seen.span / cpus, distance::MACHINE);
-    seen.per_unit("cpu_s_per_unit", busy);
 }
 
 fn interrupts(seen: &mut Seen, probes: &Probes) {
