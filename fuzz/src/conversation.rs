@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, Pool, PoolConfig};
-use millstream_tcp::{Connection, Keepalive, State, TransmitLimits, reset_for};
+use millstream_tcp::{ConnError, Connection, Keepalive, State, TransmitLimits, reset_for};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::{Input, pattern, pattern_bytes};
@@ -144,7 +144,8 @@ impl<'a> Peer<'a> {
             }
             1 => {
                 let seq = self.snd_nxt - usize::from(input.byte());
-                self.connection.on_icmp_error(self.now, seq, input.byte() & 1 == 0);
+                let hard = input.byte() & 1 == 0;
+                self.connection.on_icmp_error(self.now, seq, ConnError::HostUnreachable, hard);
             }
             2 => {
                 let bytes = usize::from(input.short());
