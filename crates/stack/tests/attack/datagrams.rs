@@ -22,9 +22,18 @@ pub fn datagram(ends: Ends, payload: &[u8]) -> Vec<u8> {
 
 /// A ping.
 pub fn echo_request(src: IpAddr, dst: IpAddr, id: u16, seq: u16) -> Vec<u8> {
+    echo(src, dst, Icmp::EchoRequest { id, seq })
+}
+
+/// The answer to one.
+pub fn echo_reply(src: IpAddr, dst: IpAddr, id: u16, seq: u16) -> Vec<u8> {
+    echo(src, dst, Icmp::EchoReply { id, seq })
+}
+
+fn echo(src: IpAddr, dst: IpAddr, message: Icmp) -> Vec<u8> {
     let version = Version::of(&src);
     let mut bytes = vec![0; icmp::HEADER_LEN];
-    Icmp::EchoRequest { id, seq }.emit(version, &mut bytes);
+    message.emit(version, &mut bytes);
     bytes[icmp::CHECKSUM_OFFSET..icmp::CHECKSUM_OFFSET + 2].fill(0);
     let pseudo = match version {
         Version::V4 => 0,

@@ -13,7 +13,7 @@ use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
 use millstream::{DropReason, Engine, EngineStats, Limits};
 
 use super::crowd::{Crowd, Habit};
-use super::datagrams::{datagram, echo_request};
+use super::datagrams::{datagram, echo_reply, echo_request};
 use super::frames::{Ends, segment};
 use super::net::{ANSWERS, DISCARD, Net};
 use super::puppet::Puppet;
@@ -191,7 +191,7 @@ fn a_cookie_that_finds_the_accept_queue_full() {
     }
 }
 
-/// One-byte datagrams to sockets that nobody reads: each holds a frame. All of them together have a limit, and who reads
+/// One-byte datagrams, and echo replies, to sockets that nobody reads: each holds a frame. All of them together have a limit, and who reads
 /// gets what is sent to it.
 #[test]
 fn queues_of_datagrams() {
@@ -202,6 +202,7 @@ fn queues_of_datagrams() {
         for port in &ports {
             net.far.engine.udp_bind(Net::far_addr(v6, *port)).expect("a socket");
         }
+        net.far.engine.icmp_bind(77).expect("a socket");
         let reader = net.far.engine.udp_bind(Net::far_addr(v6, 7)).expect("a socket");
         let (mut sent, mut read) = (0u32, 0);
         let mut attack = |net: &mut Net| {
@@ -209,6 +210,8 @@ fn queues_of_datagrams() {
                 let from = Net::attacker_at(v6, (sent % 4000) as u16, 1024);
                 net.inject(true, &datagram(Ends { from, to: Net::far_addr(v6, *port) }, b"f"));
             }
+            let (from, to) = (Net::attacker(v6, 9).ip(), Net::far_addr(v6, 0).ip());
+            net.inject(true, &echo_reply(from, to, 77, sent as u16));
             let from = Net::attacker(v6, 9);
             net.inject(true, &datagram(Ends { from, to: Net::far_addr(v6, 7) }, b"read"));
             sent += 1;
@@ -220,7 +223,9 @@ fn queues_of_datagrams() {
         net.run(Duration::from_millis(300), &mut attack);
         watch(&mut net, "datagrams", v6, &mut attack);
         assert_eq!(read, sent, "who reads has lost some");
-        assert!(net.far.engine.stats().dropped(DropReason::UdpQueueFull) > 10_000);
+        let dropped = |reason| net.far.engine.stats().dropped(reason);
+        assert!(dropped(DropReason::UdpQueueFull) > 10_000);
+        assert!(dropped(DropReason::IcmpQueueFull) > 1000);
         let memory = net.far.engine.memory();
         // those of both hosts, of which the near one has none
         let datagrams = memory.holders.iter().filter(|holder| holder.name == "datagrams");
