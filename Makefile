@@ -1,7 +1,6 @@
 # Two commands do everything: `make demo` runs the main job, `make test` the tests.
 # Both install what is missing (Debian packages, when allowed to).
 SHELL := /bin/bash
-comma := ,
 RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # What was just built, in whatever folder cargo is told to build.
 MILLSTREAM := cargo run --locked --quiet --release -p millstream-cli --
@@ -15,7 +14,7 @@ MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: demo test lint audit unit schedules judge matrix loom miri fuzz bench peers build help
+.PHONY: demo test lint audit unit trials schedules judge matrix loom miri fuzz bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -27,7 +26,7 @@ build:           ## the millstream command, in release
 demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(DEMO_FLAGS)
 
-test: lint unit judge fuzz   ## all tests
+test: lint unit trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
@@ -70,23 +69,14 @@ schedules:       ## SCHEDULES random schedules of two connections (3 million) fr
 	MILLSTREAM_SCHEDULES=$(SCHEDULES) MILLSTREAM_SCHEDULE_SECONDS=$(SCHEDULE_SECONDS) MILLSTREAM_SEED=$(SCHEDULE_SEED) \
 	  cargo test --locked --profile schedules -p millstream-tcp --lib schedule::schedules -- --nocapture
 
-loom:            ## every interleaving of what is lock-free
-	RUSTFLAGS="--cfg loom" cargo test --locked -p millstream-packet -p millstream-link -p millstream --release --lib loom_ --target-dir target/loom
+trials:          ## the part of loom and miri that there is always time for: a few minutes
+	scripts/trials quick
 
-# What of link Miri can run: no system calls but those of eventfd and mmap.
-MIRI_LINK := barrier:: doorbell:: iov:: spares:: pair:: vnet:: xdp::ring:: raw::ring::
-# Miri takes the vector kernels where the target has them.
-MIRI_FLAGS := $(if $(filter x86_64,$(shell uname -m)),-Ctarget-feature=+avx2$(comma)+avx512f$(comma)+avx512bw$(comma)+avx512vnni)
+loom:            ## every interleaving of what is lock-free
+	scripts/trials loom
 
 miri:            ## undefined behaviour in packet and link, which alone have unsafe code; needs nightly Rust with the miri component
-	@if cargo +nightly miri --version >/dev/null 2>&1; then \
-	  export MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation" PROPTEST_CASES=4 RUSTFLAGS="$(MIRI_FLAGS)"; \
-	  miri="cargo +nightly miri test --locked --target-dir target/miri --lib"; \
-	  $$miri --no-run --quiet -p millstream-packet -p millstream-link && \
-	  { $$miri -p millstream-packet -- --test-threads=1 >target/miri/packet.log 2>&1 & packet=$$!; \
-	    $$miri -p millstream-link -- --test-threads=1 $(MIRI_LINK); link=$$?; \
-	    wait $$packet; packet=$$?; cat target/miri/packet.log; exit $$((packet | link)); }; \
-	else echo "miri: NOT RUN, it is absent: rustup toolchain install nightly --component miri"; fi
+	scripts/trials miri
 
 fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; first, that the corpus reaches every state
 	@scripts/need g++:g++
