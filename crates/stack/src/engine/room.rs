@@ -104,8 +104,7 @@ impl Engine {
 
     /// Has one of too many orphans give way; false when none does.
     fn reduce_orphans(&mut self, now: Instant, too_many: TooMany) -> bool {
-        let source = if let TooMany::OfSource(place) = too_many { Some(place) } else { None };
-        let Some((.., slot)) = self.sample_orphans(now, source) else { return false };
+        let Some((.., slot)) = self.sample_orphans(now, Some(too_many)) else { return false };
         let stats = &mut self.out.stats;
         *match too_many {
             TooMany::OfSource(_) => &mut stats.tcp_orphans_over_source,
@@ -116,8 +115,9 @@ impl Engine {
         true
     }
 
-    /// The orphan of a sample that gives way, of one source if need be; what they hold is looked at.
-    fn sample_orphans(&mut self, now: Instant, source: Option<usize>) -> Option<Candidate> {
+    /// The orphan of a sample that gives way, as there are too many, or to a new connection; what they hold is looked at.
+    /// One that gets on gives way to a new connection alone, and only of a source with more than its share.
+    fn sample_orphans(&mut self, now: Instant, too_many: Option<TooMany>) -> Option<Candidate> {
         let mut found: Option<Candidate> = None;
         for _ in 0..ORPHAN_SAMPLE {
             let drawn = self.tcp.draw();
@@ -130,7 +130,9 @@ impl Engine {
             let conn = &socket.conn;
             self.tcp.orphans.set_held(slot, conn.send_held_bytes());
             let ip = conn.ends().remote.ip();
-            if source.is_some_and(|place| place != self.tcp.sources.place(ip)) {
+            if let Some(TooMany::OfSource(place)) = too_many
+                && place != self.tcp.sources.place(ip)
+            {
                 continue;
             }
             let still = conn.still_for(now).min(now.saturating_duration_since(orphan.since));
@@ -138,7 +140,7 @@ impl Engine {
             let lack = match conn.state() {
                 State::FinWait2 => Lack::Delivered,
                 State::Closed | State::TimeWait => continue,
-                _ if still >= STILL || count != 0 => Lack::Stuck,
+                _ if still >= STILL || count != 0 && too_many.is_none() => Lack::Stuck,
                 _ => continue,
             };
             let candidate = (lack, Reverse(count), Reverse(still), slot);
