@@ -14,7 +14,7 @@ MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: demo test lint audit unit trials schedules judge matrix loom miri fuzz bench peers build help
+.PHONY: demo test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -50,6 +50,7 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	python3 scripts/need_test.py --quiet
 	python3 scripts/attack_cost_test.py --quiet
 	python3 scripts/audit_test.py --quiet
+	python3 scripts/mutants_test.py --quiet
 	python3 scripts/pages_test.py --quiet
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
@@ -82,6 +83,10 @@ fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; 
 	@scripts/need g++:g++
 	CARGO_TARGET_DIR=fuzz/target cargo test --locked --manifest-path fuzz/Cargo.toml --test states --quiet -- --nocapture
 	fuzz/run $(if $(FUZZ_HOURS),$$(($(FUZZ_HOURS) * 3600)),$(FUZZ_SECONDS))
+
+mutants:         ## whether tests notice MUTANTS_SAMPLE (200) changes to the stack's crates, drawn by MUTANTS_SEED; fails below MUTANTS_LEAST (90) percent; hours
+	@scripts/need cargo:cargo:$(RUST) cc:gcc python3:python3
+	scripts/mutants
 
 bench:           ## the packet layer beside its peers
 	cargo bench --locked -p millstream-packet
