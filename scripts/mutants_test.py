@@ -53,6 +53,12 @@ class Asking(unittest.TestCase):
         for name in names:
             self.assertEqual([other for other in names if re.search(mutants.pattern(name), other)], [name])
 
+    def test_the_lines_asked_for_are_the_new_ones(self):
+        with tempfile.TemporaryDirectory() as root:
+            (pathlib.Path(root) / "a.rs").write_text("one\ntwo\nthree\nfour\n")
+            text = mutants.changes(["a.rs:2:1: x", "a.rs:2:5: y", "a.rs:4:1: z"], pathlib.Path(root))
+        self.assertEqual(text.splitlines(), ["--- a/a.rs", "+++ b/a.rs", "@@ -1,0 +2 @@", "+two", "@@ -2,0 +4 @@", "+four"])
+
     def test_what_it_cannot_do_is_said_in_a_line(self):
         with self.assertRaisesRegex(mutants.Trouble, "nothing is installed where CI is set"):
             with tempfile.TemporaryDirectory() as nothing:
