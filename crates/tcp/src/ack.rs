@@ -96,12 +96,21 @@ impl Connection {
         }
         let is_ahead = event.acked > 0;
         if !is_ahead && !event.duplicate && event.delivery.bytes == 0 && event.dsack_bytes == 0 {
+            // RFC 8985 6.2: RACK looks at what is outstanding with every ACK
+            if self.negotiated.sack && !self.board.is_plain() {
+                self.judge_by_time(now);
+            }
             return;
         }
         if is_ahead {
-            self.arm_loss_timers(now);
+            self.timers.stop_retransmit();
         }
         self.on_delivery(now, &event);
+        if is_ahead && !self.timers.retransmit_armed() {
+            // RACK waits for nothing. Whether a loss probe may come shows only now: the ACK may have ended a recovery or
+            // the probe before (RFC 8985 7.2)
+            self.arm_loss_timers(now);
+        }
         if is_ahead && self.state.is_synchronized() {
             self.after_advance(now);
         } else if event.delivery.bytes > 0 && self.congestion.governs() {

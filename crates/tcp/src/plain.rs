@@ -158,7 +158,7 @@ impl Connection {
         if len != whole {
             self.snd.small_end = end;
         }
-        let same_burst = self.snd.last_sent_at == now && end - self.snd.una > 2 * whole;
+        let same_burst = self.snd.last_sent_at == now && start - self.snd.una > whole;
         self.snd.last_sent_at = now;
         self.snd.waiting_since.set_if_none(now);
         self.keep_loss_timers(now, same_burst);

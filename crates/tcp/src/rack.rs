@@ -69,6 +69,14 @@ impl Connection {
         judged.bytes
     }
 
+    /// Nothing new has arrived; time has passed.
+    pub(crate) fn judge_by_time(&mut self, now: Instant) {
+        let newly = self.detect_lost(now);
+        if newly > 0 && self.recovery.phase == Phase::Open {
+            self.enter_recovery(now, 0, 0);
+        }
+    }
+
     /// RFC 8985 7.3: ask for an ACK of the tail.
     pub(crate) fn on_loss_probe(&mut self, now: Instant) {
         self.restart_retransmit(now);

@@ -93,7 +93,7 @@ impl Scoreboard {
                 resent_order: VecDeque::new(),
                 reports: 0,
                 judged: 0,
-                resent_high: 0,
+                again: RangeSet::new(seed ^ 0x0f0f_0f0f, usize::MAX),
                 scratch: Vec::new(),
             })
         })
@@ -120,7 +120,7 @@ impl Scoreboard {
         let board = self.exceptions();
         board.lost.remove(start, end, |_, _| ());
         board.take_resent(start, end, |_, _, _| ());
-        board.resent_high = board.resent_high.max(end);
+        board.again.insert(start, end, |_, _| ());
         board.resent.insert(start, Resent { end, at: now });
         // RFC 8985 6.2: what was sent at one moment is in the order of its ends
         let order = &mut board.resent_order;
@@ -243,6 +243,7 @@ impl Scoreboard {
             && board.sacked.is_empty()
             && board.lost.is_empty()
             && board.resent.is_empty()
+            && board.again.is_empty()
         {
             self.set_aside();
         }
@@ -299,6 +300,9 @@ impl Scoreboard {
             board.resent_order.pop_front();
         }
         self.deliver(parts, delivery);
+        if let Some(board) = self.exceptions.as_mut() {
+            board.again.remove_below(ack, |_, _| ());
+        }
     }
 
     /// At most as many ranges are kept as selective acknowledgements of what is outstanding can name: for each segment
@@ -425,7 +429,9 @@ impl Scoreboard {
             index += usize::from(end == record.end);
         }
         while let Some(record) = board.resent_order.front().copied() {
-            if (record.at, record.end) > newest {
+            // of several segments sent as one, those that end below the newest
+            let end = if record.at == newest.0 { record.end.min(newest.1) } else { record.end };
+            if record.at > newest.0 || record.start >= end {
                 break;
             }
             let due = record.at + patience;
@@ -434,7 +440,10 @@ impl Scoreboard {
                 break;
             }
             board.resent_order.pop_front();
-            newly += board.mark_resent_lost(record);
+            if end < record.end {
+                board.resent_order.push_front(Sent { start: end, ..record });
+            }
+            newly += board.mark_resent_lost(Sent { end, ..record });
             last_at = last_at.max(Some(record.at));
         }
         Judged { bytes: newly, sent_at: last_at, again }

@@ -8,7 +8,6 @@ use crate::config::Config;
 use crate::connection::{Connection, Probe};
 use crate::error::ConnError;
 use crate::limits::{MAX_RTO_MS, R1_TIMEOUTS};
-use crate::recovery::Phase;
 use crate::state::State;
 
 /// What the retransmission timer is armed for; one at a time.
@@ -350,9 +349,6 @@ impl Connection {
     fn on_reorder_timer(&mut self, now: Instant) {
         // RFC 8985 6.3
         self.restart_retransmit(now);
-        let newly = self.detect_lost(now);
-        if newly > 0 && self.recovery.phase == Phase::Open {
-            self.enter_recovery(now, 0, 0);
-        }
+        self.judge_by_time(now);
     }
 }

@@ -442,7 +442,9 @@ impl Connection {
             end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
             "beyond the peer's window"
         );
-        let same_burst = self.snd.last_sent_at == now && self.snd.nxt - self.snd.una > 2 * mss;
+        // a timer that was started for one segment waits longer than for more
+        let same_burst =
+            self.snd.last_sent_at == now && chosen.start - self.snd.una > u64::from(self.snd.mss);
         self.snd.last_sent_at = now;
         self.snd.waiting_since.set_if_none(now);
         match self.timers.retransmit() {

@@ -25,8 +25,8 @@ pub(super) struct Exceptions {
     pub(super) reports: u32,
     /// First transmissions below this offset were judged by RACK already.
     pub(super) judged: u64,
-    /// End of the highest that was sent again.
-    pub(super) resent_high: u64,
+    /// What of all this was ever sent again: when it arrives, nobody knows which of the transmissions that is (Karn).
+    pub(super) again: RangeSet,
     /// Ranges being worked on; kept so that nothing is allocated each time.
     pub(super) scratch: Vec<Sent>,
 }
@@ -34,17 +34,9 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// Ranges that there is memory for.
     pub(super) fn capacity(&self) -> usize {
-        let Self {
-            sacked,
-            lost,
-            resent,
-            resent_order,
-            scratch,
-            reports: _,
-            judged: _,
-            resent_high: _,
-        } = self;
-        let sets = sacked.capacity() + lost.capacity() + resent.capacity();
+        let Self { sacked, lost, resent, resent_order, reports: _, judged: _, again, scratch } =
+            self;
+        let sets = sacked.capacity() + lost.capacity() + resent.capacity() + again.capacity();
         sets + resent_order.capacity() + scratch.capacity()
     }
 
@@ -74,32 +66,14 @@ impl Exceptions {
         }
     }
 
-    /// The lowest offset of `[start, end)` that was sent only once, and the end of the highest. What was judged lost below
-    /// the highest that was sent again may have been sent again, too.
+    /// The lowest offset of `[start, end)` that was sent only once, and the end of the highest.
     pub(super) fn sent_once(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let (mut low, mut high) = (start, end);
-        while low < end {
-            low = match self.sent_again(low) {
-                Some((_, to)) => to,
-                None => break,
-            };
+        let low = self.again.containing(start).map_or(start, |(_, to)| to);
+        if low >= end {
+            return None;
         }
-        while high > low {
-            high = match self.sent_again(high - 1) {
-                Some((from, _)) => from,
-                None => break,
-            };
-        }
-        (low < high).then_some((low, high))
-    }
-
-    /// The range around `offset` that was sent again, or may have been.
-    fn sent_again(&self, offset: u64) -> Option<(u64, u64)> {
-        let resent = self.resent.floor(offset).filter(|(_, r)| r.end > offset);
-        let lost = || self.lost.containing(offset).filter(|_| offset < self.resent_high);
-        resent
-            .map(|(from, r)| (from, r.end))
-            .or_else(|| lost().map(|(from, to)| (from, to.min(self.resent_high))))
+        let high = self.again.containing(end - 1).map_or(end, |(from, _)| from);
+        Some((low, high))
     }
 
     pub(super) fn take_scratch(&mut self) -> Vec<Sent> {

@@ -112,6 +112,7 @@ impl World<'_> {
         let state = connection.state();
         assert!(state != State::Closed, "a closed connection sends");
         assert!(!header.flags.ack() || state != State::SynSent, "an ACK of nothing");
+        side.losses.sent(self.now, connection, segment);
         watch.check_window(header, connection.negotiated.rcv_shift);
         watch.check_extent(header, len, *segment_size);
         if header.flags.ack() {
@@ -142,6 +143,7 @@ impl World<'_> {
         side.watch.send_limit = side.watch.send_limit.max(connection.snd.queue.limit());
         check_memory(connection, side.watch.recv_limit, side.watch.send_limit);
         check_sender(connection);
+        side.losses.check(self.now, connection);
         check_receiver(connection);
         let counters = &connection.counters;
         assert_eq!(counters.segments_out, side.watch.segments_out, "segments sent");

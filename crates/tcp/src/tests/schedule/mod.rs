@@ -1,14 +1,15 @@
 //! Random schedules, by the thousand in every test run and by the million with `make schedules`.
 //!
 //! A schedule says what two applications do, what becomes of which segment, and what the ends and the way between
-//! them are like ([`plan`]). [`world`] runs it on a clock that jumps, and [`check`] holds every step to what must
-//! hold. One that fails is made small ([`minimise`]) and written to a file, which `MILLSTREAM_SCHEDULE=file` repeats
+//! them are like ([`plan`]). [`world`] runs it on a clock that jumps, [`check`] holds every step to what must hold, and
+//! [`losses`] to what the RFCs say of loss. One that fails is made small ([`minimise`]) and written to a file, which `MILLSTREAM_SCHEDULE=file` repeats
 //! with a transcript, and which belongs into `schedules/` once it is understood: there every file is run again.
 
 mod application;
 mod check;
 mod generate;
 mod listener;
+mod losses;
 mod minimise;
 mod plan;
 mod text;

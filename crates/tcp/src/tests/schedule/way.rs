@@ -6,6 +6,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
+use super::losses::Before;
 use super::plan::*;
 use super::world::World;
 use crate::*;
@@ -180,7 +181,9 @@ impl World<'_> {
         match side.connection.as_mut() {
             Some(connection) => {
                 side.watch.hear(&header, connection);
+                let before = Before::of(connection);
                 connection.on_segment(now, &header, payload, ecn, &self.pool);
+                side.losses.heard(now, &header, before, connection);
             }
             None => {
                 if let Some(reset) = reset_for(&header, len) {

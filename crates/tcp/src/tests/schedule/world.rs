@@ -9,6 +9,7 @@ use millstream_packet::{CHUNK_BLOCKS, Instant, Pool, PoolConfig};
 use millstream_wire::tcp::SeqNumber;
 
 use super::check::Watch;
+use super::losses::{Before, Losses};
 use super::plan::*;
 use super::way::Flying;
 use crate::tests::harness::{Random, tuple};
@@ -71,6 +72,7 @@ pub struct Side {
     pub doom: Option<Doom>,
     pub free_at: Instant,
     pub watch: Watch,
+    pub losses: Losses,
 }
 
 /// What a run reached: names of features, for counting.
@@ -164,6 +166,7 @@ impl<'a> World<'a> {
                 dooms,
                 free_at: begin,
                 watch: Watch::default(),
+                losses: Losses::default(),
             }
         };
         World {
@@ -299,7 +302,15 @@ impl<'a> World<'a> {
     fn timer(&mut self, side: usize) {
         let now = self.now;
         match self.sides[side].connection.as_mut() {
-            Some(connection) => connection.on_timer(now),
+            Some(connection) => {
+                let before = Before::of(connection);
+                connection.on_timer(now);
+                let Side { connection: Some(connection), losses, .. } = &mut self.sides[side]
+                else {
+                    unreachable!("it was there")
+                };
+                losses.timer(now, before, connection);
+            }
             None => self.half_open_timer(side),
         }
         self.attend(side);
