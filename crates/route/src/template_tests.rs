@@ -157,6 +157,32 @@ fn holds_while_both_generations_do() {
     assert!(!template.valid(Generations::new(5, 3)));
 }
 
+/// The checksum's own place must be in the first frame, whatever the stamp says of the header's length.
+#[test]
+fn a_packet_that_ends_before_its_checksum_is_refused() {
+    let pool = pool();
+    let template = HeaderTemplate::new(None, &v4(), Generations::default());
+    let at = tcp::CHECKSUM_OFFSET;
+    for checksum in [TransportChecksum::Compute, TransportChecksum::Offload] {
+        let stamp = Stamp { checksum, ..Stamp::default() };
+        for len in 1..at + 4 {
+            let mut packet = Packet::from_slice(&pool, 64, &vec![7; len]).unwrap();
+            let applied = template.apply(&mut packet, stamp);
+            match len < at + 2 {
+                true => assert_eq!(applied, Err(ApplyError::TransportHeader), "{len} bytes"),
+                false => assert_eq!(applied, Ok(()), "{len} bytes"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_template_shows_its_protocol_and_length() {
+    let template = HeaderTemplate::new(None, &v4(), Generations::default());
+    let shown = format!("{template:?}");
+    assert!(shown.starts_with("HeaderTemplate {") && shown.contains("len: 20"), "{shown}");
+}
+
 #[test]
 fn an_error_leaves_the_packet_as_it_was() {
     let pool = pool();
