@@ -38,8 +38,9 @@ pub struct Limits {
     pub udp_sockets: usize,
     /// ICMP echo sockets. A further one is refused.
     pub icmp_sockets: usize,
-    /// Unfinished handshakes of one listener. A further SYN is answered by a cookie or dropped
-    /// ([`millstream_tcp::CookieMode`]), and counted.
+    /// Unfinished handshakes of one listener, at most. A further SYN is answered by a cookie or dropped
+    /// ([`millstream_tcp::CookieMode`]), and counted; from half of it on that is so by chance, the more often the fewer
+    /// places are left, so that none of those who send SYNs learns of the others.
     pub syn_queue: usize,
     /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each. What
     /// happens beyond is the same.

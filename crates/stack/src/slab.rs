@@ -37,6 +37,11 @@ impl<T> Slab<T> {
         self.chunks.len() * CHUNK
     }
 
+    /// Values that it holds at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whether one more value would be refused.
     pub fn is_full(&self) -> bool {
         self.len >= self.limit

@@ -64,7 +64,9 @@ impl Engine {
             return self.tcp.begin_early(opened, listener_slot);
         }
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
-        let has_room = listener.half_open < self.limits.syn_queue && !self.tcp.half_open.is_full();
+        // whether a SYN was kept shows in later ones: nobody is to learn which of those in a peer's name began something
+        let has_room = self.random.has_room(listener.half_open, self.limits.syn_queue)
+            && self.random.has_room(self.tcp.half_open.len(), self.tcp.half_open.limit());
         let source_has_room = unfinished < self.limits.half_open_per_source;
         if has_room && source_has_room && config.syn_cookies != CookieMode::Always {
             let open = HalfOpen::new(&syn, isn, now);

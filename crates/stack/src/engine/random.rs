@@ -27,11 +27,36 @@ impl Random {
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
+
+    /// Whether one more may come to the `len` of `limit` that there are: to half of it always, beyond that by chance, the
+    /// less likely the fewer places are left. So nobody sees whether another one took a place: that changes the chance
+    /// by one in `limit / 2`, where else the last place would tell it for certain.
+    pub fn has_room(&mut self, len: usize, limit: usize) -> bool {
+        let chances = (limit - limit / 2) as u64;
+        let left = limit.saturating_sub(len) as u64;
+        left > 0 && (left >= chances || self.below(chances) < left)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_ends_by_chance_between_half_of_the_limit_and_the_whole() {
+        let mut random = Random::new((1, 2));
+        for limit in 1..200 {
+            assert!((0..=limit / 2).all(|len| random.has_room(len, limit)));
+            assert!((limit..2 * limit).all(|len| !random.has_room(len, limit)));
+        }
+        let share = |random: &mut Random, len| {
+            (0..4000).filter(|_| random.has_room(len, 1024)).count() as f64 / 4000.0
+        };
+        let three_quarters = share(&mut random, 768);
+        assert!((0.46..0.54).contains(&three_quarters), "{three_quarters}");
+        // the last place is not what tells
+        assert!(share(&mut random, 1023) < 0.01);
+    }
 
     #[test]
     fn each_key_has_its_numbers_and_they_are_spread() {

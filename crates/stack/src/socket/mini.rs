@@ -55,6 +55,11 @@ impl<T> MiniTable<T> {
         self.slots.is_full()
     }
 
+    /// Entries that it holds at most.
+    pub fn limit(&self) -> usize {
+        self.slots.limit()
+    }
+
     /// The entry between these ends.
     pub fn find(&self, hash: u32, key: &PackedKey) -> Option<u32> {
         let slots = &self.slots;
