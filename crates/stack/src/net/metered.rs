@@ -102,6 +102,11 @@ impl<T: Held> Giver<T> {
         inside < self.limit.bytes() && self.ring.len() < self.ring.capacity()
     }
 
+    /// Bytes of memory that it may hold; one at least.
+    pub fn limit_bytes(&self) -> usize {
+        usize::try_from(self.limit.bytes()).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Whether something is inside.
     pub fn has_some(&self) -> bool {
         !self.ring.is_empty()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_packet::Packet;
+use millstream_packet::{FRAME_HELD_BYTES, Packet};
 
 use super::metered::{Giver, Limit, Taker, metered};
 use super::shared::{
@@ -14,6 +14,7 @@ use super::shared::{
 use super::ways::Way;
 use super::worker::{Worker, place};
 use crate::limits::STREAMS_TURN;
+use crate::stats::MemoryPressure;
 use crate::{Engine, Error, Readiness, SocketId};
 
 /// Packets that a ring holds.
@@ -35,6 +36,11 @@ pub const RX_RING_BYTES: u64 = 2 << 20;
 const TX_RINGS_BYTES: u64 = 8 << 20;
 /// See [`TX_RINGS_BYTES`].
 const TX_RING_LEAST_BYTES: u64 = 256 << 10;
+
+/// That of either ring where memory is short, and where it is critical.
+const PRESSED_RING_BYTES: u64 = 16 << 10;
+/// See [`PRESSED_RING_BYTES`].
+const CRITICAL_RING_BYTES: u64 = 2 * FRAME_HELD_BYTES as u64;
 
 /// The application's ends of a stream.
 pub struct StreamParts {
@@ -81,10 +87,19 @@ impl Default for RingLimits {
 }
 
 impl RingLimits {
-    /// So many streams share what tx rings have.
-    pub fn share(&self, streams: usize) {
-        let share = TX_RINGS_BYTES / streams.max(1) as u64;
-        self.tx.set(share.clamp(TX_RING_LEAST_BYTES, TX_RING_BYTES));
+    /// So many streams share what tx rings have; less where memory is short. What a ring has no room for stays with the
+    /// application, or in the connection, whose window it closes.
+    pub fn share(&self, streams: usize, pressure: MemoryPressure) {
+        let (tx, rx) = match pressure {
+            MemoryPressure::None => {
+                let share = TX_RINGS_BYTES / streams.max(1) as u64;
+                (share.clamp(TX_RING_LEAST_BYTES, TX_RING_BYTES), RX_RING_BYTES)
+            }
+            MemoryPressure::Pressure => (PRESSED_RING_BYTES, PRESSED_RING_BYTES),
+            MemoryPressure::Critical => (CRITICAL_RING_BYTES, CRITICAL_RING_BYTES),
+        };
+        self.tx.set(tx);
+        self.rx.set(rx);
     }
 }
 
@@ -339,4 +354,26 @@ impl Stream {
 pub(super) fn by_id(streams: &mut [Option<Stream>], id: SocketId) -> Option<&mut Stream> {
     let stream = streams.get_mut(id.slot() as usize)?.as_mut();
     stream.filter(|stream| stream.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_have_less_where_memory_is_short() {
+        let limits = RingLimits::default();
+        let (tx, _taker) = metered::<Packet>(RING_PACKETS, limits.tx.clone());
+        let (rx, _reader) = metered::<Packet>(RING_PACKETS, limits.rx.clone());
+        let steps = [
+            (MemoryPressure::None, 1, [512, 2048]),
+            (MemoryPressure::Pressure, 1, [16, 16]),
+            (MemoryPressure::Critical, 1, [4, 4]),
+            (MemoryPressure::None, 1500, [256, 2048]),
+        ];
+        for (pressure, streams, kib) in steps {
+            limits.share(streams, pressure);
+            assert_eq!([&tx, &rx].map(|ring| ring.limit_bytes() / 1024), kib, "{pressure:?}");
+        }
+    }
 }

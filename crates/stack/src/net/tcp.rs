@@ -326,7 +326,7 @@ impl TcpStream {
         written: &mut usize,
     ) -> Tried<io::Result<()>> {
         let begin = *written;
-        let size = if bulk == 0 { PACKET_BYTES } else { bulk };
+        let size = if bulk == 0 { PACKET_BYTES } else { bulk }.min(tx.limit_bytes());
         while let Some(chunk) = data[*written..].chunks(size).next() {
             if (*written - begin) as u64 >= TX_RING_BYTES && self.inner.tx.is_wanted() {
                 return Tried::GivesWay;

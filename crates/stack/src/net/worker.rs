@@ -85,7 +85,8 @@ impl Worker {
     /// it where that is better ([`Engine::run_once`]).
     fn step(&mut self, max_sleep: Option<Duration>) -> io::Result<()> {
         self.engine.refresh_time();
-        self.ring_limits.share(self.engine.open_connections());
+        let pressure = self.engine.memory_use().pressure;
+        self.ring_limits.share(self.engine.open_connections(), pressure);
         let mut busy = self.application() | self.look_at_ways() | self.tell_starved();
         let max_sleep = [max_sleep, self.starved.rest()].into_iter().flatten().min();
         let door = Arc::clone(&self.door);
