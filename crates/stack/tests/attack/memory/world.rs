@@ -159,11 +159,11 @@ impl World {
         world
     }
 
-    /// Begins a transfer of good will; one that brings brings so many `bytes`.
+    /// Begins a transfer of good will; one that brings brings so many `bytes`, one that fetches has no end.
     pub fn transfer(&mut self, fetches: bool, bytes: u64) -> usize {
         let port = if fetches { CHARGEN } else { DISCARD };
         let id = self.near.tcp_connect(addr(self.v6, 2, port)).expect("connect");
-        self.transfers.push((id, fetches, bytes));
+        self.transfers.push((id, fetches, if fetches { 0 } else { bytes }));
         self.transfers.len() - 1
     }
 
@@ -172,9 +172,12 @@ impl World {
         self.brought + self.transfers.iter().filter(|t| t.1).map(|t| t.2).sum::<u64>()
     }
 
-    /// Whether all that a transfer was to bring is acknowledged.
+    /// Whether all that a transfer was to bring is acknowledged, or it has fetched much.
     pub fn is_done(&mut self, index: usize) -> bool {
-        let (id, _, left) = self.transfers[index];
+        let (id, fetches, left) = self.transfers[index];
+        if fetches {
+            return left > 20_000;
+        }
         let info = self.near.tcp_info(id).expect("a connection");
         left == 0 && info.state == State::Established && info.send_queue_bytes == 0
     }
@@ -256,6 +259,11 @@ impl World {
                 self.far.turn(self.now);
             }
         }
+    }
+
+    /// The transfers end, too.
+    pub fn end(&mut self) {
+        self.transfers.iter().for_each(|transfer| self.near.tcp_abort(transfer.0));
     }
 
     /// Asks the host whether it is there.
