@@ -256,6 +256,23 @@ fn static_entries_stay_as_set() {
 }
 
 #[test]
+fn the_packet_that_has_waited_longest_is_shown_and_stays() {
+    let pool = pool();
+    let mut table = table(NeighborConfig::default());
+    let first = |table: &NeighborTable, who| {
+        table.first_waiting(LINK, who).map(|packet| packet.head().to_vec())
+    };
+    assert_eq!(first(&table, ip(1)), None);
+    let alone = packet(&pool, 1).head().to_vec();
+    send(&mut table, &pool, at(0), ip(1), 1);
+    send(&mut table, &pool, at(1), ip(1), 2);
+    send(&mut table, &pool, at(2), ip(2), 3);
+    assert_eq!(first(&table, ip(1)), Some(alone.clone()));
+    assert_eq!((first(&table, ip(1)), table.stats().pending_packets), (Some(alone), 3));
+    assert_eq!(first(&table, ip(2)), Some(packet(&pool, 3).head().to_vec()));
+}
+
+#[test]
 fn a_full_queue_drops_its_oldest() {
     let config = NeighborConfig { pending_per_entry_packets: 2, ..Default::default() };
     let (pool, mut t) = (pool(), table(config));
