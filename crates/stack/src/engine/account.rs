@@ -43,6 +43,9 @@ const LAST_SEGMENT: usize = 29;
 /// Beyond which nothing is kept.
 const RESERVE: usize = 30;
 
+/// Turns for which the pool is not looked at where there was plenty.
+const TURNS_OF_PLENTY: u8 = 15;
+
 /// What one queue that does not move may hold of what is left, as one part in so many.
 const SHARE: usize = 16;
 /// The same for one that moves.
@@ -130,6 +133,8 @@ pub(crate) struct Account {
     total_then: usize,
     /// Charged more than this, the level is looked for at once.
     look_at: usize,
+    /// Turns before the pool is looked at again.
+    turns_left: u8,
     level: MemoryPressure,
     /// By slot, how connections move, since pressure began; nothing without.
     paces: Vec<Pace>,
@@ -155,6 +160,7 @@ impl Account {
             free_then: 0,
             total_then: 0,
             look_at: 0,
+            turns_left: 0,
             level: MemoryPressure::None,
             paces: Vec::new(),
             released: false,
@@ -201,12 +207,24 @@ impl Account {
         self.released = true;
     }
 
-    /// Looks how full the pool is. To be called in every turn.
-    #[inline]
+    /// As [`look`](Self::look), in every turn: where there was plenty, only in some.
+    #[inline(always)]
+    pub fn look_in_turn(&mut self, pool: &Pool) {
+        match self.turns_left.checked_sub(1) {
+            Some(left) => self.turns_left = left,
+            None => self.look(pool),
+        }
+    }
+
+    /// Looks how full the pool is.
+    #[inline(never)]
     pub fn look(&mut self, pool: &Pool) {
         self.free_then = pool.free_frames() * FRAME_HELD_BYTES;
         self.total_then = self.total;
         self.find_level();
+        // A quarter of all is left before pressure begins, and what is charged is known at any time.
+        let is_plenty = !self.is_pressed() && self.left_below(PRESSURE.0 / 2) != 0;
+        self.turns_left = if is_plenty { TURNS_OF_PLENTY } else { 0 };
     }
 
     /// The level by what is charged and what was free.
@@ -225,6 +243,9 @@ impl Account {
         if (was == MemoryPressure::None) != (self.level == MemoryPressure::None) {
             self.paces = Vec::new();
             self.times += u64::from(self.is_pressed());
+        }
+        if self.is_pressed() {
+            self.turns_left = 0;
         }
         let next = match self.level {
             MemoryPressure::None => PRESSURE.0,

@@ -56,7 +56,7 @@ impl Engine {
         if freed != 0 {
             self.account.sub(Held::Tcp, freed);
         }
-        self.account.look(&self.out.pool);
+        self.account.look_in_turn(&self.out.pool);
         if self.account.is_pressed() {
             self.reclaim_some(now);
         } else if self.reclaim.due.is_some() {
