@@ -28,6 +28,9 @@ impl<V> OrderedMap<V> {
     /// Bytes of memory of one node.
     pub(crate) const NODE_BYTES: usize = size_of::<Node<V>>();
 
+    /// Nodes for which there is room with the first key.
+    pub(crate) const STEP_NODES: usize = STEP;
+
     pub(crate) fn new(seed: u32) -> Self {
         OrderedMap { nodes: Vec::new(), root: NIL, free: NIL, len: 0, random: seed | 1 }
     }

@@ -45,6 +45,10 @@ impl Reassembly {
     /// Bytes of memory of one range, frames aside.
     pub(crate) const RANGE_BYTES: usize = OrderedMap::<Range>::NODE_BYTES;
 
+    /// Bytes of memory of as many ranges as there is room for with the first one.
+    pub(crate) const FIRST_RANGES_BYTES: usize =
+        OrderedMap::<Range>::STEP_NODES * Self::RANGE_BYTES;
+
     pub(crate) fn new(seed: u32) -> Self {
         let ranges = OrderedMap::new(seed);
         Reassembly { ranges, bytes: 0, held: 0, recent: [0; RECENT], untold: 0 }

@@ -302,7 +302,8 @@ impl Connection {
         self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         // small pieces hold much more memory than they carry: not all that the buffer may grow to is theirs
         let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
-        let most = most.min(self.memory_most());
+        // the window promised room for bytes in frames: what the first ranges take themselves comes beyond that
+        let most = most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_most());
         let memory = most.saturating_sub(self.rcv.queue.held_bytes());
         let seed = self.snd.ts_offset ^ self.snd.iss.0;
         let Self { rcv: ReceiveSide { reassembly, spare, .. }, .. } = self;
