@@ -13,16 +13,15 @@ use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
     investigate as find, known_figure,
 };
-use millstream_lab::leftovers::StateDir;
 use millstream_lab::record::{ExperimentRecord, RunRecord};
-use millstream_lab::runner::{self, Access, Interrupt, Observer, Setting};
+use millstream_lab::runner::{self, Interrupt, Observer};
 use millstream_lab::store::Store;
 
 use crate::arguments::{Database, seconds, whole};
 use crate::kept;
 use crate::prepare::{Made, new_store, prepare_json};
 use crate::progress::Progress;
-use crate::run::{Keeper, load, shown, worker_program};
+use crate::run::{Keeper, load, setting, shown};
 
 /// For `investigate --help`.
 pub const HELP: &str = "\
@@ -157,18 +156,8 @@ fn of_workload(
 ) -> Result<Investigation, Error> {
     let overrides = Overrides { duration_s: arguments.duration, ..Overrides::default() };
     definition.apply(&overrides)?;
-    let state = StateDir::locate()?;
-    state.sweep()?.iter().for_each(kept::say);
-    // Before any thread is started: a user namespace can be entered only then.
-    let access = Access::obtain();
+    let setting = setting()?;
     let store = (!Store::is_missing(file)).then(|| new_store(file)).transpose()?;
-    let setting = Setting {
-        program: worker_program()?,
-        state,
-        access,
-        interrupt: Interrupt::from_signals()?,
-        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-    };
     let seconds = definition.duration_s + definition.warmup_s;
     let (mut store, mut made) = (store, made);
     let mut run = |definition: &Definition| {

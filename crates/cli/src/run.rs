@@ -26,23 +26,11 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let mut made = Made::default();
     made.page_folder(&arguments.out)?;
     arguments.json.as_deref().map_or(Ok(()), prepare_json)?;
-    let state = StateDir::locate()?;
-    for line in state.sweep()? {
-        kept::say(line);
-    }
     let file = kept::database(&arguments.database)?;
     made.database_folder(&file)?;
-    // Before any thread is started: a user namespace can be entered only then.
-    let access = Access::obtain();
+    let setting = setting()?;
     // One that is not there yet is made when the experiment begins.
     let store = (!Store::is_missing(&file)).then(|| new_store(&file)).transpose()?;
-    let setting = Setting {
-        program: worker_program()?,
-        state,
-        access,
-        interrupt: Interrupt::from_signals()?,
-        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-    };
     let seconds = definition.duration_s + definition.warmup_s;
     let progress = Progress::new(seconds);
     let mut keeper = Keeper::new(store, file, made, progress);
@@ -56,6 +44,22 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
     let Some(last) = failed.pop() else { return Ok(verdict(&keeper.runs)) };
     failed.iter().for_each(|error| kept::say(format_args!("millstream: {error}")));
     Err(last)
+}
+
+/// What the runner needs; what an earlier run left is taken away first. To be called before any thread is started: a user
+/// namespace can be entered only then.
+pub fn setting() -> Result<Setting, Error> {
+    let state = StateDir::locate()?;
+    for line in state.sweep()? {
+        kept::say(line);
+    }
+    Ok(Setting {
+        program: worker_program()?,
+        state,
+        access: Access::obtain(),
+        interrupt: Interrupt::from_signals()?,
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+    })
 }
 
 /// A definition by the name of a built-in experiment or from a file.
@@ -77,7 +81,7 @@ pub fn load(name: &str) -> Result<Definition, Error> {
 }
 
 /// This very program, as a worker.
-pub fn worker_program() -> Result<WorkerProgram, Error> {
+fn worker_program() -> Result<WorkerProgram, Error> {
     let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
     Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
 }
