@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use millstream::link::{
     Direction, DropCause, Link, LinkError, Medium, NapiMode, Pace, RawConfig, RawLink, Replay,
-    ReplayConfig, Tap, TapConfig, TapKind,
+    ReplayConfig, Tap, TapConfig, TapKind, netdev,
 };
 use millstream::wire::ethernet::MacAddr;
 use millstream_lab::error::Error;
@@ -180,10 +180,10 @@ impl Arguments {
             None => Ok(None),
             Some(Destination::Mac(mac)) => Ok(Some(mac)),
             Some(Destination::Device) if self.tap.is_some() => {
-                let MacAddr(mut bytes) = link.capabilities().mac;
-                // The two sides of a device differ in the last bit.
-                bytes[5] ^= 1;
-                Ok(Some(MacAddr(bytes)))
+                let netns = self.netns.as_deref().map(impair::namespace).transpose()?;
+                let name = link.name();
+                let mac = netdev::run_in(netns.as_deref(), || netdev::mac(name)).flatten();
+                mac.map(Some).map_err(|error| Error::Refused(format!("--to-mac device: {error}")))
             }
             Some(Destination::Device) => {
                 Err(Error::Refused("--to-mac device goes with --tap".to_owned()))
