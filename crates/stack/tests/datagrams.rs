@@ -352,8 +352,9 @@ fn of_a_super_segment_of_tiny_datagrams_no_more_is_tried_than_there_is_room_for(
         let from = far.udp_bind(addr("10.9.0.2:8")).expect("bind");
         far.udp_send_segmented(from, &[7; COUNT], 1, Some(addr("10.9.0.1:9"))).expect("sent");
         settle(&mut near, &mut far);
-        let full = if is_dry { DropReason::PoolExhausted } else { DropReason::UdpQueueFull };
-        let (taken, dropped) = (near.stats().udp_rx, near.stats().drops[full as usize]);
+        // of a pool with few frames a queue has its share, and that ends before they do
+        let dropped = near.stats().drops[DropReason::UdpQueueFull as usize];
+        let taken = near.stats().udp_rx;
         assert!(taken > 10 && taken + dropped == COUNT as u64, "{taken} {dropped}");
         let tried = few.stats().frames_exhausted;
         assert!(tried < 10, "{tried} times without a frame");
