@@ -200,7 +200,7 @@ impl Lab {
                 udp_sockets: 8,
                 icmp_sockets: 8,
                 listeners: 8,
-                icmp_error_burst: 10,
+                icmp_errors_per_address_s: 10,
                 ..Limits::default()
             },
             ..EngineConfig::new(pool.clone())
