@@ -120,6 +120,17 @@ fn what_is_wrong_with_a_jumbogram_is_pointed_to() {
 }
 
 /// RFC 8200, 4.5.
+/// Nothing is pointed to that is not in the packet.
+#[test]
+fn a_fragment_header_that_a_jumbogram_ends_before_tells_nothing() {
+    let hop_by_hop = [Protocol::FRAGMENT.0, 0, 0xc2, 4, 0, 4, 0, 0];
+    let mut packet = packet(Protocol::HOP_BY_HOP, &hop_by_hop);
+    packet[4..6].fill(0);
+    assert_eq!(ip::problem(&packet), None);
+    packet.push(0);
+    assert_eq!(ip::problem(&packet), told(0, 48, false));
+}
+
 #[test]
 fn a_fragment_that_cannot_be_one_is_pointed_to() {
     let fragment = |place: u16, len: usize| {

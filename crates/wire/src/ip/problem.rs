@@ -88,7 +88,7 @@ pub fn problem(head: &[u8]) -> Option<Problem> {
             Protocol::ROUTING if *header.get(3)? != 0 => return Problem::at(0, at + 2),
             Protocol::ROUTING => counted * 8 + 8,
             // RFC 2675, 3: a jumbogram is no fragment.
-            Protocol::FRAGMENT if is_jumbo => return Problem::at(0, at),
+            Protocol::FRAGMENT if is_jumbo && !header.is_empty() => return Problem::at(0, at),
             Protocol::FRAGMENT => {
                 let header: &[u8; FRAGMENT_HEADER_LEN] = header.first_chunk()?;
                 let place = be16(header, 2);
