@@ -31,6 +31,7 @@ use crate::stats::{median, quantile};
 /// The files that are built in; a further cause is one file and one line here.
 const BUILT_IN: &[(&str, &str)] = &[
     ("shared-cpu", include_str!("shared-cpu.toml")),
+    ("ends-displace-each-other", include_str!("ends-displace-each-other.toml")),
     ("softirq-on-application-cpu", include_str!("softirq-on-application-cpu.toml")),
     ("distant-cpus", include_str!("distant-cpus.toml")),
     ("migrations", include_str!("migrations.toml")),
