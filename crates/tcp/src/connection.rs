@@ -38,8 +38,6 @@ pub struct Connection {
     pub(crate) orphaned: bool,
     /// Begun by a SYN from the peer.
     pub(crate) passive: bool,
-    /// Nothing about it is uncommon: see `calm`.
-    pub(crate) calm: bool,
     pub(crate) negotiated: Negotiated,
     pub(crate) snd: SendSide,
     pub(crate) rcv: ReceiveSide,
@@ -137,7 +135,6 @@ impl Connection {
             state: State::Closed,
             orphaned: false,
             passive: false,
-            calm: false,
             negotiated: Negotiated::default(),
             snd: SendSide::new(&config, send, default_mss, isn, ts_offset, now),
             rcv: ReceiveSide::new(recv_max, recv, mss, now),
@@ -194,7 +191,6 @@ impl Connection {
         pool: &Pool,
     ) {
         self.set_clock(now);
-        self.forget_calm();
         match self.state {
             State::Closed => {}
             State::SynSent => self.on_segment_syn_sent(now, header, payload, pool),
@@ -271,7 +267,6 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
-        self.forget_calm();
         if let cut_off @ Some(_) = self.undelivered_bytes() {
             self.counters.rare().cut_off = cut_off;
         }
@@ -337,7 +332,6 @@ impl Connection {
 
     /// Enters TIME-WAIT (RFC 9293 3.6): two segment lifetimes from now.
     pub(crate) fn enter_time_wait(&mut self, now: Instant) {
-        self.forget_calm();
         self.state = State::TimeWait;
         self.timers.stop_retransmit();
         self.timers.keepalive = Deadline::NONE;
@@ -350,7 +344,6 @@ impl Connection {
     pub(crate) fn check(&self) {
         debug_assert!(self.snd.una <= self.snd.nxt);
         debug_assert!(self.snd.nxt <= self.data_end() + u64::from(self.snd.fin_queued));
-        debug_assert!(!self.is_calm() || self.may_be_calm(), "not calm, and remembered so");
         debug_assert!(
             !self.negotiated.sack
                 || !self.board.is_plain()

@@ -100,7 +100,6 @@ impl Connection {
             // the first mark is told at once; it is what the sender waits for
             self.rcv.ack.now |= !self.ecn.echo;
             self.ecn.echo = true;
-            self.forget_calm();
         }
     }
 
@@ -125,7 +124,6 @@ impl Connection {
     /// not reduce it again (RFC 3168 6.1.2).
     pub(crate) fn ecn_reduced(&mut self) {
         self.ecn.cwr_due = self.ecn.agreed;
-        self.forget_calm();
         self.ecn.high = self.snd.nxt;
     }
 

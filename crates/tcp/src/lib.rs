@@ -20,7 +20,6 @@
 mod acceptable;
 mod ack;
 mod bare;
-mod calm;
 mod choose;
 mod config;
 pub mod congestion;

@@ -27,7 +27,6 @@ impl Connection {
     /// [`BUFFER_MIN_BYTES`](crate::limits::BUFFER_MIN_BYTES) at least; what was offered before stays offered. To be set
     /// anew with each segment where it changes: nothing that is held is dropped by this call.
     pub fn set_memory_limit(&mut self, most_bytes: Option<usize>) {
-        self.forget_calm();
         self.rcv.tune.memory_most = most_bytes.map_or(UNLIMITED, limit);
     }
 

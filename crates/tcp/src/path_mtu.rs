@@ -50,7 +50,6 @@ impl Connection {
     /// packets not smaller than 1,280; who asks for smaller IPv4 packets, and is believed, may fragment those of the
     /// next ten minutes.
     pub fn set_path_mtu(&mut self, now: Instant, seq: SeqNumber, mtu_bytes: u16) {
-        self.forget_calm();
         self.set_clock(now);
         if !self.is_about_outstanding(seq) {
             return;
@@ -168,7 +167,6 @@ impl Connection {
     #[cold]
     fn follow_link(&mut self, now: Instant, limit: LinkLimit) {
         let LinkLimit { opened, most } = limit;
-        self.forget_calm();
         self.set_clock(now);
         self.end_mtu_probe(now, ProbeLoss::Inconclusive);
         let (una, nxt) = (self.snd.una, self.snd.nxt);

@@ -129,7 +129,6 @@ impl Connection {
             not_before: now,
         };
         self.counters.rare().path_search = Some(search);
-        self.forget_calm();
         Arc::make_mut(&mut self.config).mss = mss;
         self.set_mss();
     }

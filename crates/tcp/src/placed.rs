@@ -66,7 +66,6 @@ impl Connection {
         let len = bytes + rest.as_ref().map_or(0, Packet::len);
         debug_assert!(self.takes_placed(header, len), "not looked at before");
         self.set_clock(now);
-        self.forget_calm();
         self.count_data_in(len, segment_size);
         self.process_ack(now, header, self.rcv.nxt, true);
         self.rcv.ack_at = ticks(now);

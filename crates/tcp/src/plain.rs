@@ -5,9 +5,13 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{PlainHeader, Timestamps};
 
-use crate::connection::Connection;
+use crate::congestion::Controller;
+use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::FRAMED_SEGMENT_BYTES;
+use crate::predicted::short_ways;
+use crate::recovery::Phase;
+use crate::state::State;
 use crate::timers::Deadline;
 
 /// A segment with a plain header.
@@ -136,7 +140,22 @@ impl Connection {
     /// Whether nothing uncommon is to be said or done with what is sent next, data or an ACK alone.
     #[inline(always)]
     pub(crate) fn has_nothing_uncommon(&self) -> bool {
-        self.is_calm() || self.sends_nothing_uncommon()
+        let Self { state, snd, rcv, recovery, board, counters, .. } = self;
+        *state == State::Established
+            && !self.orphaned
+            && !snd.fin_queued
+            && !snd.syn_due
+            && snd.probe == Probe::None
+            && self.reset_due.is_none()
+            && !self.congestion.governs()
+            && board.is_plain()
+            && recovery.phase == Phase::Open
+            && !recovery.probe_due
+            && counters.is_plain()
+            && rcv.reassembly.is_none()
+            && !rcv.dsack.is_some()
+            && !self.ecn.has_to_say()
+            && short_ways()
     }
 
     /// Takes note of what was just made: `len` bytes from `start`.

@@ -7,7 +7,10 @@
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::PlainHeader;
 
-use crate::connection::Connection;
+use crate::congestion::Controller;
+use crate::connection::{Connection, NO_FIN};
+use crate::recovery::Phase;
+use crate::state::State;
 use crate::ticks::{seconds, ticks};
 
 #[cfg(test)]
@@ -103,7 +106,6 @@ impl Connection {
         }
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
-        self.remember_calm();
         echo
     }
 
@@ -155,8 +157,28 @@ impl Connection {
                         || held.is_some_and(|h| rcv.queue.held_bytes() + h <= rcv.limit_bytes)))
             // out of the persist state there is more to do
             && (snd.edge > snd.nxt || snd.una != snd.nxt)
-            && (self.is_calm() || self.takes_nothing_uncommon());
+            && self.takes_nothing_uncommon();
         is_expected.then_some(u64::from(acked))
+    }
+
+    /// Whether nothing uncommon keeps a segment from being the expected one.
+    #[inline(always)]
+    fn takes_nothing_uncommon(&self) -> bool {
+        let Self { state, negotiated, snd, rcv, recovery, board, .. } = self;
+        *state == State::Established
+            && !self.orphaned
+            && self.soft_error.is_none()
+            && rcv.reassembly.is_none()
+            && rcv.fin == NO_FIN
+            && !rcv.shut
+            && !self.is_memory_limited()
+            && negotiated.sack
+            && board.is_plain()
+            && recovery.phase == Phase::Open
+            && recovery.probe_end == 0
+            && snd.wl1 <= rcv.nxt
+            && !self.congestion.governs()
+            && short_ways()
     }
 
     /// `ack`, beyond what was acknowledged before, is acknowledged, and nothing was ever sent again or reported

@@ -144,12 +144,11 @@ impl Connection {
     /// A tail loss probe may come before the time-out (RFC 8985 7.2).
     #[inline]
     fn may_probe(&self) -> bool {
-        self.is_calm()
-            || self.negotiated.sack
-                && self.recovery.phase == Phase::Open
-                && self.recovery.probe_end == 0
-                && self.board.sacked_bytes() == 0
-                && !self.rtt.is_backed_off()
+        self.negotiated.sack
+            && self.recovery.phase == Phase::Open
+            && self.recovery.probe_end == 0
+            && self.board.sacked_bytes() == 0
+            && !self.rtt.is_backed_off()
     }
 
     /// As [`arm_loss_timers`](Self::arm_loss_timers), where something is outstanding and the time-out runs since

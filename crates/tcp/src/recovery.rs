@@ -342,7 +342,6 @@ impl Connection {
         };
         let recovery = &mut self.recovery;
         recovery.phase = Phase::Recovery;
-        self.calm = false;
         recovery.recover = self.snd.nxt;
         let episode = recovery.episode();
         episode.prr_delivered = 0;
@@ -454,7 +453,6 @@ impl Connection {
         recovery.settle_short();
         recovery.frto = if frto { Frto::First } else { Frto::Off };
         recovery.phase = Phase::Loss;
-        self.calm = false;
         recovery.recover = nxt;
         recovery.duplicate_acks = 0;
         recovery.probe_end = 0;

@@ -173,7 +173,6 @@ impl Connection {
 
     /// No more will be written: a FIN follows what is queued (RFC 9293 3.6, half close).
     pub fn shutdown_write(&mut self) {
-        self.forget_calm();
         self.end_deferral();
         match self.state {
             // RFC 9293 3.10.4: queued until the connection is established
@@ -192,7 +191,6 @@ impl Connection {
 
     /// No more will be read: what arrives is acknowledged and dropped.
     pub fn shutdown_read(&mut self) {
-        self.forget_calm();
         self.rcv.shut = true;
         let all = self.rcv.queue.len();
         self.rcv.queue.discard(all);
@@ -205,7 +203,6 @@ impl Connection {
         if self.config.linger_s == Some(0) {
             return self.abort();
         }
-        self.forget_calm();
         self.orphaned = true;
     }
 
@@ -218,7 +215,6 @@ impl Connection {
             self.finish_with_reset(ConnError::Aborted);
             return;
         }
-        self.forget_calm();
         self.orphaned = true;
         if self.state == State::SynSent && self.snd.queue.is_empty() {
             // RFC 9293 3.10.4: nothing was promised to anybody
@@ -338,7 +334,6 @@ impl Connection {
     /// connection none: it is remembered, for [`soft_error`](Self::soft_error).
     pub fn on_icmp_error(&mut self, now: Instant, seq: SeqNumber, error: ConnError, hard: bool) {
         self.set_clock(now);
-        self.forget_calm();
         if !self.is_about_outstanding(seq) {
             return;
         }

@@ -155,7 +155,6 @@ impl Connection {
     /// Does what is due at `now`. Harmless when called early.
     pub fn on_timer(&mut self, now: Instant) {
         self.set_clock(now);
-        self.forget_calm();
         if self.timers.delayed_ack.is_due(now) {
             self.timers.delayed_ack = Deadline::NONE;
             self.rcv.ack.now = true;

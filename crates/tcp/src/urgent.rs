@@ -14,7 +14,6 @@ impl Connection {
         let written = self.write(pool, bytes)?;
         if written > 0 {
             self.counters.rare().urgent_out = self.data_end();
-            self.forget_calm();
         }
         Ok(written)
     }
