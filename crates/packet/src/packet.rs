@@ -151,6 +151,13 @@ impl Packet {
         self.0.held_units() as usize * DESCRIPTOR_SIZE_BYTES
     }
 
+    /// What a queue counts whose packets may outlive those that they are views of: [`held_bytes`](Self::held_bytes), and
+    /// no less than the bytes of data.
+    #[inline]
+    pub fn held_alone_bytes(&self) -> usize {
+        self.held_bytes().max(self.len())
+    }
+
     /// What is known about the packet.
     #[inline]
     pub fn meta(&self) -> &Meta {

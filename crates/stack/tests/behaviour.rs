@@ -5,7 +5,7 @@ mod common;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use common::{NEAR, config, engine, pool, settle, two};
+use common::{FAR, NEAR, config, engine, pool, settle, two};
 use millstream::link::{Link, PairConfig, pair};
 use millstream::packet::PacketBatch;
 use millstream::tcp::State;
@@ -454,5 +454,32 @@ fn streams_share_a_link_fairly() {
         }
         let fair = received.iter().sum::<usize>() / STREAMS;
         assert!(received.iter().all(|&bytes| bytes > fair / 2), "{received:?}");
+    }
+}
+
+/// Over a link that passes super-segments as they are, too, whose packets are views of what the sender has given up.
+#[test]
+fn a_receive_buffer_of_fixed_size_bounds_what_nobody_reads() {
+    const BUFFER: usize = 64 * 1024;
+    for offload in [false, true] {
+        let pool = pool();
+        let (near, far) = pair(PairConfig { offload, ..PairConfig::default() }).expect("a pair");
+        let mut fixed = config(&pool, 1);
+        fixed.tcp.recv_buffer_bytes = BUFFER;
+        fixed.tcp.recv_auto_tune = false;
+        let (mut near, mut far) = (engine(fixed, near, &NEAR), engine(config(&pool, 2), far, &FAR));
+        let listener =
+            near.tcp_listen("10.9.0.1:7".parse().expect("an address"), 8).expect("listen");
+        let client = far.tcp_connect("10.9.0.1:7".parse().expect("an address")).expect("connect");
+        settle(&mut near, &mut far);
+        for _ in 0..50 {
+            let _ = far.tcp_write(client, &[1; BUFFER]);
+            settle(&mut near, &mut far);
+        }
+        let (server, _) = near.tcp_accept(listener).expect("a connection");
+        let info = near.tcp_info(server).expect("open");
+        let (bytes, held) = (info.recv_queue_bytes as usize, info.recv_queue_held_bytes);
+        assert!(bytes > BUFFER / 4, "{bytes} bytes");
+        assert!(bytes <= BUFFER && bytes <= held && held <= 2 * BUFFER, "{bytes} bytes in {held}");
     }
 }

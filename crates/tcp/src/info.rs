@@ -286,7 +286,7 @@ impl Connection {
             send_queue_held_bytes: snd.queue.held_bytes(),
             send_limit_bytes: snd.queue.limit(),
             recv_queue_bytes: rcv.queue.len() as u64,
-            recv_queue_held_bytes: rcv.queue.held_bytes() + ooo_held,
+            recv_queue_held_bytes: rcv.queue_held_bytes() + ooo_held,
             recv_limit_bytes: rcv.limit_bytes,
             send_queue_high_water_bytes: snd.queue.high_water(),
             recv_queue_high_water_bytes: rcv.queue.high_water(),

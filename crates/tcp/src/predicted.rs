@@ -154,7 +154,9 @@ impl Connection {
             && (len == 0
                 || rcv.nxt + len <= rcv.edge
                     && (rcv.queue.is_empty()
-                        || held.is_some_and(|h| rcv.queue.held_bytes() + h <= rcv.limit_bytes)))
+                        || held.is_some_and(|h| {
+                            rcv.queue_held_bytes() + h.max(len as usize) <= rcv.limit_bytes
+                        })))
             // out of the persist state there is more to do
             && (snd.edge > snd.nxt || snd.una != snd.nxt)
             && self.takes_nothing_uncommon();
@@ -217,15 +219,15 @@ impl Connection {
     #[inline]
     fn take_next(&mut self, now: Instant, packet: Packet, len: u64, held: usize) {
         let was_empty = self.rcv.queue.is_empty();
-        let before = self.rcv.queue.held_bytes();
+        let before = self.rcv.queue_held_bytes();
         if self.rcv.queue.append(packet).is_err() {
             // the queue's own limit lies above the one that was looked at
             self.counters.rare().memory_drops += 1;
             self.rcv.ack.now = true;
             return;
         }
-        let grown = self.rcv.queue.held_bytes().saturating_sub(before);
-        debug_assert!(grown <= held, "a queue holds no more than it was given");
+        let grown = self.rcv.queue_held_bytes().saturating_sub(before);
+        debug_assert!(grown <= held.max(len as usize), "a queue holds no more than it was given");
         self.observe_density(len, grown);
         self.rcv.nxt += len;
         self.counters.bytes_received += len;

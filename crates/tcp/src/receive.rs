@@ -181,7 +181,7 @@ impl Connection {
     pub(crate) fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
         let len = packet.len() as u64;
         let was_empty = self.rcv.queue.is_empty();
-        let held = self.rcv.queue.held_bytes();
+        let held = self.rcv.queue_held_bytes();
         if !self.store(packet, pool) {
             self.counters.rare().memory_drops += 1;
             self.rcv.ack.now = true;
@@ -190,7 +190,7 @@ impl Connection {
             }
             return;
         }
-        let grown = self.rcv.queue.held_bytes().saturating_sub(held);
+        let grown = self.rcv.queue_held_bytes().saturating_sub(held);
         self.observe_density(len, grown);
         self.rcv.nxt += len;
         self.counters.bytes_received += len;
@@ -213,14 +213,14 @@ impl Connection {
             return self.store_limited(packet, pool);
         }
         if self.rcv.queue.is_empty()
-            || self.memory_in() + packet.held_bytes() <= self.rcv.limit_bytes
+            || self.memory_in() + packet.held_alone_bytes() <= self.rcv.limit_bytes
         {
             return self.rcv.queue.append(packet).is_ok();
         }
         // what lies in the window was promised room
         let most = self.config.recv_buffer_bytes.max(self.rcv.limit_bytes);
-        if self.config.recv_auto_tune && self.memory_in() + packet.held_bytes() <= most {
-            self.rcv.limit_bytes = self.memory_in() + packet.held_bytes();
+        if self.config.recv_auto_tune && self.memory_in() + packet.held_alone_bytes() <= most {
+            self.rcv.limit_bytes = self.memory_in() + packet.held_alone_bytes();
             return self.rcv.queue.append(packet).is_ok();
         }
         if packet.len() * 2 < packet.held_bytes()
@@ -229,7 +229,7 @@ impl Connection {
             return self.store_tight(&packet, pool);
         }
         // a window that was promised is kept within twice the limit; only then is taken back what was said to be here
-        while self.memory_in() + packet.held_bytes() > 2 * most {
+        while self.memory_in() + packet.held_alone_bytes() > 2 * most {
             let Some(reassembly) = self.rcv.reassembly.as_mut() else { return false };
             self.counters.rare().memory_drops += 1;
             if !reassembly.drop_highest() {
@@ -259,7 +259,7 @@ impl Connection {
 
     /// Memory held by the receive side.
     pub(crate) fn memory_in(&self) -> usize {
-        self.rcv.queue.held_bytes() + self.rcv.reassembly.as_ref().map_or(0, |r| r.held_bytes())
+        self.rcv.queue_held_bytes() + self.rcv.reassembly.as_ref().map_or(0, |r| r.held_bytes())
     }
 
     fn join_reassembled(&mut self, pool: &Pool) {
@@ -304,7 +304,7 @@ impl Connection {
         let most = self.config.recv_buffer_bytes.min(2 * self.rcv.limit_bytes);
         // the window promised room for bytes in frames: what the first ranges take themselves comes beyond that
         let most = most.saturating_add(Reassembly::FIRST_RANGES_BYTES).min(self.memory_most());
-        let memory = most.saturating_sub(self.rcv.queue.held_bytes());
+        let memory = most.saturating_sub(self.rcv.queue_held_bytes());
         let seed = self.snd.ts_offset ^ self.snd.iss.0;
         let Self { rcv: ReceiveSide { reassembly, spare, .. }, .. } = self;
         let reassembly = reassembly

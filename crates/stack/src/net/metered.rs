@@ -17,13 +17,13 @@ pub trait Held {
 
 impl Held for Packet {
     fn held_bytes(&self) -> usize {
-        Self::held_bytes(self)
+        self.held_alone_bytes()
     }
 }
 
 impl<T> Held for (Packet, T) {
     fn held_bytes(&self) -> usize {
-        self.0.held_bytes()
+        self.0.held_alone_bytes()
     }
 }
 

@@ -89,9 +89,7 @@ impl Reading {
     /// Copies what has come, as far as it fits and the limit of the ring goes, and leaves it.
     fn peek(&mut self, buffer: &mut [u8]) -> usize {
         let Some(mut next) = self.current.take() else { return 0 };
-        // Views hold next to nothing of their own, so both count.
-        let holds = |next: &Packet| next.len().max(next.held_bytes()) as u64;
-        while next.len() < buffer.len() && holds(&next) < RX_RING_BYTES {
+        while next.len() < buffer.len() && (next.held_alone_bytes() as u64) < RX_RING_BYTES {
             let Some(more) = self.ring.pop() else { break };
             join(&mut next, more);
         }

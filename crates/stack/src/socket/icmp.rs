@@ -87,7 +87,7 @@ impl IcmpTable {
         events: &mut EventQueue,
     ) -> Result<(), Echo> {
         let Some(socket) = self.sockets.get_mut(slot) else { return Err(echo) };
-        let held = echo.packet.held_bytes() + size_of::<Echo>();
+        let held = echo.packet.held_alone_bytes() + size_of::<Echo>();
         if socket.held_bytes + held > socket.limit_bytes
             || !account.admit_datagram(socket.held_bytes, held)
         {
@@ -108,7 +108,7 @@ impl IcmpSocket {
     /// The next reply.
     pub fn take(&mut self, account: &mut Account) -> Option<Echo> {
         let echo = self.queue.pop_front()?;
-        let held = echo.packet.held_bytes() + size_of::<Echo>();
+        let held = echo.packet.held_alone_bytes() + size_of::<Echo>();
         self.held_bytes -= held;
         account.sub(Held::Datagrams, held);
         Some(echo)

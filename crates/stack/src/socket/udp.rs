@@ -247,7 +247,7 @@ impl UdpSocket {
     /// follow.
     #[inline]
     pub fn push(&mut self, datagram: Datagram, account: &mut Account) -> Result<(), Datagram> {
-        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
+        let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();
         if self.held_bytes + held > self.limit_bytes
             || !account.admit_datagram(self.held_bytes, held)
         {
@@ -272,7 +272,7 @@ impl UdpSocket {
     #[inline]
     pub fn take(&mut self, account: &mut Account) -> Option<Datagram> {
         let datagram = self.queue.pop_front()?;
-        let held = datagram.packet.held_bytes() + size_of::<Datagram>();
+        let held = datagram.packet.held_alone_bytes() + size_of::<Datagram>();
         self.held_bytes -= held;
         account.sub(Held::Datagrams, held);
         Some(datagram)

@@ -165,6 +165,13 @@ pub(crate) struct ReceiveSide {
 }
 
 impl ReceiveSide {
+    /// Memory that the queue stands for: what it holds, and no less than its bytes. A view of what another queue holds (a
+    /// pair's ends share frames) is charged for next to nothing, and outlives it.
+    #[inline(always)]
+    pub(crate) fn queue_held_bytes(&self) -> usize {
+        self.queue.held_bytes().max(self.queue.len())
+    }
+
     /// Nothing received. Memory is `limit_bytes` now, and never more than twice `most_bytes`.
     pub(super) fn new(
         most_bytes: usize,

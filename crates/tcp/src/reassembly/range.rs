@@ -50,7 +50,8 @@ impl Range {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Range::Few { .. } => 0,
-            Range::Queue(queue) => queue.held_bytes(),
+            // As a receive queue counts views.
+            Range::Queue(queue) => queue.held_bytes().max(queue.len()),
         }
     }
 
