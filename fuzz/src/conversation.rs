@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, Pool, PoolConfig};
-use millstream_tcp::{ConnError, Connection, Keepalive, State, TransmitLimits, reset_for};
+use millstream_tcp::{ConnError, Connection, Keepalive, Payload, State, TransmitLimits, reset_for};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::{Input, pattern, pattern_bytes};
@@ -195,7 +195,13 @@ impl<'a> Peer<'a> {
         let before = self.connection.state();
         let place = STATES.iter().position(|name| *name == before.name());
         self.visits[place.expect("a state by its name")] += 1;
-        self.connection.on_segment(self.now, &header, packet, header.window as u8 & 3, self.pool);
+        self.connection.on_segment(
+            self.now,
+            &header,
+            packet.into(),
+            header.window as u8 & 3,
+            self.pool,
+        );
         if before == State::SynSent && self.connection.state() != State::SynSent {
             self.stream = Some(header.seq + 1);
             self.rcv_nxt = header.seq + 1;

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant as Clock;
 
 use millstream_packet::{Instant, Pool, PoolConfig};
-use millstream_tcp::{Config, Connection, FourTuple, PayloadMode, TransmitLimits};
+use millstream_tcp::{Config, Connection, FourTuple, Payload, PayloadMode, TransmitLimits};
 use millstream_wire::tcp::SeqNumber;
 
 /// Buffers of 1 MiB: what is in flight stays in the cache, so that the machine is measured and not the memory.
@@ -24,9 +24,9 @@ fn pair(now: Instant) -> (Connection, Connection) {
     let syn = a.poll_transmit(now, &pool, &limits).expect("SYN");
     let mut b = Connection::accept(config(), back, SeqNumber(2), 0, &syn.header, now);
     let answer = b.poll_transmit(now, &pool, &limits).expect("SYN-ACK");
-    a.on_segment(now, &answer.header, None, 0, &pool);
+    a.on_segment(now, &answer.header, Payload::None, 0, &pool);
     let ack = a.poll_transmit(now, &pool, &limits).expect("ACK");
-    b.on_segment(now, &ack.header, None, 0, &pool);
+    b.on_segment(now, &ack.header, Payload::None, 0, &pool);
     (a, b)
 }
 
@@ -51,7 +51,7 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
         for chunk in in_flight.chunks_mut(32) {
             let mut count = 0;
             for segment in chunk {
-                b.on_segment(now, &segment.header, segment.payload.take(), 0, &pool);
+                b.on_segment(now, &segment.header, segment.payload.take().into(), 0, &pool);
                 if let Some(ack) = b.poll_transmit(now, &pool, &limits) {
                     acks[count] = Some(ack.header);
                     count += 1;
@@ -59,7 +59,7 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
             }
             for ack in acks.iter_mut().take(count) {
                 if let Some(ack) = ack.take() {
-                    a.on_segment(now, &ack, None, 0, &pool);
+                    a.on_segment(now, &ack, Payload::None, 0, &pool);
                 }
             }
         }
@@ -69,7 +69,7 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
             moved += packet.len() as u64;
         }
         if let Some(update) = b.poll_transmit(now, &pool, &limits) {
-            a.on_segment(now, &update.header, None, 0, &pool);
+            a.on_segment(now, &update.header, Payload::None, 0, &pool);
         }
         if a.next_deadline().is_some_and(|at| at <= now) {
             a.on_timer(now);

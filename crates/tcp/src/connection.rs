@@ -5,8 +5,8 @@ mod sides;
 use core::time::Duration;
 use std::sync::Arc;
 
-use millstream_packet::{Instant, Packet, Pool};
-use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpHeader};
+use millstream_packet::{Instant, Pool};
+use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::config::{Config, FourTuple};
 use crate::congestion::{Congestion, CongestionKind, Window};
@@ -14,6 +14,7 @@ use crate::ecn::Ecn;
 use crate::error::ConnError;
 use crate::info::Counters;
 use crate::limits;
+use crate::payload::Payload;
 use crate::recovery::Recovery;
 use crate::rtt::RttEstimator;
 use crate::scoreboard::Scoreboard;
@@ -160,44 +161,48 @@ impl Connection {
         }
     }
 
-    /// Takes a segment of this connection. `payload` may be a merged burst, up to 64 KB, and may lie anywhere;
-    /// `ecn` is the ECN field of its IP header. The header's checksum was verified by the caller.
+    /// Takes a segment of this connection; `ecn` is the ECN field of its IP header. The header's checksum was verified by
+    /// the caller. How many bytes of a payload that was [placed](Payload::Placed) the application has there: all for
+    /// which the reader's memory had room, or none.
+    ///
+    /// What was predicted leaves out the looks that find something uncommon; nothing else is different about it.
+    #[inline]
     pub fn on_segment(
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload: Option<Packet>,
+        payload: Payload<'_>,
         ecn: u8,
         pool: &Pool,
-    ) {
-        let payload = match PlainHeader::of(header) {
-            Some(plain) => match self.take_expected(now, &plain, payload, ecn) {
-                Ok(()) => return self.check(),
-                Err(payload) => payload,
-            },
-            None => payload,
+    ) -> usize {
+        self.set_clock(now);
+        let placed = match self.predicts(header, payload.len() as u64) {
+            Some(acked) => self.take_predicted(now, header, acked, payload, ecn, pool),
+            None => self.take_other(now, header, payload, ecn, pool),
         };
-        self.on_other_segment(now, header, payload, ecn, pool);
+        self.check();
+        placed
     }
 
-    /// A segment that is not the expected one.
+    /// A segment that was not predicted, in any state.
     #[inline(never)]
-    pub(crate) fn on_other_segment(
+    fn take_other(
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload: Option<Packet>,
+        payload: Payload<'_>,
         ecn: u8,
         pool: &Pool,
-    ) {
-        self.set_clock(now);
+    ) -> usize {
         match self.state {
             State::Closed => {}
-            State::SynSent => self.on_segment_syn_sent(now, header, payload, pool),
-            State::TimeWait => self.on_segment_time_wait(now, header, payload),
-            _ => self.on_segment_synchronized(now, header, payload, ecn, pool),
+            State::SynSent => {
+                self.on_segment_syn_sent(now, header, payload.into_packet(pool), pool);
+            }
+            State::TimeWait => self.on_segment_time_wait(now, header, payload.len()),
+            _ => return self.on_segment_synchronized(now, header, payload, ecn, pool),
         }
-        self.check();
+        0
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use crate::config::MtuProbing;
 use crate::connection::{Connection, Negotiated};
 use crate::error::ConnError;
 use crate::limits::{BLACK_HOLE_MSS_BYTES, MIN_MSS_BYTES, RECEIVED_MSS_START_BYTES};
+use crate::payload::Payload;
 use crate::state::State;
 use crate::ticks::seconds;
 use crate::timers::Deadline;
@@ -108,7 +109,7 @@ impl Connection {
         if let Some(packet) = payload
             && !packet.is_empty()
         {
-            self.take_data(now, 1, packet, pool);
+            self.take_data(now, 1, Payload::Packet(packet), pool);
         }
         if flags.fin() {
             // rare, and legal: the peer sends it again once it is established

@@ -7,6 +7,7 @@ use millstream_wire::tcp::TcpHeader;
 use crate::connection::{Connection, NO_FIN, ReceiveSide};
 use crate::error::ConnError;
 use crate::limits::{QUICK_ACK_SEGMENTS, RECEIVED_MSS_START_BYTES};
+use crate::payload::{Payload, Placed};
 use crate::reassembly::{Ready, Reassembly};
 use crate::state::State;
 use crate::ticks::ticks;
@@ -16,79 +17,79 @@ impl Connection {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload: Option<Packet>,
+        payload: Payload<'_>,
         ecn: u8,
         pool: &Pool,
-    ) {
-        let len = payload.as_ref().map_or(0, Packet::len);
-        self.count_in(payload.as_ref(), len);
+    ) -> usize {
+        let (len, segment_size) = (payload.len(), payload.segment_size());
+        self.count_in(len, segment_size);
         let opening = self.state == State::SynReceived;
         let Some(span) = self.locate(header, len) else {
             // the peer's SYN again: our answer was lost
             self.snd.syn_due = true;
-            return self.ecn_take_syn_again(header);
+            self.ecn_take_syn_again(header);
+            return 0;
         };
         if !self.is_to_be_taken(now, header, len, span) {
-            return;
+            return 0;
         }
         let start = span.start;
         // fifth: whatever else the segment says counts only once its ACK is acceptable, too
         if opening && !self.complete_handshake(now, header, start) {
-            return;
+            return 0;
         }
         // the last of a handshake is no duplicate of anything
         if !self.process_ack(now, header, start.max(0) as u64, opening || len > 0)
             || self.state == State::Closed
         {
-            return;
+            return 0;
         }
-        self.note_segment_size(payload.as_ref(), len);
         self.rcv.ack_at = ticks(now);
         self.touch_keepalive(now);
         if header.flags.urg() {
             self.take_urgent(header, start);
         }
-        if let Some(packet) = payload
-            && len > 0
-        {
+        let mut placed = 0;
+        if len > 0 {
+            self.note_segment_size(len, segment_size);
             self.rcv.data_at = self.rcv.ack_at;
             self.ecn_take_data(header, ecn);
             self.time_data(now, header, len);
-            self.take_data(now, span.start, packet, pool);
+            placed = self.take_data(now, span.start, payload, pool);
             self.note_push(header.flags.psh(), len as u64);
+            self.after_read(placed as u64);
         }
         if header.flags.fin() && self.state != State::Closed {
             self.note_fin(span.data_end);
         }
         self.take_fin(now);
+        placed
     }
 
-    /// Counts a segment, whether or not it will be taken.
+    /// Counts a segment, whether or not it will be taken: it has `len` bytes, in parts of `size` if it was merged.
     #[inline]
-    pub(crate) fn count_in(&mut self, payload: Option<&Packet>, len: usize) {
-        let Some(packet) = payload.filter(|_| len > 0) else {
+    pub(crate) fn count_in(&mut self, len: usize, size: Option<u16>) {
+        if len == 0 {
             self.counters.segments_in += 1;
             return;
-        };
-        let size = self.size_of_parts(len, merged_from(packet));
-        self.count_parts(len, size);
-    }
-
-    /// Learns from a segment that is taken how large the peer's segments are.
-    #[inline]
-    pub(crate) fn note_segment_size(&mut self, payload: Option<&Packet>, len: usize) {
-        if let Some(packet) = payload.filter(|_| len > 0) {
-            let size = self.size_of_parts(len, merged_from(packet));
-            self.learn_size(len, size);
         }
+        let size = self.size_of_parts(len, size);
+        // mostly one: not worth a division
+        let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
+        self.counters.segments_in += parts;
+        self.counters.data_segments_in += parts;
     }
 
-    /// Both at once, for data that is taken.
-    #[inline(always)]
-    pub(crate) fn count_data_in(&mut self, len: usize, size: Option<u16>) {
+    /// Learns from data that are taken how large the peer's segments are. Small segments, merged or not, do not say that
+    /// the peer cannot send larger ones.
+    #[inline]
+    pub(crate) fn note_segment_size(&mut self, len: usize, size: Option<u16>) {
         let size = self.size_of_parts(len, size);
-        self.learn_size(len, size);
-        self.count_parts(len, size);
+        let estimate = self.rcv.mss_estimate as usize;
+        let tells = len >= estimate && size >= RECEIVED_MSS_START_BYTES as usize;
+        if size >= estimate || tells {
+            self.rcv.mss_estimate = size as u32;
+        }
     }
 
     /// A merged burst says what its parts were; else what is larger than the MSS that we offer tells that it is one.
@@ -102,24 +103,6 @@ impl Connection {
         }
     }
 
-    /// Small segments, merged or not, do not say that the peer cannot send larger ones.
-    #[inline(always)]
-    fn learn_size(&mut self, len: usize, size: usize) {
-        let estimate = self.rcv.mss_estimate as usize;
-        let tells = len >= estimate && size >= RECEIVED_MSS_START_BYTES as usize;
-        if size >= estimate || tells {
-            self.rcv.mss_estimate = size as u32;
-        }
-    }
-
-    #[inline(always)]
-    fn count_parts(&mut self, len: usize, size: usize) {
-        // mostly one: not worth a division
-        let parts = if len <= size { 1 } else { len.div_ceil(size.max(1)) as u64 };
-        self.counters.segments_in += parts;
-        self.counters.data_segments_in += parts;
-    }
-
     /// The round trip as a full segment of `len` bytes tells it.
     #[inline]
     pub(crate) fn time_data(&mut self, now: Instant, header: &TcpHeader, len: usize) {
@@ -131,23 +114,34 @@ impl Connection {
         }
     }
 
-    /// Takes the part of `packet` that lies in the window.
-    pub(crate) fn take_data(&mut self, now: Instant, start: i64, mut packet: Packet, pool: &Pool) {
+    /// Takes the part of the payload that lies in the window. How many bytes stay where they were placed.
+    pub(crate) fn take_data(
+        &mut self,
+        now: Instant,
+        mut start: i64,
+        payload: Payload<'_>,
+        pool: &Pool,
+    ) -> usize {
         if !self.state.may_receive_data() {
             // RFC 9293 3.10.7.4, seventh: after the peer's FIN there is nothing more to take
             self.challenge(now);
-            return;
+            return 0;
         }
-        if self.orphaned || self.rcv.shut {
-            let beyond = start + packet.len() as i64 > self.rcv.nxt as i64;
-            if self.orphaned && beyond {
-                // RFC 9293 3.6.1: nobody will read this; the peer must know
-                self.finish_with_reset(ConnError::Aborted);
-                return;
-            }
-        }
-        let mut start = start;
         let nxt = self.rcv.nxt as i64;
+        if self.orphaned && start + payload.len() as i64 > nxt {
+            // RFC 9293 3.6.1: nobody will read this; the peer must know
+            self.finish_with_reset(ConnError::Aborted);
+            return 0;
+        }
+        // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
+        let edge = self.rcv.fin.min(self.rcv.edge);
+        if start == nxt && payload.len() as u64 <= edge.saturating_sub(self.rcv.nxt) {
+            return self.accept_data(now, payload, pool);
+        }
+        let Some(mut packet) = payload.into_packet(pool) else {
+            self.refuse_data();
+            return 0;
+        };
         if start < nxt {
             let known = ((nxt - start) as usize).min(packet.len());
             if self.negotiated.sack && start > 0 {
@@ -160,50 +154,75 @@ impl Connection {
             self.rcv.ack.quick = self.rcv.ack.quick.max(QUICK_ACK_SEGMENTS);
         }
         let start = start as u64;
-        // RFC 9293 3.10.7.4: trimmed to the window; a FIN seen before bounds it too
-        let edge = self.rcv.fin.min(self.rcv.edge);
         let room = edge.saturating_sub(start) as usize;
         if packet.len() > room {
             packet.truncate(room);
             self.rcv.ack.now = true;
         }
         if packet.is_empty() {
-            return;
+            return 0;
         }
-        if start == self.rcv.nxt {
-            self.take_in_order(now, packet, pool)
-        } else {
-            self.take_early(start, packet, pool)
+        if start != self.rcv.nxt {
+            self.take_early(start, packet, pool);
+            return 0;
         }
+        self.accept_data(now, Payload::Packet(packet), pool)
     }
 
+    /// Accepts data in order, which lie in the window. What was placed stays where it is if the application may have it
+    /// next: how many bytes those are. All else goes into the receive queue.
     #[inline]
-    pub(crate) fn take_in_order(&mut self, now: Instant, packet: Packet, pool: &Pool) {
-        let len = packet.len() as u64;
-        let was_empty = self.rcv.queue.is_empty();
-        let held = self.rcv.queue_held_bytes();
-        if !self.store(packet, pool) {
-            self.counters.rare().memory_drops += 1;
-            self.rcv.ack.now = true;
-            if self.rcv.reassembly.is_some() {
-                self.join_reassembled(pool);
-            }
-            return;
+    pub(crate) fn accept_data(&mut self, now: Instant, payload: Payload<'_>, pool: &Pool) -> usize {
+        let is_next = self.rcv.queue.is_empty() && !self.rcv.shut;
+        let (placed, packet) = match payload {
+            Payload::Placed(Placed { bytes, rest, .. }) if is_next => (bytes.len(), rest),
+            payload => (0, payload.into_packet(pool)),
+        };
+        if placed > 0 {
+            // it holds no more memory than its own: the window is that of all such connections, whatever came before
+            self.advance_received(placed as u64, placed);
         }
-        let grown = self.rcv.queue_held_bytes().saturating_sub(held);
-        self.observe_density(len, grown);
-        self.rcv.nxt += len;
-        self.counters.bytes_received += len;
+        let mut len = placed;
+        if let Some(packet) = packet {
+            let (more, held) = (packet.len(), self.rcv.queue_held_bytes());
+            if self.store(packet, pool) {
+                let grown = self.rcv.queue_held_bytes().saturating_sub(held);
+                self.advance_received(more as u64, grown);
+                len += more;
+                self.events.readable |= is_next;
+            } else {
+                self.refuse_data();
+            }
+        } else if placed == 0 {
+            self.refuse_data();
+        }
         if self.rcv.reassembly.is_some() {
             self.join_reassembled(pool);
+            self.events.readable |= is_next && !self.rcv.queue.is_empty();
         }
         if self.rcv.shut {
             let all = self.rcv.queue.len();
             self.rcv.queue.discard(all);
-        } else if was_empty {
-            self.events.readable = true;
         }
-        self.schedule_ack(now, len as u32);
+        if len > 0 {
+            self.schedule_ack(now, len as u32);
+        }
+        placed
+    }
+
+    /// `len` bytes in order were accepted, for which `held` bytes of memory are held.
+    #[inline(always)]
+    fn advance_received(&mut self, len: u64, held: usize) {
+        self.observe_density(len, held);
+        self.rcv.nxt += len;
+        self.counters.bytes_received += len;
+    }
+
+    /// Data in the window found no memory: they are dropped, and the peer learns at once how far it got.
+    #[cold]
+    fn refuse_data(&mut self) {
+        self.counters.rare().memory_drops += 1;
+        self.rcv.ack.now = true;
     }
 
     /// Puts `packet` into the receive queue if memory allows: by what it holds, else copied tight, else after
@@ -224,7 +243,7 @@ impl Connection {
             return self.rcv.queue.append(packet).is_ok();
         }
         if packet.len() * 2 < packet.held_bytes()
-            && self.rcv.queue.held_bytes() + packet.len() <= most
+            && self.rcv.queue_held_bytes() + packet.len() <= most
         {
             return self.store_tight(&packet, pool);
         }
@@ -241,7 +260,7 @@ impl Connection {
 
     fn store_tight(&mut self, packet: &Packet, pool: &Pool) -> bool {
         let needed: usize = packet.len();
-        if self.rcv.queue.held_bytes() + 2 * needed + 4096 > 2 * self.config.recv_buffer_bytes {
+        if self.rcv.queue_held_bytes() + 2 * needed + 4096 > 2 * self.config.recv_buffer_bytes {
             return false;
         }
         let mut written = 0;
@@ -360,10 +379,4 @@ impl Connection {
             _ => {}
         }
     }
-}
-
-/// The size of the segments that a burst was merged from.
-#[inline(always)]
-fn merged_from(packet: &Packet) -> Option<u16> {
-    packet.meta().segmentation.map(|segmentation| segmentation.size)
 }

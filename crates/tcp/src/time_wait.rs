@@ -1,6 +1,6 @@
 //! TIME-WAIT (RFC 9293 3.10.7.4): what old segments meet there, and who may come before it is over.
 
-use millstream_packet::{Instant, Packet};
+use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use core::time::Duration;
@@ -176,11 +176,10 @@ impl Connection {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload: Option<Packet>,
+        payload_len: usize,
     ) {
         self.counters.segments_in += 1;
-        let len = payload.as_ref().map_or(0, Packet::len);
-        match effect(header, len, self.rcv_seq(self.rcv.nxt)) {
+        match effect(header, payload_len, self.rcv_seq(self.rcv.nxt)) {
             Effect::None => {}
             Effect::Fin => {
                 self.timers.close = Deadline::at(now + self.config.time_wait());

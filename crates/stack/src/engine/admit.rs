@@ -127,7 +127,7 @@ impl Engine {
         let open = &request.value.open;
         let mut conn = open.connection(config, tuple, ts_offset, now);
         conn.set_memory_limit(self.account.limit_of_new());
-        conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        conn.on_segment(now, &header, payload.into(), ecn, &self.out.pool);
         match conn.state() {
             State::SynReceived => self.answer_half_open(now, way, conn),
             State::Closed => {
@@ -207,7 +207,7 @@ impl Engine {
         }
         self.out.stats.tcp_rx_segments += 1;
         conn.set_memory_limit(self.account.limit_of_new());
-        conn.on_segment(now, &header, segment.payload, ecn, &self.out.pool);
+        conn.on_segment(now, &header, segment.payload.into(), ecn, &self.out.pool);
         if !conn.state().is_synchronized() {
             return None;
         }

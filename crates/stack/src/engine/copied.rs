@@ -17,7 +17,7 @@
 use millstream_link::Medium;
 use millstream_packet::{COALESCE_LIMIT_BYTES, Instant, Packet};
 use millstream_route::LinkId;
-use millstream_tcp::PlacedData;
+use millstream_tcp::{Payload, Placed};
 use millstream_wire::tcp::PlainHeader;
 
 use super::Engine;
@@ -119,12 +119,7 @@ impl Engine {
         read: &mut DirectRead<'_>,
     ) {
         let Some(id) = read.sole() else { return self.carry_up(now, link, count) };
-        let is_carried = count == 1
-            && (self.carry_few_to_reader(now, link, id, read)
-                || self.carry_sole_to_reader(now, link, id, read));
-        if !is_carried {
-            self.carry_batch_to_reader(now, link, count, id, read);
-        }
+        self.carry_batch_to_reader(now, link, count, id, read);
     }
 
     /// A batch of some packets, or of one.
@@ -166,71 +161,20 @@ impl Engine {
                     // An ICMP message, for one, may change what the connection expects. What joins waits for
                     // `tcp_stage`.
                     if let Some(copied) = copied.take() {
-                        self.hand_on(now, id, copied);
+                        self.hand_on(now, id, copied, read);
                     }
                     self.datagram_or_other(now, link, medium, packet)
                 }
             }
         }
         if let Some(copied) = copied {
-            self.hand_on(now, id, copied);
+            self.hand_on(now, id, copied, read);
         }
         // Not between two copies: an exchange of counters would wait for the one before to reach the cache.
         self.parts.clear();
         let count = count - self.received.len();
         self.out.stats.batches.receive_packets.add(count);
         self.end_batch(now, count, bytes);
-    }
-
-    /// The only packet of a batch, if its payload is for the reader; else nothing has changed.
-    #[inline(never)]
-    fn carry_sole_to_reader(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        id: SocketId,
-        read: &mut DirectRead<'_>,
-    ) -> bool {
-        let medium = self.out.links[link.index()].capabilities.medium;
-        let Some(packet) = self.received.front() else { return false };
-        let head = packet.head();
-        let offered = self.offered(packet, link, medium, id);
-        let Offered::Payload(offer) = &offered else { return false };
-        let len = offer.len();
-        if len == 0 || read.free_mut().len() < len {
-            return false;
-        }
-        let slot = id.slot();
-        let sharers = self.tcp.quiet.len() as u32;
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
-        let is_open = socket.id == id && socket.in_flows && !socket.half_open;
-        if !is_open
-            || socket.conn.plain_room(&offer.header, len) < len as u64
-            || !self.trains.copy_out(packet, head, offer, read.free_mut())
-        {
-            return false;
-        }
-        let stats = &mut self.out.stats;
-        stats.batches.receive_packets.add(1);
-        stats.stages.mark(Stage::Receive, 1);
-        stats.rx_packets += 1;
-        stats.rx_bytes += packet.len() as u64;
-        stats.stages.mark(Stage::Ingress, 1);
-        stats.tcp_rx_segments += 1;
-        stats.tcp_rx_copied_bytes += len as u64;
-        drop(self.received.pop());
-        self.trains.note_reader(offer);
-        read.fill(len);
-        if let Some(bulk) = Bulk::of(slot, len) {
-            self.bulk = Some(bulk);
-        }
-        socket.brief(sharers, &mut self.account, now);
-        let segment_size = (len > offer.part).then_some(offer.part as u16);
-        let data = PlacedData { bytes: len, rest: None, segment_size, ecn: offer.ecn };
-        let output = socket.conn.on_plain_placed(now, &offer.header, data);
-        self.after_plain(now, slot, output);
-        self.out.stats.stages.mark(Stage::Tcp, 1);
-        true
     }
 
     /// Whether what a reader has no room for may wait: not for a reader that is slow, whose peer would wait for ACKs.
@@ -276,7 +220,7 @@ impl Engine {
         };
         let continued = copied.as_ref().is_some_and(|copied| copied.is_continued_by(&offer));
         if !continued && let Some(copied) = copied.take() {
-            self.hand_on(now, id, copied);
+            self.hand_on(now, id, copied, read);
         }
         let begun = match copied {
             Some(copied) => copied,
@@ -330,15 +274,16 @@ impl Engine {
     #[inline]
     fn room_for_reader(&self, id: SocketId, first: &Offer) -> usize {
         let Some(socket) = self.tcp.sockets.get(id.slot()) else { return 0 };
-        if socket.id != id || !socket.in_flows || socket.half_open {
-            return 0;
-        }
-        socket.conn.plain_room(&first.header, first.len()) as usize
+        let is_next = socket.id == id
+            && socket.in_flows
+            && socket.conn.awaits_data()
+            && socket.conn.next_seq() == first.header.seq;
+        if is_next { socket.conn.window_left_bytes() as usize } else { 0 }
     }
 
     /// Tells the connection what its reader has.
     #[inline(never)]
-    fn hand_on(&mut self, now: Instant, id: SocketId, copied: Copied) {
+    fn hand_on(&mut self, now: Instant, id: SocketId, copied: Copied, read: &mut DirectRead<'_>) {
         let Copied { header, len, count, part, ecn, .. } = copied;
         let slot = id.slot();
         let sharers = self.tcp.quiet.len() as u32;
@@ -349,11 +294,14 @@ impl Engine {
         let stats = &mut self.out.stats;
         stats.tcp_rx_segments += 1;
         stats.tcp_rx_merged += u64::from(count.saturating_sub(1));
-        stats.tcp_rx_copied_bytes += len as u64;
         socket.brief(sharers, &mut self.account, now);
         let segment_size = (len > part).then_some(part as u16);
-        let data = PlacedData { bytes: len, rest: None, segment_size, ecn };
-        let output = socket.conn.on_plain_placed(now, &header, data);
+        let payload = Payload::Placed(Placed { bytes: read.last(len), rest: None, segment_size });
+        let header = header.header(0, 0);
+        let taken = socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
+        stats.tcp_rx_copied_bytes += taken as u64;
+        read.take_back(len - taken);
+        let output = socket.conn.has_output();
         self.after_plain(now, slot, output);
     }
 }

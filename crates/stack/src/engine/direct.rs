@@ -16,7 +16,7 @@ use std::ops::Range;
 use millstream_link::{Medium, Placed, limits};
 use millstream_packet::{BATCH_LIMIT, Checksum, FRAME_SIZE_BYTES, Instant};
 use millstream_route::LinkId;
-use millstream_tcp::{FourTuple, PlacedData};
+use millstream_tcp::{FourTuple, Payload};
 use millstream_wire::ethernet::{self, EtherType, EthernetHeader};
 use millstream_wire::ip::{self, Protocol};
 use millstream_wire::tcp::TcpHeader;
@@ -105,6 +105,19 @@ impl<'a> DirectRead<'a> {
     #[inline]
     pub(super) fn fill(&mut self, len: usize) {
         self.filled += len;
+    }
+
+    /// The last `len` bytes that it has.
+    #[inline]
+    pub(super) fn last(&self, len: usize) -> &[u8] {
+        let start = self.filled.saturating_sub(len);
+        self.buffer.get(start..self.filled).unwrap_or_default()
+    }
+
+    /// The last `len` bytes are not its.
+    #[inline]
+    pub(super) fn take_back(&mut self, len: usize) {
+        self.filled -= len;
     }
 
     /// Bytes of the stream at the start of the buffer, where it is one connection's. Whatever the connection has queued
@@ -240,10 +253,11 @@ impl Engine {
                 }
             };
             self.out.stats.stages.mark(Stage::Receive, 1);
-            let end = start + placed.bytes;
-            match self.take_placed(now, read, link, placed, head_len) {
-                Ok(id) => {
-                    read.take(id, start..end);
+            match self.take_placed(now, read, link, placed, (head_len, start)) {
+                Ok((id, taken)) => {
+                    if taken != 0 {
+                        read.take(id, start..start + taken);
+                    }
                     asked.packets += 1;
                 }
                 Err(placed) => {
@@ -289,8 +303,8 @@ impl Engine {
         read: &DirectRead<'_>,
         link: LinkId,
         placed: Placed,
-        head_len: usize,
-    ) -> Result<SocketId, Placed> {
+        (head_len, start): (usize, usize),
+    ) -> Result<(SocketId, usize), Placed> {
         let total = placed.total_len();
         let Some(Known { slot, header, ecn }) = self.known(read, link, &placed, head_len, total)
         else {
@@ -301,8 +315,9 @@ impl Engine {
         let segment_size = head.meta().segmentation.map(|segmentation| segmentation.size);
         let (id, way) = (socket.id, socket.path.way(self.out.generations()));
         socket.brief(self.tcp.quiet.len() as u32, &mut self.account, now);
-        let data = PlacedData { bytes, rest, segment_size, ecn };
-        socket.conn.on_placed(now, &header, data, &self.out.pool);
+        let memory = read.buffer.get(start..start + bytes).unwrap_or_default();
+        let payload = Payload::Placed(millstream_tcp::Placed { bytes: memory, rest, segment_size });
+        let taken = socket.conn.on_segment(now, &header, payload, ecn, &self.out.pool);
         socket.settle_memory(&mut self.account);
         let owed = match socket.conn.has_output() {
             true => 0,
@@ -312,7 +327,7 @@ impl Engine {
         stats.rx_packets += 1;
         stats.rx_bytes += total as u64;
         stats.tcp_rx_segments += 1;
-        stats.tcp_rx_direct_bytes += bytes as u64;
+        stats.tcp_rx_direct_bytes += taken as u64;
         let connected = self.tcp.collect_events(slot, &mut self.events);
         if let (true, Some(way)) = (connected, way) {
             self.out.neighbors.confirm(now, way.link, way.next_hop);
@@ -329,7 +344,7 @@ impl Engine {
         }
         self.note_small(bytes);
         self.out.stats.stages.mark(Stage::Tcp, 1);
-        Ok(id)
+        Ok((id, taken))
     }
 
     /// The bulk is over after a number of small segments: the next packet is received without a guess.
@@ -384,7 +399,9 @@ impl Engine {
         let socket = self.tcp.sockets.get(slot).filter(|socket| socket.in_flows)?;
         let is_next = l4 + len == head_len
             && read.may_take(socket)
-            && socket.conn.takes_placed(&header, total - head_len);
+            && socket.conn.awaits_data()
+            && socket.conn.next_seq() == header.seq
+            && (total - head_len) as u64 <= socket.conn.window_left_bytes();
         is_next.then_some(Known { slot, header, ecn: ip.ecn() })
     }
 }

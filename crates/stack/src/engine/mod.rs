@@ -15,7 +15,6 @@ mod direct;
 mod ended;
 pub(crate) mod ending;
 pub(crate) mod fast_open;
-mod few;
 mod follow;
 mod icmp;
 mod icmp_meaning;

@@ -86,15 +86,11 @@ impl Engine {
         }
         socket.brief(sharers, &mut self.account, now);
         let pool = &self.out.pool;
-        let output = socket.conn.on_plain_segment(now, header, payload.take(), *ecn, pool);
+        let header = header.header(0, 0);
+        socket.conn.on_segment(now, &header, payload.take().into(), *ecn, pool);
+        let output = socket.conn.has_output();
         self.after_plain(now, slot, output);
         true
-    }
-
-    /// As [`after_plain`](Self::after_plain), where something does follow.
-    #[inline(never)]
-    pub(super) fn settle_taken(&mut self, now: Instant, slot: u32, output: bool) {
-        self.after_plain(now, slot, output);
     }
 
     /// A connection has taken a segment by what its lane knows, and may have `output`: what follows from that.
@@ -220,7 +216,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.brief(sharers, &mut self.account, now);
         let Incoming { header, payload, ecn, .. } = segment;
-        socket.conn.on_segment(now, header, payload.take(), *ecn, &self.out.pool);
+        socket.conn.on_segment(now, header, payload.take().into(), *ecn, &self.out.pool);
         let has_less = socket.settle_memory(&mut self.account);
         let told = socket.conn.has_events();
         let owed = socket.conn.owed_ack_bytes();

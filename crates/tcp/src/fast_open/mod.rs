@@ -25,6 +25,7 @@ pub use keys::{FastOpenKeys, FastOpenValidity};
 
 use crate::connection::Connection;
 use crate::limits::{FAST_OPEN_WAIT_MS, MIN_MSS_BYTES};
+use crate::payload::Payload;
 use crate::state::State;
 use crate::timers::Expiry;
 use crate::transmit::PayloadMode;
@@ -226,7 +227,7 @@ impl Connection {
         }
         self.set_clock(now);
         if let Some(packet) = payload.filter(|packet| !packet.is_empty()) {
-            self.take_data(now, 1, packet, pool);
+            self.take_data(now, 1, Payload::Packet(packet), pool);
             self.rcv.edge = self.rcv.edge.max(self.rcv.nxt + u64::from(self.syn_window()));
         }
         let taken = self.rcv.nxt > 1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
-use super::alone::{data, drain, established, established_after, header};
+use super::alone::{data, drain, established, established_after, header, placed};
 use super::harness::pool;
 use crate::limits::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
@@ -21,12 +21,10 @@ fn a_held_ack_may_outlast_more_than_half_of_the_window() {
         let mut owed = 0;
         for at in 0..32 {
             let segment = header(1 + at * bytes, 1, TcpFlags::ACK);
-            let data =
-                PlacedData { bytes: bytes as usize, rest: None, segment_size: Some(1400), ecn: 0 };
-            if connection.has_output() || !connection.takes_placed(&segment, bytes as usize) {
+            if connection.has_output() || connection.window_left_bytes() < u64::from(bytes) {
                 drain(&mut connection, now, &pool);
             }
-            connection.on_placed(now, &segment, data, &pool);
+            connection.on_segment(now, &segment, placed(&[1; 16_000]), 0, &pool);
             connection.let_ack_outlast_window(outlasts);
             owed = owed.max(connection.owed_ack_bytes());
         }
@@ -51,14 +49,8 @@ fn a_window_grows_for_a_peer_that_it_stops_again_and_again_and_shrinks_for_anoth
             let whole = connection.window_left_bytes();
             while connection.window_left_bytes() > left(whole).max(u64::from(bytes)) {
                 let segment = header(at, 1, TcpFlags::ACK);
-                let data = PlacedData {
-                    bytes: bytes as usize,
-                    rest: None,
-                    segment_size: Some(1400),
-                    ecn: 0,
-                };
                 connection.let_ack_outlast_window(true);
-                connection.on_placed(now, &segment, data, &pool);
+                connection.on_segment(now, &segment, placed(&[1; 64_000]), 0, &pool);
                 at = at.wrapping_add(bytes);
             }
             connection.rcv.ack.now = true;
@@ -82,7 +74,13 @@ fn ranges_that_arrive_together_are_all_reported() {
     let arrive = |connection: &mut Connection, starts: &[u32]| {
         for &start in starts {
             let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
-            connection.on_segment(now, &header(start, 1, TcpFlags::ACK), Some(packet), 0, &pool);
+            connection.on_segment(
+                now,
+                &header(start, 1, TcpFlags::ACK),
+                Payload::Packet(packet),
+                0,
+                &pool,
+            );
         }
         let told = |segment: &Segment| -> Vec<(u32, u32)> {
             segment.header.options.sack.iter().map(|(left, right)| (left.0, right.0)).collect()
@@ -143,7 +141,7 @@ fn only_an_ack_of_data_in_order_may_wait() {
 fn pushed(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) -> bool {
     let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
     let header = header(seq, 1, TcpFlags::ACK | TcpFlags::PSH);
-    connection.on_segment(now, &header, Some(payload), 0, pool);
+    connection.on_segment(now, &header, Payload::Packet(payload), 0, pool);
     assert!(!connection.has_output(), "it was not read yet");
     connection.read(&mut vec![0; 1 << 16]).expect("data");
     let hastened = connection.has_output_after_read();

@@ -36,9 +36,9 @@ fn opened(pool: &Pool, config: Config, mss: u16, rtt: Duration) -> (Connection, 
     answer.options.window_scale = Some(8);
     answer.options.sack_permitted = true;
     answer.options.mss = Some(mss);
-    connection.on_segment(now, &answer, None, 0, pool);
+    connection.on_segment(now, &answer, Payload::None, 0, pool);
     connection.poll_transmit(now, pool, &LIMITS).expect("ACK");
-    connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, pool);
+    connection.on_segment(now, &header(1, 1, TcpFlags::ACK), Payload::None, 0, pool);
     assert_eq!(connection.state(), State::Established);
     (connection, now)
 }
@@ -70,7 +70,7 @@ pub(super) fn receive(
     len: usize,
 ) {
     let packet = Packet::from_slice(pool, 0, &vec![7; len]).expect("frames");
-    connection.on_segment(now, &header(*seq, 1, TcpFlags::ACK), Some(packet), 0, pool);
+    connection.on_segment(now, &header(*seq, 1, TcpFlags::ACK), Payload::Packet(packet), 0, pool);
     *seq += len as u32;
     drain(connection, now, pool);
 }
@@ -78,5 +78,11 @@ pub(super) fn receive(
 /// Data from `seq` on, `len` bytes.
 pub(super) fn data(connection: &mut Connection, now: Instant, pool: &Pool, seq: u32, len: usize) {
     let payload = Packet::from_slice(pool, 0, &vec![3; len]).expect("a frame");
-    connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(payload), 0, pool);
+    connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Payload::Packet(payload), 0, pool);
+}
+
+/// `bytes` in a waiting reader's memory, merged from segments of 1,400 where they are more than one has.
+pub fn placed(bytes: &[u8]) -> Payload<'_> {
+    let segment_size = (bytes.len() > 1400).then_some(1400);
+    Payload::Placed(Placed { bytes, rest: None, segment_size })
 }

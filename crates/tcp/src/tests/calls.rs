@@ -23,7 +23,7 @@ fn flush(connection: &mut Connection, pool: &Pool) {
 fn ack(connection: &mut Connection, pool: &Pool, to: u32, flags: TcpFlags) {
     let (seq, ack) = (SeqNumber(1), SeqNumber(to));
     let header = TcpHeader { flags, seq, ack, window: 65_535, ..TcpHeader::default() };
-    connection.on_segment(at(10), &header, None, 0, pool);
+    connection.on_segment(at(10), &header, Payload::None, 0, pool);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_reader_hears_once_and_reads_all() {
     ack(&mut end.connection, &pool, 1, TcpFlags::ACK);
     let fin = TcpHeader { flags: TcpFlags::FIN | TcpFlags::ACK, ..TcpHeader::default() };
     let fin = TcpHeader { seq: SeqNumber(3001), ack: SeqNumber(1), ..fin };
-    end.connection.on_segment(at(10), &fin, None, 0, &pool);
+    end.connection.on_segment(at(10), &fin, Payload::None, 0, &pool);
     assert!(end.connection.is_readable() && end.connection.has_events());
     assert!(!end.connection.take_readable(), "there is more to tell");
     assert!(end.connection.take_events().peer_closed);
@@ -146,7 +146,7 @@ fn after_the_end_of_the_peer_a_reset_is_no_matter_of_reading() {
     let reset = TcpFlags::RST | TcpFlags::ACK;
     let reset =
         TcpHeader { flags: reset, seq: SeqNumber(2), ack: SeqNumber(1), ..TcpHeader::default() };
-    end.on_segment(at(10), &reset, None, 0, &pool);
+    end.on_segment(at(10), &reset, Payload::None, 0, &pool);
     assert!(end.is_closed());
     assert_eq!(end.read(&mut [0; 9]), Ok(0));
     assert_eq!(end.take_error(), Some(ConnError::Closed));
@@ -206,7 +206,7 @@ fn send_limit(most: usize, (rtt_us, later_rtt_us): (u64, u64), waited: Duration)
         let (seq, window) = (SeqNumber(1), 65_535);
         let ack = SeqNumber(0) + end.info().bytes_sent as usize + 1;
         let header = TcpHeader { flags: TcpFlags::ACK, seq, ack, window, ..TcpHeader::default() };
-        end.on_segment(now, &header, None, 0, &pool);
+        end.on_segment(now, &header, Payload::None, 0, &pool);
     }
     assert_eq!(end.info().retransmits, 0);
     end.info().send_limit_bytes

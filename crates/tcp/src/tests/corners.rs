@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, PacketBatch};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
-use super::alone::{drain, established, established_after, established_with, header};
+use super::alone::{drain, established, established_after, established_with, header, placed};
 use super::harness::{LIMITS, pool, tuple};
 use crate::*;
 
@@ -19,7 +19,7 @@ fn a_tail_loss_probe_that_came_too_late_is_not_sent() {
     connection.on_timer(now);
     assert_eq!(connection.info().loss_probes, 1);
     // before the owner comes to ask for it, everything is acknowledged
-    connection.on_segment(now, &header(1, 3001, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(now, &header(1, 3001, TcpFlags::ACK), Payload::None, 0, &pool);
     assert!(drain(&mut connection, now, &pool).is_empty());
     assert_eq!(connection.info().retransmits, 0);
     assert_eq!(connection.next_deadline(), None);
@@ -31,12 +31,45 @@ fn what_is_placed_in_the_readers_memory_is_data_received() {
     let (mut connection, now) = established(&pool, Config::default());
     let later = now + Duration::from_secs(2);
     let segment = header(1, 1, TcpFlags::ACK);
-    assert!(connection.takes_placed(&segment, 1000));
-    let data = PlacedData { bytes: 1000, rest: None, segment_size: None, ecn: 0 };
-    connection.on_placed(later, &segment, data, &pool);
+    assert_eq!(connection.on_segment(later, &segment, placed(&[1; 1000]), 0, &pool), 1000);
     let info = connection.info();
     assert_eq!((info.bytes_received, info.data_segments_in), (1000, 1));
     assert_eq!((info.last_data_received_us, info.last_ack_received_us), (0, 0));
+}
+
+/// Nothing overtakes anything: what waits to be read comes first, then what is in order.
+#[test]
+fn what_is_placed_and_not_next_for_the_reader_is_copied_to_where_it_belongs() {
+    let pool = pool();
+    let (mut connection, now) = established(&pool, Config::default());
+    let mut arrive = |seq: u32, bytes: &[u8], is_placed: bool| {
+        let payload = match is_placed {
+            true => placed(bytes),
+            false => Payload::Packet(Packet::from_slice(&pool, 0, bytes).expect("a frame")),
+        };
+        connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), payload, 0, &pool)
+    };
+    assert_eq!(arrive(1, b"ab", true), 2);
+    assert_eq!(arrive(5, b"ef", true), 0, "out of order");
+    assert_eq!(arrive(1, b"abcd", true), 0, "in part known");
+    assert_eq!(arrive(7, b"gh", true), 0, "others wait to be read");
+    let mut read = [0; 8];
+    assert_eq!(connection.read(&mut read), Ok(6));
+    assert_eq!(&read[..6], b"cdefgh");
+    let mut arrive = |seq: u32, bytes: &[u8]| {
+        connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), placed(bytes), 0, &pool)
+    };
+    assert_eq!(arrive(11, b"k"), 0, "out of order");
+    assert_eq!(arrive(9, b"ij"), 2, "the application has these, and then that");
+    assert_eq!(connection.read(&mut read), Ok(1));
+    assert_eq!(read[0], b'k');
+    let rest = Packet::from_slice(&pool, 0, b"no").expect("a frame");
+    let payload = Placed { bytes: b"lm", rest: Some(rest), segment_size: None };
+    let header = header(12, 1, TcpFlags::ACK);
+    assert_eq!(connection.on_segment(now, &header, Payload::Placed(payload), 0, &pool), 2);
+    assert_eq!(connection.read(&mut read), Ok(2));
+    assert_eq!(&read[..2], b"no");
+    assert_eq!(connection.info().bytes_received, 15);
 }
 
 #[test]
@@ -66,7 +99,7 @@ fn a_compacted_connection_goes_on() {
         ours += 1000;
         let packet = Packet::from_slice(&pool, 0, &[round; 500]).expect("a frame");
         let segment = header(theirs, ours, TcpFlags::ACK);
-        connection.on_segment(now, &segment, Some(packet), 0, &pool);
+        connection.on_segment(now, &segment, Payload::Packet(packet), 0, &pool);
         theirs += 500;
         assert!(!connection.compact(), "something is to be read");
         assert!(connection.info().recv_queue_high_water_bytes > 2000);
@@ -87,7 +120,7 @@ fn reordering_does_not_allocate_anew_each_time() {
         for part in [100, 0] {
             let packet = Packet::from_slice(&pool, 0, &[1; 100]).expect("a frame");
             let segment = header(seq + part, 1, TcpFlags::ACK);
-            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            connection.on_segment(now, &segment, Payload::Packet(packet), 0, &pool);
             assert_eq!(connection.rcv.reassembly.is_some(), part > 0);
             assert_eq!(connection.rcv.spare.is_some(), part == 0);
             drain(&mut connection, now, &pool);
@@ -141,11 +174,11 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
         assert_eq!(connection.info().path_mtu_bytes, least);
         assert_eq!(connection.may_be_fragmented(), !v6);
         // Nor does one word do so for ever.
-        connection.on_segment(now, &header(1, 1, TcpFlags::ACK), None, 0, &pool);
+        connection.on_segment(now, &header(1, 1, TcpFlags::ACK), Payload::None, 0, &pool);
         let later = now + Duration::from_secs(601);
         connection.write(&pool, &[1]).expect("room");
         drain(&mut connection, later, &pool);
-        connection.on_segment(later, &header(1, 2, TcpFlags::ACK), None, 0, &pool);
+        connection.on_segment(later, &header(1, 2, TcpFlags::ACK), Payload::None, 0, &pool);
         assert!(!connection.may_be_fragmented(), "asked again, if the path is still small");
     }
 }
@@ -192,7 +225,7 @@ fn bulk_leaves_in_pieces(super_segment_bytes: u32, each: usize) {
         now += Duration::from_millis(1);
         acked = sent.saturating_sub(3 * 1448).max(acked);
         let ack = header(1, acked as u32 + 1, TcpFlags::ACK);
-        connection.on_segment(now, &ack, None, 0, &pool);
+        connection.on_segment(now, &ack, Payload::None, 0, &pool);
     }
     assert!(full > 20 / each, "{full} full super-segments");
     assert!(pieces <= each * full + 2, "{pieces} pieces of memory in {full} super-segments");
@@ -283,14 +316,14 @@ fn segments_that_grow_while_recovering_fit_the_window_behind_it() {
     let now = now + Duration::from_millis(10);
     let mut lost = header(1, 1, TcpFlags::ACK);
     lost.options.sack.push(lost.ack + 548, lost.ack + 4 * 548).expect("room");
-    connection.on_segment(now, &lost, None, 0, &pool);
+    connection.on_segment(now, &lost, Payload::None, 0, &pool);
     assert_eq!(drain(&mut connection, now, &pool).len(), 1);
     assert_eq!(connection.info().ssthresh_bytes, 2 * 548);
     connection.fit_way(now, 1500);
     let mut all = header(1, 1 + 4 * 548, TcpFlags::ACK);
     // It answers what was sent again.
     all.options.timestamps = Some(Timestamps { value: 1, echo: 1020 });
-    connection.on_segment(now + Duration::from_millis(10), &all, None, 0, &pool);
+    connection.on_segment(now + Duration::from_millis(10), &all, Payload::None, 0, &pool);
     connection.write(&pool, &[1; 3000]).expect("room");
     let sent = drain(&mut connection, now + Duration::from_millis(10), &pool);
     assert_eq!(sent.first().map(|sent| sent.payload_len), Some(1448));
@@ -310,12 +343,12 @@ fn what_is_known_of_the_path_behind_the_link_stays_while_that_changes() {
         assert_eq!(mtu(&connection), 1200, "{link}");
     }
     drain(&mut connection, now, &pool);
-    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), Payload::None, 0, &pool);
     // The larger size that is tried again is that of the link.
     let later = now + Duration::from_secs(601);
     connection.write(&pool, &[1]).expect("room");
     drain(&mut connection, later, &pool);
-    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), Payload::None, 0, &pool);
     assert_eq!(mtu(&connection), 1300);
     connection.fit_way(later, 1500);
     assert_eq!(mtu(&connection), 1500);
@@ -334,11 +367,11 @@ fn fragments_end_ten_minutes_after_a_router_asked_for_them_whatever_the_link_doe
         assert!(connection.may_be_fragmented(), "{link}");
     }
     drain(&mut connection, now, &pool);
-    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(now, &header(1, 1449, TcpFlags::ACK), Payload::None, 0, &pool);
     let later = now + Duration::from_secs(601);
     connection.write(&pool, &[1]).expect("room");
     drain(&mut connection, later, &pool);
-    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(later, &header(1, 1450, TcpFlags::ACK), Payload::None, 0, &pool);
     assert!(!connection.may_be_fragmented());
     assert_eq!(connection.info().path_mtu_bytes, 552);
 }
@@ -369,7 +402,7 @@ fn a_size_that_was_found_stays_when_the_limit_of_the_path_is_over() {
     drain(&mut connection, now, &pool);
     let mut ack = 1001;
     now += Duration::from_millis(10);
-    connection.on_segment(now, &header(1, ack, TcpFlags::ACK), None, 0, &pool);
+    connection.on_segment(now, &header(1, ack, TcpFlags::ACK), Payload::None, 0, &pool);
     // Probes arrive; then ten minutes are over.
     for pause in [0, 601] {
         now += Duration::from_secs(pause);
@@ -380,7 +413,7 @@ fn a_size_that_was_found_stays_when_the_limit_of_the_path_is_over() {
                 ack += segment.payload_len;
             }
             now += Duration::from_millis(10);
-            connection.on_segment(now, &header(1, ack, TcpFlags::ACK), None, 0, &pool);
+            connection.on_segment(now, &header(1, ack, TcpFlags::ACK), Payload::None, 0, &pool);
         }
         assert_eq!(connection.info().path_mtu_bytes, 1500, "after {pause} s");
     }
@@ -410,7 +443,7 @@ fn a_round_trip_that_was_long_once_is_forgotten_by_few_acks_for_much() {
         drain(&mut connection, now, &pool);
         now += Duration::from_millis(1);
         sent += len as u32;
-        connection.on_segment(now, &header(1, sent, TcpFlags::ACK), None, 0, &pool);
+        connection.on_segment(now, &header(1, sent, TcpFlags::ACK), Payload::None, 0, &pool);
     }
     let info = connection.info();
     assert!(info.cwnd_bytes >= 64 * 2920, "a 64th of it is two segments: {info:?}");
@@ -425,7 +458,7 @@ fn an_orphan_gives_up_sooner() {
         for (closed, limit) in [(true, 8), (false, 15)] {
             let (mut connection, mut now) = established(&pool, Config::default());
             let shut = TcpHeader { window, ..header(1, 1, TcpFlags::ACK) };
-            connection.on_segment(now, &shut, None, 0, &pool);
+            connection.on_segment(now, &shut, Payload::None, 0, &pool);
             connection.write(&pool, &[1; 100]).expect("room");
             if closed {
                 connection.close();
@@ -438,7 +471,7 @@ fn an_orphan_gives_up_sooner() {
                 now = now.max(due);
                 connection.on_timer(now);
                 if !drain(&mut connection, now, &pool).is_empty() && answers {
-                    connection.on_segment(now, &shut, None, 0, &pool);
+                    connection.on_segment(now, &shut, Payload::None, 0, &pool);
                 }
             }
             let kept = now.saturating_duration_since(begin).as_secs();

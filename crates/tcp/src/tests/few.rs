@@ -24,7 +24,7 @@ fn with_few(pool: &Pool) -> (Connection, Instant) {
 }
 
 fn acknowledge(connection: &mut Connection, now: Instant, pool: &Pool, to: u32) {
-    connection.on_segment(now, &header(1, to, TcpFlags::ACK), None, 0, pool);
+    connection.on_segment(now, &header(1, to, TcpFlags::ACK), Payload::None, 0, pool);
 }
 
 /// What is sent next, put together; the first number.

@@ -2,7 +2,7 @@ use millstream_packet::Pool;
 
 use super::*;
 use crate::tests::harness::{LIMITS, at, pool, tuple};
-use crate::{EcnMode, State};
+use crate::{EcnMode, Payload, State};
 
 fn syn_of(config: &Config, v6: bool, pool: &Pool) -> (Connection, TcpHeader) {
     let mut opener =
@@ -31,11 +31,11 @@ fn is_what_a_whole_connection_would_be() {
             Connection::accept(Config::default(), tuple(1, v6), SeqNumber(77), 9, &syn, at(1));
         let expected = whole.poll_transmit(at(1), &pool, &LIMITS).expect("SYN-ACK").header;
         assert_eq!(answer, expected);
-        opener.on_segment(at(20), &answer, None, 0, &pool);
+        opener.on_segment(at(20), &answer, Payload::None, 0, &pool);
         let ack = opener.poll_transmit(at(20), &pool, &LIMITS).expect("ACK").header;
         let mut taken = entry.connection(Config::default(), tuple(1, v6), 9, at(40));
         for connection in [&mut taken, &mut whole] {
-            connection.on_segment(at(40), &ack, None, 0, &pool);
+            connection.on_segment(at(40), &ack, Payload::None, 0, &pool);
         }
         assert_eq!(taken.state(), State::Established);
         assert_eq!(taken.info().srtt_us, 39_000);
@@ -68,10 +68,10 @@ fn a_repeated_syn_measures_no_round_trip_and_may_take_ecn_back() {
     assert!(!entry.is_same_syn(&TcpHeader { seq: syn.seq + 1, ..syn }));
     assert!(entry.is_same_syn(&TcpHeader { flags: TcpFlags::SYN, ..syn }));
     let answer = entry.syn_ack(&config.clone().into(), tuple(1, false), 9, at(1000));
-    opener.on_segment(at(1001), &answer, None, 0, &pool);
+    opener.on_segment(at(1001), &answer, Payload::None, 0, &pool);
     let ack = opener.poll_transmit(at(1001), &pool, &LIMITS).expect("ACK").header;
     let mut taken = entry.connection(config, tuple(1, false), 9, at(1002));
-    taken.on_segment(at(1002), &ack, None, 0, &pool);
+    taken.on_segment(at(1002), &ack, Payload::None, 0, &pool);
     assert_eq!((taken.state(), taken.info().srtt_us), (State::Established, 0));
     taken.write(&pool, b"data").expect("room");
     let segment = taken.poll_transmit(at(1003), &pool, &LIMITS).expect("data");
@@ -93,7 +93,7 @@ fn what_does_not_finish_it_is_answered_or_ends_it() {
     };
     let try_it = |header: TcpHeader| {
         let mut connection = entry.connection(Config::default(), tuple(1, false), 9, at(5));
-        connection.on_segment(at(5), &header, None, 0, &pool);
+        connection.on_segment(at(5), &header, Payload::None, 0, &pool);
         let answer = connection.poll_transmit(at(5), &pool, &LIMITS).map(|s| s.header);
         (connection.state(), answer)
     };
@@ -106,7 +106,13 @@ fn what_does_not_finish_it_is_answered_or_ends_it() {
     let (_, plain) = syn_of(&Config { timestamps: false, ..Config::default() }, false, &pool);
     let entry = HalfOpen::new(&plain, SeqNumber(1), at(0));
     let mut connection = entry.connection(Config::default(), tuple(1, false), 9, at(5));
-    connection.on_segment(at(5), &segment(TcpFlags::ACK, plain.seq + 1, 500), None, 0, &pool);
+    connection.on_segment(
+        at(5),
+        &segment(TcpFlags::ACK, plain.seq + 1, 500),
+        Payload::None,
+        0,
+        &pool,
+    );
     let reset = connection.poll_transmit(at(5), &pool, &LIMITS).expect("a reset").header;
     assert!(reset.flags.rst() && reset.seq == SeqNumber(500));
     assert_eq!(connection.state(), State::SynReceived);

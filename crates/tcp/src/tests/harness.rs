@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use millstream_packet::{CHUNK_BLOCKS, Instant, Packet, PacketBatch, Pool, PoolConfig};
-use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpHeader};
+use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
 use crate::*;
 
@@ -50,7 +50,6 @@ pub struct Net {
     /// Bytes that readers had in their memory at once.
     pub placed: u64,
     /// Segments of which that was so, and which took the short way.
-    pub placed_plain: u64,
     /// ACKs without data that were sent in the short way.
     pub acks_plain: u64,
     /// Writes that were sent at once.
@@ -136,7 +135,6 @@ impl Net {
             segments: 0,
             dropped: 0,
             placed: 0,
-            placed_plain: 0,
             acks_plain: 0,
             written_plain: 0,
             tables: tables(),
@@ -388,40 +386,30 @@ impl Net {
         if self.path.placed && self.deliver_placed(to, &header, &payload, ecn) {
             return;
         }
-        self.side(to).on_segment(now, &header, packet, ecn, &pool);
+        self.side(to).on_segment(now, &header, packet.into(), ecn, &pool);
     }
 
-    /// Delivers what a waiting reader has in its memory already, if it is what that expects.
+    /// Delivers a payload that lies in a waiting reader's memory, where there may be one; what is not taken there is read
+    /// as all else.
     fn deliver_placed(&mut self, to: usize, header: &TcpHeader, payload: &[u8], ecn: u8) -> bool {
         let (now, pool) = (self.now, self.pool.clone());
         let side = &mut self.sides[to];
         let Some(connection) = side.connection.as_mut() else { return false };
         let bytes = payload.len().min(side.read_chunk);
-        if bytes == 0 || !connection.takes_placed(header, payload.len()) {
+        if bytes == 0 || !connection.awaits_data() {
             return false;
         }
-        let (read, rest) = payload.split_at(bytes);
-        for part in read.chunks(PERIOD) {
+        let (bytes, rest) = payload.split_at(bytes);
+        let rest = (!rest.is_empty()).then(|| Packet::from_slice(&pool, 0, rest).expect("frames"));
+        let placed = Payload::Placed(Placed { bytes, rest, segment_size: None });
+        let taken = connection.on_segment(now, header, placed, ecn, &pool);
+        assert!([0, bytes.len()].contains(&taken));
+        for part in bytes[..taken].chunks(PERIOD) {
             let at = side.read as usize % PERIOD;
             assert!(part == &self.tables[1 - to][at..at + part.len()], "after {}", side.read);
             side.read += part.len() as u64;
         }
-        let rest = (!rest.is_empty()).then(|| Packet::from_slice(&pool, 0, rest).expect("frames"));
-        let data = PlacedData { bytes, rest, segment_size: None, ecn };
-        match PlainHeader::of(header) {
-            Some(plain)
-                if connection.plain_room(&plain, bytes) >= payload.len() as u64
-                    && data.rest.is_none() =>
-            {
-                let armed = connection.next_deadline();
-                let output = connection.on_plain_placed(now, &plain, data);
-                check_armed(connection, armed);
-                assert_eq!(output, connection.has_output());
-                self.placed_plain += 1;
-            }
-            _ => connection.on_placed(now, header, data, &pool),
-        }
-        self.placed += bytes as u64;
+        self.placed += taken as u64;
         true
     }
 

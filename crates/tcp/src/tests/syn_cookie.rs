@@ -5,7 +5,7 @@ use millstream_packet::Packet;
 
 use super::*;
 use crate::tests::harness::{LIMITS, Random, pool, tuple};
-use crate::{EcnMode, State};
+use crate::{EcnMode, Payload, State};
 
 fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
@@ -19,7 +19,7 @@ fn shake(config: &Config, v6: bool, now: Instant) -> (Connection, TcpHeader, Tcp
     let cookies = SynCookies::new([3; 16]);
     let answer = cookies.answer(&Config::default().into(), tuple(1, v6), 9000, &syn, now);
     assert_eq!((answer.flags.syn(), answer.flags.ack(), answer.ack.0), (true, true, 701));
-    opener.on_segment(now, &answer, None, 0, &pool);
+    opener.on_segment(now, &answer, Payload::None, 0, &pool);
     assert_eq!(opener.state(), State::Established);
     let ack = opener.poll_transmit(now, &pool, &LIMITS).expect("ACK").header;
     (opener, answer, ack)
@@ -32,7 +32,7 @@ fn accept(v6: bool, ack: &TcpHeader, now: Instant) -> Option<Connection> {
 
 fn moves_data(mut from: Connection, mut to: Connection, ack: &TcpHeader, now: Instant) {
     let pool = pool();
-    to.on_segment(now, ack, None, 0, &pool);
+    to.on_segment(now, ack, Payload::None, 0, &pool);
     assert_eq!(to.state(), State::Established);
     assert!(to.poll_transmit(now, &pool, &LIMITS).is_none());
     let mut now = now;
@@ -45,10 +45,10 @@ fn moves_data(mut from: Connection, mut to: Connection, ack: &TcpHeader, now: In
         }
         for _ in 0..2 {
             while let Some(segment) = from.poll_transmit(now, &pool, &LIMITS) {
-                to.on_segment(now, &segment.header, segment.payload, segment.ecn, &pool);
+                to.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, &pool);
             }
             while let Some(segment) = to.poll_transmit(now, &pool, &LIMITS) {
-                from.on_segment(now, &segment.header, segment.payload, segment.ecn, &pool);
+                from.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, &pool);
             }
         }
         let mut buffer = [0; 65_536];
@@ -140,7 +140,7 @@ fn the_first_segment_may_bring_data() {
     let pool = pool();
     let mut connection = accept(false, &ack, now).expect("a good cookie");
     let packet = Packet::from_slice(&pool, 0, b"hello").expect("a frame");
-    connection.on_segment(now, &ack, Some(packet), 0, &pool);
+    connection.on_segment(now, &ack, Payload::Packet(packet), 0, &pool);
     assert_eq!((connection.state(), connection.readable_bytes()), (State::Established, 5));
     assert_eq!(connection.info().rto_us, 1_000_000, "no round trip was measured");
 }

@@ -145,7 +145,7 @@ impl Lab {
         let (now, pool) = (self.now, self.pool.clone());
         let flow = &mut self.flows[index];
         match flow.ends[to].as_mut() {
-            Some(end) => end.on_segment(now, &header, payload, 0, &pool),
+            Some(end) => drop(end.on_segment(now, &header, payload.into(), 0, &pool)),
             None => {
                 let isn = SeqNumber(header.seq.0.wrapping_mul(7));
                 let ends = tuple(1, false);

@@ -1,4 +1,4 @@
-use millstream_packet::Pool;
+use millstream_packet::{Packet, Pool};
 
 use super::*;
 use crate::Config;
@@ -7,7 +7,7 @@ use crate::tests::harness::{LIMITS, Random, at, pool, tuple};
 /// Segments of `from` to `to`, if `to` has anything to do with them.
 fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
     while let Some(segment) = from.poll_transmit(now, pool, &LIMITS) {
-        to.on_segment(now, &segment.header, segment.payload, segment.ecn, pool);
+        to.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, pool);
     }
 }
 
@@ -77,7 +77,7 @@ fn answers_like_the_whole_connection() {
                 let reuse = (whole.may_reuse(&header, granted), wait.may_reuse(&header, granted));
                 assert_eq!(reuse.0, reuse.1, "{header:?}");
             }
-            whole.on_segment(now, &header, payload.filter(|p| !p.is_empty()), 0, &pool);
+            whole.on_segment(now, &header, payload.filter(|p| !p.is_empty()).into(), 0, &pool);
             let (answer, again) = wait.on_segment(now, tuple(0, v6), &header, len);
             let expected = whole.poll_transmit(now, &pool, &LIMITS).map(|s| s.header);
             assert_eq!(answer, expected, "{header:?}");

@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, Timestamps};
 
-use super::alone::{drain, established, header, receive};
+use super::alone::{drain, established, header, placed, receive};
 use super::harness::{LIMITS, pool, tuple};
 use crate::*;
 
@@ -18,7 +18,13 @@ fn a_larger_receive_buffer_is_filled() {
     let mut seq = 1u32;
     for _ in 0..200 {
         let packet = Packet::from_slice(&pool, 0, &[1; 1460]).expect("a frame");
-        connection.on_segment(now, &header(seq, 1, TcpFlags::ACK), Some(packet), 0, &pool);
+        connection.on_segment(
+            now,
+            &header(seq, 1, TcpFlags::ACK),
+            Payload::Packet(packet),
+            0,
+            &pool,
+        );
         seq += 1460;
         drain(&mut connection, now, &pool);
     }
@@ -42,7 +48,7 @@ fn a_buffer_that_is_set_leaves_the_other_to_tuning() {
             // of an ACK of a millisecond ago
             let echo = (now.as_nanos() / 1_000_000) as u32 - 1;
             segment.options.timestamps = Some(Timestamps { value: 1, echo });
-            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            connection.on_segment(now, &segment, Payload::Packet(packet), 0, &pool);
             seq += 1460;
             connection.read(&mut [0; 1460]).expect("data");
             now += Duration::from_micros(20);
@@ -59,7 +65,7 @@ fn a_buffer_that_is_set_leaves_the_other_to_tuning() {
         connection.write(&pool, &[2; 1460]).expect("room");
         drain(&mut connection, now, &pool);
         now += Duration::from_millis(10);
-        connection.on_segment(now, &header(seq, 1461, TcpFlags::ACK), None, 0, &pool);
+        connection.on_segment(now, &header(seq, 1461, TcpFlags::ACK), Payload::None, 0, &pool);
         let grown = connection.info().send_limit_bytes > before.send_limit_bytes;
         assert_eq!(grown, send.is_none());
     }
@@ -74,9 +80,8 @@ fn placed_data_take_nothing_off_the_window() {
     let before = connection.info().rcv_wnd_limit_bytes;
     for at in 0..100 {
         let segment = header(1 + at * 1000, 1, TcpFlags::ACK);
-        assert!(connection.takes_placed(&segment, 1000), "segment {at}");
-        let data = PlacedData { bytes: 1000, rest: None, segment_size: None, ecn: 0 };
-        connection.on_placed(now, &segment, data, &pool);
+        let taken = connection.on_segment(now, &segment, placed(&[1; 1000]), 0, &pool);
+        assert_eq!(taken, 1000, "segment {at}");
         drain(&mut connection, now, &pool);
     }
     let after = connection.info().rcv_wnd_limit_bytes;
@@ -159,7 +164,7 @@ fn window_after(bursts: u32, burst: usize) -> u64 {
     let mut answer = header(0, 1, TcpFlags::SYN_ACK);
     answer.options.window_scale = Some(8);
     answer.options.mss = Some(1460);
-    connection.on_segment(now, &answer, None, 0, &pool);
+    connection.on_segment(now, &answer, Payload::None, 0, &pool);
     drain(&mut connection, now, &pool);
     let mut seq = 1;
     for _ in 0..bursts {
@@ -169,7 +174,7 @@ fn window_after(bursts: u32, burst: usize) -> u64 {
             let len = left.min(60_000);
             let packet = Packet::from_slice(&pool, 0, &vec![7; len]).expect("frames");
             let segment = header(seq, 1, TcpFlags::ACK);
-            connection.on_segment(now, &segment, Some(packet), 0, &pool);
+            connection.on_segment(now, &segment, Payload::Packet(packet), 0, &pool);
             seq += len as u32;
             left -= len;
         }

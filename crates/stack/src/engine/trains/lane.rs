@@ -25,7 +25,7 @@ use crate::socket::SocketId;
 const TRAIN_BYTES: usize = 65_535;
 
 /// Where what is compared ends in most headers: Ethernet, IPv4, TCP with timestamps, whose values are left out.
-pub(super) const SHORT_BYTES: usize = 64;
+const SHORT_BYTES: usize = 64;
 
 /// Other headers are compared in three pieces of this many bytes, which may overlap.
 const PIECE_BYTES: usize = 32;
@@ -63,22 +63,22 @@ impl Offer {
 /// See the module text. What is remembered was checked when it was learned: link address, IP header, addresses, ports
 /// and options are in order, and the connection is the one that the four-tuple names, if it is still there.
 pub(super) struct Lane {
-    pub(super) bytes: [u8; HEADERS_BYTES],
+    bytes: [u8; HEADERS_BYTES],
     /// The bits that are the same in all.
-    pub(super) mask: [u8; HEADERS_BYTES],
+    mask: [u8; HEADERS_BYTES],
     layout: Layout,
     /// The layout is that of most headers.
-    pub(super) is_common: bool,
+    is_common: bool,
     /// Where the last bit lies that is the same in all.
     compared: usize,
-    pub(super) ecn: u8,
-    pub(super) link: LinkId,
+    ecn: u8,
+    link: LinkId,
     /// Sum over the IPv4 header without length, identification and checksum.
     ip_sum: u32,
     /// Sum over the pseudo-header without the length.
-    pub(super) pseudo: u32,
+    pseudo: u32,
     tuple: FourTuple,
-    pub(super) socket: SocketId,
+    socket: SocketId,
     train: Train,
 }
 
@@ -250,7 +250,7 @@ impl Lane {
 
     /// What the packet says whose first bytes are `first`, the headers among them.
     #[inline(always)]
-    pub(super) fn said(
+    fn said(
         &self,
         packet: &Packet,
         first: &[u8],

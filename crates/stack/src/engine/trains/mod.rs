@@ -13,7 +13,6 @@
 //! Whatever does not join ends its flow's train before it is looked at: within a flow nothing overtakes anything, and
 //! nothing waits for the next batch.
 
-mod few;
 mod lane;
 mod place;
 mod run;
@@ -28,7 +27,6 @@ use millstream_wire::tcp::{PlainHeader, SeqNumber, TcpFlags};
 
 use super::tcp_input::Incoming;
 use crate::socket::{SocketId, SocketKind};
-pub(super) use few::Few;
 use lane::Lane;
 pub(super) use lane::Offer;
 use place::{Candidate, Place};
@@ -83,8 +81,6 @@ pub(super) struct Trains {
     lanes: Box<[Lane]>,
     /// Flows that lost their lane to another in this batch.
     displaced: Vec<(SocketId, FourTuple)>,
-    /// Where a reader's segment was known last.
-    reader_lane: usize,
     /// Counts batches, from 1.
     batch: u64,
     /// The packet on its way up.
@@ -99,7 +95,6 @@ impl Trains {
             others: Vec::with_capacity(limit),
             lanes: (0..place::LANES).map(|_| Lane::unknown()).collect(),
             displaced: Vec::with_capacity(limit),
-            reader_lane: 0,
             batch: 1,
             candidate: None,
         }
@@ -181,18 +176,6 @@ impl Trains {
             Some(offer) => Offered::Payload(offer),
             None => Offered::Unknown,
         }
-    }
-
-    /// A few bytes that a packet has for a reader of `socket`, if they come where those before them came.
-    #[inline(always)]
-    pub fn few<'a>(&self, packet: &'a Packet, link: LinkId, socket: SocketId) -> Option<Few<'a>> {
-        self.lanes.get(self.reader_lane)?.few(packet, link, socket)
-    }
-
-    /// A reader had what was on offer.
-    #[inline]
-    pub fn note_reader(&mut self, offer: &Offer) {
-        self.reader_lane = offer.lane;
     }
 
     /// As [`offer`](Self::offer), for a packet that has the headers of the one before it, whose `lane` is known.

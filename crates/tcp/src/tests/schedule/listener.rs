@@ -109,14 +109,14 @@ impl World<'_> {
         let mut connection = entry.connection(config.clone(), ends, *isn, now);
         // what it makes of the segment without its data shows whether it is kept
         let mut opened = entry.connection(config.clone(), ends, *isn, now);
-        opened.on_segment(now, header, None, 0, &self.pool);
+        opened.on_segment(now, header, Payload::None, 0, &self.pool);
         if opened.state().is_synchronized() {
             side.half_open = None;
             side.watch.made_from_entry(connection.snd.iss);
             side.connection = Some(connection);
             return Some(payload);
         }
-        connection.on_segment(now, header, payload, 0, &self.pool);
+        connection.on_segment(now, header, payload.into(), 0, &self.pool);
         if connection.is_closed() {
             side.half_open = None;
         }

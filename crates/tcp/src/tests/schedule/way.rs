@@ -182,7 +182,7 @@ impl World<'_> {
             Some(connection) => {
                 side.watch.hear(&header, connection);
                 let before = Before::of(connection);
-                connection.on_segment(now, &header, payload, ecn, &self.pool);
+                connection.on_segment(now, &header, payload.into(), ecn, &self.pool);
                 side.losses.heard(now, &header, before, connection);
             }
             None => {

@@ -162,50 +162,6 @@ fn a_segment_knows_its_ends_though_others_took_the_lane_of_its_flow() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
-
-    /// A few bytes are a reader's where, and as, any payload is, whatever bit of the packet is another.
-    #[test]
-    fn few_bytes_are_offered_as_any_payload_is(
-        (seq, len, padding, echo) in (any::<u32>(), 0..20_usize, 0..8_usize, any::<u32>()),
-        (is_v6, has_ip_options, push) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>()),
-        flip in prop::option::of((0..90_usize, 0..8_u8)),
-    ) {
-        let pool = Pool::new(PoolConfig::fixed(64)).expect("a pool");
-        let (link, medium) = (LinkId(0), Medium::Ethernet);
-        let socket = SocketId::new(SocketKind::Tcp, 7, 0);
-        let mut trains = Trains::new(8);
-        let known = Shape { is_v6, ..Shape::data(0, 10) };
-        carry(&mut trains, &pool, &known);
-        let list = trains.take();
-        trains.put_back(list);
-        let packet = known.build(&pool);
-        let offered = trains.offer(&packet, packet.head(), link, medium, socket);
-        let Offered::Payload(offer) = &offered else { panic!("a known flow") };
-        trains.note_reader(offer);
-        let flags = if push { TcpFlags::ACK | TcpFlags::PSH } else { TcpFlags::ACK };
-        let has_ip_options = has_ip_options && !is_v6;
-        let shape = Shape { flags, padding, echo, is_v6, has_ip_options, ..Shape::data(seq, len) };
-        let mut packet = shape.build(&pool);
-        if let Some((at, bit)) = flip
-            && let Some(byte) = packet.head_mut().and_then(|head| head.get_mut(at))
-        {
-            *byte ^= 1 << bit;
-        }
-        let mut memory = [0; 64];
-        let any = match &trains.offer(&packet, packet.head(), link, medium, socket) {
-            Offered::Payload(offer) => trains
-                .copy_out(&packet, packet.head(), offer, &mut memory)
-                .then(|| (offer.header, memory[..offer.len()].to_vec(), offer.ecn)),
-            _ => None,
-        };
-        let expected = any.filter(|(_, bytes, _)| (1..=16).contains(&bytes.len()) && !is_v6);
-        let few = trains.few(&packet, link, socket);
-        prop_assert_eq!(few.map(|few| (few.header, few.payload.to_vec(), few.ecn)), expected);
-    }
-}
-
-proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// A segment in several frames is a reader's as one in a single frame is, and not where a bit of it is another.
