@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use regex::Regex;
 
+use super::placement::Watch;
 use super::subject::Subject;
 use crate::error::Error;
 use crate::probe::{Config, Host, NetSource, Sampler};
@@ -24,7 +25,7 @@ use crate::stats::Rng;
 const OUTPUT_LIMIT: u64 = 4 << 20;
 
 /// How often the command and its children are looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Until a server has to listen before its client starts.
 const SERVER_LEAD: Duration = Duration::from_millis(300);
@@ -226,7 +227,7 @@ impl CommandSubject<'_> {
         };
         let begun = Instant::now();
         record.started_at = Timestamp::now();
-        let mut server = match &self.server {
+        let server = match &self.server {
             Some(words) => Some(Running::start(words, server_cpu, Stdio::null())?),
             None => None,
         };
@@ -238,27 +239,24 @@ impl CommandSubject<'_> {
         let sampler = Sampler::start(config);
         let mut client = Running::start(&self.command, client_cpu, Stdio::piped())?;
         let start_s = begun.elapsed().as_secs_f64();
-        if let Some(server) = &server {
-            sampler.watch_worker("server", server.pid());
-        } else if let Some(pid) = self.watch {
-            sampler.watch_worker("server", pid);
-        }
         let output = client.output();
         let mut watched = BTreeSet::new();
+        let mut watch = Watch::default();
         let status = loop {
-            for pid in family(client.pid()) {
-                if watched.insert(pid) {
-                    sampler.watch_worker("client", pid);
+            let clients = family(client.pid());
+            // With servers that fork for each client.
+            let servers = match (&server, self.watch) {
+                (Some(server), _) => family(server.pid()),
+                (None, Some(pid)) => family(pid),
+                (None, None) => vec![],
+            };
+            let ends = [("client", clients.as_slice()), ("server", servers.as_slice())];
+            for (role, pids) in ends {
+                for &pid in pids.iter().filter(|pid| watched.insert(**pid)) {
+                    sampler.watch_worker(role, pid);
                 }
             }
-            if let Some(server) = &mut server {
-                // Servers that fork for each client.
-                for pid in family(server.pid()).into_iter().skip(1) {
-                    if watched.insert(pid) {
-                        sampler.watch_worker("server", pid);
-                    }
-                }
-            }
+            watch.look(&ends);
             if let Some(status) = client.child.try_wait().map_err(Error::file("the command"))? {
                 break Some(status);
             }
@@ -272,6 +270,7 @@ impl CommandSubject<'_> {
         };
         let end_s = begun.elapsed().as_secs_f64();
         record.probes = sampler.stop();
+        record.probes.ends = watch.finish();
         drop(client);
         drop(server);
         record.duration_s = begun.elapsed().as_secs_f64();

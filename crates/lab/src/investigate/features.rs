@@ -97,16 +97,29 @@ fn shares(seen_on_cpu: &BTreeMap<u32, u64>) -> BTreeMap<u32, f64> {
 }
 
 fn placement(seen: &mut Seen, probes: &Probes) {
-    let Some(workers) = &probes.workers else { return };
-    let ends: Vec<_> = workers
+    let ends: Vec<_> = probes
+        .workers
         .iter()
+        .flatten()
         .filter(|(role, activity)| *role != RUNNER && !activity.seen_on_cpu.is_empty())
         .collect();
-    let on: Vec<BTreeMap<u32, f64>> =
-        ends.iter().map(|(_, activity)| shares(&activity.seen_on_cpu)).collect();
-    if let [one, other, ..] = on.as_slice() {
-        let both = one.iter().map(|(cpu, share)| share * other.get(cpu).copied().unwrap_or(0.0));
-        seen.put("same_cpu_share", both.sum(), distance::PLACEMENT);
+    // What the ends themselves know, or who watched both at once, goes before samples of each alone.
+    let sampled = || ends.iter().map(|(role, one)| ((*role).clone(), shares(&one.seen_on_cpu)));
+    let by_end: BTreeMap<String, BTreeMap<u32, f64>> = match &probes.ends {
+        Some(known) => known.shares.clone(),
+        None => sampled().collect(),
+    };
+    let on: Vec<&BTreeMap<u32, f64>> = by_end.values().collect();
+    let same = probes.ends.as_ref().map(|known| known.same_cpu_share);
+    let same = same.unwrap_or_else(|| match on.as_slice() {
+        [one, other, ..] => {
+            let both = |(cpu, share): (&u32, &f64)| share * other.get(cpu).copied().unwrap_or(0.0);
+            Some(one.iter().map(both).sum())
+        }
+        _ => None,
+    });
+    if let Some(same) = same {
+        seen.put("same_cpu_share", same, distance::PLACEMENT);
     }
     if let Some(counts) = probes.softirqs.as_ref().and_then(|kinds| kinds.get("NET_RX")) {
         let all = counts.iter().sum::<u64>() as f64;
@@ -125,14 +138,19 @@ fn placement(seen: &mut Seen, probes: &Probes) {
         }
     }
     let (mut moves, mut voluntary, mut involuntary, mut faults) = (0.0, 0.0, 0.0, 0.0);
-    for (role, activity) in &ends {
+    for (_, activity) in &ends {
         moves += activity.moves_seen as f64;
         voluntary += activity.voluntary_switches as f64;
         involuntary += activity.involuntary_switches as f64;
         faults += activity.minor_faults as f64;
-        for (cpu, share) in shares(&activity.seen_on_cpu) {
+    }
+    for (role, shares) in &by_end {
+        for (cpu, &share) in shares {
             seen.put(format!("{role}.on_cpu{cpu}_share"), share, distance::WHERE);
         }
+    }
+    if let Some(known) = &probes.ends {
+        moves = known.moves as f64;
     }
     if !ends.is_empty() {
         seen.per_second("moves_per_s", moves, distance::MACHINE);

@@ -7,6 +7,7 @@
 mod command;
 mod features;
 mod html;
+mod placement;
 mod subject;
 mod text;
 

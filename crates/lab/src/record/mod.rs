@@ -16,9 +16,9 @@ pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{EXPERIMENT, Kept, beside, pool};
 pub use probes::{
-    CpuActivity, CpuSeries, EngineRecord, HostCounters, IdleCpu, IdleState, InterfaceCounters,
-    InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu, StageRecord,
-    WorkerActivity,
+    CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
+    InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu,
+    StageRecord, WorkerActivity,
 };
 pub use run::{
     IntervalSeries, PathProof, RunRecord, TcpInfoRecord, Validity, Window, configuration_label,

@@ -52,6 +52,9 @@ pub struct Probes {
     /// The worker processes, by role; with the runner where the path is a thread of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<BTreeMap<String, WorkerActivity>>,
+    /// Where both ends ran side by side, inside the window; filled in by who started them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<EndsOnCpus>,
     /// Pressure stall information by resource: `cpu`, `memory`, `io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<BTreeMap<String, Pressure>>,
@@ -64,6 +67,18 @@ pub struct Probes {
     /// Engines of Millstream, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineRecord>,
+}
+
+/// On which CPUs the two ends ran, looked at together: of two that move, each alone says nothing of the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndsOnCpus {
+    /// Share of the time in which both ends were on one CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_cpu_share: Option<f64>,
+    /// Share of the time that each end was on each CPU, by its name.
+    pub shares: BTreeMap<String, BTreeMap<u32, f64>>,
+    /// Times that either end went to another CPU.
+    pub moves: u64,
 }
 
 /// The idle states of one CPU.

@@ -310,6 +310,7 @@ impl<'a> Run<'a> {
             probes.engines.extend(end.engine.take());
             record.notes.append(&mut end.notes);
         }
+        probes.ends = results::on_cpus(&ends);
         record.probes = probes;
         still::tell_probes(record);
         record.path = Some(proof);

@@ -3,7 +3,7 @@
 use super::machine::MachineUse;
 use crate::integrity::Claim;
 use crate::limits;
-use crate::record::{IntervalSeries, RunRecord, Window, keys};
+use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::stats::median;
 use crate::worker::{EndReport, Sample};
 use crate::workload::{Counts, End, Task};
@@ -175,6 +175,26 @@ pub(super) fn fill(
     }
 }
 
+/// Where both ends ran in the window, by their own word.
+pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
+    let of = |which| ends.iter().find(|end| end.end == which);
+    let near = of(End::Near)?;
+    let (first, last) = (near.samples.first()?, near.samples.last()?);
+    let (begin, end) = (first.at_ns, last.at_ns);
+    let mut found = EndsOnCpus::default();
+    for (name, one) in [("near", Some(near)), ("far", of(End::Far))] {
+        let Some(one) = one else { continue };
+        let on = one.whereabouts.on_cpus(begin, end);
+        let all = on.values().sum::<u64>().max(1) as f64;
+        let shares = on.into_iter().map(|(cpu, ns)| (cpu, ns as f64 / all)).collect();
+        found.shares.insert(name.to_owned(), shares);
+        found.moves += one.whereabouts.moves(begin, end);
+    }
+    found.same_cpu_share =
+        of(End::Far).and_then(|far| near.whereabouts.same_share(&far.whereabouts, begin, end));
+    Some(found)
+}
+
 /// Fills in a rate over time: what all of `lanes` together grew by in each interval, in units of which `scale` are one
 /// counted. An interval lies between two readings of the first lane and has the width that it really had, so that the
 /// sum of rate times width is the total.
@@ -307,6 +327,7 @@ mod tests {
         let samples: Vec<Sample> = received.iter().enumerate().map(sample).collect();
         let totals = samples.last().map(|s| s.counts).unwrap_or_default();
         EndReport {
+            whereabouts: crate::workload::Whereabouts::default(),
             end,
             samples,
             totals,

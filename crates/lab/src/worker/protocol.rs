@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{EngineRecord, TcpInfoRecord};
-use crate::workload::{Counts, End, Ports, Task};
+use crate::workload::{Counts, End, Ports, Task, Whereabouts};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -226,6 +226,8 @@ pub struct EndReport {
     pub tcp_info: Vec<TcpInfoRecord>,
     /// On how many connections this end sends.
     pub sending: usize,
+    /// On which CPUs the thread of this end ran.
+    pub whereabouts: Whereabouts,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
     /// What Millstream's engine counted and timed.

@@ -2,6 +2,7 @@
 
 mod rr;
 mod stream;
+mod whereabouts;
 
 use std::io;
 use std::net::IpAddr;
@@ -14,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::record::TcpInfoRecord;
 use crate::transport::{ConnId, ConnInfo, ListenerId, Network};
+
+use whereabouts::Tracker;
+pub use whereabouts::Whereabouts;
 
 /// What is to be done, seen from the near host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,6 +158,8 @@ pub struct Outcome {
     pub tcp_info: Vec<TcpInfoRecord>,
     /// On how many connections this end sends.
     pub sending: usize,
+    /// On which CPUs the data thread ran.
+    pub whereabouts: Whereabouts,
 }
 
 /// A connection and what this end does on it.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
 
-use super::{End, Lane, Outcome, Progress, describe, monotonic_ns};
+use super::{End, Lane, Outcome, Progress, Tracker, describe, monotonic_ns};
 use crate::transport::{ConnId, Network};
 
 /// Longest latency that is told apart from longer ones.
@@ -27,6 +27,7 @@ pub(super) fn ask(
     let mut latency =
         Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order");
     let mut transactions = 0;
+    let mut tracker = Tracker::new();
     let mut begin = monotonic_ns();
     while !progress.stopping() {
         write_all(network, conn, &request)?;
@@ -38,16 +39,18 @@ pub(super) fn ask(
             latency.saturating_record(end - begin);
         }
         begin = end;
+        tracker.look();
         transactions += 1;
         progress.transactions.store(transactions, Ordering::Relaxed);
         progress.sent_bytes.store(transactions * request_bytes as u64, Ordering::Relaxed);
         progress.received_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
     }
+    let whereabouts = tracker.finish();
     let tcp_info = describe(network, End::Near, &[Lane { conn, sends: true }]);
     network.shutdown_write(conn)?;
     while network.read(conn, &mut response)? > 0 {}
     network.close(conn);
-    Ok(Outcome { latency_ns: Some(latency), tcp_info, sending: 1 })
+    Ok(Outcome { latency_ns: Some(latency), tcp_info, sending: 1, whereabouts })
 }
 
 /// The answering end: until the asking end is done.
@@ -61,16 +64,19 @@ pub(super) fn answer(
     let response = vec![0xa5; response_bytes];
     let mut request = vec![0; request_bytes];
     let mut transactions = 0;
+    let mut tracker = Tracker::new();
     while read_exact(network, conn, &mut request)? {
+        tracker.look();
         write_all(network, conn, &response)?;
         transactions += 1;
         progress.transactions.store(transactions, Ordering::Relaxed);
         progress.received_bytes.store(transactions * request_bytes as u64, Ordering::Relaxed);
         progress.sent_bytes.store(transactions * response_bytes as u64, Ordering::Relaxed);
     }
+    let whereabouts = tracker.finish();
     let tcp_info = describe(network, End::Far, &[Lane { conn, sends: true }]);
     network.close(conn);
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 1 })
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 1, whereabouts })
 }
 
 fn write_all(network: &mut dyn Network, conn: ConnId, mut data: &[u8]) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{End, Lane, Outcome, Progress, describe};
+use super::{End, Lane, Outcome, Progress, Tracker, describe};
 use crate::record::TcpInfoRecord;
 use crate::transport::{ConnId, Network};
 
@@ -68,17 +68,20 @@ fn send(
     progress: &Progress,
 ) -> io::Result<Outcome> {
     let mut sent = 0;
+    let mut tracker = Tracker::new();
     while !progress.stopping() {
         sent += calls.write(network, lane.conn)? as u64;
         progress.sent_bytes.store(sent, Ordering::Relaxed);
+        tracker.look();
     }
+    let whereabouts = tracker.finish();
     let tcp_info = describe(network, end, &[lane]);
     network.shutdown_write(lane.conn)?;
     // The peer closes when it has read everything: then all has arrived.
     let mut rest = [0; 64];
     while network.read(lane.conn, &mut rest)? > 0 {}
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 1 })
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 1, whereabouts })
 }
 
 fn receive(
@@ -90,11 +93,13 @@ fn receive(
 ) -> io::Result<Outcome> {
     let mut received = 0;
     let mut tcp_info = Vec::new();
+    let mut tracker = Tracker::new();
     loop {
         let taken = calls.read(network, lane.conn)?;
         if taken == 0 {
             break;
         }
+        tracker.look();
         received += taken as u64;
         progress.note_received(0, taken as u64);
         progress.received_bytes.store(received, Ordering::Relaxed);
@@ -106,7 +111,8 @@ fn receive(
         tcp_info = describe(network, end, &[lane]);
     }
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 0 })
+    let whereabouts = tracker.finish();
+    Ok(Outcome { latency_ns: None, tcp_info, sending: 0, whereabouts })
 }
 
 /// State of the loop over several connections.
@@ -154,12 +160,14 @@ fn several(
     let (mut ready, mut received) = (Vec::new(), Vec::new());
     let reads = !state.calls.zero_copy && lanes.iter().any(|lane| !lane.sends);
     let mut memory = vec![0; if reads { WAIT_BYTES } else { 0 }];
+    let mut tracker = Tracker::new();
     while state.open > 0 {
         if !state.stopped && progress.stopping() {
             state.describe_once(end);
             state.stop_sending()?;
         }
         state.network.wait_read(LOOK, &mut memory, &mut ready, &mut received)?;
+        tracker.look();
         for &(conn, bytes) in &received {
             let at = by_conn.get(conn).copied().unwrap_or(usize::MAX);
             if at != usize::MAX {
@@ -174,7 +182,8 @@ fn several(
         }
     }
     let sending = lanes.iter().filter(|lane| lane.sends).count();
-    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, sending })
+    let whereabouts = tracker.finish();
+    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, sending, whereabouts })
 }
 
 /// Numbers the lanes that receive; the numbers of the others are not used.
