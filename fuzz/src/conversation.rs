@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, Pool, PoolConfig};
-use millstream_tcp::{ConnError, Connection, Keepalive, Payload, State, TransmitLimits, reset_for};
+use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool, PoolConfig};
+use millstream_tcp::{
+    ConnError, Connection, Keepalive, Payload, PayloadSource, State, TransmitLimits, reset_for,
+};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::{Input, pattern, pattern_bytes};
@@ -252,21 +254,28 @@ impl<'a> Peer<'a> {
     /// Takes all segments that are due, and looks at each.
     fn transmit(&mut self) {
         for _ in 0..BURST_LIMIT {
-            let segment = self.connection.poll_transmit(self.now, self.pool, &self.limits);
+            let mut batch = PacketBatch::new();
+            let segment = self.connection.poll(self.now, self.pool, &self.limits, &mut batch);
             let Some(segment) = segment else { return };
             let header = segment.header;
             let mut bytes = [0; 60];
             header.emit(&mut bytes[..header.header_len()]);
             let (flags, len) = (header.flags, segment.payload_len as usize);
-            assert_eq!(segment.payload.as_ref().map_or(0, Packet::len), len);
-            if let Some(packet) = segment.payload {
-                assert!(len > 0 && segment.segment_size > 0);
-                let limit = self.limits.super_segment_bytes.max(u32::from(segment.segment_size));
-                assert!(len <= limit as usize, "{len} bytes in one segment");
+            assert_eq!(batch.iter().map(Packet::len).sum::<usize>(), len);
+            if len > 0 {
+                assert!(segment.segment_size > 0);
+                let one = u32::from(segment.segment_size);
+                let limit = match self.limits.payload {
+                    PayloadSource::View => self.limits.super_segment_bytes.max(one),
+                    _ => self.limits.segments as u32 * one,
+                };
+                assert!(len <= limit as usize, "{len} bytes of one decision");
                 let first = header.seq + usize::from(flags.syn());
                 let offset = first.distance_from(ISN + 1);
                 assert!(offset as usize + len <= self.written as usize, "beyond what was written");
-                for (offset, byte) in (offset..).zip(packet.slices().flatten()) {
+                for (offset, byte) in
+                    (offset..).zip(batch.iter().flat_map(|packet| packet.slices().flatten()))
+                {
                     assert_eq!(*byte, pattern(offset), "byte {offset} of what was sent");
                 }
             }

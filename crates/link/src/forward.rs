@@ -86,14 +86,6 @@ macro_rules! forward_link {
             $inner.borrows()
         }
     };
-    (@ transmit_one, $self:ident, $inner:expr) => {
-        fn transmit_one(
-            &mut $self,
-            packet: $crate::packet::Packet,
-        ) -> Result<(), $crate::packet::Packet> {
-            $inner.transmit_one(packet)
-        }
-    };
     (@ transmit_from, $self:ident, $inner:expr) => {
         fn transmit_from(
             &mut $self,

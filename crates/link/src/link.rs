@@ -235,15 +235,6 @@ pub trait Link: Send {
         batch: &mut PacketBatch,
     ) -> Result<usize, LinkError>;
 
-    /// As [`transmit`](Self::transmit) of one packet, behind which no others are meant to go at once. For who sends so
-    /// few that a batch is of no use.
-    ///
-    /// # Errors
-    /// Gives the packet back where the link gains nothing by that, or can take nothing now; `transmit` says which.
-    fn transmit_one(&mut self, packet: Packet) -> Result<(), Packet> {
-        Err(packet)
-    }
-
     /// Whether [`transmit_from`](Self::transmit_from) can be used: the link has done with a packet's memory when a call
     /// that takes the packet returns.
     fn borrows(&self) -> bool {
@@ -328,7 +319,7 @@ pub trait Link: Send {
 impl<L: Link + ?Sized> Link for Box<L> {
     forward_link!(
         self => (**self);
-        capabilities, receive, has_more, places, receive_into, show, transmit, transmit_one,
+        capabilities, receive, has_more, places, receive_into, show, transmit,
         borrows, transmit_from, wait_fd, wants_write, next_deadline,
         prepare_sleep, share, is_down, refresh, notes, details, stats, name
     );

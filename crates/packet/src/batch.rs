@@ -20,6 +20,9 @@ const _: () = assert!(BATCH_LIMIT.is_power_of_two());
 /// their first bytes fit the first-level cache (24 of 48 KiB).
 const AHEAD: usize = 8;
 
+/// From so many packets on two batches are exchanged whole, rather than packet by packet.
+const SWAP_LEAST: usize = 16;
+
 impl PacketBatch {
     /// An empty batch.
     pub const fn new() -> Self {
@@ -158,7 +161,8 @@ impl PacketBatch {
 
     /// Moves packets from the front of `other` to the end, as far as there is room.
     pub fn append(&mut self, other: &mut PacketBatch) {
-        if self.is_empty() {
+        // All places change hands at once, also those that are empty.
+        if self.is_empty() && other.len() >= SWAP_LEAST {
             return std::mem::swap(self, other);
         }
         let room = self.room();

@@ -204,34 +204,6 @@ impl ByteQueue {
         count * size
     }
 
-    /// As [`write_framed`](Self::write_framed) where [framing is set](Self::set_framing), the queue is empty, and all
-    /// bytes go into one frame: how many were written. `None` where it is not so; then nothing has changed.
-    pub fn write_first(&mut self, pool: &Pool, bytes: &[u8], size: usize) -> Option<usize> {
-        let (headroom, len) = (self.framing(), bytes.len());
-        let fits = len <= size && size <= FRAME_SIZE_BYTES - headroom;
-        if self.last.is_some() || headroom == 0 || len == 0 || !fits || self.whole() != 0 {
-            return None;
-        }
-        if !self.has_room_for(FRAME_HELD_BYTES) {
-            return Some(0);
-        }
-        let Some(frame) = pool.take_frame() else { return Some(0) };
-        self.framed.begin(self.front);
-        frame.reset_filled(headroom, len);
-        // SAFETY: nobody else has the frame.
-        let room = unsafe { frame.own_frame_mut(headroom, len) };
-        let part = if len <= sum::FEW_BYTES {
-            sum::copy_and_sum_few(bytes, room)
-        } else {
-            sum::copy_and_sum(bytes, room)
-        };
-        set_sum(frame, Some(part as u16));
-        self.last = Some(frame);
-        self.grew(len);
-        self.hold(FRAME_HELD_BYTES);
-        Some(len)
-    }
-
     /// Whether the last frame was written by `write_framed` and has less than `size` bytes, and takes more.
     #[inline]
     fn is_growing(&self, last: Entry, size: usize) -> bool {

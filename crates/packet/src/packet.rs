@@ -9,7 +9,6 @@ use crate::magazine;
 use crate::meta::Meta;
 use crate::pool::{Exhausted, Pool};
 use crate::slices::Slices;
-use crate::sum;
 use std::fmt;
 
 /// An owned chain of at least one frame, block, or view of one, with its bytes and its [`Meta`].
@@ -68,23 +67,6 @@ impl Packet {
         let spare = packet.commit(bytes.len());
         debug_assert!(spare.is_none());
         Ok(packet)
-    }
-
-    /// One frame with `bytes` copied behind `headroom`, and their partial checksum in
-    /// [`Meta::payload_sum`](crate::Meta::payload_sum). `None` where a frame does not hold that, or none is free.
-    // In another crate the thread's frames would be reached by two calls more.
-    #[inline(never)]
-    pub fn summed(pool: &Pool, headroom: usize, bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > FRAME_SIZE_BYTES.checked_sub(headroom)? {
-            return None;
-        }
-        let frame = pool.take_frame()?;
-        frame.reset_filled(headroom, bytes.len());
-        // SAFETY: nobody else has the frame.
-        let sum = sum::copy_and_sum(bytes, unsafe { frame.own_frame_mut(headroom, bytes.len()) });
-        let mut packet = Self(frame);
-        packet.meta_mut().payload_sum = Some(sum as u16);
-        Some(packet)
     }
 
     /// A copy of `bytes` in [blocks](Pool::alloc_block) of `each` bytes; in frames what is left of them, less than
@@ -315,21 +297,6 @@ impl Packet {
         self.0.set_totals(self.0.total_len() + n, self.0.held_units());
         // SAFETY: headroom is room that this entry may write.
         Some(unsafe { first.frame_mut(first.offset(), n) })
-    }
-
-    /// As [`prepend`](Self::prepend) of `N` bytes to a packet of one frame of its own that has just `len` bytes, with
-    /// their partial checksum, which no longer is in [`Meta::payload_sum`] then. `None` for any other, and without that
-    /// headroom.
-    #[inline(always)]
-    pub fn prepend_summed<const N: usize>(&mut self, len: usize) -> Option<(&mut [u8; N], u16)> {
-        let entry = self.0;
-        if entry.next() != entry || !entry.is_frame() || entry.len() != len {
-            return None;
-        }
-        let sum = self.meta().payload_sum?;
-        let room = entry.prepend_own(N)?.first_chunk_mut()?;
-        self.meta_mut().payload_sum = None;
-        Some((room, sum))
     }
 
     /// Free bytes after the data, in the last frame.

@@ -185,7 +185,6 @@ const PACKET_CALLS: &[(&str, PacketCall)] = &[
     ("pull_up", |p, _, a, _| { let _ = p.pull_up(a); }),
     ("prepend", |p, _, a, _| { if let Some(room) = p.prepend(a) { room.fill(7) } }),
     ("append", |p, _, a, _| { if let Some(room) = p.append(a) { room.fill(7) } }),
-    ("prepend_summed", |p, _, a, _| { if let Some((room, _)) = p.prepend_summed::<64>(a) { room.fill(7) } }),
     ("commit", |p, _, a, _| drop(p.commit(a).inspect(|spare| sound(spare, "commit")))),
     ("clear", |p, _, a, _| { p.clear(a); p.spare_slices().for_each(|room| room.fill(8)) }),
     ("write_at", |p, pool, a, b| { let _ = p.write_at(pool, a, few(b)); }),
@@ -230,7 +229,6 @@ const MAKES: &[(&str, Make)] = &[
     ("alloc_block", |pool, a, _| pool.alloc_block(a)),
     ("alloc_chain", |pool, a, b| pool.alloc_chain(a, b)),
     ("from_slice", |pool, a, b| Packet::from_slice(pool, a, few(b)).ok()),
-    ("summed", |pool, a, b| Packet::summed(pool, a, few(b))),
     ("bulk_from_slice", |pool, a, b| Packet::bulk_from_slice(pool, few(b), a).ok()),
     ("alloc_bulk", |pool, a, b| {
         let mut batch = PacketBatch::new();
@@ -264,8 +262,6 @@ type QueueCall = fn(&mut ByteQueue, &Pool, usize, usize);
 const QUEUE_CALLS: &[(&str, QueueCall)] = &[
     ("write", |q, pool, a, _| { q.write(pool, few(a)); }),
     ("write_framed", |q, pool, a, b| { q.write_framed(pool, &LONG, a, b); }),
-    ("write_first", |q, pool, a, b| { q.set_whole(0); q.set_framing(a); q.write_first(pool, few(20_000), b); }),
-    ("write_first, few", |q, pool, a, b| { q.set_framing_only(b); q.write_first(pool, few(8), a); }),
     ("write_bulk", |q, pool, a, b| {
         q.set_whole(BLOCK_ROOM_BYTES - 100);
         q.write_bulk(pool, &LONG, &Cuts { segment: a, unsent: b });

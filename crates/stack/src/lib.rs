@@ -12,7 +12,7 @@
 //!  |  turn:  links ──batch──> ip ──> tcp stage (parsed, joined, demultiplexed) ──> conn |
 //!  |                           └──> udp, icmp, arp, nd                                  |
 //!  |         timers due (wheel)                                                         |
-//!  |         dirty connections ──poll_transmit──> headers ──> link queues ──> links     |
+//!  |         dirty connections ──poll──> headers ──> link queues ──> links              |
 //!  |  idle:  busy poll for a while, then sleep on the links' descriptors and a waker    |
 //!  +------------------------------------------------------------------------------------+
 //! ```

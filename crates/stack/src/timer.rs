@@ -143,12 +143,6 @@ impl Wheel {
         }
     }
 
-    /// As [`covers`](Self::covers), for one who may wait for nothing.
-    #[inline]
-    pub fn covers_all(&self, id: u32, deadline: Option<Instant>) -> bool {
-        deadline.is_none_or(|deadline| self.covers(id, deadline))
-    }
-
     /// Arms timer `id` for `deadline`, in place of whatever it was armed for. A deadline in the past
     /// fires at the next [`Wheel::expire`].
     pub fn arm(&mut self, id: u32, deadline: Instant) {

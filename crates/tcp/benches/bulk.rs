@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::time::Instant as Clock;
 
-use millstream_packet::{Instant, Pool, PoolConfig};
-use millstream_tcp::{Config, Connection, FourTuple, Payload, PayloadMode, TransmitLimits};
+use millstream_packet::{Instant, PacketBatch, Pool, PoolConfig};
+use millstream_tcp::{Config, Connection, FourTuple, Payload, PayloadSource, TransmitLimits};
 use millstream_wire::tcp::SeqNumber;
 
 /// Buffers of 1 MiB: what is in flight stays in the cache, so that the machine is measured and not the memory.
@@ -20,12 +20,12 @@ fn pair(now: Instant) -> (Connection, Connection) {
     let back = FourTuple { local: ends[1], remote: ends[0] };
     let mut a = Connection::connect(config(), forth, SeqNumber(1), 0, now);
     let pool = Pool::new(PoolConfig::default()).expect("pool");
-    let limits = TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
-    let syn = a.poll_transmit(now, &pool, &limits).expect("SYN");
+    let (limits, mut batch) = (TransmitLimits::ONE, PacketBatch::new());
+    let syn = a.poll(now, &pool, &limits, &mut batch).expect("SYN");
     let mut b = Connection::accept(config(), back, SeqNumber(2), 0, &syn.header, now);
-    let answer = b.poll_transmit(now, &pool, &limits).expect("SYN-ACK");
+    let answer = b.poll(now, &pool, &limits, &mut batch).expect("SYN-ACK");
     a.on_segment(now, &answer.header, Payload::None, 0, &pool);
-    let ack = a.poll_transmit(now, &pool, &limits).expect("ACK");
+    let ack = a.poll(now, &pool, &limits, &mut batch).expect("ACK");
     b.on_segment(now, &ack.header, Payload::None, 0, &pool);
     (a, b)
 }
@@ -40,19 +40,20 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
     let (mut moved, mut machine) = (0u64, Duration::ZERO);
     let whole = Clock::now();
     let mut in_flight = Vec::with_capacity(4096);
+    let (mut batch, mut none) = (PacketBatch::new(), PacketBatch::new());
     while moved < total {
         while a.write(&pool, &source).is_ok_and(|n| n == source.len()) {}
         let begin = Clock::now();
-        while let Some(segment) = a.poll_transmit(now, &pool, &limits) {
-            in_flight.push(segment);
+        while let Some(segment) = a.poll(now, &pool, &limits, &mut batch) {
+            in_flight.push((segment, batch.pop()));
         }
         now += Duration::from_micros(20);
         let mut acks = [const { None }; 64];
         for chunk in in_flight.chunks_mut(32) {
             let mut count = 0;
-            for segment in chunk {
-                b.on_segment(now, &segment.header, segment.payload.take().into(), 0, &pool);
-                if let Some(ack) = b.poll_transmit(now, &pool, &limits) {
+            for (segment, payload) in chunk {
+                b.on_segment(now, &segment.header, payload.take().into(), 0, &pool);
+                if let Some(ack) = b.poll(now, &pool, &limits, &mut none) {
                     acks[count] = Some(ack.header);
                     count += 1;
                 }
@@ -68,7 +69,7 @@ fn bulk(name: &str, limits: TransmitLimits, total: u64) {
         while let Ok(Some(packet)) = b.read_packet(1 << 16, &pool) {
             moved += packet.len() as u64;
         }
-        if let Some(update) = b.poll_transmit(now, &pool, &limits) {
+        if let Some(update) = b.poll(now, &pool, &limits, &mut none) {
             a.on_segment(now, &update.header, Payload::None, 0, &pool);
         }
         if a.next_deadline().is_some_and(|at| at <= now) {
@@ -94,14 +95,13 @@ fn main() {
     // `cargo bench --bench bulk -- MSS` runs what has MSS in its name
     let wanted = std::env::args().skip(1).find(|a| !a.starts_with("--")).unwrap_or_default();
     for (name, super_segment_bytes, payload) in [
-        ("64 KB, views", 65_000, PayloadMode::View),
-        ("64 KB, copy and sum", 65_000, PayloadMode::CopyAndSum { headroom: 128 }),
-        ("MSS, views", 0, PayloadMode::View),
-        ("MSS, copy and sum", 0, PayloadMode::CopyAndSum { headroom: 128 }),
+        ("64 KB, views", 65_000, PayloadSource::View),
+        ("MSS, views", 0, PayloadSource::View),
+        ("MSS, frames", 0, PayloadSource::Frames { headroom: 128 }),
     ] {
         if !name.contains(&wanted) {
             continue;
         }
-        bulk(name, TransmitLimits { super_segment_bytes, payload }, 4 * gigabyte);
+        bulk(name, TransmitLimits { super_segment_bytes, segments: 1, payload }, 4 * gigabyte);
     }
 }

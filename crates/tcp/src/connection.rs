@@ -28,7 +28,7 @@ pub(crate) use sides::{NO_FIN, Negotiated, Probe, ReceiveSide, SendSide};
 /// which must not go backwards.
 ///
 /// After [`on_segment`](Self::on_segment), [`on_timer`](Self::on_timer) and every call of the application, call
-/// [`poll_transmit`](Self::poll_transmit) until it answers `None`, then arm a timer for
+/// [`poll`](Self::poll) until it answers `None`, then arm a timer for
 /// [`next_deadline`](Self::next_deadline).
 pub struct Connection {
     pub(crate) tuple: FourTuple,

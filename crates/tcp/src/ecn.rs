@@ -37,14 +37,6 @@ pub(crate) struct Ecn {
     high: u64,
 }
 
-impl Ecn {
-    /// The next segment with data carries ECE or CWR.
-    #[inline]
-    pub(crate) fn has_to_say(&self) -> bool {
-        self.echo || self.cwr_due
-    }
-}
-
 const SETUP: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
 
 impl Connection {

@@ -1,6 +1,6 @@
 //! Segments without data, and the header and options of every segment (RFC 9293 3.1 and 3.2).
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::connection::Connection;
@@ -32,15 +32,15 @@ impl Connection {
             options,
             ..TcpHeader::default()
         };
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+        Segment { header, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
-    /// A SYN or SYN-ACK; what is in `data` serves to take the data that goes with a first SYN.
+    /// A SYN or SYN-ACK; with `data` a first SYN may bring data, which goes to the batch.
     pub(crate) fn transmit_syn(
         &mut self,
         now: Instant,
         flags: TcpFlags,
-        data: Option<(&Pool, &TransmitLimits)>,
+        data: Option<(&Pool, &TransmitLimits, &mut PacketBatch)>,
     ) -> Option<Segment> {
         if !std::mem::take(&mut self.snd.syn_due) {
             return None;
@@ -56,9 +56,9 @@ impl Connection {
         options.timestamps =
             timestamps.then(|| Timestamps { value: self.ts_now(now), echo: self.rcv.ts_recent });
         self.put_fast_open(&mut options);
-        let payload =
-            data.and_then(|(pool, limits)| self.fast_open_data(&options, pool, limits.payload));
-        let payload_len = payload.as_ref().map_or(0, Packet::len) as u32;
+        let payload_len = data.map_or(0, |(pool, limits, batch)| {
+            self.put_fast_open_data(&options, pool, limits.payload, batch)
+        }) as u32;
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.remote.port(),
@@ -88,7 +88,7 @@ impl Connection {
         self.counters.segments_out += 1;
         self.counters.data_segments_out += u64::from(payload_len > 0);
         let segment_size = self.snd.mss.max(payload_len) as u16;
-        Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
+        Some(Segment { header, payload_len, segment_size, ecn: 0 })
     }
 
     /// The SYN-ACK, sent as far as this connection is concerned.
@@ -102,7 +102,7 @@ impl Connection {
     pub(crate) fn bare(&mut self, now: Instant, seq: SeqNumber) -> Segment {
         let header = self.header(now, seq, TcpFlags::ACK);
         self.counters.segments_out += 1;
-        Segment { header, payload: None, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
+        Segment { header, payload_len: 0, segment_size: self.snd.mss as u16, ecn: 0 }
     }
 
     /// A header that acknowledges all that was received; the ACK is thereby no longer owed, unless ranges are left to

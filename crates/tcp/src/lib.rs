@@ -6,11 +6,11 @@
 //! handshake is done or nothing at all ([`SynCookies`]), and answers what belongs to no connection with [`reset_for`].
 //!
 //! ```text
-//!            on_segment  on_timer                 poll_transmit  next_deadline
-//!                 |         |                            ^             ^
-//!                 v         v                            |             |
-//!   handshake  receive   timers ---> recovery ---> transmit      timers
-//!                 |  \      |      (RACK, PRR)       ^
+//!            on_segment  on_timer                   poll       next_deadline
+//!                 |         |                         ^              ^
+//!                 v         v                         |              |
+//!   handshake  receive   timers ---> recovery ---> transmit       timers
+//!                 |  \      |      (RACK, PRR)        ^
 //!                 |   ack --+--> scoreboard ---------+
 //!            reassembly          congestion
 //! ```
@@ -19,7 +19,6 @@
 
 mod acceptable;
 mod ack;
-mod bare;
 mod choose;
 mod config;
 pub mod congestion;
@@ -32,7 +31,6 @@ mod handshake;
 mod headers;
 mod info;
 pub mod isn;
-mod lent;
 pub mod limits;
 mod memory;
 mod options;
@@ -41,7 +39,6 @@ mod pacing;
 mod path_mtu;
 mod path_search;
 mod payload;
-mod plain;
 mod predicted;
 mod rack;
 mod ranges;
@@ -61,6 +58,7 @@ mod timers;
 mod transmit;
 mod urgent;
 mod window;
+mod zero_copy;
 
 pub use config::{Config, CookieMode, EcnMode, FourTuple, Keepalive, MtuProbing};
 pub use congestion::CongestionKind;
@@ -72,15 +70,14 @@ pub use fast_open::{
 pub use half_open::HalfOpen;
 pub use info::TcpInfo;
 pub use isn::IsnGenerator;
-pub use lent::Widened;
 pub use payload::{Payload, Placed};
-pub use plain::PlainSegment;
 pub use reset::reset_for;
 pub use rtt::RttEstimator;
 pub use state::{Events, State};
 pub use syn_cookie::{COOKIE_LIFETIME, SynCookies};
 pub use time_wait::TimeWait;
-pub use transmit::{PayloadMode, Segment, TransmitLimits};
+pub use transmit::{PayloadSource, Segment, TransmitLimits};
+pub use zero_copy::Widened;
 
 #[cfg(test)]
 mod tests;

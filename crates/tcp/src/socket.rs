@@ -60,20 +60,7 @@ impl Connection {
     /// Copies into the send queue: much at once into blocks of a super-segment each, where the link takes those; where
     /// it does not, as segments that are sent as they are, where those fill half a frame and there is enough for one,
     /// or nothing it could share a frame with.
-    #[inline]
     fn queue_bytes(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
-        let size = self.snd.mss as usize;
-        if size >= FRAMED_SEGMENT_BYTES
-            && let Some(written) = self.snd.queue.write_first(pool, bytes, size)
-        {
-            return written;
-        }
-        self.queue_more(pool, bytes)
-    }
-
-    /// The same where that is not the first frame.
-    #[inline(never)]
-    fn queue_more(&mut self, pool: &Pool, bytes: &[u8]) -> usize {
         let unsent = self.unsent_bytes();
         let snd = &mut self.snd;
         let (headroom, size) = (snd.queue.framing(), snd.mss.max(1) as usize);
@@ -94,9 +81,8 @@ impl Connection {
         written + snd.queue.write_framed(pool, rest, headroom, size)
     }
 
-    /// Queues a packet's bytes without copying. A packet that is not taken is given back. `pool` is for what was
-    /// written before it.
-    pub fn write_packet(&mut self, pool: &Pool, packet: Packet) -> Result<(), Refused> {
+    /// Queues a packet's bytes without copying. A packet that is not taken is given back.
+    pub fn write_packet(&mut self, packet: Packet) -> Result<(), Refused> {
         if let Err(why) = self.begin_write() {
             return Err(Refused { packet, why });
         }
@@ -104,10 +90,6 @@ impl Connection {
             return Ok(());
         }
         self.end_deferral();
-        if !self.snd.queue.settle(pool) {
-            self.snd.starved = true;
-            return Err(Refused { packet, why: ConnError::NoMemory });
-        }
         match self.snd.queue.append(packet) {
             Ok(_) => Ok(()),
             Err(full) => {
@@ -221,7 +203,7 @@ impl Connection {
             self.finish(None);
             return;
         }
-        // how long that may take is counted from the next `poll_transmit`, which knows the time
+        // how long that may take is counted from the next `poll`, which knows the time
         self.shutdown_write();
     }
 
@@ -250,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// The state is CLOSED: the connection can be dropped once [`poll_transmit`](Self::poll_transmit) is empty.
+    /// The state is CLOSED: the connection can be dropped once [`poll`](Self::poll) is empty.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
@@ -372,7 +354,7 @@ impl Connection {
         seq.ge(self.snd_seq(self.snd.una)) && seq.lt(self.snd_seq(self.snd.nxt))
     }
 
-    /// The last [`poll_transmit`](Self::poll_transmit) had something to send and found no free frame.
+    /// The last [`poll`](Self::poll) had something to send and found no free frame.
     pub fn is_starved_of_frames(&self) -> bool {
         self.snd.frames_wanted
     }

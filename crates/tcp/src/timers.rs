@@ -142,16 +142,6 @@ impl Connection {
         self.timers.earliest()
     }
 
-    /// The earliest of the deadlines that a plain segment, sent or taken, may bring nearer. Who has armed a timer for
-    /// [`next_deadline`](Self::next_deadline) before the segment need look no further than this.
-    #[inline]
-    pub fn plain_deadline(&self) -> Option<Instant> {
-        let Timers { retransmit, delayed_ack, keepalive, .. } = self.timers;
-        let ns = |at: Deadline| at.0.as_nanos();
-        let first = ns(retransmit).min(ns(delayed_ack)).min(ns(keepalive));
-        Deadline(Instant::from_nanos(first)).get()
-    }
-
     /// Does what is due at `now`. Harmless when called early.
     pub fn on_timer(&mut self, now: Instant) {
         self.set_clock(now);
@@ -160,7 +150,7 @@ impl Connection {
             self.rcv.ack.now = true;
             self.counters.delayed_acks += 1;
         }
-        // what was held back is asked for by poll_transmit
+        // what was held back is asked for by poll
         self.timers.end_hold(now);
         if self.timers.close.is_due(now) {
             // RFC 9293 3.10.8: the TIME-WAIT timeout; or what was written is not acknowledged, and was lingered for

@@ -1,6 +1,6 @@
 //! What is sent next (RFC 9293 3.8, RFC 1122 4.2.3.4 and 4.2.3.3 as restated there).
 
-use millstream_packet::{Instant, Packet, PacketBatch, Pool};
+use millstream_packet::{Instant, PacketBatch, Pool};
 use millstream_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::choose::Chosen;
@@ -9,40 +9,51 @@ use crate::connection::{Connection, Probe};
 use crate::info::LimitedBy;
 use crate::limits::{BIG_SUPER_SEGMENT_BYTES, SUPER_SEGMENT_BYTES};
 use crate::path_search::ProbeChoice;
-use crate::plain::PlainSegment;
 use crate::state::State;
 use crate::timers::{Deadline, Expiry};
 
-/// How the payload of a segment leaves the send queue.
+/// Where the payload of segments comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PayloadMode {
-    /// Shared references to the queue's frames; nothing is copied. The link must gather.
+pub enum PayloadSource {
+    /// One view of the send queue: shared references to its frames, nothing is copied. The link gathers, sums and, where
+    /// it is asked for more than one segment, cuts.
     View,
-    /// A copy in fresh frames after `headroom` bytes, its sum in `Meta::payload_sum`.
-    CopyAndSum {
+    /// A packet for each segment, with `headroom` free bytes before its payload and the payload's sum in
+    /// [`Meta::payload_sum`](millstream_packet::Meta): the frame that the bytes were written into, else a copy.
+    Frames {
         /// Bytes left free for headers.
         headroom: usize,
     },
-    /// None: it lies with the caller ([`Connection::lend`]).
-    Lent,
+    /// The writer's memory ([`Connection::reserve_borrowed`]): the caller adds the payload.
+    Borrowed,
 }
 
 /// What the link below can take.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitLimits {
-    /// Most payload in one segment handed out: up to 64 KB where the link can split, or several times as much where it
+    /// Most payload of one decision in bytes, if it is a [view](PayloadSource::View) or
+    /// [borrowed](PayloadSource::Borrowed): up to 64 KB where the link can split, or several times as much where it
     /// takes longer ones; 0 means one MSS.
     pub super_segment_bytes: u32,
-    /// How payload is handed out.
-    pub payload: PayloadMode,
+    /// Most segments of one decision, if they are [frames](PayloadSource::Frames); the batch's room limits them, too.
+    pub segments: usize,
+    /// Where the payload comes from.
+    pub payload: PayloadSource,
 }
 
 impl TransmitLimits {
+    /// One segment of the send queue's own memory, for a link that sums.
+    pub const ONE: Self =
+        Self { super_segment_bytes: 0, segments: 1, payload: PayloadSource::View };
+
     /// Payload of the largest ordinary super-segment in segments of `mss` bytes (not 0): what one piece of memory holds
     /// best.
     #[inline]
     fn piece(&self, mss: u32) -> u32 {
-        self.super_segment_bytes.min(SUPER_SEGMENT_BYTES) / mss * mss
+        match self.super_segment_bytes {
+            0 => 0,
+            bytes => bytes.min(SUPER_SEGMENT_BYTES) / mss * mss,
+        }
     }
 
     /// Payload of the largest super-segment likewise: one beyond the ordinary has several pieces.
@@ -55,24 +66,36 @@ impl TransmitLimits {
             piece => piece,
         }
     }
+
+    /// Most payload of one decision in segments of `mss` bytes.
+    #[inline]
+    fn most(&self, mss: u64) -> u64 {
+        match self.payload {
+            PayloadSource::Frames { .. } => {
+                u64::from(SUPER_SEGMENT_BYTES).min(self.segments as u64 * mss)
+            }
+            // Whole segments are made of it by the caller.
+            _ if self.super_segment_bytes > SUPER_SEGMENT_BYTES => self.whole(mss as u32).into(),
+            _ => self.super_segment_bytes.into(),
+        }
+    }
 }
 
-/// A segment to be sent.
+/// The segments of one decision: one, or several that differ only in their sequence numbers, in PSH and FIN, which the
+/// last one has, and CWR, which the first one has.
 pub struct Segment {
-    /// Its header; the checksum is the caller's.
+    /// The header of the first one, with the flags of all; the checksum is the caller's.
     pub header: TcpHeader,
-    /// Its payload, if any and not given out in parts.
-    pub payload: Option<Packet>,
-    /// Bytes of payload.
+    /// Bytes of payload of all of them.
     pub payload_len: u32,
-    /// Payload of each part when `payload_len` is larger: the link splits it there.
+    /// Payload of each; the last may have less.
     pub segment_size: u16,
-    /// ECN field for its IP header (RFC 3168 section 5): 2 for data that may be marked, else 0.
+    /// ECN field for their IP headers (RFC 3168 section 5): 2 for data that may be marked, else 0.
     pub ecn: u8,
 }
 
 impl Connection {
-    /// False when [`poll_transmit`](Self::poll_transmit) would make nothing, or nothing but an ACK that may wait
+    /// False when [`poll`](Self::poll) would make nothing, or nothing but an ACK that may wait
     /// ([`owed_ack_bytes`](Self::owed_ack_bytes)): to be asked before, where the answer is often that. True may be in
     /// vain.
     #[inline]
@@ -114,58 +137,28 @@ impl Connection {
         }
     }
 
-    /// The next segment to send at `now`, or none. When a frame is wanting nothing is made and nothing changes:
-    /// the call can be repeated later.
-    pub fn poll_transmit(
+    /// The next segments to send at `now`, all of one decision, or none: to be asked until there are none. `limits` say
+    /// what the link takes and where the payload comes from; the payload goes to `batch`, which is empty before: one
+    /// packet for a view, one for each segment of frames, none where it is borrowed or there is none. When a frame is
+    /// wanting nothing is made and nothing changes: the call can be repeated later
+    /// ([`is_starved_of_frames`](Self::is_starved_of_frames)).
+    ///
+    /// Of what is [borrowed](PayloadSource::Borrowed) only new data and ACKs are sent: none also where something else is
+    /// to be sent first.
+    pub fn poll(
         &mut self,
         now: Instant,
         pool: &Pool,
         limits: &TransmitLimits,
+        batch: &mut PacketBatch,
     ) -> Option<Segment> {
-        if limits.payload == PayloadMode::View {
-            self.snd.queue.set_framing(0);
+        debug_assert!(batch.is_empty());
+        match limits.payload {
+            PayloadSource::View => self.snd.queue.set_framing(0),
+            PayloadSource::Frames { headroom } => self.snd.queue.set_framing_only(headroom),
+            PayloadSource::Borrowed if !self.sends_plainly() => return None,
+            PayloadSource::Borrowed => {}
         }
-        self.poll(now, pool, limits, None)
-    }
-
-    /// As [`poll_transmit`](Self::poll_transmit), for a link that takes no super-segments: one decision for up to
-    /// `most` segments. Where the answer has a `payload_len` and no `payload` (a SYN's), it stands in `parts`, which
-    /// was empty: a packet of `segment_size` bytes for each segment, the last may have fewer, each behind `headroom`
-    /// bytes with its sum in [`Meta::payload_sum`](millstream_packet::Meta).
-    pub fn poll_parts(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        headroom: usize,
-        most: usize,
-        parts: &mut PacketBatch,
-    ) -> Option<Segment> {
-        let payload = PayloadMode::CopyAndSum { headroom };
-        let limits = TransmitLimits { super_segment_bytes: SUPER_SEGMENT_BYTES, payload };
-        let most = most.min(parts.room()).max(1) as u64;
-        if let Some(plain) = self.poll_plain(now, pool, headroom) {
-            return self.in_parts(plain, parts);
-        }
-        self.poll(now, pool, &limits, Some((most, parts)))
-    }
-
-    /// A plain segment, its payload in `parts`.
-    fn in_parts(&self, plain: PlainSegment, parts: &mut PacketBatch) -> Option<Segment> {
-        let PlainSegment { header, payload, ecn, .. } = plain;
-        let payload_len = payload.len() as u32;
-        parts.push(payload).ok()?;
-        let header = header.header(self.tuple.local.port(), self.tuple.remote.port());
-        let segment_size = self.snd.mss as u16;
-        Some(Segment { header, payload: None, payload_len, segment_size, ecn })
-    }
-
-    pub(crate) fn poll(
-        &mut self,
-        now: Instant,
-        pool: &Pool,
-        limits: &TransmitLimits,
-        parts: Option<(u64, &mut PacketBatch)>,
-    ) -> Option<Segment> {
         self.set_clock(now);
         self.snd.frames_wanted = false;
         if self.orphaned {
@@ -176,19 +169,21 @@ impl Connection {
         }
         match self.state {
             State::Closed => return None,
-            State::SynSent => return self.transmit_syn(now, TcpFlags::SYN, Some((pool, limits))),
+            State::SynSent => {
+                return self.transmit_syn(now, TcpFlags::SYN, Some((pool, limits, batch)));
+            }
             State::SynReceived => {
                 if let Some(segment) = self.transmit_syn(now, TcpFlags::SYN_ACK, None) {
                     return Some(segment);
                 }
                 if self.is_early()
-                    && let Some(segment) = self.transmit_data(now, pool, limits, parts)
+                    && let Some(segment) = self.transmit_data(now, pool, limits, batch)
                 {
                     return Some(segment);
                 }
             }
             state if state.may_transmit_data() => {
-                let segment = self.transmit_data(now, pool, limits, parts);
+                let segment = self.transmit_data(now, pool, limits, batch);
                 self.account_limits(now);
                 if segment.is_some() {
                     self.check();
@@ -215,12 +210,13 @@ impl Connection {
         now: Instant,
         pool: &Pool,
         limits: &TransmitLimits,
-        parts: Option<(u64, &mut PacketBatch)>,
+        batch: &mut PacketBatch,
     ) -> Option<Segment> {
         let mss = u64::from(self.snd.mss.saturating_sub(self.sack_option_len()).max(1));
-        let most = self.most_at_once(mss, limits, parts.as_ref().map(|(count, _)| *count));
-        // parts are nothing to wait for: the link below sends each by itself
-        let worth_waiting = if parts.is_some() { 0 } else { most };
+        let most = self.most_at_once(mss, limits);
+        // frames are nothing to wait for: the link below sends each by itself
+        let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
+        let worth_waiting = if is_framed { 0 } else { most };
         let (mut chosen, mss) = match self.choose_mtu_probe(now, mss) {
             ProbeChoice::Probe(len) => {
                 (Chosen { start: self.snd.nxt, len, fin: false, resend: false }, len)
@@ -233,7 +229,9 @@ impl Connection {
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
         }
-        let payload = self.payload_of(&mut chosen, pool, limits, mss, parts)?;
+        if chosen.len != 0 && !self.put_payload(&mut chosen, pool, limits, mss, batch) {
+            return None;
+        }
         let flags = self.data_flags(&chosen, mss);
         if self.rcv.ack.pending_bytes > 0 && self.rcv.reassembly.is_none() {
             // an answer carries the ACK: the exchange goes back and forth, quick ACKs would only double it
@@ -248,64 +246,56 @@ impl Connection {
         }
         self.pace(now, chosen.len);
         let payload_len = chosen.len as u32;
-        Some(Segment { header, payload, payload_len, segment_size: mss as u16, ecn })
+        Some(Segment { header, payload_len, segment_size: mss as u16, ecn })
     }
 
-    /// Bytes of one decision at most, in whole segments of `mss`, one at least; `parts` are as many as may be made.
+    /// Bytes of one decision at most, in whole segments of `mss`, one at least.
     #[inline]
-    fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits, parts: Option<u64>) -> u64 {
-        // Whole segments are made of it below.
-        let most = match limits.super_segment_bytes > SUPER_SEGMENT_BYTES {
-            true => limits.whole(mss as u32),
-            false => limits.super_segment_bytes,
-        };
-        let most = u64::from(most);
-        if matches!(limits.payload, PayloadMode::View | PayloadMode::Lent) {
+    fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
+        if matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed) {
             self.snd.queue.set_whole(limits.piece(mss as u32) as usize);
         }
-        let most = parts.map_or(most, |count| most.min(count * mss));
-        let most = if self.is_urgent() { mss } else { most };
+        let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
+        if is_framed && self.data_end() <= self.snd.nxt + mss && self.board.next_lost().is_none() {
+            // There is no more to send.
+            return mss;
+        }
+        let most = if self.is_urgent() { mss } else { limits.most(mss) };
         (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss)
     }
 
-    /// The payload of what was chosen, unless it goes into `parts` or has none. What there are no frames for is cut off
-    /// `chosen` there; none where nothing can be made.
+    /// Puts the payload of what was chosen into `batch`, unless it is borrowed. What there are no frames for is cut off
+    /// `chosen`; false where nothing can be made.
     #[inline]
-    fn payload_of(
+    fn put_payload(
         &mut self,
         chosen: &mut Chosen,
         pool: &Pool,
         limits: &TransmitLimits,
         mss: u64,
-        parts: Option<(u64, &mut PacketBatch)>,
-    ) -> Option<Option<Packet>> {
-        match (chosen.len, parts) {
-            (0, _) => Some(None),
-            (_, None) if limits.payload == PayloadMode::Lent => {
-                debug_assert!(!chosen.resend, "only new data is lent");
-                Some(None)
+        batch: &mut PacketBatch,
+    ) -> bool {
+        let offset = (chosen.start - self.snd.queue_base) as usize;
+        let made = match limits.payload {
+            PayloadSource::Borrowed => {
+                debug_assert!(!chosen.resend, "only new data is borrowed");
+                chosen.len
             }
-            (len, Some((_, parts))) => {
-                let made = self.fill_parts(pool, limits, chosen, mss, parts);
-                self.snd.frames_wanted = made == 0;
-                if made < len {
-                    // what there were frames for is a segment of its own
-                    (chosen.len, chosen.fin) = (made, false);
-                }
-                (made > 0).then_some(None)
+            PayloadSource::View => {
+                let view = self.snd.queue.view(pool, offset, chosen.len as usize);
+                view.map_or(0, |view| batch.push(view).map_or(0, |()| chosen.len))
             }
-            (len, None) => {
-                let offset = (chosen.start - self.snd.queue_base) as usize;
-                let made = match limits.payload {
-                    PayloadMode::CopyAndSum { headroom } => {
-                        self.snd.queue.copy_packet(pool, headroom, offset, len as usize)
-                    }
-                    _ => self.snd.queue.view(pool, offset, len as usize),
-                };
-                self.snd.frames_wanted = made.is_err();
-                made.ok().map(Some)
+            PayloadSource::Frames { headroom } => {
+                let bytes = (mss as usize, chosen.len as usize);
+                self.snd.queue.hand_out_segments(pool, headroom, offset, bytes, batch) as u64
             }
+        };
+        self.snd.frames_wanted = made == 0;
+        if made < chosen.len {
+            // what there were frames for is a segment of its own
+            (chosen.len, chosen.fin) = (made, false);
         }
+        made != 0
     }
 
     /// The flags of a segment of data.
@@ -337,7 +327,7 @@ impl Connection {
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
     #[inline]
     fn end_before_block(&self, chosen: &mut Chosen, limits: &TransmitLimits, mss: u64) {
-        let in_blocks = matches!(limits.payload, PayloadMode::View | PayloadMode::Lent);
+        let in_blocks = matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed);
         if !in_blocks || chosen.resend || chosen.len <= mss {
             return;
         }
@@ -346,40 +336,6 @@ impl Connection {
         if len < chosen.len {
             (chosen.len, chosen.fin) = (len, false);
         }
-    }
-
-    /// Puts what was chosen into `parts`, as far as there are frames; how many bytes that were.
-    fn fill_parts(
-        &mut self,
-        pool: &Pool,
-        limits: &TransmitLimits,
-        chosen: &Chosen,
-        mss: u64,
-        parts: &mut PacketBatch,
-    ) -> u64 {
-        let headroom = match limits.payload {
-            PayloadMode::CopyAndSum { headroom } => headroom,
-            _ => 0,
-        };
-        let offset = (chosen.start - self.snd.queue_base) as usize;
-        let whole = (mss as usize, chosen.len as usize);
-        let mut made = self.snd.queue.hand_out_run(pool, headroom, offset, whole, parts) as u64;
-        while made < chosen.len {
-            let len = mss.min(chosen.len - made);
-            let offset = (chosen.start + made - self.snd.queue_base) as usize;
-            let part = self.snd.queue.hand_out(pool, headroom, offset, len as usize);
-            let Ok(part) = part else { break };
-            let part_len = part.len() as u64;
-            if parts.push(part).is_err() {
-                break;
-            }
-            made += part_len;
-            if part_len < len {
-                // a shorter one is the last of a decision
-                break;
-            }
-        }
-        made
     }
 
     /// Most to send in one go: about a millisecond at the present rate and a fifth, in slow start at twice the rate,
@@ -397,7 +353,7 @@ impl Connection {
     /// Takes note of what was just made.
     fn after_transmit(&mut self, now: Instant, chosen: &Chosen, mss: u64) {
         let end = chosen.start + chosen.len + u64::from(chosen.fin);
-        let parts = chosen.len.div_ceil(mss);
+        let parts = if chosen.len <= mss { chosen.len.min(1) } else { chosen.len.div_ceil(mss) };
         self.counters.segments_out += parts.max(1);
         self.counters.data_segments_out += parts;
         self.counters.bytes_sent += chosen.len;
@@ -425,7 +381,7 @@ impl Connection {
                 self.snd.waiting_since = Deadline::NONE;
                 self.begin_rate(now);
             }
-            if !chosen.len.is_multiple_of(mss) {
+            if chosen.len != mss * parts {
                 self.snd.small_end = end;
             }
         }

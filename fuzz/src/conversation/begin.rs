@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_tcp::{
-    Config, CongestionKind, Connection, FourTuple, HalfOpen, Keepalive, PayloadMode, SynCookies,
+    Config, CongestionKind, Connection, FourTuple, HalfOpen, Keepalive, PayloadSource, SynCookies,
     TransmitLimits, reset_for,
 };
 use millstream_wire::tcp::{FastOpenCookie, SeqNumber, TcpFlags, TcpHeader};
@@ -26,9 +26,10 @@ impl<'a> Peer<'a> {
         let tuple = FourTuple { local: addresses(80), remote: addresses(5000) };
         let limits = TransmitLimits {
             super_segment_bytes: if more & 16 == 0 { 0 } else { 65_000 },
+            segments: if more & 16 == 0 { 1 } else { 45 },
             payload: match more & 32 {
-                0 => PayloadMode::View,
-                _ => PayloadMode::CopyAndSum { headroom: 128 },
+                0 => PayloadSource::View,
+                _ => PayloadSource::Frames { headroom: 128 },
             },
         };
         let now = Instant::from_nanos(1_000_000_000);

@@ -350,10 +350,6 @@ impl Link for PairEnd {
         Ok(before - batch.len())
     }
 
-    fn transmit_one(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.tx.is_closed() { Err(packet) } else { self.send(packet) }
-    }
-
     fn wait_fd(&self) -> Option<RawFd> {
         Some(self.own.event().as_raw_fd())
     }

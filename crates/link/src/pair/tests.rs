@@ -117,30 +117,6 @@ fn what_does_not_fit_stays_with_the_sender() {
     assert_eq!(got.len(), 20);
 }
 
-/// One packet by itself is sent as in a batch; what is no plain one, or has no room, comes back.
-#[test]
-#[cfg_attr(miri, ignore = "Miri has no ppoll")]
-fn a_packet_by_itself_goes_as_in_a_batch() {
-    let pool = pool();
-    let (mut a, mut b) =
-        pair(PairConfig { offload: false, capacity: 2, ..PairConfig::default() }).unwrap();
-    let packet = |first: u8| Packet::from_slice(&pool, 0, &[first; 60]).unwrap();
-    let room = a.tx.capacity() as u8;
-    assert!((0..room).all(|first| a.transmit_one(packet(first)).is_ok()));
-    assert_eq!(a.transmit_one(packet(99)).map_err(|packet| packet.head()[0]), Err(99));
-    let firsts = receive_all(&mut b, &pool).into_iter().map(|packet| packet.head()[0]);
-    assert!(firsts.eq(0..room));
-    assert_eq!((a.stats().tx_packets, a.stats().tx_bytes), (room.into(), 60 * u64::from(room)));
-    let mut partial = packet(4);
-    partial.meta_mut().checksum = Checksum::Partial { start: 0, offset: 6 };
-    assert!(a.transmit_one(partial).is_err(), "its sum is lacking");
-    assert!(b.prepare_sleep());
-    assert!(a.transmit_one(packet(5)).is_ok());
-    assert!(is_readable(&b), "the sleeper is woken");
-    drop(b);
-    assert!(a.transmit_one(packet(6)).is_err());
-}
-
 #[test]
 fn a_super_segment_longer_than_the_ring_goes_through_it() {
     let pool = pool();

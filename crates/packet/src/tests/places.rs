@@ -159,28 +159,6 @@ fn framed_bytes_leave_in_their_own_frames() {
     assert_eq!((queue.held_bytes(), pool.stats().used_frames), (0, 0));
 }
 
-/// A copy with its sum is what the queue hands out of bytes that were written into a frame.
-#[test]
-fn a_summed_packet_is_as_a_frame_that_is_handed_out() {
-    let pool = Pool::new(PoolConfig::fixed(64)).unwrap();
-    let bytes: Vec<u8> = (0..200u8).collect();
-    for len in [1, 2, 7, 16, 17, FRAMED_COPY_BYTES] {
-        let sent = Packet::summed(&pool, 100, &bytes[..len]).expect("a copy");
-        let mut queue = ByteQueue::new(QueueLimits::new(1 << 20));
-        queue.write_framed(&pool, &bytes[..len], 100, 1000);
-        let as_well = queue.hand_out(&pool, 100, 0, len).expect("a copy");
-        assert!(same(sent.slices(), &bytes[..len]) && sent.headroom() >= 100);
-        assert_eq!(sent.meta().payload_sum, as_well.meta().payload_sum);
-        assert_eq!(sent.held_bytes(), as_well.held_bytes());
-        queue.discard(usize::MAX);
-    }
-    assert!(Packet::summed(&pool, 2000, &bytes[..49]).is_none(), "no frame holds that");
-    let rest: Vec<Packet> = std::iter::from_fn(|| pool.alloc(0)).collect();
-    assert!(Packet::summed(&pool, 100, &bytes[..1]).is_none(), "there is none");
-    drop(rest);
-    assert_eq!(pool.stats().used_frames, 0);
-}
-
 /// Frames handed out together are what they are one by one, and so is what stays.
 #[test]
 fn a_run_of_frames_is_handed_out_as_each_of_them() {

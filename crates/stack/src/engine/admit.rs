@@ -8,16 +8,18 @@
 
 use std::net::IpAddr;
 
-use millstream_packet::Instant;
-use millstream_tcp::{COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State};
+use millstream_packet::{Instant, PacketBatch};
+use millstream_tcp::{
+    COOKIE_LIFETIME, Connection, CookieMode, FourTuple, HalfOpen, State, TransmitLimits,
+};
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
 use super::output::{Output, Way};
 use super::tcp_input::{Incoming, with_mss};
-use super::transmit::{NO_WAY, with_tcp_header};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
+use crate::limits::HEADROOM_BYTES;
 use crate::socket::listener::{ListenerSlot, Request};
 use crate::socket::sources::Counted;
 use crate::stats::DropReason;
@@ -165,8 +167,9 @@ impl Engine {
 
     /// Sends what a connection that is not kept has to say.
     fn answer_half_open(&mut self, now: Instant, way: Way, mut conn: Connection) {
-        let tuple = conn.tuple();
-        while let Some(segment) = conn.poll_transmit(now, &self.out.pool, &NO_WAY) {
+        let (tuple, mut none) = (conn.tuple(), PacketBatch::new());
+        while let Some(segment) = conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut none) {
+            none.clear();
             if !self.out.may_reset(now, tuple.remote.ip()) {
                 return;
             }
@@ -312,9 +315,12 @@ impl Engine {
 impl Output {
     /// Sends a segment without payload that no connection keeps account of.
     pub fn send_bare(&mut self, now: Instant, way: Way, tuple: &FourTuple, header: &TcpHeader) {
-        let Some(mut packet) = with_tcp_header(self, header, None) else {
+        let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
             return self.stats.drop(DropReason::PoolExhausted);
         };
+        if let Some(room) = packet.prepend(header.header_len()) {
+            header.emit(room);
+        }
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
         self.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);

@@ -16,7 +16,6 @@ use super::rate::AnswerLimit;
 use super::reserved::is_no_destination;
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
-use crate::stages::Stage;
 use crate::stats::{DropReason, EngineStats};
 
 /// Where a packet goes next.
@@ -284,25 +283,6 @@ impl Output {
         self.stats.tx_packets -= 1;
         self.stats.tx_bytes -= packet.len() as u64;
         self.stats.drop(DropReason::TransmitQueueFull);
-    }
-
-    /// Hands a finished frame to the link behind what waits for it, at once where the link takes one by itself.
-    #[inline(always)]
-    pub fn send_now(&mut self, now: Instant, link: LinkId, packet: Packet) {
-        let slot = &mut self.links[link.index()];
-        let alone = slot.queue.is_empty() && slot.is_used();
-        self.stats.stages.mark(Stage::Egress, 1);
-        let refused = if alone { slot.link.transmit_one(packet) } else { Err(packet) };
-        match refused {
-            Ok(()) => {
-                self.stats.batches.transmit_packets.add(1);
-                self.stats.stages.mark(Stage::Transmit, 1);
-            }
-            Err(packet) => {
-                self.put(link, packet);
-                self.flush(now);
-            }
-        }
     }
 
     /// Packets that can be queued for `link` before one would be dropped. Asks the link to take what

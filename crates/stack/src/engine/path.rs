@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use millstream_link::Medium;
 use millstream_packet::Instant;
-use millstream_route::{Generations, HeaderTemplate, LinkId};
-use millstream_tcp::{Connection, FourTuple};
+use millstream_route::{Generations, HeaderTemplate, TransportChecksum};
+use millstream_tcp::{Connection, FourTuple, Segment};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
 use millstream_wire::ip::{IpHeader, Protocol};
 
 use super::Serial;
-use super::common::CommonHeaders;
 use super::output::{Output, Way};
 use crate::socket::tcp::TcpSocket;
 
@@ -20,21 +19,19 @@ pub(crate) struct Path {
     /// In a box of its own: quiet connections do without.
     known: Option<Box<Known>>,
     /// IPv4 identification of the next packet.
-    pub identification: u16,
+    identification: u16,
 }
 
 struct Known {
     way: Way,
     generations: Generations,
-    /// The link leaves transport checksums to us.
-    is_summed: bool,
-    ports: (u16, u16),
+    /// Who computes transport checksums.
+    checksum: TransportChecksum,
     /// The headers say that no router is to fragment.
     dont_fragment: bool,
-    /// Absent while the neighbour is not known: packets go the long way, where they wait for it.
-    template: Option<HeaderTemplate>,
-    /// The same with the TCP header, where they are of the most common kind.
-    common: Option<CommonHeaders>,
+    /// With the link header, unless the neighbour is not known: then packets wait for it.
+    template: HeaderTemplate,
+    is_resolved: bool,
 }
 
 /// What the application chose for the IP header, and whether routers may fragment the packet.
@@ -66,7 +63,7 @@ impl Path {
     #[inline]
     pub fn way(&self, generations: Generations) -> Option<Way> {
         let known = self.known.as_ref()?;
-        (known.generations == generations && known.template.is_some()).then_some(known.way)
+        (known.generations == generations && known.is_resolved).then_some(known.way)
     }
 
     /// Whether headers built ahead say what they should of fragmentation: that changes with what routers say.
@@ -75,36 +72,29 @@ impl Path {
         self.known.as_ref().is_none_or(|known| known.dont_fragment != conn.may_be_fragmented())
     }
 
-    /// The link of [`way`](Self::way), if it leaves transport checksums to us.
-    #[inline]
-    pub fn summed_link(&self, generations: Generations) -> Option<LinkId> {
-        let known = self.known.as_ref()?;
-        let is_known = known.generations == generations && known.template.is_some();
-        (is_known && known.is_summed).then_some(known.way.link)
-    }
-
-    /// The headers for the way, and the ports, ours first.
-    #[inline]
-    pub fn plain(&self) -> Option<(&HeaderTemplate, (u16, u16))> {
-        let known = self.known.as_ref()?;
-        Some((known.template.as_ref()?, known.ports))
-    }
-
-    /// All headers of a segment, where they are of the most common kind.
-    #[inline]
-    pub(super) fn common(&self) -> Option<&CommonHeaders> {
-        self.known.as_ref()?.common.as_ref()
-    }
-
     /// Gives the memory back; the way is looked up anew when something is sent.
     pub fn forget(&mut self) {
         self.known = None;
     }
 
-    /// The headers for the way.
+    /// The IPv4 identification of the first of these segments; each has its own (RFC 6864 4.1: they may be any while no
+    /// router fragments).
     #[inline]
-    pub fn template(&self) -> Option<&HeaderTemplate> {
-        self.known.as_ref()?.template.as_ref()
+    pub fn count_segments(&mut self, segment: &Segment) -> u16 {
+        let size = u32::from(segment.segment_size).max(1);
+        let is_one = segment.payload_len <= size;
+        let count = if is_one { 1 } else { segment.payload_len.div_ceil(size) };
+        let first = self.identification;
+        self.identification = first.wrapping_add(count as u16);
+        first
+    }
+
+    /// What is put before segments that go now, as they were looked up last: the headers, whether the link header is
+    /// among them, and who computes the transport checksum.
+    #[inline]
+    pub fn template(&self) -> Option<(&HeaderTemplate, bool, TransportChecksum)> {
+        let known = self.known.as_ref()?;
+        Some((&known.template, known.is_resolved, known.checksum))
     }
 }
 
@@ -150,20 +140,17 @@ impl Output {
         let ethernet = self.ethernet(now, way, dst);
         // Being used can change the table's generation.
         let generations = self.generations();
-        let template =
-            ethernet.map(|ethernet| HeaderTemplate::new(ethernet.as_ref(), &ip, generations));
-        self.stats.templates_built += u64::from(template.is_some());
+        let is_resolved = ethernet.is_some();
+        let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &ip, generations);
+        self.stats.templates_built += u64::from(is_resolved);
         let sums = self.links[way.link.index()].capabilities.tx_checksum;
-        let ports = (tuple.local.port(), tuple.remote.port());
-        path.known = Some(Box::new(Known {
-            way,
-            generations,
-            is_summed: !if dst.is_ipv4() { sums.v4 } else { sums.v6 },
-            ports,
-            dont_fragment: marks.dont_fragment,
-            common: template.as_ref().and_then(|template| CommonHeaders::new(template, ports)),
-            template,
-        }));
+        let checksum = match if dst.is_ipv4() { sums.v4 } else { sums.v6 } {
+            true => TransportChecksum::Offload,
+            false => TransportChecksum::Compute,
+        };
+        let dont_fragment = marks.dont_fragment;
+        let known = Known { way, generations, checksum, dont_fragment, template, is_resolved };
+        path.known = Some(Box::new(known));
         Some(way)
     }
 

@@ -1,11 +1,11 @@
-//! How long a write that lends may still wait for ACKs.
+//! How long a write that is sent from its own memory may still wait for ACKs.
 
 use std::time::Duration;
 
 use crate::limits::{LEND_LOOK_NS, LEND_WAIT_KIB};
 
-/// Grows with all that is lent, and shrinks with each look while nothing can be sent, whatever it finds: who lends much
-/// waits longer, and nobody for long, be it that others send all the while, that the peer acknowledges byte by byte, or
+/// Grows with all that is taken from the writer's memory, and shrinks with each look while nothing can be sent, whatever it
+/// finds: a longer write waits longer, and none for long, be it that others send all the while, that the peer acknowledges byte by byte, or
 /// that the clock stands still.
 pub(super) struct Patience {
     left_ns: u64,
@@ -13,12 +13,13 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// None until something is lent, and never more than `most`.
+    /// None until something is taken, and never more than `most`.
     pub fn new(most: Duration) -> Self {
         Self { left_ns: 0, most_ns: nanoseconds(most) }
     }
 
-    pub fn lent(&mut self, bytes: usize) {
+    /// So many bytes more were taken.
+    pub fn reserved(&mut self, bytes: usize) {
         let kib = (bytes as u64 >> 10).min(LEND_WAIT_KIB);
         let more = u128::from(self.most_ns) * u128::from(kib) / u128::from(LEND_WAIT_KIB);
         self.left_ns = self.left_ns.saturating_add(more as u64).min(self.most_ns);
@@ -42,13 +43,13 @@ mod tests {
     const MOST: Duration = Duration::from_micros(64);
 
     #[test]
-    fn who_lends_more_waits_longer_but_not_for_long_at_once() {
+    fn who_writes_more_waits_longer_but_not_for_long_at_once() {
         let mut patience = Patience::new(MOST);
-        assert!(!patience.waited(Duration::ZERO), "before anything was lent");
-        patience.lent((LEND_WAIT_KIB << 10) as usize / 64);
+        assert!(!patience.waited(Duration::ZERO), "before anything was taken");
+        patience.reserved((LEND_WAIT_KIB << 10) as usize / 64);
         assert!(patience.waited(MOST / 64 - Duration::from_nanos(1)));
         assert!(!patience.waited(Duration::from_nanos(1)));
-        patience.lent(1 << 30);
+        patience.reserved(1 << 30);
         assert!(patience.waited(MOST - Duration::from_nanos(LEND_LOOK_NS)));
         assert!(!patience.waited(Duration::ZERO));
     }
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn it_ends_where_the_clock_stands_still() {
         let mut patience = Patience::new(MOST);
-        patience.lent(usize::MAX);
+        patience.reserved(usize::MAX);
         let looks = (0..).take_while(|_| patience.waited(Duration::ZERO)).count() as u64;
         assert_eq!(looks, nanoseconds(MOST).div_ceil(LEND_LOOK_NS) - 1);
     }
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn where_no_wait_is_of_use_there_is_none() {
         let mut patience = Patience::new(Duration::ZERO);
-        patience.lent(1 << 20);
+        patience.reserved(1 << 20);
         assert!(!patience.waited(Duration::ZERO));
     }
 }

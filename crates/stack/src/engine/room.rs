@@ -9,10 +9,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use millstream_packet::Instant;
-use millstream_tcp::State;
+use millstream_tcp::{State, TransmitLimits};
 
 use super::Engine;
-use super::transmit::NO_WAY;
 use crate::limits::{
     CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,
 };
@@ -191,7 +190,8 @@ impl Engine {
         socket.conn.abort();
         if !is_silent
             && let Some(way) = self.out.way(tuple.remote.ip(), Some(scope))
-            && let Some(reset) = socket.conn.poll_transmit(now, &self.out.pool, &NO_WAY)
+            && let Some(reset) =
+                socket.conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut self.parts)
         {
             self.out.stats.tcp_resets += 1;
             self.out.send_bare(now, way, &tuple, &reset.header);

@@ -319,7 +319,7 @@ impl Engine {
         let Some((slot, socket)) = self.tcp.by_id(id) else {
             return Err((packet, Error::NoSuchSocket));
         };
-        let result = socket.conn.write_packet(&self.out.pool, packet);
+        let result = socket.conn.write_packet(packet);
         socket.settle_memory(&mut self.account);
         match &result {
             Ok(()) => self.admission.charge(socket, len, len),

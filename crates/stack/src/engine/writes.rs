@@ -185,8 +185,8 @@ impl Admission {
         }
     }
 
-    /// Where nobody stands in line so much may be lent before the next turn: it is sent at once.
-    pub fn make_room_to_lend(&mut self, bytes: usize) {
+    /// Where nobody stands in line a write may send so much from its own memory before the next turn.
+    pub fn make_room_to_borrow(&mut self, bytes: usize) {
         if self.is_idle() {
             self.left = self.left.max(bytes);
         }

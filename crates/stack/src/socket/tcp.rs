@@ -358,14 +358,6 @@ impl TcpTable {
         }
     }
 
-    /// Whether the wheel is armed for what the connection waits for, or an earlier time; it need not be while its turn
-    /// is to come.
-    pub fn is_armed(&self, slot: u32) -> bool {
-        self.sockets.get(slot).is_none_or(|socket| {
-            socket.dirty || self.wheel.covers_all(slot, socket.conn.next_deadline())
-        })
-    }
-
     /// Arms the wheel for what the connection waits for. A deadline that only moved later stays armed
     /// for the earlier time: the connection is asked again then.
     #[inline]

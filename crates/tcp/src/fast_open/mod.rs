@@ -17,7 +17,7 @@ mod keys;
 
 use core::time::Duration;
 
-use millstream_packet::{Instant, Packet, Pool};
+use millstream_packet::{Instant, Packet, PacketBatch, Pool};
 use millstream_wire::tcp::{FastOpenCookie, TcpHeader, TcpOptions};
 
 pub use cache::{FastOpenCache, FastOpenHint};
@@ -28,7 +28,7 @@ use crate::limits::{FAST_OPEN_WAIT_MS, MIN_MSS_BYTES};
 use crate::payload::Payload;
 use crate::state::State;
 use crate::timers::Expiry;
-use crate::transmit::PayloadMode;
+use crate::transmit::PayloadSource;
 
 /// What became of Fast Open on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -132,30 +132,32 @@ impl Connection {
         }
     }
 
-    /// The data that goes with the first SYN, if a cookie does.
-    pub(crate) fn fast_open_data(
+    /// Puts the data that goes with the first SYN, if a cookie does, into `batch`: how many bytes.
+    pub(crate) fn put_fast_open_data(
         &mut self,
         options: &TcpOptions,
         pool: &Pool,
-        mode: PayloadMode,
-    ) -> Option<Packet> {
-        let open = self.counters.fast_open()?;
+        source: PayloadSource,
+        batch: &mut PacketBatch,
+    ) -> usize {
+        let Some(open) = self.counters.fast_open() else { return 0 };
         if self.snd.nxt != 0 || open.option.is_none_or(|option| option.is_request()) {
-            return None;
+            return 0;
         }
         // RFC 7413 4.1.3: what the server's segment size of last time allows
         let mss = usize::from(open.mss.max(MIN_MSS_BYTES).min(self.config.mss));
         let len = mss.saturating_sub(options.emit_len()).min(self.snd.queue.len());
         self.counters.rare().fast_open_status = FastOpenStatus::Offered;
         if len == 0 {
-            return None;
+            return 0;
         }
-        match mode {
-            PayloadMode::CopyAndSum { headroom } => {
-                self.snd.queue.copy_packet(pool, headroom, 0, len).ok()
+        let made = match source {
+            PayloadSource::Frames { headroom } => {
+                self.snd.queue.copy_packet(pool, headroom, 0, len)
             }
-            _ => self.snd.queue.view(pool, 0, len).ok(),
-        }
+            _ => self.snd.queue.view(pool, 0, len),
+        };
+        made.map_or(0, |packet| batch.push(packet).map_or(0, |()| len))
     }
 
     /// Our SYN is acknowledged up to `ack`, an offset: what of its data was taken, and what the server gave. Data

@@ -134,12 +134,6 @@ impl Counters {
         self.rare.as_mut()?.path_search.as_mut()
     }
 
-    /// No search for a larger segment is on, and nothing urgent was announced.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.rare.as_ref().is_none_or(|rare| rare.path_search.is_none() && rare.urgent_out == 0)
-    }
-
     /// The retransmission timer expired.
     pub(crate) fn begin_timed_out(&mut self, now: Instant) {
         self.rare().timed_out_at.set_if_none(now);

@@ -6,7 +6,7 @@ use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags};
 
 use super::alone::{data, drain, established, established_after, header, placed};
-use super::harness::pool;
+use super::harness::{Sent, pool};
 use crate::limits::{TUNE_BASE_BYTES, WINDOW_BASE_BYTES};
 use crate::*;
 
@@ -82,7 +82,7 @@ fn ranges_that_arrive_together_are_all_reported() {
                 &pool,
             );
         }
-        let told = |segment: &Segment| -> Vec<(u32, u32)> {
+        let told = |segment: &Sent| -> Vec<(u32, u32)> {
             segment.header.options.sack.iter().map(|(left, right)| (left.0, right.0)).collect()
         };
         drain(connection, now, &pool).iter().map(told).collect::<Vec<_>>()

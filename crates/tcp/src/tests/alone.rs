@@ -5,7 +5,7 @@ use core::time::Duration;
 use millstream_packet::{Instant, Packet, Pool};
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, Timestamps};
 
-use super::harness::{LIMITS, tuple};
+use super::harness::{LIMITS, Sent, tuple};
 use crate::*;
 
 /// A connection opened by us, the peer's window wide open, and its clock.
@@ -30,14 +30,14 @@ pub(super) fn established_after(
 fn opened(pool: &Pool, config: Config, mss: u16, rtt: Duration) -> (Connection, Instant) {
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
-    connection.poll_transmit(now, pool, &LIMITS).expect("SYN");
+    connection.poll_one(now, pool, &LIMITS).expect("SYN");
     now += rtt;
     let mut answer = header(0, 1, TcpFlags::SYN_ACK);
     answer.options.window_scale = Some(8);
     answer.options.sack_permitted = true;
     answer.options.mss = Some(mss);
     connection.on_segment(now, &answer, Payload::None, 0, pool);
-    connection.poll_transmit(now, pool, &LIMITS).expect("ACK");
+    connection.poll_one(now, pool, &LIMITS).expect("ACK");
     connection.on_segment(now, &header(1, 1, TcpFlags::ACK), Payload::None, 0, pool);
     assert_eq!(connection.state(), State::Established);
     (connection, now)
@@ -57,8 +57,8 @@ pub(super) fn header(seq: u32, ack: u32, flags: TcpFlags) -> TcpHeader {
     header
 }
 
-pub(super) fn drain(connection: &mut Connection, now: Instant, pool: &Pool) -> Vec<Segment> {
-    std::iter::from_fn(|| connection.poll_transmit(now, pool, &LIMITS)).collect()
+pub(super) fn drain(connection: &mut Connection, now: Instant, pool: &Pool) -> Vec<Sent> {
+    std::iter::from_fn(|| connection.poll_one(now, pool, &LIMITS)).collect()
 }
 
 /// In-order data of `len` bytes from offset `seq` of the peer's numbers, and the ACK that answers it.

@@ -16,7 +16,7 @@ fn open(pool: &Pool) -> Receiver {
 }
 
 fn flush(connection: &mut Connection, pool: &Pool) {
-    while connection.poll_transmit(at(10), pool, &LIMITS).is_some() {}
+    while connection.poll_one(at(10), pool, &LIMITS).is_some() {}
 }
 
 /// A segment without data that acknowledges `to`.
@@ -74,8 +74,7 @@ fn a_writer_fills_the_buffer_and_is_told_of_room() {
     }
     assert_eq!(end.write(&pool, &[2; 8192]), Err(ConnError::WouldBlock));
     assert!(!end.is_writable());
-    let refused =
-        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
+    let refused = end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
     let refused = refused.expect_err("no room");
     assert_eq!((refused.packet.len(), refused.why), (100, ConnError::WouldBlock));
     flush(&mut end, &pool);
@@ -87,9 +86,7 @@ fn a_writer_fills_the_buffer_and_is_told_of_room() {
         flush(&mut end, &pool);
     }
     assert!(end.is_writable());
-    assert!(
-        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame")).is_ok()
-    );
+    assert!(end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame")).is_ok());
 }
 
 #[test]
@@ -99,8 +96,7 @@ fn after_the_end_nothing_is_written() {
     end.shutdown_write();
     assert_eq!(end.may_write(), Err(ConnError::Closed));
     assert_eq!(end.write(&pool, &[1]), Err(ConnError::Closed));
-    let refused =
-        end.write_packet(&pool, Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
+    let refused = end.write_packet(Packet::from_slice(&pool, 0, &[3; 100]).expect("a frame"));
     assert_eq!(refused.expect_err("shut").why, ConnError::Closed);
     assert!(end.is_writable(), "a writer does not wait for what will not come");
     assert!(!end.is_closed());
@@ -121,7 +117,7 @@ fn why_a_connection_ended_is_told_once() {
         &|end| end.peek(&mut [0; 9]).err(),
         &|end| end.read_packet(9, &pool).err(),
         &|end| end.write(&pool, &[1]).err(),
-        &|end| end.write_packet(&pool, packet()).err().map(|refused| refused.why),
+        &|end| end.write_packet(packet()).err().map(|refused| refused.why),
         &|end| end.take_error(),
     ];
     for tell in ways {
@@ -164,14 +160,12 @@ fn without_frames_a_write_says_so_and_a_segment_waits() {
     drop(taken);
     assert_eq!(end.write(&pool, &[1; 100]), Ok(100));
     let taken: Vec<Packet> = take().collect();
-    let copied = TransmitLimits {
-        super_segment_bytes: 0,
-        payload: PayloadMode::CopyAndSum { headroom: 64 },
-    };
-    assert!(end.poll_transmit(at(10), &pool, &copied).is_none());
+    let framed =
+        TransmitLimits { payload: PayloadSource::Frames { headroom: 64 }, ..TransmitLimits::ONE };
+    assert!(end.poll_one(at(10), &pool, &framed).is_none());
     assert!(end.is_starved_of_frames());
     drop(taken);
-    let segment = end.poll_transmit(at(10), &pool, &copied).expect("what waited");
+    let segment = end.poll_one(at(10), &pool, &framed).expect("what waited");
     assert_eq!((segment.header.seq, segment.payload_len), (SeqNumber(1), 100));
     assert!(!end.is_starved_of_frames());
 }
@@ -201,7 +195,7 @@ fn send_limit(most: usize, (rtt_us, later_rtt_us): (u64, u64), waited: Duration)
     let data = [1; 64 << 10];
     for round in 0..60 {
         while end.write(&pool, &data).is_ok() {}
-        while end.poll_transmit(now, &pool, &LIMITS).is_some() {}
+        while end.poll_one(now, &pool, &LIMITS).is_some() {}
         now += Duration::from_micros(if round < 3 { rtt_us } else { later_rtt_us });
         let (seq, window) = (SeqNumber(1), 65_535);
         let ack = SeqNumber(0) + end.info().bytes_sent as usize + 1;

@@ -77,9 +77,10 @@ fn small_segments_are_not_held_in_a_frame_each() {
     let pool = pool();
     for mss in [100, 536, 1460] {
         let (mut connection, now) = established_with(&pool, Config::default(), mss);
-        let mut parts = PacketBatch::new();
+        let payload = PayloadSource::Frames { headroom: 100 };
+        let framed = TransmitLimits { segments: 8, payload, ..TransmitLimits::ONE };
         // From now on it is known that the link takes segments one by one.
-        assert!(connection.poll_parts(now, &pool, 100, 8, &mut parts).is_none());
+        assert!(connection.poll(now, &pool, &framed, &mut PacketBatch::new()).is_none());
         assert_eq!(connection.write(&pool, &[1; 14_000]), Ok(14_000));
         let held = connection.info().send_queue_held_bytes;
         assert!(held < 2 * 14_000, "MSS {mss}: {held} bytes held for 14,000");
@@ -166,7 +167,7 @@ fn no_router_makes_packets_smaller_than_every_path_carries() {
         syn.options.mss = Some(1440);
         let mut connection =
             Connection::accept(Config::default(), tuple(0, v6), SeqNumber(0), 0, &syn, now);
-        connection.poll_transmit(now, &pool, &LIMITS).expect("SYN-ACK");
+        connection.poll_one(now, &pool, &LIMITS).expect("SYN-ACK");
         connection.set_path_mtu(now, SeqNumber(0), 1300);
         assert_eq!(connection.info().path_mtu_bytes, 1300);
         assert!(!connection.may_be_fragmented());
@@ -196,7 +197,7 @@ fn bulk_leaves_in_pieces(super_segment_bytes: u32, each: usize) {
     let pool = pool();
     let config = Config { send_buffer_bytes: 1 << 20, nagle: false, ..Config::default() };
     let (mut connection, mut now) = established(&pool, config);
-    let limits = TransmitLimits { super_segment_bytes, payload: PayloadMode::View };
+    let limits = TransmitLimits { super_segment_bytes, ..TransmitLimits::ONE };
     let whole = each * (super_segment_bytes as usize / each / 1448 * 1448);
     let bytes: Vec<u8> = (0..6_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
     let (mut written, mut sent, mut acked) = (0, 0, 0);
@@ -206,7 +207,7 @@ fn bulk_leaves_in_pieces(super_segment_bytes: u32, each: usize) {
         if let Ok(n) = connection.write(&pool, &bytes[written..end]) {
             written += n;
         }
-        while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
+        while let Some(segment) = connection.poll_one(now, &pool, &limits) {
             let Some(payload) = segment.payload else { continue };
             let start = (segment.header.seq - SeqNumber(1)) as usize;
             assert_eq!(start, sent, "nothing was lost");
@@ -240,13 +241,13 @@ fn what_was_begun_waits_for_what_follows_while_an_ack_is_to_come() {
     let pool = pool();
     let config = Config { nagle: false, ..Config::default() };
     let (mut connection, now) = established(&pool, config);
-    let limits = TransmitLimits { super_segment_bytes: 6000, payload: PayloadMode::View };
+    let limits = TransmitLimits { super_segment_bytes: 6000, ..TransmitLimits::ONE };
     let whole = 6000 / 1448 * 1448;
     let write = |connection: &mut Connection, bytes: usize| {
         if bytes != 0 {
             connection.write(&pool, &vec![1; bytes]).expect("room");
         }
-        let next = || connection.poll_transmit(now, &pool, &limits);
+        let next = || connection.poll_one(now, &pool, &limits);
         std::iter::from_fn(next).map(|segment| segment.payload_len).sum::<u32>()
     };
     connection.set_more_follows(true);
@@ -275,7 +276,7 @@ fn a_link_that_takes_longer_super_segments_is_given_whole_pieces() {
         (u32::MAX, 8 * piece),
     ];
     for (super_segment_bytes, whole) in limits {
-        let limits = TransmitLimits { super_segment_bytes, payload: PayloadMode::View };
+        let limits = TransmitLimits { super_segment_bytes, ..TransmitLimits::ONE };
         assert_eq!(limits.whole(1448), whole, "{super_segment_bytes}");
     }
 }

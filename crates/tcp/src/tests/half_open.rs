@@ -7,7 +7,7 @@ use crate::{EcnMode, Payload, State};
 fn syn_of(config: &Config, v6: bool, pool: &Pool) -> (Connection, TcpHeader) {
     let mut opener =
         Connection::connect(config.clone(), tuple(0, v6), SeqNumber(u32::MAX), 5, at(0));
-    let syn = opener.poll_transmit(at(0), pool, &LIMITS).expect("SYN").header;
+    let syn = opener.poll_one(at(0), pool, &LIMITS).expect("SYN").header;
     (opener, syn)
 }
 
@@ -29,10 +29,10 @@ fn is_what_a_whole_connection_would_be() {
         let answer = entry.syn_ack(&Config::default().into(), tuple(1, v6), 9, at(1));
         let mut whole =
             Connection::accept(Config::default(), tuple(1, v6), SeqNumber(77), 9, &syn, at(1));
-        let expected = whole.poll_transmit(at(1), &pool, &LIMITS).expect("SYN-ACK").header;
+        let expected = whole.poll_one(at(1), &pool, &LIMITS).expect("SYN-ACK").header;
         assert_eq!(answer, expected);
         opener.on_segment(at(20), &answer, Payload::None, 0, &pool);
-        let ack = opener.poll_transmit(at(20), &pool, &LIMITS).expect("ACK").header;
+        let ack = opener.poll_one(at(20), &pool, &LIMITS).expect("ACK").header;
         let mut taken = entry.connection(Config::default(), tuple(1, v6), 9, at(40));
         for connection in [&mut taken, &mut whole] {
             connection.on_segment(at(40), &ack, Payload::None, 0, &pool);
@@ -69,12 +69,12 @@ fn a_repeated_syn_measures_no_round_trip_and_may_take_ecn_back() {
     assert!(entry.is_same_syn(&TcpHeader { flags: TcpFlags::SYN, ..syn }));
     let answer = entry.syn_ack(&config.clone().into(), tuple(1, false), 9, at(1000));
     opener.on_segment(at(1001), &answer, Payload::None, 0, &pool);
-    let ack = opener.poll_transmit(at(1001), &pool, &LIMITS).expect("ACK").header;
+    let ack = opener.poll_one(at(1001), &pool, &LIMITS).expect("ACK").header;
     let mut taken = entry.connection(config, tuple(1, false), 9, at(1002));
     taken.on_segment(at(1002), &ack, Payload::None, 0, &pool);
     assert_eq!((taken.state(), taken.info().srtt_us), (State::Established, 0));
     taken.write(&pool, b"data").expect("room");
-    let segment = taken.poll_transmit(at(1003), &pool, &LIMITS).expect("data");
+    let segment = taken.poll_one(at(1003), &pool, &LIMITS).expect("data");
     assert_eq!(segment.ecn, 0, "the SYN that came again did not ask for it");
 }
 
@@ -94,7 +94,7 @@ fn what_does_not_finish_it_is_answered_or_ends_it() {
     let try_it = |header: TcpHeader| {
         let mut connection = entry.connection(Config::default(), tuple(1, false), 9, at(5));
         connection.on_segment(at(5), &header, Payload::None, 0, &pool);
-        let answer = connection.poll_transmit(at(5), &pool, &LIMITS).map(|s| s.header);
+        let answer = connection.poll_one(at(5), &pool, &LIMITS).map(|s| s.header);
         (connection.state(), answer)
     };
     // RFC 9293 3.10.7.4: a reset at the next number ends it
@@ -113,7 +113,7 @@ fn what_does_not_finish_it_is_answered_or_ends_it() {
         0,
         &pool,
     );
-    let reset = connection.poll_transmit(at(5), &pool, &LIMITS).expect("a reset").header;
+    let reset = connection.poll_one(at(5), &pool, &LIMITS).expect("a reset").header;
     assert!(reset.flags.rst() && reset.seq == SeqNumber(500));
     assert_eq!(connection.state(), State::SynReceived);
 }

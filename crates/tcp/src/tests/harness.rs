@@ -49,11 +49,6 @@ pub struct Net {
     pub dropped: u64,
     /// Bytes that readers had in their memory at once.
     pub placed: u64,
-    /// Segments of which that was so, and which took the short way.
-    /// ACKs without data that were sent in the short way.
-    pub acks_plain: u64,
-    /// Writes that were sent at once.
-    pub written_plain: u64,
     tables: [Vec<u8>; 2],
 }
 
@@ -80,18 +75,34 @@ pub fn tuple(side: usize, v6: bool) -> FourTuple {
 }
 
 /// One segment at a time, nothing copied.
-pub const LIMITS: TransmitLimits =
-    TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+pub const LIMITS: TransmitLimits = TransmitLimits::ONE;
 
-/// So long after the clock began.
-/// A timer that was `armed` for what the connection waited for before a plain segment, and is for what that has brought
-/// nearer, is for all it waits for now.
-fn check_armed(connection: &Connection, armed: Option<Instant>) {
-    let armed = armed.into_iter().chain(connection.plain_deadline()).min();
-    let due = connection.next_deadline();
-    assert!(due.is_none_or(|due| armed.is_some_and(|armed| armed <= due)), "{armed:?} {due:?}");
+/// What one decision sends, with all of its payload.
+pub struct Sent {
+    pub header: TcpHeader,
+    pub payload: Option<Packet>,
+    pub payload_len: u32,
+    pub ecn: u8,
 }
 
+impl Connection {
+    /// As [`poll`](Self::poll), where all of the payload is one packet.
+    pub(crate) fn poll_one(
+        &mut self,
+        now: Instant,
+        pool: &Pool,
+        limits: &TransmitLimits,
+    ) -> Option<Sent> {
+        let mut batch = PacketBatch::new();
+        let Segment { header, payload_len, ecn, .. } = self.poll(now, pool, limits, &mut batch)?;
+        let payload = batch.pop();
+        let len = payload.as_ref().map_or(0, Packet::len);
+        assert_eq!((len, batch.len()), (payload_len as usize, 0));
+        Some(Sent { header, payload, payload_len, ecn })
+    }
+}
+
+/// So long after the clock began.
 pub fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
@@ -135,8 +146,6 @@ impl Net {
             segments: 0,
             dropped: 0,
             placed: 0,
-            acks_plain: 0,
-            written_plain: 0,
             tables: tables(),
         }
     }
@@ -197,29 +206,6 @@ impl Net {
                 connection.shutdown_write();
             }
         }
-    }
-
-    /// Writes `len` bytes, which are sent at once where that is the plain case.
-    pub fn write_few(&mut self, index: usize, len: usize) {
-        let (now, pool) = (self.now, self.pool.clone());
-        let side = &mut self.sides[index];
-        (side.to_write, side.finished) = (side.written + len as u64, true);
-        let at = side.written as usize % PERIOD;
-        let bytes = &self.tables[index][at..at + len];
-        let Some(connection) = side.connection.as_mut() else { return };
-        let armed = connection.next_deadline();
-        let Some(segment) = connection.write_plain(now, &pool, 128, bytes) else { return };
-        check_armed(connection, armed);
-        side.written += len as u64;
-        self.written_plain += 1;
-        let tuple = tuple(index, self.v6);
-        let header = segment.header.header(tuple.local.port(), tuple.remote.port());
-        assert!(!segment.more && segment.payload.len() == len && segment.payload.headroom() >= 128);
-        let mut payload = vec![0; len];
-        segment.payload.copy_to(0, &mut payload);
-        assert_eq!(payload, bytes);
-        self.check_outgoing(index, &header, len as u32);
-        self.launch(index, header, payload, segment.ecn);
     }
 
     fn check_outgoing(&mut self, from: usize, header: &TcpHeader, len: u32) {
@@ -285,55 +271,38 @@ impl Net {
     }
 
     fn transmit(&mut self, from: usize) {
-        let payload = if self.path.view {
-            PayloadMode::View
-        } else {
-            PayloadMode::CopyAndSum { headroom: 128 }
-        };
-        let limits = TransmitLimits { super_segment_bytes: self.path.super_segment_bytes, payload };
+        let super_segment_bytes = self.path.super_segment_bytes;
         loop {
             let (now, pool) = (self.now, self.pool.clone());
             let Some(connection) = self.sides[from].connection.as_mut() else { return };
-            // without offloads the stack asks for several segments at once
-            let mut parts = PacketBatch::new();
-            let made = match !self.path.view && self.path.super_segment_bytes == 0 {
-                true => {
-                    let most = 1 + self.random.below(45) as usize;
-                    let (ends, segment_size) = (*connection.ends(), connection.mss() as u16);
-                    match connection.poll_plain_ack(now) {
-                        Some(ack) => {
-                            self.acks_plain += 1;
-                            let header = ack.header(ends.local.port(), ends.remote.port());
-                            let (payload, payload_len) = (None, 0);
-                            Some(Segment { header, payload, payload_len, segment_size, ecn: 0 })
-                        }
-                        None => connection.poll_parts(now, &pool, 128, most, &mut parts),
-                    }
+            let (payload, segments) = match (self.path.view, super_segment_bytes) {
+                (true, _) => (PayloadSource::View, 1),
+                // without offloads the stack asks for several segments at once
+                (false, 0) => {
+                    let segments = 1 + self.random.below(45) as usize;
+                    (PayloadSource::Frames { headroom: 128 }, segments)
                 }
-                false => connection.poll_transmit(now, &pool, &limits),
+                (false, bytes) => {
+                    let segments = (bytes / connection.mss().max(1)).max(1) as usize;
+                    (PayloadSource::Frames { headroom: 128 }, segments)
+                }
             };
-            let Some(segment) = made else { return };
-            let mut bytes = vec![0; segment.payload_len as usize];
-            let mut rest = &mut bytes[..];
-            for (index, part) in parts.iter().enumerate() {
-                let size = rest.len().min(usize::from(segment.segment_size));
-                assert_eq!(part.len(), size, "part {index} of {}", segment.payload_len);
-                assert!(part.headroom() >= 128);
-                let sum = part.meta().payload_sum.map(u32::from);
-                assert_eq!(sum, Some(part.sum(0, size)));
-                let (here, behind) = rest.split_at_mut(size);
-                part.copy_to(0, here);
-                rest = behind;
-            }
-            assert!(parts.is_empty() || rest.is_empty());
-            if let Some(packet) = &segment.payload {
-                assert_eq!(packet.len(), bytes.len());
-                let mut at = 0;
-                for slice in packet.slices() {
-                    bytes[at..at + slice.len()].copy_from_slice(slice);
-                    at += slice.len();
+            let limits = TransmitLimits { super_segment_bytes, segments, payload };
+            let mut batch = PacketBatch::new();
+            let Some(segment) = connection.poll(now, &pool, &limits, &mut batch) else { return };
+            let mut bytes = Vec::new();
+            let size = usize::from(segment.segment_size);
+            for (index, packet) in batch.iter().enumerate() {
+                if payload != PayloadSource::View {
+                    let left = segment.payload_len as usize - bytes.len();
+                    assert_eq!(packet.len(), size.min(left), "packet {index}");
+                    assert!(packet.headroom() >= 128);
+                    let sum = packet.meta().payload_sum.map(u32::from);
+                    assert_eq!(sum, Some(packet.sum(0, packet.len())));
                 }
+                packet.slices().for_each(|slice| bytes.extend_from_slice(slice));
             }
+            assert_eq!(bytes.len(), segment.payload_len as usize);
             self.check_outgoing(from, &segment.header, segment.payload_len);
             let mut emitted = [0; 60];
             let emitted_len = segment.header.emit(&mut emitted);

@@ -35,7 +35,7 @@ impl Receiver {
         syn.options.mss = Some(1460);
         let mut connection =
             Connection::accept(config, tuple(0, false), SeqNumber(0), 0, &syn, at(0));
-        connection.poll_transmit(at(0), &pool, &LIMITS).expect("SYN-ACK");
+        connection.poll_one(at(0), &pool, &LIMITS).expect("SYN-ACK");
         let ack = TcpHeader { flags: TcpFlags::ACK, seq: SeqNumber(1), ack: SeqNumber(1), ..syn };
         connection.on_segment(at(10), &ack, Payload::None, 0, &pool);
         assert_eq!(connection.state(), State::Established);
@@ -79,7 +79,7 @@ impl Receiver {
     }
 
     fn answer(&mut self) -> Option<TcpHeader> {
-        let answer = self.connection.poll_transmit(self.now, &self.pool, &LIMITS);
+        let answer = self.connection.poll_one(self.now, &self.pool, &LIMITS);
         answer.map(|segment| segment.header)
     }
 
@@ -295,7 +295,7 @@ fn beyond_the_owners_limit_data_are_dropped_and_their_acks_taken() {
     let pool = pool();
     let mut receiver = Receiver::new(pool.clone(), Config::default());
     receiver.connection.write(&pool, &[7; 1000]).expect("room");
-    receiver.connection.poll_transmit(at(10), &pool, &LIMITS).expect("data");
+    receiver.connection.poll_one(at(10), &pool, &LIMITS).expect("data");
     receiver.connection.set_memory_limit(Some(2 * FRAME));
     (0..2).for_each(|_| receiver.receive_next(1460));
     assert!(!receiver.connection.take_refused());
@@ -415,7 +415,7 @@ fn a_writer_is_told_when_a_quarter_of_the_buffer_is_free() {
     while connection.write(&pool, &[1; 8192]).is_ok() {}
     connection.take_events();
     let ack = |connection: &mut Connection, to: u32| {
-        while connection.poll_transmit(at(10), &pool, &LIMITS).is_some() {}
+        while connection.poll_one(at(10), &pool, &LIMITS).is_some() {}
         let header = TcpHeader {
             flags: TcpFlags::ACK,
             seq: SeqNumber(1),

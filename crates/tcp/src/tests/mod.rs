@@ -5,7 +5,6 @@ mod alone;
 mod calls;
 mod channel;
 mod corners;
-mod few;
 mod goodput;
 pub(crate) mod harness;
 mod memory;

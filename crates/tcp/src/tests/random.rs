@@ -172,7 +172,7 @@ fn bombard(seed: u64, steps: usize) {
         _ => Connection::accept(config, tuple(0, false), SeqNumber(our_isn), 0, &syn, now),
     };
     let (mut ours, mut theirs) = (our_isn.wrapping_add(1), their_isn.wrapping_add(1));
-    let limits = TransmitLimits { super_segment_bytes: 65_000, payload: PayloadMode::View };
+    let limits = TransmitLimits { super_segment_bytes: 65_000, ..TransmitLimits::ONE };
     for _ in 0..steps {
         match random.below(20) {
             0 => {
@@ -194,7 +194,7 @@ fn bombard(seed: u64, steps: usize) {
             (len > 0).then(|| Packet::from_slice(&pool, 0, &vec![0; len]).expect("frames"));
         connection.on_segment(now, &header, payload.into(), 0, &pool);
         let mut out = 0;
-        while let Some(segment) = connection.poll_transmit(now, &pool, &limits) {
+        while let Some(segment) = connection.poll_one(now, &pool, &limits) {
             let sent = segment.header.sequence_len(segment.payload_len as usize);
             ours = (segment.header.seq + sent).0;
             if segment.header.flags.ack() {

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Each is played with the ends of both families, over a link that takes segments as they are made and one that wants
-//! them cut, and with the short ways of `predicted` and `plain` and without.
+//! them cut, and with the short ways of `predicted` and without.
 
 mod look;
 mod notation;
@@ -109,18 +109,17 @@ impl Script {
     fn next_segment(&mut self) -> Option<Segment> {
         let (now, limits) = (self.now, self.super_segment_bytes);
         let connection = self.connection.as_mut()?;
-        // parts are not waited for: what would be one large segment leaves earlier
-        if self.parts && limits == 0 {
-            let mut parts = PacketBatch::new();
-            let segment = connection.poll_parts(now, &self.pool, 64, 1, &mut parts)?;
-            let bytes: usize = parts.drain().map(|part| part.len()).sum();
-            let whole = segment.payload.as_ref().map_or(bytes, Packet::len);
-            assert_eq!(whole, segment.payload_len as usize, "{} line {}", self.name, self.line);
-            return Some(segment);
-        }
-        let payload = PayloadMode::CopyAndSum { headroom: 0 };
-        let limits = TransmitLimits { super_segment_bytes: limits, payload };
-        connection.poll_transmit(now, &self.pool, &limits)
+        // frames are not waited for: what would be one large segment leaves earlier
+        let payload = match self.parts && limits == 0 {
+            true => PayloadSource::Frames { headroom: 64 },
+            false => PayloadSource::View,
+        };
+        let limits = TransmitLimits { super_segment_bytes: limits, segments: 1, payload };
+        let mut batch = PacketBatch::new();
+        let segment = connection.poll(now, &self.pool, &limits, &mut batch)?;
+        let bytes: usize = batch.drain().map(|packet| packet.len()).sum();
+        assert_eq!(bytes, segment.payload_len as usize, "{} line {}", self.name, self.line);
+        Some(segment)
     }
 
     fn collect(&mut self) {

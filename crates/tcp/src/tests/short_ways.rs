@@ -1,4 +1,4 @@
-//! The short ways of common segments (`predicted`, `plain`) do what the long ones do.
+//! The short ways of common segments (`predicted`, `placed`) do what the long ones do.
 
 use core::time::Duration;
 
@@ -60,36 +60,5 @@ fn into_the_readers_memory_both_come_to_the_same() {
         let (short, long) = (run(false), run(true));
         assert!(short.placed > 0);
         assert_eq!((short.placed, outcome(&short)), (long.placed, outcome(&long)));
-    }
-}
-
-#[test]
-fn few_bytes_sent_as_they_are_written_come_to_the_same() {
-    let run = |long, delay, nagle| {
-        LONG_WAY.set(long);
-        let mut net = Net::new(Path { delay, ..Path::default() }, 5);
-        net.configs = [Config { nagle, ..Config::default() }, Config::default()];
-        net.connect(0);
-        net.run_until(Duration::from_secs(1), |_| false);
-        for round in 0..300 {
-            // an exchange, writes behind each other, and some after an idle time
-            net.write_few(if round % 7 == 0 { 0 } else { round % 2 }, 1 + round % 128);
-            let wait_ms = [3, 3, 3, 60, 700][round % 5];
-            net.run_until(Duration::from_millis(wait_ms), |_| false);
-        }
-        LONG_WAY.set(false);
-        net
-    };
-    for (delay_us, nagle) in [(500, false), (500, true), (20_000, false)] {
-        let delay = Duration::from_micros(delay_us);
-        let (short, long) = (run(false, delay, nagle), run(true, delay, nagle));
-        assert!(short.acks_plain > 0 && long.acks_plain == 0, "{}", short.acks_plain);
-        assert!(short.written_plain > 0 && long.written_plain == 0, "{}", short.written_plain);
-        assert_eq!(outcome(&short), outcome(&long));
-        assert_eq!(
-            [0, 1].map(|side| short.sides[side].read),
-            [0, 1].map(|side| long.sides[side].read)
-        );
-        assert!(short.sides[1].read > 0);
     }
 }

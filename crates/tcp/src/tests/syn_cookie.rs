@@ -15,13 +15,13 @@ fn at(seconds: u64) -> Instant {
 fn shake(config: &Config, v6: bool, now: Instant) -> (Connection, TcpHeader, TcpHeader) {
     let pool = pool();
     let mut opener = Connection::connect(config.clone(), tuple(0, v6), SeqNumber(700), 5, now);
-    let syn = opener.poll_transmit(now, &pool, &LIMITS).expect("SYN").header;
+    let syn = opener.poll_one(now, &pool, &LIMITS).expect("SYN").header;
     let cookies = SynCookies::new([3; 16]);
     let answer = cookies.answer(&Config::default().into(), tuple(1, v6), 9000, &syn, now);
     assert_eq!((answer.flags.syn(), answer.flags.ack(), answer.ack.0), (true, true, 701));
     opener.on_segment(now, &answer, Payload::None, 0, &pool);
     assert_eq!(opener.state(), State::Established);
-    let ack = opener.poll_transmit(now, &pool, &LIMITS).expect("ACK").header;
+    let ack = opener.poll_one(now, &pool, &LIMITS).expect("ACK").header;
     (opener, answer, ack)
 }
 
@@ -34,7 +34,7 @@ fn moves_data(mut from: Connection, mut to: Connection, ack: &TcpHeader, now: In
     let pool = pool();
     to.on_segment(now, ack, Payload::None, 0, &pool);
     assert_eq!(to.state(), State::Established);
-    assert!(to.poll_transmit(now, &pool, &LIMITS).is_none());
+    assert!(to.poll_one(now, &pool, &LIMITS).is_none());
     let mut now = now;
     let sent = vec![7u8; 100_000];
     let (mut written, mut read) = (0, Vec::new());
@@ -44,10 +44,10 @@ fn moves_data(mut from: Connection, mut to: Connection, ack: &TcpHeader, now: In
             written += from.write(&pool, &sent[written..]).unwrap_or(0);
         }
         for _ in 0..2 {
-            while let Some(segment) = from.poll_transmit(now, &pool, &LIMITS) {
+            while let Some(segment) = from.poll_one(now, &pool, &LIMITS) {
                 to.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, &pool);
             }
-            while let Some(segment) = to.poll_transmit(now, &pool, &LIMITS) {
+            while let Some(segment) = to.poll_one(now, &pool, &LIMITS) {
                 from.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, &pool);
             }
         }
@@ -152,7 +152,7 @@ fn the_timestamp_of_a_cookie_is_never_ahead_of_the_clock() {
         let now = at(1000) + Duration::from_millis(ms);
         let config = Config { window_scale: scaled, ..Config::default() };
         let mut opener = Connection::connect(config, tuple(0, false), SeqNumber(700), 5, now);
-        let syn = opener.poll_transmit(now, &pool, &LIMITS).expect("SYN").header;
+        let syn = opener.poll_one(now, &pool, &LIMITS).expect("SYN").header;
         let cookies = SynCookies::new([3; 16]);
         let answer = cookies.answer(&Config::default().into(), tuple(1, false), 9000, &syn, now);
         let value = answer.options.timestamps.expect("granted").value;

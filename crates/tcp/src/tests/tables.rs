@@ -123,11 +123,11 @@ impl Lab {
     }
 
     fn transmit(&mut self, flow: usize, from: usize) {
-        let limits = TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
+        let limits = TransmitLimits::ONE;
         let pool = self.pool.clone();
         loop {
             let Some(end) = self.flows[flow].ends[from].as_mut() else { return };
-            let Some(segment) = end.poll_transmit(self.now, &pool, &limits) else { return };
+            let Some(segment) = end.poll_one(self.now, &pool, &limits) else { return };
             match self.arrival(from, segment.payload_len) {
                 None => self.dropped += 1,
                 Some(at) => {

@@ -6,7 +6,7 @@ use crate::tests::harness::{LIMITS, Random, at, pool, tuple};
 
 /// Segments of `from` to `to`, if `to` has anything to do with them.
 fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
-    while let Some(segment) = from.poll_transmit(now, pool, &LIMITS) {
+    while let Some(segment) = from.poll_one(now, pool, &LIMITS) {
         to.on_segment(now, &segment.header, segment.payload.into(), segment.ecn, pool);
     }
 }
@@ -15,7 +15,7 @@ fn pass(from: &mut Connection, to: &mut Connection, now: Instant, pool: &Pool) {
 fn closed(config: &Config, v6: bool, pool: &Pool) -> (Connection, Connection) {
     let mut near =
         Connection::connect(config.clone(), tuple(0, v6), SeqNumber(u32::MAX - 3), 5, at(0));
-    let syn = near.poll_transmit(at(0), pool, &LIMITS).expect("SYN").header;
+    let syn = near.poll_one(at(0), pool, &LIMITS).expect("SYN").header;
     let isn = SeqNumber(7);
     let mut far = Connection::accept(config.clone(), tuple(1, v6), isn, 9, &syn, at(0));
     for step in 0..6 {
@@ -79,7 +79,7 @@ fn answers_like_the_whole_connection() {
             }
             whole.on_segment(now, &header, payload.filter(|p| !p.is_empty()).into(), 0, &pool);
             let (answer, again) = wait.on_segment(now, tuple(0, v6), &header, len);
-            let expected = whole.poll_transmit(now, &pool, &LIMITS).map(|s| s.header);
+            let expected = whole.poll_one(now, &pool, &LIMITS).map(|s| s.header);
             assert_eq!(answer, expected, "{header:?}");
             answered += u32::from(answer.is_some());
             let restarted = whole.timers.close.get() == Some(now + wait.duration());

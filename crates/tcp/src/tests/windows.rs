@@ -159,7 +159,7 @@ fn window_after(bursts: u32, burst: usize) -> u64 {
     let config = Config { recv_buffer_bytes: 64 << 20, recv_auto_tune: false, ..Config::default() };
     let mut now = Instant::ZERO + Duration::from_secs(1);
     let mut connection = Connection::connect(config, tuple(0, false), SeqNumber(0), 0, now);
-    connection.poll_transmit(now, &pool, &LIMITS).expect("SYN");
+    connection.poll_one(now, &pool, &LIMITS).expect("SYN");
     now += Duration::from_micros(20);
     let mut answer = header(0, 1, TcpFlags::SYN_ACK);
     answer.options.window_scale = Some(8);

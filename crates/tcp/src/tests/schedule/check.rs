@@ -94,7 +94,7 @@ fn end_of(header: &TcpHeader, len: usize) -> SeqNumber {
 impl World<'_> {
     /// A segment that `from` sends.
     pub fn check_segment(&mut self, from: usize, segment: &Segment) {
-        let Segment { header, payload: _, payload_len, segment_size, ecn: _ } = segment;
+        let Segment { header, payload_len, segment_size, ecn: _ } = segment;
         let len = *payload_len as usize;
         let mut bytes = [0; 60];
         let emitted = header.emit(&mut bytes);

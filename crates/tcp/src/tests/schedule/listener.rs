@@ -120,8 +120,8 @@ impl World<'_> {
         if connection.is_closed() {
             side.half_open = None;
         }
-        let limits = TransmitLimits { super_segment_bytes: 0, payload: PayloadMode::View };
-        while let Some(segment) = connection.poll_transmit(now, &self.pool, &limits) {
+        let limits = TransmitLimits::ONE;
+        while let Some(segment) = connection.poll_one(now, &self.pool, &limits) {
             self.sides[to].may_reset |= segment.header.flags.rst();
             self.launch(to, segment.header, None, 0);
         }

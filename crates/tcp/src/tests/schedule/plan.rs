@@ -45,13 +45,13 @@ pub struct Way {
     pub kbit_per_s: u64,
     /// Payloads above this vanish; 0: none does.
     pub hole_bytes: u32,
-    /// Most payload taken at once.
+    /// Most payload in one view.
     pub super_bytes: u32,
     /// Super-segments arrive as they left; else cut at their segment size.
     pub merge: bool,
-    /// Payload is handed out as views; else copied.
+    /// Payload is handed out as views; else in frames, one segment at a time.
     pub view: bool,
-    /// Segments are made many at a time, as for a link without offloads; `super_bytes` and `view` do not count then.
+    /// Frames are handed out many at a time, as for a link without offloads; `view` does not count then.
     pub parts: bool,
     pub v6: bool,
     /// Timers are looked at only at multiples of this.

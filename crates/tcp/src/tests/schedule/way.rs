@@ -38,31 +38,28 @@ impl World<'_> {
         let connection = self.sides[from].connection.as_mut()?;
         let may = connection.has_output() || connection.owed_ack_bytes() > 0;
         let mut pieces = Vec::new();
-        let mut segment = if parts {
-            let mut batch = PacketBatch::new();
-            let segment = connection.poll_parts(now, pool, HEADROOM, most, &mut batch);
-            pieces.extend(batch.drain());
-            for part in &pieces {
-                let sum = part.meta().payload_sum.map(u32::from);
-                assert_eq!(sum, Some(part.sum(0, part.len())), "the sum of what is sent");
-            }
-            segment?
-        } else {
-            let payload = match view {
-                true => PayloadMode::View,
-                false => PayloadMode::CopyAndSum { headroom: HEADROOM },
-            };
-            let limits = TransmitLimits { super_segment_bytes: super_bytes, payload };
-            connection.poll_transmit(now, pool, &limits)?
+        let payload = match view && !parts {
+            true => PayloadSource::View,
+            false => PayloadSource::Frames { headroom: HEADROOM },
         };
+        let segments = if parts { most } else { 1 };
+        let limits = TransmitLimits { super_segment_bytes: super_bytes, segments, payload };
+        let mut batch = PacketBatch::new();
+        let segment = connection.poll(now, pool, &limits, &mut batch)?;
         assert!(may, "something to send where none was said to be");
         let size = usize::from(segment.segment_size);
-        let mut whole = segment.payload.take();
-        while let Some(mut piece) = whole.take() {
-            if !merge && piece.len() > size {
-                whole = Some(piece.split_off(size, pool).expect("views"));
+        for packet in batch.drain() {
+            if payload != PayloadSource::View {
+                let sum = packet.meta().payload_sum.map(u32::from);
+                assert_eq!(sum, Some(packet.sum(0, packet.len())), "the sum of what is sent");
             }
-            pieces.push(piece);
+            let mut whole = Some(packet);
+            while let Some(mut piece) = whole.take() {
+                if !merge && piece.len() > size {
+                    whole = Some(piece.split_off(size, pool).expect("views"));
+                }
+                pieces.push(piece);
+            }
         }
         let len: usize = pieces.iter().map(Packet::len).sum();
         assert_eq!(len, segment.payload_len as usize, "length of the payload");
