@@ -14,7 +14,7 @@ MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: demo test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf demo test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -87,6 +87,10 @@ fuzz:            ## every fuzz target for FUZZ_SECONDS (60), or for FUZZ_HOURS; 
 mutants:         ## whether tests notice MUTANTS_SAMPLE (200) changes to the stack's crates, drawn by MUTANTS_SEED; fails below MUTANTS_LEAST (90) percent; hours
 	@scripts/need cargo:cargo:$(RUST) cc:gcc python3:python3
 	scripts/mutants
+
+bpf:             ## the BPF programs that count in the kernel, from C; users need no compiler
+	@scripts/need clang:clang llvm-strip:llvm
+	crates/observe/bpf/build
 
 bench:           ## the packet layer beside its peers
 	cargo bench --locked -p millstream-packet

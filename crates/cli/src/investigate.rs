@@ -13,6 +13,7 @@ use millstream_lab::investigate::{
     CommandRuns, CommandSubject, Figure, Investigation, Options, WorkloadSubject,
     investigate as find, known_figure,
 };
+use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
 use millstream_lab::runner::{self, Interrupt, Observer};
 use millstream_lab::store::Store;
@@ -49,6 +50,9 @@ pub struct Arguments {
     /// Causes that are forced at most; 0 forces none
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole::<u32>)]
     causes_forced: u32,
+    /// Look by /proc alone: no BPF programs count in the kernel
+    #[arg(long)]
+    no_bpf: bool,
     /// Folder with further causes, files ending in .toml
     #[arg(long, value_name = "DIR")]
     causes: Option<PathBuf>,
@@ -112,6 +116,11 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
         causes: arguments.causes_forced as usize,
         seed: arguments.seed.unwrap_or_else(shuffle_seed),
     };
+    if !arguments.no_bpf
+        && let Err(why) = watch_kernel(&Want::default())
+    {
+        kept::say(format_args!("The kernel is not looked at by BPF programs: {why}"));
+    }
     let mut tell = |line: &str| kept::say(line);
     let found = match (definition, figure) {
         (Some(definition), _) => {

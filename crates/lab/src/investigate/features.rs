@@ -23,6 +23,8 @@ mod distance {
 /// Bytes of a unit where a run counts bytes.
 const UNIT_BYTES: f64 = 1e6;
 
+mod kernel;
+
 type Values = BTreeMap<String, (f64, u8)>;
 
 /// The features that at least one of `runs` has; where one run lacks what another has, it is not measured there.
@@ -62,6 +64,7 @@ fn of_run(run: &RunRecord) -> Values {
     interrupts(&mut seen, probes);
     protocols(&mut seen, probes);
     connections(&mut seen, probes);
+    kernel::kernel(&mut seen, probes);
     seen.values
 }
 

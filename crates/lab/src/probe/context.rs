@@ -1,5 +1,7 @@
 //! Context switches of the machine, from `/proc/stat`.
 
+use millstream_observe::proc::stat::switches;
+
 use super::{Absent, Probe, ProcFile, Turn, rise};
 use crate::record::Probes;
 
@@ -21,7 +23,7 @@ impl Probe for Context {
     }
 
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        let now = self.file.parse(parse)?;
+        let now = self.file.parse(switches)?;
         if turn != Turn::First {
             self.steps.push(rise(self.last, now));
         }
@@ -31,23 +33,5 @@ impl Probe for Context {
 
     fn finish(self: Box<Self>, into: &mut Probes) {
         into.context_switches = Some(self.steps);
-    }
-}
-
-pub(super) fn parse(text: &str) -> Result<u64, String> {
-    let count = text.lines().find_map(|line| line.strip_prefix("ctxt "));
-    let count = count.ok_or("no line ctxt")?;
-    count.trim().parse().map_err(|_| format!("odd number {count:?}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_ctxt_is_taken() {
-        assert_eq!(parse(include_str!("samples/stat.txt")), Ok(468_073));
-        assert!(parse("cpu 1\n").is_err());
-        assert!(parse("ctxt many\n").is_err());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use millstream_observe::proc::interrupts::{Table, parse};
+
 use super::{Absent, Probe, ProcFile, Turn, rise32};
 use crate::record::{self, InterruptRow, Probes};
 
@@ -22,13 +24,6 @@ struct Row {
     last: Vec<u64>,
     counts: Vec<u64>,
     series: Vec<Vec<u64>>,
-}
-
-#[derive(Debug, PartialEq)]
-pub(super) struct Table {
-    cpus: Vec<u32>,
-    /// Id, counts, name.
-    rows: Vec<(String, Vec<u64>, String)>,
 }
 
 impl Interrupts {
@@ -99,88 +94,9 @@ impl Probe for Interrupts {
     }
 }
 
-/// Rows with one count per CPU. Rows with fewer counts (`ERR`, `MIS`: one for the machine) are left out.
-pub(super) fn parse(text: &str) -> Result<Table, String> {
-    let mut lines = text.lines();
-    let head = lines.next().ok_or("empty")?;
-    let mut cpus = Vec::new();
-    for word in head.split_ascii_whitespace() {
-        let number = word.strip_prefix("CPU").and_then(|number| number.parse().ok());
-        cpus.push(number.ok_or_else(|| format!("odd head {word:?}"))?);
-    }
-    if cpus.is_empty() {
-        return Err("no CPU in the head".into());
-    }
-    let mut rows = Vec::new();
-    for line in lines {
-        let Some((id, rest)) = line.split_once(':') else { continue };
-        let mut words = rest.split_ascii_whitespace().peekable();
-        let mut counts = Vec::with_capacity(cpus.len());
-        while counts.len() < cpus.len() {
-            let Some(count) = words.peek().and_then(|word| word.parse().ok()) else { break };
-            counts.push(count);
-            words.next();
-        }
-        if counts.len() == cpus.len() {
-            let words: Vec<&str> = words.collect();
-            rows.push((id.trim().to_owned(), counts, device(id.trim(), &words)));
-        }
-    }
-    Ok(Table { cpus, rows })
-}
-
-/// `PCI-MSIX-0000:00:04.0 1-edge virtio3-rx` is `virtio3-rx`; named rows keep their explanation.
-/// A line shared by several devices (`ehci, uhci`) keeps them all.
-fn device(id: &str, words: &[&str]) -> String {
-    if id.bytes().any(|byte| !byte.is_ascii_digit()) {
-        return words.join(" ");
-    }
-    let edge = words.iter().position(|word| {
-        ["-edge", "-fasteoi", "-level"].iter().any(|end| word.ends_with(end))
-            || *word == "Edge"
-            || *word == "Level"
-    });
-    let from = edge.map_or(words.len().saturating_sub(1), |at| at + 1);
-    let name = words[from.min(words.len())..].join(" ");
-    if name.is_empty() { words.join(" ") } else { name }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices_and_named_rows_are_told_apart() {
-        let table = parse(include_str!("samples/interrupts.txt")).unwrap();
-        assert_eq!(table.cpus, [0, 1]);
-        let row = |id: &str| table.rows.iter().find(|row| row.0 == id).unwrap();
-        assert_eq!((&row("42").1[..], row("42").2.as_str()), (&[0u64, 2862][..], "virtio3-tx"));
-        assert_eq!(row("26").2, "ttyS0");
-        assert_eq!(
-            (&row("RES").1[..], row("RES").2.as_str()),
-            (&[9125u64, 8450][..], "Rescheduling interrupts")
-        );
-        assert!(table.rows.iter().all(|row| row.0 != "ERR"), "one count for the machine is no row");
-    }
-
-    #[test]
-    fn arm_and_shared_lines_keep_a_name() {
-        let table = parse(include_str!("samples/interrupts-arm.txt")).unwrap();
-        assert_eq!(table.cpus, [0, 2, 3]);
-        let name = |id: &str| table.rows.iter().find(|row| row.0 == id).unwrap().2.clone();
-        assert_eq!(name("11"), "arch_timer");
-        assert_eq!(name("47"), "eth0, usb2");
-        assert_eq!(name("IPI0"), "Rescheduling interrupts");
-        assert_eq!(name("50"), "GICv2");
-    }
-
-    #[test]
-    fn odd_input_is_refused() {
-        assert!(parse("").is_err());
-        assert!(parse("\n").is_err());
-        assert!(parse("CPU0 CPUx\n").is_err());
-        assert_eq!(parse("CPU0\nno colon\n 1: x\n").unwrap().rows, []);
-    }
 
     #[test]
     fn counts_rise_by_row_and_new_rows_start_at_zero() {

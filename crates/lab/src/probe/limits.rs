@@ -6,8 +6,10 @@ pub(super) const INTERVAL_MS: u64 = 100;
 pub(super) const INTERVAL_MIN_MS: u64 = 10;
 /// Steps that a run keeps at most; later samples only lengthen the last one.
 pub(super) const STEPS: usize = 20_000;
-/// Largest text taken from one file.
-pub(super) const FILE_SIZE_BYTES: usize = 4 << 20;
+/// Steps by CPU that a run keeps of what BPF programs count: CPUs times steps.
+pub(super) const KERNEL_STEPS: usize = 40_000;
+/// Entries kept of a list of senders, waits or stacks, the largest first.
+pub(super) const TOP: usize = 20;
 /// CPUs whose idle states are looked at, the first ones: a few files for each.
 pub(super) const IDLE_CPUS: u32 = 64;
 /// Idle states of a CPU; the kernel has ten at most (`CPUIDLE_STATE_MAX`).

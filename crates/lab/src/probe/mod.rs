@@ -8,10 +8,11 @@
 mod context;
 mod cpu;
 mod distance;
-mod file;
+mod ends;
 mod host;
 mod idle_states;
 mod interrupts;
+mod kernel;
 mod limits;
 mod pressure;
 mod sampler;
@@ -19,12 +20,15 @@ mod softirqs;
 mod softnet;
 mod worker;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-pub use file::ProcFile;
 pub use idle_states::IdleReading;
+pub use kernel::watch_kernel;
+pub use millstream_observe::Absent;
+pub use millstream_observe::bpf::Want;
+pub use millstream_observe::proc::ProcFile;
+use millstream_observe::proc::{rise, rise32};
 pub use sampler::Sampler;
 
 use crate::record::Probes;
@@ -77,22 +81,6 @@ pub enum NetSource {
     Namespace(PathBuf),
 }
 
-/// Why a probe sees nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absent(pub String);
-
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<String> for Absent {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
-
 /// Which sample it is. Probes without a series look only at the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -116,31 +104,19 @@ pub trait Probe: Send {
     fn finish(self: Box<Self>, into: &mut Probes);
 }
 
-/// What a counter rose by. One that fell started again or was corrected by the kernel: 0.
-fn rise(before: u64, now: u64) -> u64 {
-    now.saturating_sub(before)
-}
-
-/// The same for counters that the kernel keeps in 32 bits: falling from the upper half is a wrap.
-fn rise32(before: u64, now: u64) -> u64 {
-    const HALF: u64 = 1 << 31;
-    if now < before && (HALF..=u64::from(u32::MAX)).contains(&before) && now < HALF {
-        return now + (1 << 32) - before;
-    }
-    rise(before, now)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use millstream_observe::proc::{interrupts, softirqs, stat};
+
+    use super::{host, pressure, softnet, worker};
     use crate::stats::Rng;
 
     /// Every parser with the text it is for.
     fn parse_all(name: &str, text: &str) -> bool {
         match name {
-            "stat" => cpu::parse(text).is_ok() && context::parse(text).is_ok(),
-            "interrupts" => interrupts::parse(text).is_ok(),
-            "softirqs" => softirqs::parse(text).is_ok(),
+            "stat" => stat::parse(text).is_ok() && stat::switches(text).is_ok(),
+            "interrupts" => interrupts::parse(text).is_ok() && interrupts::totals(text).is_ok(),
+            "softirqs" => softirqs::parse(text).is_ok() && softirqs::totals(text).is_ok(),
             "softnet" => softnet::parse(text).is_ok(),
             "dev" => host::parse_dev(text).is_ok(),
             "snmp" => host::parse_paired(text).is_ok(),
@@ -154,10 +130,10 @@ mod tests {
     #[test]
     fn damaged_text_never_panics() {
         let samples = [
-            ("stat", include_str!("samples/stat.txt")),
-            ("interrupts", include_str!("samples/interrupts.txt")),
-            ("interrupts", include_str!("samples/interrupts-arm.txt")),
-            ("softirqs", include_str!("samples/softirqs.txt")),
+            ("stat", include_str!("../../../observe/src/proc/samples/stat.txt")),
+            ("interrupts", include_str!("../../../observe/src/proc/samples/interrupts.txt")),
+            ("interrupts", include_str!("../../../observe/src/proc/samples/interrupts-arm.txt")),
+            ("softirqs", include_str!("../../../observe/src/proc/samples/softirqs.txt")),
             ("softnet", include_str!("samples/softnet.txt")),
             ("dev", include_str!("samples/dev.txt")),
             ("snmp", include_str!("samples/snmp.txt")),
@@ -195,14 +171,5 @@ mod tests {
                 parse_all(name, &letters.into_iter().collect::<String>());
             }
         }
-    }
-
-    #[test]
-    fn counters_of_32_bits_wrap_and_others_do_not() {
-        assert_eq!(rise(10, 7), 0);
-        assert_eq!(rise32(u64::from(u32::MAX), 4), 5);
-        assert_eq!(rise32(10, 7), 0);
-        assert_eq!(rise32(1 << 40, (1 << 40) + 2), 2);
-        assert_eq!(rise32(1 << 40, 3), 0);
     }
 }

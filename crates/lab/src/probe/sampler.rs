@@ -13,6 +13,7 @@ use super::cpu::Cpu;
 use super::distance::Distance;
 use super::host::Hosts;
 use super::interrupts::Interrupts;
+use super::kernel::KernelProbe;
 use super::pressure::Pressure;
 use super::softirqs::Softirqs;
 use super::softnet::Softnet;
@@ -97,6 +98,7 @@ impl Sampling {
             record,
             last: Instant::now(),
         };
+        sampling.add("kernel", KernelProbe::open());
         sampling.add("cpu", Cpu::open(tick_s));
         sampling.add("interrupts", Interrupts::open());
         sampling.add("context_switches", Context::open());

@@ -1,6 +1,6 @@
 //! The receive backlog of every CPU, from `/proc/net/softnet_stat` (columns: `net/core/net-procfs.c`).
 
-use super::file::Ends;
+use super::ends::Ends;
 use super::{Absent, Probe, Turn, rise32};
 use crate::record::{Probes, SoftnetCpu};
 

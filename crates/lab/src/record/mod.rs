@@ -8,6 +8,7 @@
 mod environment;
 mod experiment;
 mod join;
+mod kernel;
 mod probes;
 mod run;
 mod time;
@@ -15,6 +16,7 @@ mod time;
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{EXPERIMENT, Kept, beside, pool};
+pub use kernel::{CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord};
 pub use probes::{
     CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
     InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{TcpInfoRecord, Window};
+use super::{KernelActivity, TcpInfoRecord, Window};
 
 /// Name of the runner among the workers, where a part of the run is a thread of its own.
 pub const RUNNER: &str = "runner";
@@ -61,6 +61,9 @@ pub struct Probes {
     /// Idle states of every CPU inside the window, filled in by the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_states: Option<Vec<IdleCpu>>,
+    /// What BPF programs counted in the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelActivity>,
     /// State of the connections at the end, filled in from what the workers report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tcp_info: Vec<TcpInfoRecord>,

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Absent, Turn, limits};
+use super::limits;
+use crate::Absent;
 
 /// A file kept open, with a buffer that is used again.
 ///
@@ -27,7 +28,7 @@ impl ProcFile {
     }
 
     /// The whole text as it is now. Bytes that are no UTF-8 are an error, and so is a text of
-    /// more than 4 MiB.
+    /// more than 16 MiB.
     pub fn read(&mut self) -> Result<&str, Absent> {
         let Self { path, file, buffer } = self;
         let mut filled = 0;
@@ -57,37 +58,6 @@ impl ProcFile {
     ) -> Result<T, Absent> {
         let parsed = parser(self.read()?);
         parsed.map_err(|why| Absent(format!("{}: {why}", self.path.display())))
-    }
-}
-
-/// A file that is read at the start and at the end, for what rose between them.
-#[derive(Debug)]
-pub struct Ends<T> {
-    file: ProcFile,
-    parser: fn(&str) -> Result<T, String>,
-    /// As parsed at the start.
-    pub first: T,
-    /// As parsed at the end.
-    pub last: T,
-}
-
-impl<T: Default> Ends<T> {
-    /// Opens `path`; nothing is read yet.
-    pub fn open(
-        path: impl AsRef<Path>,
-        parser: fn(&str) -> Result<T, String>,
-    ) -> Result<Self, Absent> {
-        Ok(Self { file: ProcFile::open(path)?, parser, first: T::default(), last: T::default() })
-    }
-
-    /// Reads when it is the turn for it.
-    pub fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
-        match turn {
-            Turn::First => self.first = self.file.parse(self.parser)?,
-            Turn::Middle => {}
-            Turn::Last => self.last = self.file.parse(self.parser)?,
-        }
-        Ok(())
     }
 }
 

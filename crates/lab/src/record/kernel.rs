@@ -1,0 +1,98 @@
+//! What BPF programs counted in the kernel during a run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Counts and times by CPU, and who made them. A key that is not measured is in `absent`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelActivity {
+    /// Numbers of the CPUs that are online: the places of every list by CPU.
+    pub cpus: Vec<u32>,
+    /// Name → value by CPU, over all samples. A time ends in `_s`, in seconds.
+    pub counts: BTreeMap<String, Vec<f64>>,
+    /// Name → by CPU one value per step, for the few that are drawn over time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Vec<Vec<f64>>>,
+    /// Name → why it is not measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, String>,
+    /// Who sent interrupts to other CPUs, the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cross_calls: Vec<CrossCallRecord>,
+    /// Who waited for locks, the longest time first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lock_waits: Vec<LockWaitRecord>,
+    /// Latencies by powers of two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histograms: Vec<HistogramRecord>,
+    /// What each program cost, where that was counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, CostRecord>,
+}
+
+/// One sender of cross-calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CrossCallRecord {
+    /// Function that sends.
+    pub sender: String,
+    /// Function that the other CPU is to run; empty where it is only woken.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub callback: String,
+    /// Interrupts, one for each target.
+    pub count: u64,
+    /// By the CPU that sent.
+    pub by_cpu: Vec<u64>,
+    /// Of the ways that led there the one met most, the innermost function first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<String>,
+}
+
+/// Waits for locks by one way that leads to one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LockWaitRecord {
+    /// Function that asked for the lock.
+    pub caller: String,
+    /// `spin`, `mutex`, `read`, `write`, `other`.
+    pub kind: String,
+    /// Waits that ended.
+    pub count: u64,
+    /// Their sum.
+    pub total_s: f64,
+    /// The longest since the programs were loaded.
+    pub longest_s: f64,
+    /// The innermost function first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<String>,
+}
+
+/// Times of one kind on one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistogramRecord {
+    /// `softirq_net_rx`, `interrupt_38`, `system_call_0`, `scheduling_delay`, `lock_wait`, `function`.
+    pub what: String,
+    /// The CPU.
+    pub cpu: u32,
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub total_s: f64,
+    /// Pairs of the least nanoseconds of a bucket, a power of two, and how many lay in it.
+    pub buckets_ns: Vec<(u64, u64)>,
+}
+
+/// What a program of the probe cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostRecord {
+    /// Times that it ran while costs were counted.
+    pub runs: u64,
+    /// CPU time in it then.
+    pub cpu_s: f64,
+}
+
+impl KernelActivity {
+    /// Sum over all CPUs of a count or time.
+    pub fn total(&self, name: &str) -> Option<f64> {
+        self.counts.get(name).map(|by_cpu| by_cpu.iter().sum())
+    }
+}

@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * What each CPU does, counted where it happens and read by millstream-observe at intervals.
+ *
+ * Every program adds to an entry of a per-CPU map; no event goes to user space. Each program is loaded and attached by
+ * itself: where one is refused, what it counts is "not measured". All are programs of BTF tracepoints, which the kernel does not
+ * run inside themselves.
+ */
+#include "kernel.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+/* Places in struct counters; crates/observe/src/bpf/counters.rs has the same list. */
+enum {
+	SYSTEM_CALLS,
+	SWITCHES,
+	INVOLUNTARY_SWITCHES,
+	MIGRATIONS,
+	WAKEUP_IPIS,
+	CALL_IPIS,
+	MUTEX_SPINS,
+	RW_SPINS,
+	NAPI_POLLS,
+	NAPI_PACKETS,
+	NAPI_FULL,
+	IRQS,
+	IRQ_NS,
+	SOFTIRQ_ALL_NS,
+	LOCK_WAITS,
+	LOCK_WAIT_NS,
+	SOFTIRQS, /* one per vector */
+	SOFTIRQ_NS = SOFTIRQS + 10,
+	COUNTERS = SOFTIRQ_NS + 10,
+};
+
+#define VECTORS 10
+#define BUCKETS 32
+
+/* Every latency has a place in the histograms: vector, interrupt, system call. */
+struct histogram {
+	u64 count;
+	u64 total_ns;
+	u64 buckets[BUCKETS]; /* bucket n: from 2^n ns on; the last one has no end, the first has 0, too */
+};
+
+struct counters {
+	u64 value[COUNTERS];
+	/* Of the handler that runs now on this CPU. */
+	u64 softirq_began;
+	u64 softirq_irq_ns;
+	u64 irq_began;
+	u64 turn;
+};
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, struct counters);
+} counters SEC(".maps");
+
+/* Set by the loader before the programs are loaded: the verifier takes out what is not wanted. */
+const volatile u32 want_histograms = 0;
+const volatile u32 want_delays = 0;
+const volatile u32 cpu_words = 1;  /* words of a CPU mask that hold CPUs of this machine */
+const volatile u32 stack_every = 16; /* of how many cross-calls one has its stack taken; a power of two */
+
+INLINE struct counters *mine(void)
+{
+	u32 zero = 0;
+	return map_lookup(&counters, &zero);
+}
+
+INLINE void add(u32 what, u64 n)
+{
+	struct counters *c = mine();
+	if (c)
+		c->value[what] += n;
+}
+
+/* ---- histograms ---- */
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, VECTORS);
+	TYPE(key, u32);
+	TYPE(value, struct histogram);
+} softirq_times SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 256); /* the last place is for interrupts from 255 on */
+	TYPE(key, u32);
+	TYPE(value, struct histogram);
+} irq_times SEC(".maps");
+
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 512); /* the last place is for system calls from 511 on */
+	TYPE(key, u32);
+	TYPE(value, struct histogram);
+} syscall_times SEC(".maps");
+
+/* Place 0: from waking to running; place 1: waits for locks that are held; place 2: the function given by the user. */
+struct {
+	UINT(type, MAP_PERCPU_ARRAY);
+	UINT(max_entries, 3);
+	TYPE(key, u32);
+	TYPE(value, struct histogram);
+} other_times SEC(".maps");
+
+INLINE u32 log2_of(u64 v)
+{
+	u32 n = 0;
+	if (v >> 32)
+		return BUCKETS - 1;
+	if (v >> 16) { n += 16; v >>= 16; }
+	if (v >> 8) { n += 8; v >>= 8; }
+	if (v >> 4) { n += 4; v >>= 4; }
+	if (v >> 2) { n += 2; v >>= 2; }
+	if (v >> 1) { n += 1; }
+	return n;
+}
+
+INLINE void note(void *map, u32 place, u64 ns)
+{
+	struct histogram *h = map_lookup(map, &place);
+	if (!h)
+		return;
+	u32 bucket = log2_of(ns);
+	h->count += 1;
+	h->total_ns += ns;
+	if (bucket < BUCKETS)
+		h->buckets[bucket] += 1;
+}
+
+/* ---- system calls ---- */
+
+struct call {
+	u64 began;
+	u64 number;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, u32); /* thread */
+	TYPE(value, struct call);
+} calls SEC(".maps");
+
+SEC("tp_btf/sys_enter")
+int sys_enter(u64 *ctx)
+{
+	add(SYSTEM_CALLS, 1);
+	if (want_histograms) {
+		u32 thread = (u32)current_ids();
+		struct call call = { .began = now_ns(), .number = ctx[1] };
+		map_update(&calls, &thread, &call, BPF_ANY);
+	}
+	return 0;
+}
+
+/* Only for histograms. */
+SEC("tp_btf/sys_exit")
+int sys_exit(u64 *ctx)
+{
+	u32 thread = (u32)current_ids();
+	struct call *call = map_lookup(&calls, &thread);
+	if (!call || !call->began)
+		return 0;
+	u64 ns = now_ns() - call->began;
+	call->began = 0;
+	note(&syscall_times, call->number < 511 ? call->number : 511, ns);
+	return 0;
+}
+
+/* ---- the scheduler ---- */
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, u32); /* thread */
+	TYPE(value, u64);
+} woken SEC(".maps");
+
+/* By destination; the CPU that decides is often neither of the two. */
+struct {
+	UINT(type, MAP_ARRAY);
+	UINT(max_entries, 1);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} arrivals SEC(".maps");
+
+SEC("tp_btf/sched_switch")
+int sched_switch(u64 *ctx)
+{
+	struct task_struct *before = (void *)ctx[1];
+	struct task_struct *next = (void *)ctx[2];
+	int preempted = (u8)ctx[0];
+	u32 state = (u32)ctx[3];
+	struct counters *c = mine();
+	if (!c)
+		return 0;
+	c->value[SWITCHES] += 1;
+	if ((preempted || !state) && before->pid)
+		c->value[INVOLUNTARY_SWITCHES] += 1;
+	if (want_delays) {
+		u32 thread = next->pid;
+		u64 *since = map_lookup(&woken, &thread);
+		if (since) {
+			note(&other_times, 0, now_ns() - *since);
+			map_delete(&woken, &thread);
+		}
+		/* Taken off while it could run: it waits from now on. */
+		if ((preempted || !state) && before->pid) {
+			u64 now = now_ns();
+			thread = before->pid;
+			map_update(&woken, &thread, &now, BPF_ANY);
+		}
+	}
+	return 0;
+}
+
+INLINE int woke(struct task_struct *task)
+{
+	u32 thread = task->pid;
+	u64 now = now_ns();
+	map_update(&woken, &thread, &now, BPF_ANY);
+	return 0;
+}
+
+/* Only for scheduling delays. */
+SEC("tp_btf/sched_wakeup")
+int sched_wakeup(u64 *ctx)
+{
+	return woke((void *)ctx[0]);
+}
+
+/* Only for scheduling delays. */
+SEC("tp_btf/sched_wakeup_new")
+int sched_wakeup_new(u64 *ctx)
+{
+	return woke((void *)ctx[0]);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int sched_migrate_task(u64 *ctx)
+{
+	u32 to = (u32)ctx[1];
+	u64 *count = map_lookup(&arrivals, &to);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	return 0;
+}
+
+/* ---- interrupts and soft interrupts ---- */
+
+SEC("tp_btf/irq_handler_entry")
+int irq_handler_entry(u64 *ctx)
+{
+	struct counters *c = mine();
+	if (c) {
+		c->value[IRQS] += 1;
+		c->irq_began = now_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int irq_handler_exit(u64 *ctx)
+{
+	struct counters *c = mine();
+	if (!c || !c->irq_began)
+		return 0;
+	u64 ns = now_ns() - c->irq_began;
+	c->irq_began = 0;
+	c->value[IRQ_NS] += ns;
+	/* Always: this is how long each device's handler runs. */
+	u32 number = (u32)ctx[0];
+	note(&irq_times, number < 255 ? number : 255, ns);
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(u64 *ctx)
+{
+	struct counters *c = mine();
+	if (c) {
+		c->softirq_began = now_ns();
+		c->softirq_irq_ns = c->value[IRQ_NS];
+	}
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(u64 *ctx)
+{
+	u64 vector = (u32)ctx[0];
+	struct counters *c = mine();
+	/* The verifier is to see the same register compared and used. */
+	asm volatile("" : "+r"(vector));
+	if (!c || !c->softirq_began || vector >= VECTORS)
+		return 0;
+	u64 ns = now_ns() - c->softirq_began;
+	/* Interrupts that came meanwhile have their own time. */
+	u64 inside = c->value[IRQ_NS] - c->softirq_irq_ns;
+	ns = ns > inside ? ns - inside : 0;
+	c->softirq_began = 0;
+	c->value[SOFTIRQ_ALL_NS] += ns;
+	c->value[SOFTIRQS + vector] += 1;
+	c->value[SOFTIRQ_NS + vector] += ns;
+	if (want_histograms)
+		note(&softirq_times, vector, ns);
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int napi_poll(u64 *ctx)
+{
+	int work = (int)ctx[1], budget = (int)ctx[2];
+	struct counters *c = mine();
+	if (!c || work < 0)
+		return 0;
+	c->value[NAPI_POLLS] += 1;
+	c->value[NAPI_PACKETS] += (u32)work;
+	if (budget > 0 && work >= budget)
+		c->value[NAPI_FULL] += 1;
+	return 0;
+}
+
+/* ---- cross-calls: interrupts from one CPU to others ---- */
+
+struct sender {
+	u64 site;     /* where in the kernel it is sent */
+	u64 callback; /* what the other CPU is to run; 0: only to wake up */
+};
+
+struct {
+	UINT(type, MAP_PERCPU_HASH);
+	UINT(max_entries, 1024);
+	TYPE(key, struct sender);
+	TYPE(value, u64);
+} senders SEC(".maps");
+
+struct {
+	UINT(type, MAP_STACK_TRACE);
+	UINT(max_entries, 4096);
+	UINT(key_size, 4);
+	UINT(value_size, 8 * 24);
+} stacks SEC(".maps");
+
+struct sender_stack {
+	u64 site;
+	u64 callback;
+	u64 stack;
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 2048);
+	TYPE(key, struct sender_stack);
+	TYPE(value, u64); /* calls among those whose stack was taken */
+} sender_stacks SEC(".maps");
+
+INLINE void sent(u64 *ctx, u64 site, u64 callback, u64 targets)
+{
+	struct counters *c = mine();
+	if (!c)
+		return;
+	if (callback)
+		c->value[CALL_IPIS] += targets;
+	else
+		c->value[WAKEUP_IPIS] += targets;
+	struct sender key = { .site = site, .callback = callback };
+	u64 *count = map_lookup(&senders, &key);
+	if (count)
+		*count += targets;
+	else
+		map_update(&senders, &key, &targets, BPF_ANY);
+	if (c->turn++ & (stack_every - 1))
+		return;
+	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
+	if (id < 0)
+		return;
+	struct sender_stack with = { .site = site, .callback = callback, .stack = (u64)id };
+	u64 one = 1;
+	u64 *seen = map_lookup(&sender_stacks, &with);
+	if (seen)
+		__sync_fetch_and_add(seen, 1);
+	else
+		map_update(&sender_stacks, &with, &one, BPF_ANY);
+}
+
+SEC("tp_btf/ipi_send_cpu")
+int ipi_send_cpu(u64 *ctx)
+{
+	sent(ctx, ctx[1], ctx[2], 1);
+	return 0;
+}
+
+INLINE u64 ones(u64 v)
+{
+	v = v - ((v >> 1) & 0x5555555555555555ull);
+	v = (v & 0x3333333333333333ull) + ((v >> 2) & 0x3333333333333333ull);
+	v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return (v * 0x0101010101010101ull) >> 56;
+}
+
+SEC("tp_btf/ipi_send_cpumask")
+int ipi_send_cpumask(u64 *ctx)
+{
+	const u64 *mask = (void *)ctx[0];
+	u64 targets = 0;
+	for (u32 i = 0; i < 128; i++) { /* 8192 CPUs, the most that the kernel can be built for */
+		u64 word = 0;
+		if (i >= cpu_words)
+			break;
+		read_kernel(&word, sizeof(word), mask + i);
+		targets += ones(word);
+	}
+	sent(ctx, ctx[1], ctx[2], targets);
+	return 0;
+}
+
+/* ---- waiting for locks ---- */
+
+struct waiting {
+	u64 began;
+	u64 lock;
+	u64 stack;
+	u64 flags;
+};
+
+struct waiter {
+	u32 thread;
+	u32 cpu; /* for the idle threads, which share a number; 0 otherwise */
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, struct waiter);
+	TYPE(value, struct waiting);
+} waiters SEC(".maps");
+
+struct lock_place {
+	u64 stack;
+	u64 flags;
+};
+
+struct lock_times {
+	u64 count;
+	u64 total_ns;
+	u64 longest_ns;
+};
+
+struct {
+	UINT(type, MAP_PERCPU_HASH);
+	UINT(max_entries, 2048);
+	TYPE(key, struct lock_place);
+	TYPE(value, struct lock_times);
+} lock_waits SEC(".maps");
+
+SEC("tp_btf/contention_begin")
+int contention_begin(u64 *ctx)
+{
+	u32 flags = (u32)ctx[1];
+	struct counters *c = mine();
+	if (!c)
+		return 0;
+	c->value[flags & (LCB_F_READ | LCB_F_WRITE | LCB_F_PERCPU) ? RW_SPINS : MUTEX_SPINS] += 1;
+	struct waiter who = { .thread = (u32)current_ids() };
+	if (!who.thread)
+		who.cpu = this_cpu();
+	struct waiting *before = map_lookup(&waiters, &who);
+	if (before && before->lock)
+		return 0; /* Spins for a part of the lock that it waits for, or in an interrupt: the outer wait has the time. */
+	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
+	struct waiting waiting = {
+		.began = now_ns(),
+		.lock = ctx[0],
+		.stack = id < 0 ? ~0ull : (u64)id,
+		.flags = flags,
+	};
+	map_update(&waiters, &who, &waiting, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int contention_end(u64 *ctx)
+{
+	struct waiter who = { .thread = (u32)current_ids() };
+	if (!who.thread)
+		who.cpu = this_cpu();
+	struct waiting *waiting = map_lookup(&waiters, &who);
+	if (!waiting || waiting->lock != ctx[0])
+		return 0;
+	u64 ns = now_ns() - waiting->began;
+	struct lock_place place = { .stack = waiting->stack, .flags = waiting->flags };
+	map_delete(&waiters, &who);
+	struct counters *c = mine();
+	if (c) {
+		c->value[LOCK_WAITS] += 1;
+		c->value[LOCK_WAIT_NS] += ns;
+	}
+	if (want_histograms)
+		note(&other_times, 1, ns);
+	struct lock_times *times = map_lookup(&lock_waits, &place);
+	if (times) {
+		times->count += 1;
+		times->total_ns += ns;
+		if (ns > times->longest_ns)
+			times->longest_ns = ns;
+	} else {
+		struct lock_times first = { .count = 1, .total_ns = ns, .longest_ns = ns };
+		map_update(&lock_waits, &place, &first, BPF_ANY);
+	}
+	return 0;
+}
+
+/* ---- where the CPUs are: a sample of both stacks at each tick of the CPU clock ---- */
+
+struct sample {
+	u32 process;
+	u32 thread;
+	s64 kernel; /* number of the stack, or an error below zero */
+	s64 user;
+};
+
+struct {
+	UINT(type, MAP_PERCPU_HASH);
+	UINT(max_entries, 8192);
+	TYPE(key, struct sample);
+	TYPE(value, u64);
+} samples SEC(".maps");
+
+struct {
+	UINT(type, MAP_STACK_TRACE);
+	UINT(max_entries, 16384);
+	UINT(key_size, 4);
+	UINT(value_size, 8 * 64);
+} sample_stacks SEC(".maps");
+
+SEC("perf_event")
+int cpu_clock(void *ctx)
+{
+	u64 ids = current_ids();
+	struct sample key = { .process = (u32)(ids >> 32), .thread = (u32)ids };
+	key.kernel = stack_id(ctx, &sample_stacks, BPF_F_FAST_STACK_CMP);
+	key.user = stack_id(ctx, &sample_stacks, BPF_F_FAST_STACK_CMP | BPF_F_USER_STACK);
+	u64 one = 1;
+	u64 *count = map_lookup(&samples, &key);
+	if (count)
+		*count += 1;
+	else
+		map_update(&samples, &key, &one, BPF_ANY);
+	return 0;
+}
+
+/* ---- a function of a program: from its entry to its return ---- */
+
+struct entry {
+	u64 began;
+	u64 inside; /* calls of itself that run now */
+};
+
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 16384);
+	TYPE(key, u32); /* thread */
+	TYPE(value, struct entry);
+} entered SEC(".maps");
+
+SEC("uprobe")
+int function_entry(void *ctx)
+{
+	u32 thread = (u32)current_ids();
+	struct entry *outer = map_lookup(&entered, &thread);
+	if (outer) {
+		outer->inside += 1;
+		return 0;
+	}
+	struct entry entry = { .began = now_ns() };
+	map_update(&entered, &thread, &entry, BPF_ANY);
+	return 0;
+}
+
+SEC("uretprobe")
+int function_return(void *ctx)
+{
+	u32 thread = (u32)current_ids();
+	struct entry *entry = map_lookup(&entered, &thread);
+	if (!entry)
+		return 0;
+	/* Of calls inside itself the outermost is timed. */
+	if (entry->inside) {
+		entry->inside -= 1;
+		return 0;
+	}
+	note(&other_times, 2, now_ns() - entry->began);
+	map_delete(&entered, &thread);
+	return 0;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
+/*
+ * What the programs need of the kernel and of the BPF system: types, helpers, map declarations.
+ *
+ * Kernel structures name only the fields that are read. preserve_access_index has the compiler note each access, so that the
+ * loader puts in the offset of the running kernel (CO-RE).
+ */
+#ifndef MILLSTREAM_KERNEL_H
+#define MILLSTREAM_KERNEL_H
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+
+/* Map declarations as the loader reads them from BTF. */
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, of) of *name
+
+/* enum bpf_map_type */
+#define MAP_HASH 1
+#define MAP_ARRAY 2
+#define MAP_PERCPU_HASH 5
+#define MAP_PERCPU_ARRAY 6
+#define MAP_STACK_TRACE 7
+
+#define BPF_ANY 0
+#define BPF_NOEXIST 1
+#define BPF_F_USER_STACK (1 << 8)
+#define BPF_F_FAST_STACK_CMP (1 << 9)
+
+/* Numbers of enum bpf_func_id. */
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*const map_delete)(void *map, const void *key) = (void *)3;
+static u64 (*const now_ns)(void) = (void *)5;
+static u32 (*const this_cpu)(void) = (void *)8;
+static u64 (*const current_ids)(void) = (void *)14;
+static long (*const stack_id)(void *ctx, void *map, u64 flags) = (void *)27;
+static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+
+struct task_struct {
+	int pid;
+	int tgid;
+} KERNEL_TYPE;
+
+struct irqaction {
+	u32 irq;
+} KERNEL_TYPE;
+
+struct cpumask {
+	unsigned long bits[1];
+} KERNEL_TYPE;
+
+/* include/trace/events/lock.h */
+#define LCB_F_SPIN (1u << 0)
+#define LCB_F_READ (1u << 1)
+#define LCB_F_WRITE (1u << 2)
+#define LCB_F_RT (1u << 3)
+#define LCB_F_PERCPU (1u << 4)
+#define LCB_F_MUTEX (1u << 5)
+
+#endif

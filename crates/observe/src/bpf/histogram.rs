@@ -1,0 +1,119 @@
+//! Latencies by powers of two.
+
+use aya::maps::{MapData, PerCpuArray};
+
+use super::{Kernel, Program, VECTORS};
+use crate::{Absent, in_one_line};
+
+/// Buckets of a histogram: bucket n counts from 2^n ns on to the next; the last has no end.
+pub const BUCKETS: usize = 32;
+
+type Value = [u64; 2 + BUCKETS];
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Handlers of a device's interrupt, by its number; 255 is for all from 255 on.
+    Interrupt(u32),
+    /// A vector of soft interrupts.
+    Softirq(u32),
+    /// A system call, by its number; 511 is for all from 511 on.
+    SystemCall(u32),
+    /// From waking, or being taken off the CPU, to running.
+    SchedulingDelay,
+    /// Waits for locks that are held.
+    LockWait,
+    /// The function that was asked for.
+    Function,
+}
+
+impl Place {
+    /// Key in records.
+    pub fn key(self) -> String {
+        match self {
+            Self::Interrupt(number) => format!("interrupt_{number}"),
+            Self::Softirq(vector) => {
+                let name = VECTORS.get(vector as usize).copied().unwrap_or("other");
+                format!("softirq_{}", name.to_ascii_lowercase())
+            }
+            Self::SystemCall(number) => format!("system_call_{number}"),
+            Self::SchedulingDelay => "scheduling_delay".into(),
+            Self::LockWait => "lock_wait".into(),
+            Self::Function => "function".into(),
+        }
+    }
+}
+
+/// Times of one kind on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// What was timed.
+    pub place: Place,
+    /// The CPU on which it ended.
+    pub cpu: u32,
+    /// How many.
+    pub count: u64,
+    /// Their sum in nanoseconds.
+    pub total_ns: u64,
+    /// How many in each bucket.
+    pub buckets: [u64; BUCKETS],
+}
+
+impl Histogram {
+    /// What was added since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut buckets = self.buckets;
+        for (now, before) in buckets.iter_mut().zip(before.buckets) {
+            *now = now.saturating_sub(before);
+        }
+        Self {
+            count: self.count.saturating_sub(before.count),
+            total_ns: self.total_ns.saturating_sub(before.total_ns),
+            buckets,
+            ..*self
+        }
+    }
+}
+
+impl Kernel {
+    /// All histograms with something in them, from the start of the programs on.
+    pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
+        let mut all = Vec::new();
+        let has = |program: Program| self.missing(&[program]).is_none();
+        if has(Program::IrqHandlerExit) {
+            self.collect("irq_times", &mut all, Place::Interrupt)?;
+        }
+        if has(Program::SoftirqExit) {
+            self.collect("softirq_times", &mut all, Place::Softirq)?;
+        }
+        if has(Program::SysExit) {
+            self.collect("syscall_times", &mut all, Place::SystemCall)?;
+        }
+        self.collect("other_times", &mut all, |place| match place {
+            0 => Place::SchedulingDelay,
+            1 => Place::LockWait,
+            _ => Place::Function,
+        })?;
+        Ok(all)
+    }
+
+    fn collect(
+        &self,
+        name: &str,
+        all: &mut Vec<Histogram>,
+        place: impl Fn(u32) -> Place,
+    ) -> Result<(), Absent> {
+        let map: PerCpuArray<&MapData, Value> = self.map(name)?;
+        for number in 0..map.len() {
+            let values = map.get(&number, 0).map_err(|error| Absent(in_one_line(&error)))?;
+            for (cpu, value) in values.iter().enumerate().filter(|(_, value)| value[0] > 0) {
+                let mut buckets = [0; BUCKETS];
+                buckets.copy_from_slice(&value[2..]);
+                let (count, total_ns) = (value[0], value[1]);
+                let place = place(number);
+                all.push(Histogram { place, cpu: cpu as u32, count, total_ns, buckets });
+            }
+        }
+        Ok(())
+    }
+}

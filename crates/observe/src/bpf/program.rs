@@ -1,0 +1,75 @@
+//! The programs of `bpf/kernel.bpf.c`.
+
+/// One program, by the tracepoint it is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each has the name of its tracepoint")]
+pub enum Program {
+    SysEnter,
+    SysExit,
+    SchedSwitch,
+    SchedWakeup,
+    SchedWakeupNew,
+    SchedMigrateTask,
+    IrqHandlerEntry,
+    IrqHandlerExit,
+    SoftirqEntry,
+    SoftirqExit,
+    NapiPoll,
+    IpiSendCpu,
+    IpiSendCpumask,
+    ContentionBegin,
+    ContentionEnd,
+    /// A tick of the CPU clock.
+    CpuClock,
+    /// Entry of the user's function.
+    FunctionEntry,
+    /// Its return.
+    FunctionReturn,
+}
+
+use Program::*;
+
+impl Program {
+    /// Those of tracepoints. What ends a measurement is attached before what begins it, so that no beginning is left over.
+    pub(super) const TRACEPOINTS: [Self; 15] = [
+        SysExit,
+        SysEnter,
+        SchedSwitch,
+        SchedWakeup,
+        SchedWakeupNew,
+        SchedMigrateTask,
+        IrqHandlerExit,
+        IrqHandlerEntry,
+        SoftirqExit,
+        SoftirqEntry,
+        NapiPoll,
+        IpiSendCpu,
+        IpiSendCpumask,
+        ContentionEnd,
+        ContentionBegin,
+    ];
+
+    /// Name of the function in the object, and of the tracepoint where it is one's.
+    pub fn name(self) -> &'static str {
+        match self {
+            SysEnter => "sys_enter",
+            SysExit => "sys_exit",
+            SchedSwitch => "sched_switch",
+            SchedWakeup => "sched_wakeup",
+            SchedWakeupNew => "sched_wakeup_new",
+            SchedMigrateTask => "sched_migrate_task",
+            IrqHandlerEntry => "irq_handler_entry",
+            IrqHandlerExit => "irq_handler_exit",
+            SoftirqEntry => "softirq_entry",
+            SoftirqExit => "softirq_exit",
+            NapiPoll => "napi_poll",
+            IpiSendCpu => "ipi_send_cpu",
+            IpiSendCpumask => "ipi_send_cpumask",
+            ContentionBegin => "contention_begin",
+            ContentionEnd => "contention_end",
+            CpuClock => "cpu_clock",
+            FunctionEntry => "function_entry",
+            FunctionReturn => "function_return",
+        }
+    }
+}

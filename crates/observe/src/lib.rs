@@ -1,0 +1,49 @@
+//! What a machine does under a network load: counters of `/proc`, and BPF programs that count in the kernel.
+//!
+//! It works for any program on any Linux and knows nothing of a laboratory. Each way of looking is optional: what cannot
+//! look here is [`Absent`] with the reason, and is never a zero. Nothing on the machine is changed: programs and events belong to
+//! descriptors of this process and are gone with it, whatever ends it.
+
+#![forbid(unsafe_code)]
+
+pub mod bpf;
+pub mod faults;
+pub mod names;
+pub mod proc;
+pub mod symbols;
+pub mod table;
+
+use std::fmt;
+
+/// Why something is not measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent(pub String);
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Absent {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+/// An error and its causes in one line, without the numbers of the system's errors.
+pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let one = error.to_string();
+        let one = one.lines().next().unwrap_or_default();
+        let one = one.split(" (os error").next().unwrap_or_default().trim_end_matches('.');
+        if !text.contains(one) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{colon}{one}"));
+        }
+        next = error.source();
+    }
+    text
+}

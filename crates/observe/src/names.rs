@@ -1,0 +1,76 @@
+//! Names of the kernel's functions for every thread of this process, from one thread that has read them once.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock};
+
+use crate::symbols::Symbols;
+
+type Question = (Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
+
+/// Names of stacks in the kernel, each the innermost function first, without those of the probe that took it.
+pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
+    static THREAD: OnceLock<Option<Mutex<Sender<Question>>>> = OnceLock::new();
+    let thread = THREAD.get_or_init(|| {
+        let (questions, inbox) = channel::<Question>();
+        let answer = move || {
+            let mut symbols = Symbols::new();
+            for (stacks, back) in inbox {
+                let names = stacks.iter().map(|stack| symbols.kernel_stack(stack)).collect();
+                let _ = back.send(names);
+            }
+        };
+        let thread = std::thread::Builder::new().name("symbols".into()).spawn(answer);
+        thread.ok().map(|_| Mutex::new(questions))
+    });
+    let hexadecimal = |stacks: &[Vec<u64>]| -> Vec<Vec<String>> {
+        let of = |stack: &Vec<u64>| stack.iter().map(|address| format!("{address:#x}")).collect();
+        stacks.iter().map(of).collect()
+    };
+    let (back, answer) = channel();
+    let copy = stacks.clone();
+    let asked = thread
+        .as_ref()
+        .and_then(|thread| thread.lock().ok().and_then(|thread| thread.send((stacks, back)).ok()));
+    asked.and_then(|()| answer.recv().ok()).unwrap_or_else(|| hexadecimal(&copy))
+}
+
+/// Whether a function only takes locks or waits: who asked for the lock is further out.
+pub fn takes_locks(name: &str) -> bool {
+    const PARTS: [&str; 12] = [
+        "spin_lock",
+        "read_lock",
+        "write_lock",
+        "mutex_lock",
+        "mutex_slowlock",
+        "rwsem_",
+        "down_read",
+        "down_write",
+        "rt_mutex",
+        "queued_",
+        "percpu_rwsem",
+        "slowpath",
+    ];
+    PARTS.iter().any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_name_stay_addresses() {
+        assert_eq!(kernel_stacks(vec![vec![1, 2], vec![]]), [vec!["0x1", "0x2"], vec![]]);
+    }
+
+    #[test]
+    fn functions_that_take_locks_are_known() {
+        for name in
+            ["__pv_queued_spin_lock_slowpath", "_raw_spin_lock_bh", "__mutex_lock", "down_read"]
+        {
+            assert!(takes_locks(name), "{name}");
+        }
+        for name in ["tcp_sendmsg", "lock_sock_nested", "try_to_wake_up", "__schedule"] {
+            assert!(!takes_locks(name), "{name}");
+        }
+    }
+}

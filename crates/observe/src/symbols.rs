@@ -1,0 +1,106 @@
+//! Names of addresses, in the kernel and in programs.
+
+use std::collections::HashMap;
+
+use blazesym::Pid;
+use blazesym::symbolize::source::{Kernel, Process, Source};
+use blazesym::symbolize::{Input, Symbolizer};
+
+/// Names that are remembered; beyond, all are forgotten and looked up again.
+const REMEMBERED: usize = 65_536;
+
+/// Looks names up and remembers them.
+pub struct Symbols {
+    symbolizer: Symbolizer,
+    kernel: Source<'static>,
+    names: HashMap<u64, String>,
+}
+
+impl Default for Symbols {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Symbols {
+    /// Nothing is read yet.
+    pub fn new() -> Self {
+        // Names alone: neither lines nor inlined functions.
+        let symbolizer =
+            Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
+        let kernel = Source::Kernel(Kernel {
+            // Debug information of the kernel, where it is, says no more names.
+            vmlinux: blazesym::MaybeDefault::None,
+            ..Kernel::default()
+        });
+        Self { symbolizer, kernel, names: HashMap::new() }
+    }
+
+    /// Name of a function of the kernel; the address in hexadecimal where it has none (`kernel.kptr_restrict`).
+    pub fn kernel(&mut self, address: u64) -> String {
+        if let Some(name) = self.names.get(&address) {
+            return name.clone();
+        }
+        let name = self.look_up(&self.kernel, address).unwrap_or_else(|| format!("{address:#x}"));
+        if self.names.len() >= REMEMBERED {
+            self.names.clear();
+        }
+        self.names.insert(address, name.clone());
+        name
+    }
+
+    /// Names of a stack in the kernel, the innermost first, without the functions of the probe that took it.
+    pub fn kernel_stack(&mut self, stack: &[u64]) -> Vec<String> {
+        let names = stack.iter().map(|address| self.kernel(*address));
+        let of_probe = |name: &String| {
+            ["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        };
+        names.skip_while(of_probe).collect()
+    }
+
+    /// Names of functions of a living process; `[unknown]` where there is none.
+    pub fn process(&self, pid: u32, stack: &[u64]) -> Vec<String> {
+        let mut source = Process::new(Pid::from(pid));
+        // Files are found by their names: the links in map_files need more rights.
+        source.map_files = false;
+        source.debug_syms = true;
+        source.perf_map = true;
+        let source = Source::Process(source);
+        match self.symbolizer.symbolize(&source, Input::AbsAddr(stack)) {
+            Ok(found) => found
+                .iter()
+                .map(|one| match one.as_sym() {
+                    Some(symbol) => symbol.name.clone().into_owned(),
+                    None => "[unknown]".to_owned(),
+                })
+                .collect(),
+            Err(_) => vec!["[unknown]".to_owned(); stack.len()],
+        }
+    }
+
+    fn look_up(&self, source: &Source<'_>, address: u64) -> Option<String> {
+        let found = self.symbolizer.symbolize_single(source, Input::AbsAddr(address)).ok()?;
+        found.as_sym().map(|symbol| symbol.name.clone().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_of_this_program_has_its_name_and_nothing_has_none() {
+        #[inline(never)]
+        fn here_it_is() -> u32 {
+            std::process::id()
+        }
+        let mut symbols = Symbols::new();
+        let address = here_it_is as *const () as u64;
+        let names = symbols.process(std::process::id(), &[address, 1]);
+        assert!(names[0].contains("here_it_is"), "{names:?}");
+        assert_eq!(names[1], "[unknown]");
+        assert_eq!(symbols.kernel(1), "0x1");
+    }
+}

@@ -1,0 +1,202 @@
+//! The programs in the running kernel. Without the rights for them each test says so and passes.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use millstream_observe::bpf::{Counter, Kernel, Place, Want, count_costs};
+use millstream_observe::symbols::Symbols;
+use millstream_observe::table::{Column, CpuTable};
+
+/// Programs, or why there are none.
+fn open(want: &Want) -> Option<Kernel> {
+    match Kernel::open(want) {
+        Ok(kernel) => Some(kernel),
+        Err(why) => {
+            println!("NOT RUN: {why}");
+            None
+        }
+    }
+}
+
+fn sum(kernel: &Kernel, what: Counter) -> u64 {
+    kernel.counters().unwrap().iter().map(|one| one.get(what)).sum()
+}
+
+/// One system call that this program can count.
+fn one_call() {
+    let _ = std::fs::symlink_metadata("/proc/self");
+}
+
+#[test]
+fn what_this_process_does_is_counted() {
+    let Some(kernel) = open(&Want { histograms: true, ..Want::default() }) else { return };
+    let before: Vec<u64> = Counter::all().map(|what| sum(&kernel, what)).collect();
+    let arrived: u64 = kernel.arrivals().map_or(0, |all| all.iter().sum());
+    for _ in 0..1000 {
+        one_call();
+    }
+    // Threads that sleep for each other switch, wake up and are timed.
+    let (to, from) = std::sync::mpsc::sync_channel::<u32>(0);
+    let other = std::thread::spawn(move || from.iter().count());
+    for n in 0..200 {
+        to.send(n).unwrap();
+    }
+    drop(to);
+    other.join().unwrap();
+    let risen = |what: Counter| -> Option<u64> {
+        let place = Counter::all().position(|one| one == what).unwrap();
+        kernel.why_not(what).is_none().then(|| sum(&kernel, what) - before[place])
+    };
+    if let Some(calls) = risen(Counter::SystemCalls) {
+        assert!(calls >= 1000, "{calls}");
+    }
+    if let Some(switches) = risen(Counter::Switches) {
+        assert!(switches >= 200, "{switches}");
+        assert!(risen(Counter::InvoluntarySwitches).unwrap() <= switches);
+    }
+    let histograms = kernel.histograms().unwrap();
+    let of = |place: Place| histograms.iter().filter(move |one| one.place == place);
+    assert!(of(Place::SchedulingDelay).map(|one| one.count).sum::<u64>() >= 200);
+    for one in &histograms {
+        assert_eq!(one.count, one.buckets.iter().sum::<u64>(), "{one:?}");
+    }
+    assert!(kernel.arrivals().map_or(0, |all| all.iter().sum()) >= arrived);
+    println!("absent: {:?}", kernel.absent());
+}
+
+#[test]
+fn cross_calls_name_their_senders() {
+    let Some(kernel) = open(&Want::default()) else { return };
+    // Unmapping memory that another thread has used sends interrupts to its CPU, where there are two.
+    let before: u64 = sum(&kernel, Counter::CallIpis) + sum(&kernel, Counter::WakeupIpis);
+    let (to, from) = std::sync::mpsc::sync_channel::<u32>(0);
+    let other = std::thread::spawn(move || from.iter().count());
+    for n in 0..500 {
+        to.send(n).unwrap();
+        one_call();
+    }
+    drop(to);
+    other.join().unwrap();
+    let Ok(senders) = kernel.cross_calls() else { return println!("NOT RUN: no tracepoints") };
+    let counted = sum(&kernel, Counter::CallIpis) + sum(&kernel, Counter::WakeupIpis);
+    let listed: u64 = senders.iter().map(|one| one.count()).sum();
+    // The list is read before the counters are, and calls go on.
+    assert!(listed <= counted && counted >= before);
+    let mut symbols = Symbols::new();
+    for one in &senders {
+        println!("{} {} {}", symbols.kernel(one.site), symbols.kernel(one.callback), one.count());
+        for (stack, count) in &one.stacks {
+            println!("   {count} {:?}", symbols.kernel_stack(stack));
+        }
+    }
+    for wait in kernel.lock_waits().unwrap() {
+        println!("{:?} {} {:?}", wait.kind, wait.count, symbols.kernel_stack(&wait.stack));
+    }
+}
+
+#[test]
+fn the_table_has_every_column_of_every_cpu() {
+    let kernel = open(&Want::default());
+    let mut table = CpuTable::open(kernel.as_ref()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let (seconds, rows) = table.sample(kernel.as_ref()).unwrap();
+    assert!(seconds > 0.09 && !rows.is_empty());
+    let Some(kernel) = &kernel else { return };
+    let notes = table.notes(Ok(kernel));
+    for row in &rows {
+        println!("{} {:?}", row.cpu, Column::ALL.map(|one| row.get(one).map(|v| v.round())));
+        for column in Column::ALL {
+            assert!(
+                row.get(column).is_some()
+                    || notes.contains_key(column.name())
+                    || column.is_percent(),
+                "{} is missing without a reason",
+                column.name()
+            );
+        }
+    }
+    println!("{notes:?}");
+}
+
+#[test]
+fn samples_have_stacks_of_this_program_and_costs_are_counted() {
+    let want = Want { profile_hz: Some(199), ..Want::default() };
+    let Some(kernel) = open(&want) else { return };
+    let Ok(_costs) = count_costs() else { return println!("NOT RUN: no statistics") };
+    if kernel.absent().contains_key(&millstream_observe::bpf::Program::CpuClock) {
+        return println!("NOT RUN: {:?}", kernel.absent());
+    }
+    // Until the CPU clock has met us: it counts our own time only.
+    let me = std::process::id();
+    let mine = || -> usize {
+        let mut spin = 0u64;
+        for n in 0..20_000_000u64 {
+            spin = std::hint::black_box(spin.wrapping_add(n));
+        }
+        kernel.samples().unwrap().iter().filter(|one| one.process == me).count()
+    };
+    while mine() == 0 {}
+    for _ in 0..100 {
+        one_call();
+    }
+    let costs = kernel.costs();
+    let calls = costs.get(&millstream_observe::bpf::Program::SysEnter).unwrap();
+    assert!(calls.runs >= 100 && calls.ns > 0, "{costs:?}");
+    println!("{costs:?}");
+}
+
+#[test]
+fn a_function_of_this_program_is_timed() {
+    #[unsafe(no_mangle)]
+    #[inline(never)]
+    extern "C" fn millstream_timed_function(n: u64) -> u64 {
+        std::hint::black_box(n) + 1
+    }
+    let path = std::env::current_exe().unwrap();
+    let want = Want {
+        no_system_calls: true,
+        function: Some((path, "millstream_timed_function".into())),
+        ..Want::default()
+    };
+    let Some(kernel) = open(&want) else { return };
+    let program = millstream_observe::bpf::Program::FunctionEntry;
+    if let Some(why) = kernel.absent().get(&program) {
+        return println!("NOT RUN: {why}");
+    }
+    for n in 0..100 {
+        millstream_timed_function(n);
+    }
+    let all = kernel.histograms().unwrap();
+    let calls = all.iter().filter(|one| one.place == Place::Function).map(|one| one.count);
+    assert_eq!(calls.sum::<u64>(), 100);
+}
+
+#[test]
+fn the_object_is_what_its_source_gives() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
+    let built_by = std::fs::read_to_string(folder.join("kernel.bpf.o.version")).unwrap();
+    let Ok(clang) = Command::new("clang").arg("--version").output() else {
+        return println!("NOT RUN: no clang here");
+    };
+    if Command::new("llvm-strip").arg("--version").output().is_err() {
+        return println!("NOT RUN: no llvm-strip here");
+    }
+    let here = String::from_utf8_lossy(&clang.stdout).into_owned();
+    if !here.lines().next().unwrap_or_default().contains(built_by.trim()) {
+        return println!("NOT RUN: built by clang {}, and here is {here}", built_by.trim());
+    }
+    let copy = std::env::temp_dir().join(format!("millstream-bpf-{}", std::process::id()));
+    std::fs::create_dir_all(&copy).unwrap();
+    // In another folder, so that no path of it can be in the object.
+    for file in ["build", "kernel.bpf.c", "kernel.h"] {
+        std::fs::copy(folder.join(file), copy.join(file)).unwrap();
+    }
+    symlink(folder.join("kernel.bpf.o"), copy.join("committed.o")).unwrap();
+    let built = Command::new(copy.join("build")).arg("again.o").status().unwrap();
+    let (again, committed) =
+        (std::fs::read(copy.join("again.o")), std::fs::read(copy.join("committed.o")));
+    std::fs::remove_dir_all(&copy).unwrap();
+    assert!(built.success());
+    assert!(again.unwrap() == committed.unwrap(), "run crates/observe/bpf/build");
+}
