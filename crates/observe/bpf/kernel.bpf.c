@@ -331,8 +331,9 @@ int napi_poll(u64 *ctx)
 /* ---- cross-calls: interrupts from one CPU to others ---- */
 
 struct sender {
-	u64 site;     /* where in the kernel it is sent */
-	u64 callback; /* what the other CPU is to run; 0: only to wake up */
+	u64 site;      /* where in the kernel it is sent */
+	u64 callback;  /* what the other CPU is to run; 0: only to wake up */
+	u64 requested; /* 0: an interrupt; 1: a function put into a CPU's queue, which has an interrupt follow where it was empty */
 };
 
 struct {
@@ -350,8 +351,7 @@ struct {
 } stacks SEC(".maps");
 
 struct sender_stack {
-	u64 site;
-	u64 callback;
+	struct sender sender;
 	u64 stack;
 };
 
@@ -359,8 +359,30 @@ struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, 2048);
 	TYPE(key, struct sender_stack);
-	TYPE(value, u64); /* calls among those whose stack was taken */
+	TYPE(value, u64); /* those among the ones whose stack was taken */
 } sender_stacks SEC(".maps");
+
+INLINE void list(u64 *ctx, struct counters *c, struct sender *key, u64 targets)
+{
+	u64 *count = map_lookup(&senders, key);
+	if (count)
+		*count += targets;
+	else
+		map_update(&senders, key, &targets, BPF_ANY);
+	if (c->turn++ & (stack_every - 1))
+		return;
+	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
+	if (id < 0)
+		return;
+	struct sender_stack with = { .sender = *key, .stack = (u64)id };
+	u64 *seen = map_lookup(&sender_stacks, &with);
+	if (seen) {
+		__sync_fetch_and_add(seen, 1);
+	} else {
+		u64 one = 1;
+		map_update(&sender_stacks, &with, &one, BPF_ANY);
+	}
+}
 
 INLINE void sent(u64 *ctx, u64 site, u64 callback, u64 targets)
 {
@@ -372,23 +394,19 @@ INLINE void sent(u64 *ctx, u64 site, u64 callback, u64 targets)
 	else
 		c->value[WAKEUP_IPIS] += targets;
 	struct sender key = { .site = site, .callback = callback };
-	u64 *count = map_lookup(&senders, &key);
-	if (count)
-		*count += targets;
-	else
-		map_update(&senders, &key, &targets, BPF_ANY);
-	if (c->turn++ & (stack_every - 1))
-		return;
-	long id = stack_id(ctx, &stacks, BPF_F_FAST_STACK_CMP);
-	if (id < 0)
-		return;
-	struct sender_stack with = { .site = site, .callback = callback, .stack = (u64)id };
-	u64 one = 1;
-	u64 *seen = map_lookup(&sender_stacks, &with);
-	if (seen)
-		__sync_fetch_and_add(seen, 1);
-	else
-		map_update(&sender_stacks, &with, &one, BPF_ANY);
+	list(ctx, c, &key, targets);
+}
+
+/* What is asked for: the interrupt that follows says only that there is something in the queue. */
+SEC("tp_btf/csd_queue_cpu")
+int csd_queue_cpu(u64 *ctx)
+{
+	struct counters *c = mine();
+	if (!c)
+		return 0;
+	struct sender key = { .site = ctx[1], .callback = ctx[2], .requested = 1 };
+	list(ctx, c, &key, 1);
+	return 0;
 }
 
 SEC("tp_btf/ipi_send_cpu")

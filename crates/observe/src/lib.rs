@@ -7,6 +7,16 @@
 #![forbid(unsafe_code)]
 
 pub mod bpf;
+#[cfg(all(
+    target_endian = "little",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
+pub mod faults;
+#[cfg(not(all(
+    target_endian = "little",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+)))]
+#[path = "no_faults.rs"]
 pub mod faults;
 pub mod names;
 pub mod proc;

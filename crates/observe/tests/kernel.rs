@@ -36,14 +36,10 @@ fn what_this_process_does_is_counted() {
     for _ in 0..1000 {
         one_call();
     }
-    // Threads that sleep for each other switch, wake up and are timed.
-    let (to, from) = std::sync::mpsc::sync_channel::<u32>(0);
-    let other = std::thread::spawn(move || from.iter().count());
-    for n in 0..200 {
-        to.send(n).unwrap();
+    // Whoever sleeps is switched away from, woken up and waits for the CPU.
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_micros(100));
     }
-    drop(to);
-    other.join().unwrap();
     let risen = |what: Counter| -> Option<u64> {
         let place = Counter::all().position(|one| one == what).unwrap();
         kernel.why_not(what).is_none().then(|| sum(&kernel, what) - before[place])
@@ -52,12 +48,12 @@ fn what_this_process_does_is_counted() {
         assert!(calls >= 1000, "{calls}");
     }
     if let Some(switches) = risen(Counter::Switches) {
-        assert!(switches >= 200, "{switches}");
+        assert!(switches >= 20, "{switches}");
         assert!(risen(Counter::InvoluntarySwitches).unwrap() <= switches);
     }
     let histograms = kernel.histograms().unwrap();
     let of = |place: Place| histograms.iter().filter(move |one| one.place == place);
-    assert!(of(Place::SchedulingDelay).map(|one| one.count).sum::<u64>() >= 200);
+    assert!(of(Place::SchedulingDelay).map(|one| one.count).sum::<u64>() >= 20);
     for one in &histograms {
         assert_eq!(one.count, one.buckets.iter().sum::<u64>(), "{one:?}");
     }
@@ -80,12 +76,18 @@ fn cross_calls_name_their_senders() {
     other.join().unwrap();
     let Ok(senders) = kernel.cross_calls() else { return println!("NOT RUN: no tracepoints") };
     let counted = sum(&kernel, Counter::CallIpis) + sum(&kernel, Counter::WakeupIpis);
-    let listed: u64 = senders.iter().map(|one| one.count()).sum();
+    let listed: u64 = senders.iter().filter(|one| !one.requested).map(|one| one.count()).sum();
     // The list is read before the counters are, and calls go on.
     assert!(listed <= counted && counted >= before);
     let mut symbols = Symbols::new();
     for one in &senders {
-        println!("{} {} {}", symbols.kernel(one.site), symbols.kernel(one.callback), one.count());
+        println!(
+            "{} {} {} {}",
+            one.requested,
+            symbols.kernel(one.site),
+            symbols.kernel(one.callback),
+            one.count()
+        );
         for (stack, count) in &one.stacks {
             println!("   {count} {:?}", symbols.kernel_stack(stack));
         }

@@ -164,7 +164,10 @@ impl Probe for KernelProbe {
             };
             record.series.insert(name.to_owned(), (0..self.cpus.len()).map(of_cpu).collect());
         }
-        record.cross_calls = cross_calls(&self.lists.calls, &self.last_lists.calls, &self.cpus);
+        let (sent, requested): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.last_lists.calls).into_iter().partition(|one| !one.requested);
+        record.cross_calls = cross_calls(&self.lists.calls, &sent, &self.cpus);
+        record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus);
         record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits);
         record.histograms = histograms(&self.lists.histograms, &self.last_lists.histograms);
         for (program, cost) in &self.cost {
@@ -220,13 +223,13 @@ impl KernelProbe {
 
 /// The senders that sent since `before`, the most first.
 fn cross_calls(before: &[CrossCall], now: &[CrossCall], cpus: &[u32]) -> Vec<CrossCallRecord> {
-    type Key = (u64, u64);
+    type Key = (u64, u64, bool);
     let earlier: BTreeMap<Key, &CrossCall> =
-        before.iter().map(|one| ((one.site, one.callback), one)).collect();
+        before.iter().map(|one| ((one.site, one.callback, one.requested), one)).collect();
     let mut risen: Vec<(u64, Vec<u64>, &CrossCall)> = now
         .iter()
         .map(|one| {
-            let earlier = earlier.get(&(one.site, one.callback));
+            let earlier = earlier.get(&(one.site, one.callback, one.requested));
             let of = |by_cpu: &[u64], cpu: u32| by_cpu.get(cpu as usize).copied().unwrap_or(0);
             let by_cpu: Vec<u64> = cpus
                 .iter()
@@ -242,7 +245,7 @@ fn cross_calls(before: &[CrossCall], now: &[CrossCall], cpus: &[u32]) -> Vec<Cro
     risen.truncate(limits::TOP);
     let mut stacks = Vec::new();
     for (_, _, one) in &risen {
-        let earlier = earlier.get(&(one.site, one.callback));
+        let earlier = earlier.get(&(one.site, one.callback, one.requested));
         let already = |stack: &Vec<u64>| -> u64 {
             let of = |one: &&CrossCall| {
                 one.stacks.iter().filter(|(known, _)| known == stack).map(|(_, n)| n).sum()
@@ -332,7 +335,7 @@ mod tests {
 
     fn call(callback: u64, by_cpu: [u64; 2], stacks: &[(u64, u64)]) -> CrossCall {
         let stacks = stacks.iter().map(|&(address, count)| (vec![address], count)).collect();
-        CrossCall { site: 7, callback, by_cpu: by_cpu.to_vec(), stacks }
+        CrossCall { site: 7, callback, requested: false, by_cpu: by_cpu.to_vec(), stacks }
     }
 
     #[test]

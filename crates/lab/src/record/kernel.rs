@@ -20,6 +20,9 @@ pub struct KernelActivity {
     /// Who sent interrupts to other CPUs, the most first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cross_calls: Vec<CrossCallRecord>,
+    /// Who asked other CPUs to run a function, the most first: what an interrupt was sent for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub call_requests: Vec<CrossCallRecord>,
     /// Who waited for locks, the longest time first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lock_waits: Vec<LockWaitRecord>,
@@ -39,7 +42,7 @@ pub struct CrossCallRecord {
     /// Function that the other CPU is to run; empty where it is only woken.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub callback: String,
-    /// Interrupts, one for each target.
+    /// Interrupts or requests, one for each target.
     pub count: u64,
     /// By the CPU that sent.
     pub by_cpu: Vec<u64>,

@@ -17,6 +17,7 @@ pub enum Program {
     NapiPoll,
     IpiSendCpu,
     IpiSendCpumask,
+    CsdQueueCpu,
     ContentionBegin,
     ContentionEnd,
     /// A tick of the CPU clock.
@@ -31,7 +32,7 @@ use Program::*;
 
 impl Program {
     /// Those of tracepoints. What ends a measurement is attached before what begins it, so that no beginning is left over.
-    pub(super) const TRACEPOINTS: [Self; 15] = [
+    pub const TRACEPOINTS: [Self; 16] = [
         SysExit,
         SysEnter,
         SchedSwitch,
@@ -45,6 +46,7 @@ impl Program {
         NapiPoll,
         IpiSendCpu,
         IpiSendCpumask,
+        CsdQueueCpu,
         ContentionEnd,
         ContentionBegin,
     ];
@@ -65,6 +67,7 @@ impl Program {
             NapiPoll => "napi_poll",
             IpiSendCpu => "ipi_send_cpu",
             IpiSendCpumask => "ipi_send_cpumask",
+            CsdQueueCpu => "csd_queue_cpu",
             ContentionBegin => "contention_begin",
             ContentionEnd => "contention_end",
             CpuClock => "cpu_clock",

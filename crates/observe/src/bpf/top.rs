@@ -1,27 +1,22 @@
 //! Who sends cross-calls, who waits for which lock, where the CPUs are.
 
-use std::collections::BTreeMap;
-
-use aya::maps::{HashMap, MapData, PerCpuHashMap, StackTraceMap};
-
-use super::{Kernel, Program};
-use crate::{Absent, in_one_line};
-
-/// Interrupts that one place of the kernel sent to other CPUs, from the start of the programs on.
+/// Interrupts that one place of the kernel sent to other CPUs, or functions that it asked them to run, from the start of the programs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossCall {
     /// Address of the place.
     pub site: u64,
     /// Address of what the other CPU is to run; 0 where it is only woken.
     pub callback: u64,
-    /// Interrupts by the CPU that sent them, CPU n at place n.
+    /// A function put into the queue of another CPU; an interrupt follows where the queue was empty. Else an interrupt.
+    pub requested: bool,
+    /// How many, by the CPU that sent them, CPU n at place n.
     pub by_cpu: Vec<u64>,
-    /// Stacks that led there (addresses, the innermost first) and how often each was met; one call in 16 has its stack taken.
+    /// Stacks that led there (addresses, the innermost first) and how often each was met; one in 16 has its stack taken.
     pub stacks: Vec<(Vec<u64>, u64)>,
 }
 
 impl CrossCall {
-    /// Interrupts in all.
+    /// How many in all.
     pub fn count(&self) -> u64 {
         self.by_cpu.iter().sum()
     }
@@ -43,7 +38,9 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    fn of(flags: u64) -> Self {
+    /// Of the flags of `contention_begin`.
+    #[cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
+    pub(super) fn of(flags: u64) -> Self {
         const SPIN: u64 = 1;
         const READ: u64 = 2;
         const WRITE: u64 = 4;
@@ -99,75 +96,4 @@ pub struct Sample {
     pub user: Vec<u64>,
     /// How often, by CPU.
     pub by_cpu: Vec<u64>,
-}
-
-impl Kernel {
-    /// Senders of cross-calls, in no order.
-    pub fn cross_calls(&self) -> Result<Vec<CrossCall>, Absent> {
-        if let Some(reason) = self.missing(&[Program::IpiSendCpu, Program::IpiSendCpumask]) {
-            return Err(Absent(reason));
-        }
-        let senders: PerCpuHashMap<&MapData, [u64; 2], u64> = self.map("senders")?;
-        let stacks: HashMap<&MapData, [u64; 3], u64> = self.map("sender_stacks")?;
-        let traces: StackTraceMap<&MapData> = self.map("stacks")?;
-        let mut all: BTreeMap<[u64; 2], CrossCall> = BTreeMap::new();
-        // An entry that is gone meanwhile is none.
-        for (key, counts) in senders.iter().flatten() {
-            let by_cpu = counts.iter().copied().collect();
-            let one = CrossCall { site: key[0], callback: key[1], by_cpu, stacks: vec![] };
-            all.insert(key, one);
-        }
-        for (key, count) in stacks.iter().flatten() {
-            if let Some(one) = all.get_mut(&[key[0], key[1]]) {
-                one.stacks.push((addresses(&traces, key[2]), count));
-            }
-        }
-        Ok(all.into_values().collect())
-    }
-
-    /// Waits for locks, in no order.
-    pub fn lock_waits(&self) -> Result<Vec<LockWait>, Absent> {
-        if let Some(reason) = self.missing(&[Program::ContentionBegin, Program::ContentionEnd]) {
-            return Err(Absent(reason));
-        }
-        let waits: PerCpuHashMap<&MapData, [u64; 2], [u64; 3]> = self.map("lock_waits")?;
-        let traces: StackTraceMap<&MapData> = self.map("stacks")?;
-        let wait = |(key, times): ([u64; 2], aya::maps::PerCpuValues<[u64; 3]>)| LockWait {
-            id: key[0],
-            kind: LockKind::of(key[1]),
-            stack: addresses(&traces, key[0]),
-            count: times.iter().map(|of| of[0]).sum(),
-            total_ns: times.iter().map(|of| of[1]).sum(),
-            longest_ns: times.iter().map(|of| of[2]).max().unwrap_or(0),
-        };
-        Ok(waits.iter().flatten().map(wait).collect())
-    }
-
-    /// Samples of the CPU clock, in no order.
-    pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
-        if let Some(reason) = self.missing(&[Program::CpuClock]) {
-            return Err(Absent(reason));
-        }
-        let samples: PerCpuHashMap<&MapData, [u64; 3], u64> = self.map("samples")?;
-        let traces: StackTraceMap<&MapData> = self.map("sample_stacks")?;
-        let sample = |(key, counts): ([u64; 3], aya::maps::PerCpuValues<u64>)| Sample {
-            process: key[0] as u32,
-            thread: (key[0] >> 32) as u32,
-            kernel: addresses(&traces, key[1]),
-            user: addresses(&traces, key[2]),
-            by_cpu: counts.iter().copied().collect(),
-        };
-        samples
-            .iter()
-            .map(|one| one.map(sample))
-            .collect::<Result<_, _>>()
-            .map_err(|error| Absent(in_one_line(&error)))
-    }
-}
-
-/// The addresses of a stack; none where its number is that of an error.
-fn addresses(traces: &StackTraceMap<&MapData>, id: u64) -> Vec<u64> {
-    let Ok(id) = u32::try_from(id) else { return vec![] };
-    let Ok(trace) = traces.get(&id, 0) else { return vec![] };
-    trace.frames().iter().map(|frame| frame.ip).collect()
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::limits;
-use crate::Absent;
+use crate::{Absent, in_one_line};
 
 /// A file kept open, with a buffer that is used again.
 ///
@@ -62,10 +62,7 @@ impl ProcFile {
 }
 
 fn because(path: &Path, error: &io::Error) -> Absent {
-    // Only the text of the error, without "(os error 2)".
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    Absent(format!("{}: {text}", path.display()))
+    Absent(format!("{}: {}", path.display(), in_one_line(error)))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
     }
     // By what the other CPU is to run: the same function is called from many places.
     let mut callbacks = std::collections::BTreeMap::<&str, u64>::new();
-    for call in kernel.cross_calls.iter().filter(|call| !call.callback.is_empty()) {
+    for call in &kernel.call_requests {
         *callbacks.entry(&call.callback).or_default() += call.count;
     }
     for (callback, count) in callbacks {
@@ -83,7 +83,11 @@ mod tests {
         run.probes.kernel = Some(KernelActivity {
             cpus: vec![0, 1],
             counts: counts.into(),
-            cross_calls: vec![call("flush_tlb_func", 30), call("", 9), call("flush_tlb_func", 20)],
+            call_requests: vec![
+                call("flush_tlb_func", 30),
+                call("wake", 9),
+                call("flush_tlb_func", 20),
+            ],
             ..KernelActivity::default()
         });
         let found = features(&[&run]);

@@ -1,0 +1,52 @@
+//! The maps of latencies.
+
+use aya::maps::{MapData, PerCpuArray};
+
+use super::Kernel;
+use crate::bpf::{BUCKETS, Histogram, Place, Program};
+use crate::{Absent, in_one_line};
+
+type Value = [u64; 2 + BUCKETS];
+
+impl Kernel {
+    /// All histograms with something in them, from the start of the programs on.
+    pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
+        let mut all = Vec::new();
+        let has = |program: Program| self.missing(&[program]).is_none();
+        if has(Program::IrqHandlerExit) {
+            self.collect("irq_times", &mut all, Place::Interrupt)?;
+        }
+        if has(Program::SoftirqExit) {
+            self.collect("softirq_times", &mut all, Place::Softirq)?;
+        }
+        if has(Program::SysExit) {
+            self.collect("syscall_times", &mut all, Place::SystemCall)?;
+        }
+        self.collect("other_times", &mut all, |place| match place {
+            0 => Place::SchedulingDelay,
+            1 => Place::LockWait,
+            _ => Place::Function,
+        })?;
+        Ok(all)
+    }
+
+    fn collect(
+        &self,
+        name: &str,
+        all: &mut Vec<Histogram>,
+        place: impl Fn(u32) -> Place,
+    ) -> Result<(), Absent> {
+        let map: PerCpuArray<&MapData, Value> = self.map(name)?;
+        for number in 0..map.len() {
+            let values = map.get(&number, 0).map_err(|error| Absent(in_one_line(&error)))?;
+            for (cpu, value) in values.iter().enumerate().filter(|(_, value)| value[0] > 0) {
+                let mut buckets = [0; BUCKETS];
+                buckets.copy_from_slice(&value[2..]);
+                let (count, total_ns) = (value[0], value[1]);
+                let place = place(number);
+                all.push(Histogram { place, cpu: cpu as u32, count, total_ns, buckets });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! Programs at work in the running kernel.
+
+mod histograms;
+mod lists;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use aya::maps::{Array, MapData, PerCpuArray};
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::uprobe::UProbeScope;
+use aya::programs::{BtfTracePoint, PerfEvent, ProgramError, UProbe};
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use super::counters::{Counter, Counters, Value};
+use super::{Cost, Program, Want};
+use crate::{Absent, in_one_line};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/kernel.bpf.o");
+
+/// Programs at work. They end with this value, and with the process.
+pub struct Kernel {
+    bpf: Ebpf,
+    absent: BTreeMap<Program, String>,
+    attached: BTreeSet<Program>,
+}
+
+impl Kernel {
+    /// Loads and attaches. Fails where no program can be loaded at all.
+    pub fn open(want: &Want) -> Result<Self, Absent> {
+        let btf = Btf::from_sys_fs()
+            .map_err(|error| Absent(format!("/sys/kernel/btf/vmlinux: {}", in_one_line(&error))))?;
+        let possible = aya::util::nr_cpus()
+            .map_err(|(path, error)| Absent(format!("{path}: {}", in_one_line(&error))))?;
+        let histograms = u32::from(want.histograms);
+        let words = possible.div_ceil(64) as u32;
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(&btf))
+            .override_global("want_histograms", &histograms, true)
+            .override_global("want_delays", &histograms, true)
+            .override_global("cpu_words", &words, true)
+            .map_max_entries("arrivals", possible as u32);
+        // What is not wanted takes no memory.
+        let unused = |wanted: bool, maps: &[&'static str]| -> Vec<&'static str> {
+            if wanted { Vec::new() } else { maps.to_vec() }
+        };
+        let unused = [
+            unused(want.histograms, &["softirq_times", "syscall_times", "calls", "woken"]),
+            unused(want.profile_hz.is_some(), &["samples", "sample_stacks"]),
+            unused(want.function.is_some(), &["entered"]),
+        ];
+        for map in unused.into_iter().flatten() {
+            loader.map_max_entries(map, 1);
+        }
+        let bpf = loader.load(OBJECT).map_err(|error| Absent(refused(&in_one_line(&error))))?;
+        let mut kernel = Self { bpf, absent: BTreeMap::new(), attached: BTreeSet::new() };
+        for program in Program::TRACEPOINTS {
+            use Program::*;
+            let wanted = match program {
+                SysEnter => !want.no_system_calls,
+                SysExit | SchedWakeup | SchedWakeupNew => want.histograms,
+                _ => true,
+            };
+            if wanted {
+                let done = kernel.attach_tracepoint(program, &btf);
+                kernel.note(program, done);
+            }
+        }
+        if let Some(hz) = want.profile_hz {
+            let done = kernel.attach_clock(hz);
+            kernel.note(Program::CpuClock, done);
+        }
+        if let Some((path, function)) = &want.function {
+            for program in [Program::FunctionReturn, Program::FunctionEntry] {
+                let done = kernel.attach_function(program, path, function);
+                kernel.note(program, done);
+            }
+        }
+        if kernel.attached.is_empty() {
+            let reason = kernel.absent.into_values().next();
+            return Err(Absent(reason.unwrap_or_else(|| "no program was wanted".to_owned())));
+        }
+        Ok(kernel)
+    }
+
+    fn note(&mut self, program: Program, done: Result<(), String>) {
+        match done {
+            Ok(()) => drop(self.attached.insert(program)),
+            Err(reason) => drop(self.absent.insert(program, reason)),
+        }
+    }
+
+    fn attach_tracepoint(&mut self, program: Program, btf: &Btf) -> Result<(), String> {
+        let name = program.name();
+        let loaded = self.bpf.program_mut(name).ok_or("not in the object")?;
+        let loaded: &mut BtfTracePoint = loaded.try_into().map_err(because)?;
+        loaded.load(name, btf).map_err(because)?;
+        loaded.attach().map_err(because).map(drop)
+    }
+
+    fn attach_clock(&mut self, hz: u64) -> Result<(), String> {
+        let loaded = self.bpf.program_mut(Program::CpuClock.name()).ok_or("not in the object")?;
+        let loaded: &mut PerfEvent = loaded.try_into().map_err(because)?;
+        loaded.load().map_err(because)?;
+        let online =
+            aya::util::online_cpus().map_err(|(path, error)| format!("{path}: {error}"))?;
+        for cpu in online {
+            loaded
+                .attach(
+                    PerfEventConfig::Software(SoftwareEvent::CpuClock),
+                    PerfEventScope::AllProcessesOneCpu { cpu },
+                    SamplePolicy::Frequency(hz),
+                    false,
+                )
+                .map_err(because)?;
+        }
+        Ok(())
+    }
+
+    fn attach_function(
+        &mut self,
+        program: Program,
+        path: &PathBuf,
+        function: &str,
+    ) -> Result<(), String> {
+        let loaded = self.bpf.program_mut(program.name()).ok_or("not in the object")?;
+        let loaded: &mut UProbe = loaded.try_into().map_err(because)?;
+        loaded.load().map_err(because)?;
+        let done = loaded.attach(function, path, UProbeScope::AllProcesses);
+        done.map(drop)
+            .map_err(|error| format!("{} in {}: {}", function, path.display(), because(error)))
+    }
+
+    /// Programs that were wanted and are not at work, with the reason.
+    pub fn absent(&self) -> &BTreeMap<Program, String> {
+        &self.absent
+    }
+
+    /// Why `what` is not measured here, where it is not.
+    pub fn why_not(&self, what: Counter) -> Option<String> {
+        self.missing(what.programs())
+    }
+
+    pub(crate) fn missing(&self, programs: &[Program]) -> Option<String> {
+        let missing = programs.iter().find(|program| !self.attached.contains(program))?;
+        let reason = self.absent.get(missing).map_or("was not asked for", String::as_str);
+        Some(format!("{}: {reason}", missing.name()))
+    }
+
+    /// The counters of every CPU that the machine can have, CPU n at place n.
+    pub fn counters(&self) -> Result<Vec<Counters>, Absent> {
+        let map: PerCpuArray<&MapData, Value> = self.map("counters")?;
+        let values = map.get(&0, 0).map_err(|error| Absent(in_one_line(&error)))?;
+        Ok(values.iter().map(|value| Counters(*value)).collect())
+    }
+
+    /// Threads that were moved to each CPU, CPU n at place n.
+    pub fn arrivals(&self) -> Result<Vec<u64>, Absent> {
+        if let Some(reason) = self.missing(&[Program::SchedMigrateTask]) {
+            return Err(Absent(reason));
+        }
+        let map: Array<&MapData, u64> = self.map("arrivals")?;
+        map.iter().collect::<Result<_, _>>().map_err(|error| Absent(in_one_line(&error)))
+    }
+
+    /// What each program cost; only while [`count_costs`] lasts does that rise.
+    pub fn costs(&self) -> BTreeMap<Program, Cost> {
+        let cost = |program: &Program| {
+            let info = self.bpf.program(program.name())?.info().ok()?;
+            let ns = u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX);
+            Some((*program, Cost { runs: info.run_count(), ns }))
+        };
+        self.attached.iter().filter_map(cost).collect()
+    }
+
+    fn map<'a, T>(&'a self, name: &str) -> Result<T, Absent>
+    where
+        T: TryFrom<&'a aya::maps::Map, Error = aya::maps::MapError>,
+    {
+        let map = self.bpf.map(name).ok_or_else(|| Absent(format!("no map {name}")))?;
+        T::try_from(map).map_err(|error| Absent(in_one_line(&error)))
+    }
+}
+
+/// While the descriptor is open the kernel counts what every BPF program of the machine costs, which itself costs two looks at the clock
+/// for each run.
+pub fn count_costs() -> Result<OwnedFd, Absent> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime)
+        .map_err(|error| Absent(format!("BPF statistics: {}", in_one_line(&error))))
+}
+
+/// What the verifier's log ends with, after the fault.
+const TAIL: [&str; 3] = ["processed ", "stack depth", "verification time"];
+
+/// One line of why the kernel refuses a program.
+fn because(error: ProgramError) -> String {
+    match &error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let log = verifier_log.to_string();
+            let last = log.lines().rev().find(|line| {
+                !line.trim().is_empty() && !TAIL.iter().any(|word| line.starts_with(word))
+            });
+            match last {
+                Some(line) => format!("{}: {}", in_one_line(io_error), line.trim()),
+                None => refused(&in_one_line(io_error)),
+            }
+        }
+        _ => refused(&in_one_line(&error)),
+    }
+}
+
+/// Where rights are missing, which ones.
+fn refused(reason: &str) -> String {
+    if reason.contains("Operation not permitted") || reason.contains("Permission denied") {
+        return format!("{reason}; it takes CAP_BPF and CAP_PERFMON, or root");
+    }
+    reason.to_owned()
+}

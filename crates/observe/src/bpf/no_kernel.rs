@@ -1,0 +1,63 @@
+//! In place of the programs on a processor for which the loader does not exist.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use super::{Cost, Counter, Counters, CrossCall, Histogram, LockWait, Program, Sample, Want};
+use crate::Absent;
+
+/// Never there.
+pub enum Kernel {}
+
+fn absent() -> Absent {
+    Absent(format!("BPF programs are not loaded on {}", std::env::consts::ARCH))
+}
+
+#[allow(missing_docs, reason = "there is no value of it to call them on")]
+impl Kernel {
+    /// Fails.
+    pub fn open(_: &Want) -> Result<Self, Absent> {
+        Err(absent())
+    }
+
+    pub fn absent(&self) -> &BTreeMap<Program, String> {
+        match *self {}
+    }
+
+    pub fn why_not(&self, _: Counter) -> Option<String> {
+        match *self {}
+    }
+
+    pub fn counters(&self) -> Result<Vec<Counters>, Absent> {
+        match *self {}
+    }
+
+    pub fn arrivals(&self) -> Result<Vec<u64>, Absent> {
+        match *self {}
+    }
+
+    pub fn costs(&self) -> BTreeMap<Program, Cost> {
+        match *self {}
+    }
+
+    pub fn histograms(&self) -> Result<Vec<Histogram>, Absent> {
+        match *self {}
+    }
+
+    pub fn cross_calls(&self) -> Result<Vec<CrossCall>, Absent> {
+        match *self {}
+    }
+
+    pub fn lock_waits(&self) -> Result<Vec<LockWait>, Absent> {
+        match *self {}
+    }
+
+    pub fn samples(&self) -> Result<Vec<Sample>, Absent> {
+        match *self {}
+    }
+}
+
+/// Fails.
+pub fn count_costs() -> Result<OwnedFd, Absent> {
+    Err(absent())
+}
