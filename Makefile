@@ -10,11 +10,12 @@ SCHEDULES ?= 3000000
 SCHEDULE_SECONDS ?= 900
 SCHEDULE_SEED ?= 1
 DEMO_FLAGS ?=
+COMPARE_FLAGS ?=
 MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: bpf demo test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf demo compare test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -23,8 +24,11 @@ build:           ## the millstream command, in release
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
 	cargo build --locked --release -p millstream-cli
 
-demo: build      ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
-	$(MILLSTREAM) run first-look --out out $(DEMO_FLAGS)
+demo: build      ## the built-in investigation erratic: why equal runs differ on this machine, forced and judged; under 5 minutes
+	$(MILLSTREAM) investigate erratic --out out $(DEMO_FLAGS)
+
+compare: build   ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
+	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)
 
 test: lint unit trials judge fuzz   ## all tests
 

@@ -6,12 +6,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{Change, Comparison, compare};
+use crate::compare::{Change, Comparison, P_CHANGE, compare};
 use crate::modes::{Mode, Options, modes};
-use crate::stats::{RUNS_FOR_A_CLAIM, median};
+use crate::stats::{RUNS_FOR_A_CLAIM, Rng, median, quantile};
 
 /// Forcing must make this share of the observed difference, on a logarithmic scale, to be its cause.
 pub const EXPLAINED_LEAST: f64 = 0.5;
+
+/// Without its limit a thing is better by this ratio at least: what gains less is none that anybody looks for.
+pub const GAIN_LEAST: f64 = 1.1;
 
 /// The runs of one level.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,33 @@ pub struct Level {
     pub name: String,
     /// Results of its runs.
     pub results: Vec<f64>,
+}
+
+/// What was observed and is to be explained.
+#[derive(Clone, Copy, Debug)]
+pub struct Contrast<'a> {
+    /// Groups of the runs, the lowest first; of results without groups the lowest and the highest third of them.
+    pub groups: &'a [Mode],
+    /// Whether there were no groups: then what must be gone within a level is the scatter.
+    pub is_continuum: bool,
+}
+
+/// The lowest and the highest third of results without groups.
+pub fn thirds(results: &[f64]) -> Vec<Mode> {
+    let mut order: Vec<usize> = (0..results.len()).collect();
+    order.sort_by(|&a, &b| results[a].total_cmp(&results[b]));
+    let third = results.len() / 3;
+    let part = |places: &[usize]| {
+        let mut members = places.to_vec();
+        let values: Vec<f64> = members.iter().map(|&at| results[at]).collect();
+        members.sort_unstable();
+        let range = (values[0], values[values.len() - 1]);
+        Mode { median: median(&values).unwrap_or(range.0), range, members }
+    };
+    match third {
+        0 => vec![],
+        _ => vec![part(&order[..third]), part(&order[results.len() - third..])],
+    }
 }
 
 /// In plain words what was proved.
@@ -51,6 +81,9 @@ pub struct Judgement {
     pub explained: Option<f64>,
     /// Levels in which the runs still fall into groups as far apart as the observed ones.
     pub still_grouped: Vec<String>,
+    /// Share of the observed difference that the scatter lost where the cause was held, against the level that leaves it free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calmed: Option<f64>,
     /// Runs of each level that would decide, where these did not.
     pub runs_needed: Option<usize>,
 }
@@ -60,7 +93,11 @@ pub struct Judgement {
 /// # Panics
 ///
 /// With fewer than two levels, or fewer than two observed groups: there is nothing to judge.
-pub fn judge(observed: &[Mode], levels: &[Level], seed: u64) -> Judgement {
+///
+/// `free` names the level that leaves things as they come, where there is one: groups stay there, and what counts is that the
+/// others have none and scatter less.
+pub fn judge(observed: Contrast<'_>, levels: &[Level], free: Option<&str>, seed: u64) -> Judgement {
+    let Contrast { groups: observed, is_continuum } = observed;
     assert!(levels.len() >= 2 && observed.len() >= 2, "two levels and two groups at least");
     let observed_ratio = observed[observed.len() - 1].median / observed[0].median;
     let middle = |level: &Level| median(&level.results).unwrap_or(f64::NAN);
@@ -74,6 +111,7 @@ pub fn judge(observed: &[Mode], levels: &[Level], seed: u64) -> Judgement {
         forced: None,
         explained: None,
         still_grouped: vec![],
+        calmed: None,
         runs_needed: None,
     };
     let runs = levels.iter().map(|level| level.results.len()).min().unwrap_or(0);
@@ -85,12 +123,23 @@ pub fn judge(observed: &[Mode], levels: &[Level], seed: u64) -> Judgement {
     let explained = forced.ratio.ln() / wanted;
     judgement.forced = Some(forced);
     judgement.explained = Some(explained);
-    judgement.still_grouped = levels
-        .iter()
-        .filter(|level| is_still_grouped(&level.results, observed_ratio, seed))
+    let held = || levels.iter().filter(|level| Some(level.name.as_str()) != free);
+    judgement.still_grouped = held()
+        .filter(|level| is_still_grouped(&level.results, observed_ratio, is_continuum, seed))
         .map(|level| level.name.clone())
         .collect();
     let makes_it = forced.change == Change::Changed;
+    let mut was_there = true;
+    if let Some(free) = free.and_then(|name| levels.iter().find(|level| level.name == name)) {
+        let calmer = held().map(|level| calmed(&free.results, &level.results, wanted, seed));
+        let (share, p) = calmer.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, 1.0));
+        judgement.calmed = Some(share);
+        was_there = is_still_grouped(&free.results, observed_ratio, is_continuum, seed);
+        if share >= EXPLAINED_LEAST && p < P_CHANGE && judgement.still_grouped.is_empty() {
+            judgement.verdict = Verdict::Confirmed;
+            return judgement;
+        }
+    }
     judgement.verdict = if makes_it && explained >= EXPLAINED_LEAST {
         match judgement.still_grouped.is_empty() {
             true => Verdict::Confirmed,
@@ -98,7 +147,7 @@ pub fn judge(observed: &[Mode], levels: &[Level], seed: u64) -> Judgement {
         }
     } else if makes_it {
         Verdict::AssociatedOnly
-    } else if forced.interval.1.ln() < EXPLAINED_LEAST * wanted {
+    } else if was_there && forced.interval.1.ln() < EXPLAINED_LEAST * wanted {
         Verdict::Refuted
     } else {
         // An interval shrinks with the square root of the runs.
@@ -110,9 +159,83 @@ pub fn judge(observed: &[Mode], levels: &[Level], seed: u64) -> Judgement {
     judgement
 }
 
+/// Judges `levels` of a cause that limits: `free` is the level that was observed, and the better of the others is what is
+/// without it. It is the limit when that is better by [`GAIN_LEAST`].
+///
+/// # Panics
+///
+/// Without the level `free`, or without another.
+pub fn judge_limit(levels: &[Level], free: &str, higher_is_better: bool, seed: u64) -> Judgement {
+    let observed = levels.iter().find(|level| level.name == free).expect("the observed level");
+    let middle = |level: &&Level| median(&level.results).unwrap_or(f64::NAN);
+    let others = levels.iter().filter(|level| level.name != free);
+    let better = |a: &&Level, b: &&Level| match higher_is_better {
+        true => middle(a).total_cmp(&middle(b)),
+        false => middle(b).total_cmp(&middle(a)),
+    };
+    let best = others.max_by(better).expect("another level");
+    let mut judgement = Judgement {
+        verdict: Verdict::CannotTell,
+        observed_ratio: 1.0,
+        levels: (free.to_owned(), best.name.clone()),
+        forced: compare(&observed.results, &best.results, seed),
+        explained: None,
+        still_grouped: vec![],
+        calmed: None,
+        runs_needed: None,
+    };
+    let Some(forced) = judgement.forced else {
+        judgement.runs_needed = Some(2 * RUNS_FOR_A_CLAIM);
+        return judgement;
+    };
+    let gain = |ratio: f64| if higher_is_better { ratio } else { 1.0 / ratio };
+    let most = gain(forced.interval.0).max(gain(forced.interval.1));
+    judgement.verdict = if gain(forced.ratio) >= GAIN_LEAST && forced.change == Change::Changed {
+        Verdict::Confirmed
+    } else if most < GAIN_LEAST {
+        Verdict::Refuted
+    } else {
+        let runs = observed.results.len().min(best.results.len());
+        let short = (1.0 + forced.least_seen).ln() / GAIN_LEAST.ln();
+        judgement.runs_needed = Some(((runs as f64 * short * short).ceil() as usize).max(runs + 2));
+        Verdict::CannotTell
+    };
+    judgement
+}
+
+/// What scatter lost between the free and the held level, as a share of the observed difference (`wanted`, a logarithm), and
+/// the chance of that: runs dealt anew into both sets, by their distance from their own median (Brown and Forsythe, 1974).
+fn calmed(free: &[f64], held: &[f64], wanted: f64, seed: u64) -> (f64, f64) {
+    const EXCHANGES: usize = 1_999;
+    let logarithms = |values: &[f64]| -> Vec<f64> {
+        values.iter().filter(|value| **value > 0.0).map(|value| value.ln()).collect()
+    };
+    let (free, held) = (logarithms(free), logarithms(held));
+    let width = |values: &[f64]| {
+        quantile(values, 0.9).zip(quantile(values, 0.1)).map_or(0.0, |(high, low)| high - low)
+    };
+    let share = (width(&free) - width(&held)) / wanted;
+    let from_median = |values: &[f64]| -> Vec<f64> {
+        let middle = median(values).unwrap_or(0.0);
+        values.iter().map(|value| (value - middle).abs()).collect()
+    };
+    let mut all = [from_median(&free), from_median(&held)].concat();
+    let of_free = |all: &[f64]| all[..free.len()].iter().sum::<f64>();
+    let seen = of_free(&all);
+    let mut rng = Rng::new(seed);
+    let as_far = (0..EXCHANGES).filter(|_| {
+        rng.shuffle(&mut all);
+        of_free(&all) >= seen - 1e-12
+    });
+    (share, (as_far.count() + 1) as f64 / (EXCHANGES + 1) as f64)
+}
+
 /// Whether results still fall into groups that are at least half as far apart as the observed ones.
-fn is_still_grouped(results: &[f64], observed_ratio: f64, seed: u64) -> bool {
-    let found = modes(results, &Options { seed, ..Options::default() });
+fn is_still_grouped(results: &[f64], observed_ratio: f64, is_continuum: bool, seed: u64) -> bool {
+    let found = match is_continuum {
+        true => thirds(results),
+        false => modes(results, &Options { seed, ..Options::default() }),
+    };
     match (found.first(), found.last()) {
         (Some(low), Some(high)) if found.len() > 1 => {
             (high.median / low.median).ln() >= EXPLAINED_LEAST * observed_ratio.ln()
@@ -138,6 +261,27 @@ mod tests {
         found
     }
 
+    fn grouped(groups: &[Mode]) -> Contrast<'_> {
+        Contrast { groups, is_continuum: false }
+    }
+
+    #[test]
+    fn scatter_without_groups_is_explained_by_what_takes_it_away() {
+        let mut rng = Rng::new(8);
+        let scattered: Vec<f64> = (0..24).map(|_| 10.0 + 40.0 * rng.unit()).collect();
+        let groups = thirds(&scattered);
+        assert!(groups.len() == 2 && groups[0].members.len() == 8);
+        let observed = Contrast { groups: &groups, is_continuum: true };
+        let same = level("same", results(&mut rng, 50.0, 10));
+        let split = level("split", results(&mut rng, 10.0, 10));
+        let judged = judge(observed, &[same, split], None, 1);
+        assert_eq!(judged.verdict, Verdict::Confirmed, "{judged:?}");
+        let wide = level("same", scattered.iter().take(10).map(|one| one * 4.0).collect());
+        let split = level("split", results(&mut rng, 10.0, 10));
+        let judged = judge(observed, &[wide, split], None, 1);
+        assert_eq!((judged.verdict, judged.still_grouped.len()), (Verdict::AssociatedOnly, 1));
+    }
+
     fn level(name: &str, results: Vec<f64>) -> Level {
         Level { name: name.into(), results }
     }
@@ -148,7 +292,7 @@ mod tests {
         let groups = observed(&mut rng);
         let same = level("one CPU", results(&mut rng, 50.0, 8));
         let apart = level("two CPUs", results(&mut rng, 10.0, 8));
-        let judged = judge(&groups, &[same, apart], 1);
+        let judged = judge(grouped(&groups), &[same, apart], None, 1);
         assert_eq!(judged.verdict, Verdict::Confirmed);
         assert_eq!(judged.levels, ("two CPUs".to_string(), "one CPU".to_string()));
         assert!(judged.explained.is_some_and(|share| (0.95..1.05).contains(&share)));
@@ -162,13 +306,45 @@ mod tests {
         let mut mixed = results(&mut rng, 50.0, 8);
         mixed.extend(results(&mut rng, 10.0, 4));
         let levels = [level("mixed", mixed), level("low", results(&mut rng, 10.0, 12))];
-        let judged = judge(&groups, &levels, 1);
+        let judged = judge(grouped(&groups), &levels, None, 1);
         assert_eq!(judged.verdict, Verdict::AssociatedOnly);
         assert_eq!(judged.still_grouped, ["mixed"]);
         // A difference that is shown, and a tenth of what was observed.
         let small =
             [level("a", results(&mut rng, 10.0, 9)), level("b", results(&mut rng, 11.5, 9))];
-        assert_eq!(judge(&groups, &small, 1).verdict, Verdict::AssociatedOnly);
+        assert_eq!(judge(grouped(&groups), &small, None, 1).verdict, Verdict::AssociatedOnly);
+    }
+
+    #[test]
+    fn a_cause_that_is_held_takes_the_groups_away_that_stay_where_it_is_free() {
+        let mut rng = Rng::new(5);
+        let groups = observed(&mut rng);
+        let mut mixed = results(&mut rng, 50.0, 6);
+        mixed.extend(results(&mut rng, 10.0, 4));
+        let free = level("normal", mixed.clone());
+        let held = level("high", results(&mut rng, 50.0, 10));
+        let judged = judge(grouped(&groups), &[free.clone(), held], Some("normal"), 1);
+        assert_eq!(judged.verdict, Verdict::Confirmed, "{judged:?}");
+        // Where the groups stay they have another cause.
+        mixed.reverse();
+        let judged = judge(grouped(&groups), &[free, level("high", mixed)], Some("normal"), 1);
+        assert_ne!(judged.verdict, Verdict::Confirmed, "{judged:?}");
+        // And where the free level had none this time, nothing is shown.
+        let calm = level("normal", results(&mut rng, 50.0, 10));
+        let held = level("high", results(&mut rng, 50.0, 10));
+        let judged = judge(grouped(&groups), &[calm, held], Some("normal"), 1);
+        assert_eq!(judged.verdict, Verdict::CannotTell, "{judged:?}");
+    }
+
+    #[test]
+    fn a_limit_is_what_makes_it_better_when_it_is_away() {
+        let mut rng = Rng::new(6);
+        let mut of = |name: &str, middle: f64| level(name, results(&mut rng, middle, 8));
+        let levels = [of("keep", 10.0), of("16777216", 19.0)];
+        assert_eq!(judge_limit(&levels, "keep", true, 1).verdict, Verdict::Confirmed);
+        assert_eq!(judge_limit(&levels, "keep", false, 1).verdict, Verdict::Refuted);
+        let same = [of("keep", 10.0), of("16777216", 10.0)];
+        assert_eq!(judge_limit(&same, "keep", true, 1).verdict, Verdict::Refuted);
     }
 
     #[test]
@@ -177,7 +353,7 @@ mod tests {
         let groups = observed(&mut rng);
         let levels =
             [level("a", results(&mut rng, 10.0, 8)), level("b", results(&mut rng, 10.0, 8))];
-        let judged = judge(&groups, &levels, 1);
+        let judged = judge(grouped(&groups), &levels, None, 1);
         assert_eq!(judged.verdict, Verdict::Refuted, "{judged:?}");
     }
 
@@ -186,11 +362,11 @@ mod tests {
         let mut rng = Rng::new(4);
         let groups = observed(&mut rng);
         let few = [level("a", vec![10.0; 3]), level("b", vec![50.0; 3])];
-        let judged = judge(&groups, &few, 1);
+        let judged = judge(grouped(&groups), &few, None, 1);
         assert_eq!((judged.verdict, judged.runs_needed), (Verdict::CannotTell, Some(8)));
         let wide = |rng: &mut Rng| (0..4).map(|_| 2.0 + 60.0 * rng.unit()).collect();
         let noisy = [level("a", wide(&mut rng)), level("b", wide(&mut rng))];
-        let judged = judge(&groups, &noisy, 1);
+        let judged = judge(grouped(&groups), &noisy, None, 1);
         assert_eq!(judged.verdict, Verdict::CannotTell, "{judged:?}");
         assert!(judged.runs_needed.is_some_and(|runs| runs > 4));
     }

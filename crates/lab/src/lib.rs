@@ -16,6 +16,7 @@ pub mod limits;
 pub mod namespace;
 pub mod netlink;
 pub mod player;
+mod priority;
 pub mod privilege;
 pub mod probe;
 pub mod report;

@@ -34,6 +34,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ends-displace-each-other", include_str!("ends-displace-each-other.toml")),
     ("softirq-on-application-cpu", include_str!("softirq-on-application-cpu.toml")),
     ("distant-cpus", include_str!("distant-cpus.toml")),
+    ("competing-process", include_str!("competing-process.toml")),
+    ("cpu-taken-by-others", include_str!("cpu-taken-by-others.toml")),
+    ("wake-up-of-another-cpu", include_str!("wake-up-of-another-cpu.toml")),
     ("migrations", include_str!("migrations.toml")),
     ("steal", include_str!("steal.toml")),
     ("full-cpu", include_str!("full-cpu.toml")),
@@ -64,6 +67,25 @@ pub struct Force {
     pub factor: String,
     /// Its levels, two at least.
     pub levels: Vec<String>,
+    /// The level that leaves things as they come, where one does: the cause may work there or not. Of a cause that limits it
+    /// is the level that was observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<String>,
+}
+
+/// One table or several of them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(Force),
+    Many(Vec<Force>),
+}
+
+fn forces<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Force>, D::Error> {
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::One(force) => vec![force],
+        OneOrMany::Many(all) => all,
+    })
 }
 
 /// One cause.
@@ -85,9 +107,9 @@ pub struct Cause {
     /// What speaks against it, where that holds.
     #[serde(default)]
     pub counter: Option<Counter>,
-    /// How it can be forced, if it can.
-    #[serde(default)]
-    pub force: Option<Force>,
+    /// How it can be forced: the first way that is open here is taken.
+    #[serde(default, deserialize_with = "forces")]
+    pub force: Vec<Force>,
     /// What to do about it.
     pub remedy: String,
     /// Where the rule is from.
@@ -135,8 +157,16 @@ impl Cause {
                 .template_from_str(sentence)
                 .map_err(|error| refuse(format!("{sentence:?}: {error}")))?;
         }
-        if cause.force.as_ref().is_some_and(|force| force.levels.len() < 2) {
-            return Err(refuse("force.levels has fewer than two levels".to_owned()));
+        for force in &cause.force {
+            if force.levels.len() < 2 {
+                return Err(refuse("force.levels has fewer than two levels".to_owned()));
+            }
+            if force.free.as_ref().is_some_and(|free| !force.levels.contains(free)) {
+                return Err(refuse("force.free is none of force.levels".to_owned()));
+            }
+            if cause.kind == Kind::Limits && force.free.is_none() {
+                return Err(refuse("force.free is missing: which level was observed?".to_owned()));
+            }
         }
         Ok(cause)
     }
@@ -323,6 +353,13 @@ mod tests {
         assert!(bad("spread > 0.3", "spread >").contains("when = "));
         assert!(bad("remedy", "remedies").contains("remed"));
         assert!(bad("kind = \"separates\"", "kind = \"explains\"").contains("explains"));
+        let force = |levels: &str| {
+            let text = format!("{CAUSE}\n[[force]]\nfactor = \"placement\"\n{levels}");
+            Cause::parse("mine.toml", &text).map_err(|error| error.to_string())
+        };
+        assert!(force("levels = [\"a\"]").unwrap_err().contains("fewer than two"));
+        assert!(force("levels = [\"a\", \"b\"]\nfree = \"c\"").unwrap_err().contains("free"));
+        assert_eq!(force("levels = [\"a\", \"b\"]").unwrap().force.len(), 1);
         let cause = Cause::parse("x", &CAUSE.replace("spread > 0.3", "width > 0.3")).unwrap();
         assert!(matches!(scene(|run| (run % 2) as f64).look(&cause), Look::Broken(_)));
     }

@@ -157,6 +157,13 @@ pub const FACTORS: &[Factor] = &[
          system's is another than the default, each run says so",
     ),
     factor(
+        "priority",
+        BOTH,
+        Levels::Words(&["normal", "high"]),
+        "normal",
+        "scheduling priority of both ends: as they come, or nice -20, which leaves others next to nothing of their CPUs",
+    ),
+    factor(
         "idle_latency_us",
         BOTH,
         Levels::WordsOrNumber(&["auto"], 0, 2_000_000_000),

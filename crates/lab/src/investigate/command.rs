@@ -16,6 +16,7 @@ use regex::Regex;
 use super::placement::Watch;
 use super::subject::Subject;
 use crate::error::Error;
+use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window, keys};
 use crate::runner::Interrupt;
@@ -177,6 +178,23 @@ enum Placement {
     On(usize, usize),
 }
 
+/// How the processes of a run are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Binding {
+    placement: Placement,
+    /// At a high priority.
+    raised: bool,
+}
+
+impl Binding {
+    fn of(factor: &str, level: &str) -> Result<Self, Error> {
+        match factor {
+            "priority" => Ok(Self { placement: Placement::Free, raised: level == "high" }),
+            _ => Ok(Self { placement: placement(level)?, raised: false }),
+        }
+    }
+}
+
 impl CommandSubject<'_> {
     fn carry_out(&mut self, factor: Option<&Force>, runs: u32) -> Result<Vec<RunRecord>, Error> {
         let mut rng = Rng::new(self.seed ^ self.experiments.len() as u64);
@@ -190,7 +208,8 @@ impl CommandSubject<'_> {
             Some(force) => force.levels.clone(),
             None => vec!["free".to_owned()],
         };
-        experiment.factors.insert("placement".to_owned(), levels.clone());
+        let name = factor.map_or("placement", |force| force.factor.as_str());
+        experiment.factors.insert(name.to_owned(), levels.clone());
         experiment.planned_runs = runs * levels.len() as u32;
         self.keep.begin(&experiment, experiment.planned_runs as usize)?;
         self.experiments.push(experiment.id.clone());
@@ -207,8 +226,8 @@ impl CommandSubject<'_> {
                 record.stack = "host".to_owned();
                 record.block = block;
                 record.order = records.len() as u32;
-                record.factors.insert("placement".to_owned(), level.clone());
-                self.one(&level, &mut record)?;
+                record.factors.insert(name.to_owned(), level.clone());
+                self.one(Binding::of(name, &level)?, &mut record)?;
                 self.keep.run_ended(&record)?;
                 records.push(record);
             }
@@ -219,8 +238,8 @@ impl CommandSubject<'_> {
     }
 
     /// One run, in new processes.
-    fn one(&self, level: &str, record: &mut RunRecord) -> Result<(), Error> {
-        let placement = placement(level)?;
+    fn one(&self, binding: Binding, record: &mut RunRecord) -> Result<(), Error> {
+        let Binding { placement, raised } = binding;
         let (client_cpu, server_cpu) = match placement {
             Placement::Free => (None, None),
             Placement::On(client, server) => (Some(client), Some(server)),
@@ -228,7 +247,7 @@ impl CommandSubject<'_> {
         let begun = Instant::now();
         record.started_at = Timestamp::now();
         let server = match &self.server {
-            Some(words) => Some(Running::start(words, server_cpu, Stdio::null())?),
+            Some(words) => Some(Running::start(words, (server_cpu, raised), Stdio::null())?),
             None => None,
         };
         if server.is_some() {
@@ -237,7 +256,7 @@ impl CommandSubject<'_> {
         let mut config = Config::new(begun);
         config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
         let sampler = Sampler::start(config);
-        let mut client = Running::start(&self.command, client_cpu, Stdio::piped())?;
+        let mut client = Running::start(&self.command, (client_cpu, raised), Stdio::piped())?;
         let start_s = begun.elapsed().as_secs_f64();
         let output = client.output();
         let mut watched = BTreeSet::new();
@@ -310,8 +329,10 @@ impl Subject for CommandSubject<'_> {
         if !self.may_force {
             return Err("nothing is set without --force".to_owned());
         }
-        if force.factor != "placement" {
-            return Err(format!("{} is not set for an outside command", force.factor));
+        match force.factor.as_str() {
+            "priority" => return priority::may_raise(),
+            "placement" => {}
+            other => return Err(format!("{other} is not set for an outside command")),
         }
         if self.server.is_none() {
             return Err(
@@ -353,8 +374,13 @@ struct Running {
 }
 
 impl Running {
-    /// Starts `words`, bound to `cpu` where one is given: a child has the CPUs of the thread that starts it.
-    fn start(words: &[String], cpu: Option<usize>, output: Stdio) -> Result<Self, Error> {
+    /// Starts `words`, bound to a CPU where one is given, and at a high priority where that is asked for: a child has the
+    /// CPUs and the priority of the thread that starts it.
+    fn start(
+        words: &[String],
+        (cpu, raised): (Option<usize>, bool),
+        output: Stdio,
+    ) -> Result<Self, Error> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Error::Refused("no command was given".to_owned()));
         };
@@ -366,6 +392,9 @@ impl Running {
                 let mut set = CpuSet::new();
                 set.set(cpu)?;
                 sched_setaffinity(Pid::from_raw(0), &set)?;
+            }
+            if raised {
+                priority::raise(None).map_err(std::io::Error::other)?;
             }
             command.spawn()
         };
@@ -521,8 +550,11 @@ mod tests {
         let mut kept = Kept::default();
         let show = "echo figure $(grep Cpus_allowed_list /proc/self/status | tr -dc '0-9')";
         let mut forced = subject(&["sh", "-c", show], &mut kept);
-        let force =
-            Force { factor: "placement".into(), levels: vec!["same".into(), "free".into()] };
+        let force = Force {
+            factor: "placement".into(),
+            levels: vec!["same".into(), "free".into()],
+            free: None,
+        };
         assert!(forced.may_force(&force).unwrap_err().contains("--force"));
         forced.may_force = true;
         assert!(forced.may_force(&force).unwrap_err().contains("--server"));

@@ -60,6 +60,9 @@ fn of_run(run: &RunRecord) -> Values {
         .map(|units| units / inside);
     let mut seen = Seen { values, span, units };
     placement(&mut seen, probes);
+    if let Some(share) = others(probes, span) {
+        seen.put("others_on_ends_cpu_share", share, distance::PLACEMENT);
+    }
     cpu_time(&mut seen, probes);
     interrupts(&mut seen, probes);
     protocols(&mut seen, probes);
@@ -163,6 +166,28 @@ fn placement(seen: &mut Seen, probes: &Probes) {
     }
 }
 
+/// Share of the CPUs where the ends ran that others had: each CPU's work without the ends', weighted by how long they were there.
+fn others(probes: &Probes, span: f64) -> Option<f64> {
+    let (cpus, known, workers) =
+        (probes.cpu.as_ref()?, probes.ends.as_ref()?, probes.workers.as_ref()?);
+    // A command's processes are watched one by one: `client`, `client#2`.
+    let used = |end: &String| -> f64 {
+        let of_end = |role: &String| role.split('#').next() == Some(end.as_str());
+        workers.iter().filter(|(role, _)| of_end(role)).map(|(_, one)| one.usr_s + one.sys_s).sum()
+    };
+    let steps = probes.times_s.len().saturating_sub(1);
+    let (mut others, mut weights) = (0.0, 0.0);
+    for series in &cpus.cpus {
+        let on = |shares: &BTreeMap<u32, f64>| shares.get(&series.cpu).copied().unwrap_or(0.0);
+        let weight: f64 = known.shares.values().map(on).sum();
+        let ends: f64 = known.shares.iter().map(|(end, shares)| used(end) * on(shares)).sum();
+        let busy: f64 = (0..steps).map(|at| series.busy_s(at)).sum();
+        others += weight * ((busy - ends) / span).clamp(0.0, 1.0);
+        weights += weight;
+    }
+    (weights > 0.0).then(|| others / weights)
+}
+
 fn cpu_numbers(probes: &Probes, count: usize) -> Vec<u32> {
     match &probes.interrupts {
         Some(interrupts) if interrupts.cpus.len() == count => interrupts.cpus.clone(),
@@ -260,7 +285,7 @@ fn connections(seen: &mut Seen, probes: &Probes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CpuActivity, CpuSeries, HostCounters, Window, WorkerActivity};
+    use crate::record::{CpuActivity, CpuSeries, EndsOnCpus, HostCounters, Window, WorkerActivity};
 
     fn run(near: &[(u32, u64)], far: &[(u32, u64)]) -> RunRecord {
         let worker = |seen: &[(u32, u64)]| WorkerActivity {
@@ -317,6 +342,21 @@ mod tests {
         assert_eq!(of("udp_receive_buffer_errors_per_s").0, Some(0.0));
         assert_eq!(of("cpu_distance_ns").0, None, "was not measured");
         assert_eq!(of("wake_up_ipis_per_s").0, None, "was not measured");
+    }
+
+    #[test]
+    fn what_others_had_of_the_ends_cpus_is_what_the_ends_did_not_use() {
+        let mut one = run(&[(0, 1)], &[(0, 1)]);
+        let shares: BTreeMap<String, BTreeMap<u32, f64>> =
+            ["near", "far"].map(|end| (end.to_owned(), [(0, 1.0)].into())).into();
+        one.probes.ends = Some(EndsOnCpus { same_cpu_share: Some(1.0), shares, moves: 0 });
+        // CPU 0 worked for 1.8 s of 2, the ends for 1.
+        for worker in one.probes.workers.iter_mut().flat_map(|all| all.values_mut()) {
+            worker.sys_s = 0.5;
+        }
+        let found = features(&[&one]);
+        assert_eq!(value(&found, "others_on_ends_cpu_share", 0), Some(0.4));
+        assert_eq!(value(&found, "same_cpu_share", 0), Some(1.0));
     }
 
     #[test]

@@ -11,12 +11,14 @@ mod placement;
 mod subject;
 mod text;
 
-use millstream_diagnose::causes::{Cause, Kind, Look, Scene};
+use millstream_diagnose::causes::{Cause, Force, Kind, Look, Scene};
 use millstream_diagnose::compare::least_seen;
 use millstream_diagnose::modes::{Mode, Options as ModeOptions, modes};
 use millstream_diagnose::separate::{Outcome, Separation, separate};
 use millstream_diagnose::stats::{Bootstrap, median};
-use millstream_diagnose::verdict::{Judgement, Level, Verdict, judge};
+use millstream_diagnose::verdict::{
+    Contrast, Judgement, Level, Verdict, judge, judge_limit, thirds,
+};
 use serde::{Deserialize, Serialize};
 
 pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
@@ -73,6 +75,10 @@ pub struct Investigation {
     pub least_seen: f64,
     /// Groups of the results, the lowest first.
     pub modes: Vec<Mode>,
+    /// What causes are to explain: the groups, or, where there are none and a feature goes with the results all the same, the
+    /// lowest and the highest third of the runs.
+    #[serde(default)]
+    pub contrast: Vec<Mode>,
     /// Features by how well they go with the groups; with one group, with the results.
     pub separation: Separation,
     /// Causes of the catalogue that fit.
@@ -105,6 +111,9 @@ pub struct Suspect {
     pub counter: Option<String>,
     /// Results of each level, where it was forced.
     pub forced: Vec<(String, Vec<f64>)>,
+    /// The factor that was forced.
+    #[serde(default)]
+    pub forced_factor: Option<String>,
     /// What that proves; without it the cause is associated only.
     pub judgement: Option<Judgement>,
     /// Why it was not forced.
@@ -135,41 +144,37 @@ pub fn investigate(
     tell(&format!("Observing {} runs of {}.", options.runs, subject.name()));
     let observed = subject.observe(options.runs)?;
     let mut found = look(subject, &observed, catalogue, options)?;
-    let mut forced = 0;
+    // Of each way to force that was gone its runs: another cause that is forced so is judged by them, too.
+    let mut gone: Vec<(Force, Vec<RunRecord>)> = Vec::new();
     for place in 0..found.suspects.len() {
-        let suspect = &found.suspects[place];
-        let Some(force) = suspect.cause.force.clone() else {
-            found.suspects[place].not_forced = Some("nothing here sets it".to_owned());
-            continue;
-        };
-        let why_not = if suspect.cause.kind == Kind::Limits || found.modes.len() < 2 {
-            Some("there are no groups that it could explain".to_owned())
-        } else if forced >= options.causes {
-            Some(format!("{forced} causes were forced before it"))
-        } else {
-            subject.may_force(&force).err()
-        };
-        if why_not.is_some() {
-            found.suspects[place].not_forced = why_not;
-            continue;
-        }
-        forced += 1;
-        tell(&format!(
-            "Forcing {} to {} ({} runs each).",
-            force.factor,
-            force.levels.join(" and "),
-            options.forced_runs
-        ));
-        match subject.force(&force, options.forced_runs) {
-            Ok(runs) => {
-                judge_suspect(&mut found, place, &force.levels, &force.factor, &runs, options)
+        let force = match way_to_force(subject, &found, place, gone.len() >= options.causes, &gone)
+        {
+            Ok(force) => force,
+            Err(why) => {
+                found.suspects[place].not_forced = Some(why);
+                continue;
             }
-            Err(error) => {
-                found.suspects[place].not_forced = Some(error.to_string());
-                if matches!(error, Error::Interrupted) {
-                    break;
+        };
+        if !gone.iter().any(|(before, _)| *before == force) {
+            tell(&format!(
+                "Forcing {} to {} ({} runs each).",
+                force.factor,
+                force.levels.join(" and "),
+                options.forced_runs
+            ));
+            match subject.force(&force, options.forced_runs) {
+                Ok(runs) => gone.push((force.clone(), runs)),
+                Err(error) => {
+                    found.suspects[place].not_forced = Some(error.to_string());
+                    if matches!(error, Error::Interrupted) {
+                        break;
+                    }
+                    continue;
                 }
             }
+        }
+        if let Some((_, runs)) = gone.iter().find(|(before, _)| *before == force) {
+            judge_suspect(&mut found, place, &force, runs, options);
         }
     }
     found.experiments = subject.experiments();
@@ -181,6 +186,31 @@ pub fn investigate(
         Verdict::Refuted => 3,
     });
     Ok(found)
+}
+
+/// The first way to force a suspect that is open here, or why there is none.
+fn way_to_force(
+    subject: &dyn Subject,
+    found: &Investigation,
+    place: usize,
+    enough: bool,
+    gone: &[(Force, Vec<RunRecord>)],
+) -> Result<Force, String> {
+    let cause = &found.suspects[place].cause;
+    if cause.kind == Kind::Separates && found.contrast.len() < 2 {
+        return Err("there are no groups that it could explain".to_owned());
+    }
+    let mut why = "nothing here sets it".to_owned();
+    for force in &cause.force {
+        match subject.may_force(force) {
+            Err(reason) => why = reason,
+            Ok(()) if gone.iter().any(|(before, _)| before == force) || !enough => {
+                return Ok(force.clone());
+            }
+            Ok(()) => why = format!("{} causes were forced before it", gone.len()),
+        }
+    }
+    Err(why)
 }
 
 /// What the observed runs say.
@@ -220,7 +250,12 @@ fn look(
     let features = features(&valid);
     let separation =
         separate(Outcome { values: &outcome, blocks: &blocks }, &features, options.seed);
-    let scene = Scene::new(&features, &groups, &separation);
+    let is_shown = separation.findings.iter().any(|one| one.is_shown());
+    let contrast = match groups.len() {
+        0 | 1 if is_shown => thirds(&results),
+        _ => groups.clone(),
+    };
+    let scene = Scene::new(&features, &contrast, &separation);
     let (mut suspects, mut not_judged, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for cause in catalogue {
         match scene.look(cause) {
@@ -229,6 +264,7 @@ fn look(
                 evidence,
                 counter,
                 forced: vec![],
+                forced_factor: None,
                 judgement: None,
                 not_forced: None,
             }),
@@ -272,6 +308,7 @@ fn look(
         interval: bootstrap.median(&results).map(|interval| (interval.low, interval.high)),
         least_seen: least_seen(&results, &results, options.seed),
         modes: groups,
+        contrast,
         separation,
         suspects,
         not_judged,
@@ -282,26 +319,35 @@ fn look(
 fn judge_suspect(
     found: &mut Investigation,
     place: usize,
-    levels: &[String],
-    factor: &str,
+    force: &Force,
     runs: &[RunRecord],
     options: &Options,
 ) {
     let results = |level: &String| -> Vec<f64> {
         runs.iter()
-            .filter(|run| run.validity.valid && run.factors.get(factor) == Some(level))
+            .filter(|run| run.validity.valid && run.factors.get(&force.factor) == Some(level))
             .filter_map(|run| run.result(&found.result))
             .collect()
     };
-    let forced: Vec<(String, Vec<f64>)> =
-        levels.iter().map(|level| (level.clone(), results(level))).collect();
-    let levels: Vec<Level> = forced
+    let levels: Vec<Level> = force
+        .levels
         .iter()
-        .map(|(name, results)| Level { name: name.clone(), results: results.clone() })
+        .map(|level| Level { name: level.clone(), results: results(level) })
         .collect();
-    let judgement = judge(&found.modes, &levels, options.seed);
+    let free = force.free.as_deref();
+    let judgement = match (found.suspects[place].cause.kind, free) {
+        (Kind::Limits, Some(free)) => {
+            judge_limit(&levels, free, found.higher_is_better, options.seed)
+        }
+        _ => {
+            let is_continuum = found.modes.len() < 2;
+            let observed = Contrast { groups: &found.contrast, is_continuum };
+            judge(observed, &levels, free, options.seed)
+        }
+    };
     let suspect = &mut found.suspects[place];
-    suspect.forced = forced;
+    suspect.forced = levels.into_iter().map(|level| (level.name, level.results)).collect();
+    suspect.forced_factor = Some(force.factor.clone());
     suspect.judgement = Some(judgement);
 }
 
@@ -309,7 +355,7 @@ fn judge_suspect(
 mod tests {
     use std::collections::BTreeMap;
 
-    use millstream_diagnose::causes::{Force, built_in};
+    use millstream_diagnose::causes::built_in;
 
     use super::*;
     use crate::record::{Probes, WorkerActivity, keys};

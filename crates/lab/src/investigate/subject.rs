@@ -3,8 +3,12 @@
 use millstream_diagnose::causes::Force;
 
 use crate::error::Error;
-use crate::experiment::{Definition, FACTORS, Overrides};
+use crate::experiment::{Definition, FACTORS, Factor, Overrides};
+use crate::priority;
 use crate::record::{ExperimentRecord, RunRecord, keys};
+
+/// The level of a factor that leaves it as it was in the observed runs.
+pub const KEEP: &str = "keep";
 
 /// Something that can be run again and again, and whose causes can be forced.
 pub trait Subject {
@@ -48,6 +52,13 @@ impl<'a> WorkloadSubject<'a> {
         Ok(Self { definition, run, experiments: vec![] })
     }
 
+    /// The level of a factor in the observed runs.
+    fn observed_level(&self, factor: &str) -> String {
+        let workload = self.definition.workloads[0];
+        let of = |factor| self.definition.levels(workload, factor).into_iter().next();
+        Factor::of(factor).and_then(of).unwrap_or_default()
+    }
+
     fn carry_out(
         &mut self,
         runs: u32,
@@ -87,6 +98,9 @@ impl Subject for WorkloadSubject<'_> {
     }
 
     fn may_force(&self, force: &Force) -> Result<(), String> {
+        if force.factor == "priority" {
+            priority::may_raise()?;
+        }
         let workload = self.definition.workloads[0];
         let is_known = |factor: &&crate::experiment::Factor| {
             factor.name == force.factor && factor.workloads.contains(&workload)
@@ -98,11 +112,22 @@ impl Subject for WorkloadSubject<'_> {
     }
 
     fn force(&mut self, force: &Force, runs: u32) -> Result<Vec<RunRecord>, Error> {
-        let mut found = self.carry_out(runs, &force.factor, &force.levels)?;
+        let kept = self.observed_level(&force.factor);
+        let levels: Vec<String> = force
+            .levels
+            .iter()
+            .map(|level| if level == KEEP { kept.clone() } else { level.clone() })
+            .collect();
+        if levels.first() == levels.last() {
+            let why = format!("{} was {kept} in the observed runs, too", force.factor);
+            return Err(Error::Refused(why));
+        }
+        let mut found = self.carry_out(runs, &force.factor, &levels)?;
         // Set by the definition, and so the same for all: known to the caller as the level of each run.
         for run in &mut found {
-            if !run.factors.contains_key(&force.factor) {
-                run.factors.insert(force.factor.clone(), force.levels[0].clone());
+            let level = run.factors.entry(force.factor.clone()).or_insert(levels[0].clone());
+            if let Some(at) = levels.iter().position(|one| one == level) {
+                level.clone_from(&force.levels[at]);
             }
         }
         Ok(found)

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use millstream_diagnose::verdict::Verdict;
+use millstream_diagnose::causes::Kind;
+use millstream_diagnose::verdict::{EXPLAINED_LEAST, Verdict};
 
 use super::{Investigation, Suspect};
 use crate::report::units::Scale;
@@ -13,21 +14,37 @@ pub(super) const FINDINGS_SHOWN: usize = 6;
 impl Investigation {
     /// The answer in one sentence.
     pub fn verdict(&self) -> String {
-        let confirmed = self.suspects.iter().find(|one| one.verdict() == Verdict::Confirmed);
-        match (confirmed, self.modes.len()) {
-            (Some(suspect), _) => {
-                let times =
-                    suspect.judgement.as_ref().and_then(|one| one.forced).map(|one| one.ratio);
-                let times =
-                    times.map_or(String::new(), |ratio| format!(", a factor of {ratio:.2}"));
-                format!("Runs differ by {} (confirmed{times}).", suspect.cause.title)
-            }
-            (None, 0 | 1) => format!(
+        let confirmed = |kind: Kind| {
+            self.suspects
+                .iter()
+                .filter(move |one| one.verdict() == Verdict::Confirmed && one.cause.kind == kind)
+        };
+        let ratio = |suspect: &Suspect| suspect.judgement.as_ref().and_then(|one| one.forced);
+        let differ = confirmed(Kind::Separates).next().map(|suspect| {
+            let judgement = suspect.judgement.as_ref();
+            let times = match judgement.and_then(|one| one.explained.zip(one.forced)) {
+                Some((share, forced)) if share >= EXPLAINED_LEAST => {
+                    format!(", a factor of {:.2}", forced.ratio)
+                }
+                _ => String::new(),
+            };
+            format!("Runs differ by {} (confirmed{times}).", suspect.cause.title)
+        });
+        let limit = confirmed(Kind::Limits).next().map(|suspect| {
+            let times = ratio(suspect).map_or(String::new(), |one| {
+                format!("; without it the result is {:.2} times as much", one.ratio)
+            });
+            format!("The limit is {} (confirmed{times}).", suspect.cause.title)
+        });
+        let said: Vec<String> = differ.into_iter().chain(limit).collect();
+        match self.modes.len() {
+            _ if !said.is_empty() => said.join(" "),
+            0 | 1 => format!(
                 "Runs form one group; {} runs would show a change of {:.1} %.",
                 2 * self.observed.len(),
                 self.least_seen * 100.0
             ),
-            (None, groups) => match self.suspects.iter().find(|one| one.judgement.is_some()) {
+            groups => match self.suspects.iter().find(|one| one.judgement.is_some()) {
                 Some(suspect) => format!(
                     "Runs form {groups} groups; that {} explains them is {}.",
                     suspect.cause.title,
@@ -126,18 +143,31 @@ impl Suspect {
     /// What forcing it showed, a sentence each.
     pub(super) fn proof(&self, scale: &Scale) -> Vec<String> {
         let mut lines = Vec::new();
-        if let (Some(judgement), Some(force)) = (&self.judgement, &self.cause.force) {
+        if let (Some(judgement), Some(factor)) = (&self.judgement, &self.forced_factor) {
             for (level, results) in &self.forced {
                 let median =
                     crate::stats::median(results).map_or("–".to_owned(), |m| scale.with_unit(m));
-                lines.push(format!("{}={level}: {median}, {} runs", force.factor, results.len()));
+                lines.push(format!("{factor}={level}: {median}, {} runs", results.len()));
             }
-            if let Some(forced) = &judgement.forced {
-                let share = judgement.explained.unwrap_or(0.0) * 100.0;
+            let forced = judgement.forced.as_ref();
+            if let (Some(forced), Some(explained)) = (forced, judgement.explained) {
+                let share = explained * 100.0;
                 lines.push(format!(
                     "Forcing it makes a ratio of {:.2} ({:.2} to {:.2}), {share:.0} % of the observed difference of \
                      {:.2} (on a logarithmic scale).",
                     forced.ratio, forced.interval.0, forced.interval.1, judgement.observed_ratio
+                ));
+            } else if let Some(forced) = forced {
+                let (from, to) = &judgement.levels;
+                lines.push(format!(
+                    "From {from} to {to} the result changes by a ratio of {:.2} ({:.2} to {:.2}).",
+                    forced.ratio, forced.interval.0, forced.interval.1
+                ));
+            }
+            if let Some(share) = judgement.calmed {
+                let share = share * 100.0;
+                lines.push(format!(
+                    "Holding it takes away {share:.0} % of the observed difference between runs."
                 ));
             }
             if !judgement.still_grouped.is_empty() {

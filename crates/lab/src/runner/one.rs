@@ -193,6 +193,9 @@ impl<'a> Run<'a> {
     ) -> Result<WorkerProcess, Error> {
         let worker = WorkerProcess::start(role, &self.setting.program, host)?;
         self.claim.note_worker(worker.pid())?;
+        if self.planned.configuration.level("priority") == "high" {
+            crate::priority::raise(Some(worker.pid())).map_err(Error::Worker)?;
+        }
         sampler.watch_worker(role, worker.pid());
         Ok(worker)
     }
