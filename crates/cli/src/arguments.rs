@@ -34,6 +34,9 @@ pub enum Command {
     /// Find out why equal runs differ, and prove it: of a built-in experiment, or of any command
     #[command(after_long_help = crate::investigate::HELP)]
     Investigate(Box<crate::investigate::Arguments>),
+    /// Watch this machine: what each CPU does, interval by interval, and who makes it
+    #[command(after_long_help = crate::probe::HELP)]
+    Probe(Box<crate::probe::Arguments>),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
     /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases

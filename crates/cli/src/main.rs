@@ -9,6 +9,7 @@ mod impair;
 mod investigate;
 mod kept;
 mod prepare;
+mod probe;
 mod progress;
 mod replay;
 mod run;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),
+        Command::Probe(one) => probe::probe(&one),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),

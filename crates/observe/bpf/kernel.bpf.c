@@ -3,8 +3,7 @@
  * What each CPU does, counted where it happens and read by millstream-observe at intervals.
  *
  * Every program adds to an entry of a per-CPU map; no event goes to user space. Each program is loaded and attached by
- * itself: where one is refused, what it counts is "not measured". All are programs of BTF tracepoints, which the kernel does not
- * run inside themselves.
+ * itself: where one is refused, what it counts is "not measured". The kernel runs none of them inside itself on one CPU.
  */
 #include "kernel.h"
 
@@ -397,8 +396,9 @@ INLINE void sent(u64 *ctx, u64 site, u64 callback, u64 targets)
 	list(ctx, c, &key, targets);
 }
 
+/* Not a program of a BTF tracepoint, as those may not read an argument that is a function. */
 /* What is asked for: the interrupt that follows says only that there is something in the queue. */
-SEC("tp_btf/csd_queue_cpu")
+SEC("raw_tp/csd_queue_cpu")
 int csd_queue_cpu(u64 *ctx)
 {
 	struct counters *c = mine();

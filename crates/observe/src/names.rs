@@ -5,17 +5,31 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::symbols::Symbols;
 
-type Question = (Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
+/// The process of the stacks, or the kernel; the stacks; where the answer goes.
+type Question = (Option<u32>, Vec<Vec<u64>>, Sender<Vec<Vec<String>>>);
 
 /// Names of stacks in the kernel, each the innermost function first, without those of the probe that took it.
 pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
+    ask(None, stacks)
+}
+
+/// Names of stacks in a living process, each the innermost function first.
+pub fn process_stacks(process: u32, stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
+    ask(Some(process), stacks)
+}
+
+fn ask(process: Option<u32>, stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
     static THREAD: OnceLock<Option<Mutex<Sender<Question>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
         let (questions, inbox) = channel::<Question>();
         let answer = move || {
             let mut symbols = Symbols::new();
-            for (stacks, back) in inbox {
-                let names = stacks.iter().map(|stack| symbols.kernel_stack(stack)).collect();
+            for (process, stacks, back) in inbox {
+                let names = |stack: &Vec<u64>| match process {
+                    None => symbols.kernel_stack(stack),
+                    Some(process) => symbols.process(process, stack),
+                };
+                let names = stacks.iter().map(names).collect();
                 let _ = back.send(names);
             }
         };
@@ -28,9 +42,9 @@ pub fn kernel_stacks(stacks: Vec<Vec<u64>>) -> Vec<Vec<String>> {
     };
     let (back, answer) = channel();
     let copy = stacks.clone();
-    let asked = thread
-        .as_ref()
-        .and_then(|thread| thread.lock().ok().and_then(|thread| thread.send((stacks, back)).ok()));
+    let asked = thread.as_ref().and_then(|thread| {
+        thread.lock().ok().and_then(|thread| thread.send((process, stacks, back)).ok())
+    });
     asked.and_then(|()| answer.recv().ok()).unwrap_or_else(|| hexadecimal(&copy))
 }
 

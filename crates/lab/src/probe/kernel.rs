@@ -15,6 +15,7 @@ use millstream_observe::faults::Faults;
 use millstream_observe::names::{kernel_stacks, takes_locks};
 use millstream_observe::proc::stat;
 
+use super::profile::Profile;
 use super::{Absent, Probe, ProcFile, Turn, limits, rise};
 use crate::record::{
     CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, Probes,
@@ -27,6 +28,11 @@ static KERNEL: OnceLock<Result<Arc<Kernel>, Absent>> = OnceLock::new();
 /// Where they cannot be loaded the runs say why, under `absent`, and the reason is returned, too.
 pub fn watch_kernel(want: &Want) -> Result<(), Absent> {
     KERNEL.get_or_init(|| Kernel::open(want).map(Arc::new)).clone().map(drop)
+}
+
+/// The programs of this process, or why there are none.
+pub fn kernel() -> Result<Arc<Kernel>, Absent> {
+    KERNEL.get().cloned().unwrap_or_else(|| Err(Absent("not asked for".to_owned())))
 }
 
 pub(super) struct KernelProbe {
@@ -42,6 +48,7 @@ pub(super) struct KernelProbe {
     last_lists: Lists,
     costs: Option<(std::os::fd::OwnedFd, BTreeMap<Program, Cost>)>,
     cost: BTreeMap<Program, Cost>,
+    profile: Profile,
 }
 
 /// Those that are kept by step, with the sum of a pair in one.
@@ -67,10 +74,7 @@ struct Lists {
 
 impl KernelProbe {
     pub(super) fn open() -> Result<Self, Absent> {
-        let kernel = match KERNEL.get() {
-            Some(kernel) => kernel.clone()?,
-            None => return Err(Absent("not asked for".to_owned())),
-        };
+        let kernel = kernel()?;
         let online = ProcFile::open("/proc/stat")?.parse(stat::parse)?;
         let cpus: Vec<u32> = online.iter().map(|(cpu, _)| *cpu).collect();
         let faults = Faults::open(&cpus);
@@ -86,6 +90,7 @@ impl KernelProbe {
             last_lists: Lists::default(),
             costs: None,
             cost: BTreeMap::new(),
+            profile: Profile::default(),
         })
     }
 
@@ -127,6 +132,7 @@ impl Probe for KernelProbe {
     fn sample(&mut self, turn: Turn) -> Result<(), Absent> {
         if turn == Turn::First {
             self.lists = self.lists();
+            self.profile.begin(&self.kernel);
             let look = self.look()?;
             self.previous.clone_from(&look.counters);
             self.first = Some(look);
@@ -142,6 +148,7 @@ impl Probe for KernelProbe {
             self.steps.push(step.collect());
         }
         self.previous = counters;
+        self.profile.look(&self.kernel);
         self.end_of_costs();
         if turn == Turn::Last {
             self.last = Some(self.look()?);
@@ -170,6 +177,7 @@ impl Probe for KernelProbe {
         record.call_requests = cross_calls(&self.lists.calls, &requested, &self.cpus);
         record.lock_waits = lock_waits(&self.lists.waits, &self.last_lists.waits);
         record.histograms = histograms(&self.lists.histograms, &self.last_lists.histograms);
+        record.profile = self.profile.finish(&self.cpus);
         for (program, cost) in &self.cost {
             let cost = CostRecord { runs: cost.runs, cpu_s: cost.ns as f64 / 1e9 };
             record.costs.insert(program.name().to_owned(), cost);

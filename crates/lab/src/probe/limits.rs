@@ -8,6 +8,8 @@ pub(super) const INTERVAL_MIN_MS: u64 = 10;
 pub(super) const STEPS: usize = 20_000;
 /// Steps by CPU that a run keeps of what BPF programs count: CPUs times steps.
 pub(super) const KERNEL_STEPS: usize = 40_000;
+/// Stacks that a profile keeps, those met most.
+pub(super) const PROFILE: usize = 1000;
 /// Entries kept of a list of senders, waits or stacks, the largest first.
 pub(super) const TOP: usize = 20;
 /// CPUs whose idle states are looked at, the first ones: a few files for each.

@@ -15,6 +15,7 @@ mod interrupts;
 mod kernel;
 mod limits;
 mod pressure;
+mod profile;
 mod sampler;
 mod softirqs;
 mod softnet;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use idle_states::IdleReading;
-pub use kernel::watch_kernel;
+pub use kernel::{kernel, watch_kernel};
 pub use millstream_observe::Absent;
 pub use millstream_observe::bpf::Want;
 pub use millstream_observe::proc::ProcFile;

@@ -29,6 +29,9 @@ pub struct KernelActivity {
     /// Latencies by powers of two.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub histograms: Vec<HistogramRecord>,
+    /// Where the CPUs were found by the CPU clock, the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profile: Vec<StackRecord>,
     /// What each program cost, where that was counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub costs: BTreeMap<String, CostRecord>,
@@ -82,6 +85,22 @@ pub struct HistogramRecord {
     pub total_s: f64,
     /// Pairs of the least nanoseconds of a bucket, a power of two, and how many lay in it.
     pub buckets_ns: Vec<(u64, u64)>,
+}
+
+/// A stack that the CPU clock met.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StackRecord {
+    /// Name of the process, the program's functions, those of the kernel (with `_[k]`): the outermost first.
+    pub stack: Vec<String>,
+    /// How often, by CPU.
+    pub by_cpu: Vec<u64>,
+}
+
+impl StackRecord {
+    /// How often in all.
+    pub fn count(&self) -> u64 {
+        self.by_cpu.iter().sum()
+    }
 }
 
 /// What a program of the probe cost.

@@ -16,7 +16,9 @@ mod time;
 pub use environment::Environment;
 pub use experiment::{Difference, ExperimentRecord};
 pub use join::{EXPERIMENT, Kept, beside, pool};
-pub use kernel::{CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord};
+pub use kernel::{
+    CostRecord, CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord, StackRecord,
+};
 pub use probes::{
     CpuActivity, CpuSeries, EndsOnCpus, EngineRecord, HostCounters, IdleCpu, IdleState,
     InterfaceCounters, InterruptRow, Interrupts, LinkRecord, Pressure, Probes, RUNNER, SoftnetCpu,

@@ -4,9 +4,11 @@
 //! same functions.
 
 mod distance;
+pub mod flame;
 mod forced;
 mod html;
 mod idle;
+pub mod kernel;
 mod levels;
 mod matrix;
 mod metric;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::uprobe::UProbeScope;
-use aya::programs::{BtfTracePoint, PerfEvent, ProgramError, UProbe};
+use aya::programs::{BtfTracePoint, PerfEvent, ProgramError, RawTracePoint, UProbe};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::counters::{Counter, Counters, Value};
@@ -95,6 +95,11 @@ impl Kernel {
     fn attach_tracepoint(&mut self, program: Program, btf: &Btf) -> Result<(), String> {
         let name = program.name();
         let loaded = self.bpf.program_mut(name).ok_or("not in the object")?;
+        if program == Program::CsdQueueCpu {
+            let loaded: &mut RawTracePoint = loaded.try_into().map_err(because)?;
+            loaded.load().map_err(because)?;
+            return loaded.attach(name).map_err(because).map(drop);
+        }
         let loaded: &mut BtfTracePoint = loaded.try_into().map_err(because)?;
         loaded.load(name, btf).map_err(because)?;
         loaded.attach().map_err(because).map(drop)

@@ -1,0 +1,240 @@
+//! `millstream probe`: watches this machine, and a command where one is given, and changes nothing.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use millstream_lab::error::Error;
+use millstream_lab::probe::{Absent, Config, Host, NetSource, Sampler, Want, kernel, watch_kernel};
+use millstream_lab::report::flame::flame_graph;
+use millstream_lab::report::kernel::text;
+use millstream_lab::runner::Interrupt;
+use millstream_observe::table::{Column, CpuTable, Row};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::{seconds, whole};
+use crate::kept::{out, say};
+
+/// For `probe --help`.
+pub const HELP: &str = "\
+Examples:
+  millstream probe                                   # the table of every CPU each second, until interrupted
+  millstream probe --histograms -- iperf3 -c 192.0.2.1
+  millstream probe --profile 99 --flame flame.svg --count 10
+  millstream probe --uprobe /usr/lib/x86_64-linux-gnu/libc.so.6:malloc --count 5
+
+At the end: who sent interrupts to other CPUs and for what, who waited for which lock, latencies by powers of two, and what the
+programs cost. Nothing on this machine is changed. With a command it ends with the command, and with its exit status.";
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Seconds from one table to the next, 0.01 at least
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, allow_negative_numbers = true, value_parser = seconds)]
+    interval: f64,
+    /// Tables, then it ends; without it, until interrupted or the command ends
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
+    count: Option<u32>,
+    /// Write each table, and what is told at the end, to this file too, as a JSON object on a line of its own
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Histograms of soft interrupts, system calls, scheduling delays and lock waits, too
+    #[arg(long)]
+    histograms: bool,
+    /// Sample the stacks of every CPU so many times in a second
+    #[arg(long, value_name = "HZ", value_parser = whole::<u32>)]
+    profile: Option<u32>,
+    /// Write the profile to this file as a flame graph (SVG)
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    flame: Option<PathBuf>,
+    /// Time a function of a program or library, in every process that runs it
+    #[arg(long, value_name = "PATH:SYMBOL", value_parser = function)]
+    uprobe: Option<(PathBuf, String)>,
+    /// Count no system calls, which costs most where there are many
+    #[arg(long)]
+    no_system_calls: bool,
+    /// Look by /proc alone: no BPF programs count in the kernel
+    #[arg(long, conflicts_with_all = ["histograms", "profile", "uprobe"])]
+    no_bpf: bool,
+    /// A command to watch; it ends with `probe`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn function(text: &str) -> Result<(PathBuf, String), String> {
+    match text.rsplit_once(':') {
+        Some((path, symbol)) if !path.is_empty() && !symbol.is_empty() => {
+            Ok((PathBuf::from(path), symbol.to_owned()))
+        }
+        _ => Err("is no PATH:SYMBOL".to_owned()),
+    }
+}
+
+/// Watches, and tells.
+pub fn probe(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let interval = Duration::try_from_secs_f64(arguments.interval)
+        .ok()
+        .filter(|interval| *interval >= Duration::from_millis(10))
+        .ok_or_else(|| {
+            Error::Refused(format!("--interval {}: 0.01 at least", arguments.interval))
+        })?;
+    let interrupt = Interrupt::from_signals()?;
+    let mut json = arguments
+        .json
+        .as_ref()
+        .map(|path| File::create(path).map_err(Error::file(path.display().to_string())))
+        .transpose()?;
+    let programs = match arguments.no_bpf {
+        true => Err(Absent("--no-bpf".to_owned())),
+        false => watch_kernel(&Want {
+            no_system_calls: arguments.no_system_calls,
+            histograms: arguments.histograms,
+            profile_hz: arguments.profile.map(u64::from),
+            function: arguments.uprobe.clone(),
+        })
+        .and_then(|()| kernel()),
+    };
+    let programs = programs.as_deref();
+    let refuse = |why: Absent| Error::Refused(why.0);
+    let mut table = CpuTable::open(programs.ok()).map_err(refuse)?;
+    for (column, note) in table.notes(programs) {
+        say(format_args!("{column}: {note}"));
+    }
+    if let Ok(programs) = programs {
+        for (program, why) in programs.absent() {
+            say(format_args!("{}: not measured, because {why}", program.name()));
+        }
+    }
+    let mut config = Config::new(Instant::now());
+    // The end waits for half of it.
+    config.interval = interval.min(Duration::from_secs(1));
+    config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
+    let begun = Instant::now();
+    let sampler = Sampler::start(config);
+    let mut command = match arguments.command.split_first() {
+        Some((program, words)) => {
+            let child = Command::new(program).args(words).spawn();
+            Some(Watched(child.map_err(|error| Error::Refused(format!("{program}: {error}")))?))
+        }
+        None => None,
+    };
+    if let Some(command) = &command {
+        sampler.watch_worker("command", command.0.id());
+    }
+    let mut tables = 0;
+    let mut status = None;
+    while !interrupt.is_raised()
+        && status.is_none()
+        && arguments.count.is_none_or(|count| tables < count)
+    {
+        status = wait(interval, &interrupt, command.as_mut())?;
+        let (seconds, rows) = table.sample(programs.ok()).map_err(refuse)?;
+        out(&lines(&rows))?;
+        write(&mut json, || as_json(begun.elapsed().as_secs_f64(), seconds, &rows))?;
+        tables += 1;
+    }
+    drop(command);
+    let probes = sampler.stop();
+    let watched_s = begun.elapsed().as_secs_f64();
+    if let Some(kernel) = &probes.kernel {
+        out(&text(kernel, watched_s))?;
+        if let Some(path) = &arguments.flame {
+            let drawn = flame_graph("CPU clock", &kernel.profile);
+            std::fs::write(path, drawn).map_err(Error::file(path.display().to_string()))?;
+        }
+    }
+    out(&format!(
+        "\nThe sampler itself took {:.3} % of one CPU.\n",
+        probes.own_cpu_s * 100.0 / watched_s
+    ))?;
+    write(&mut json, || json!({ "probes": probes }))?;
+    if let Some(status) = status {
+        return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)));
+    }
+    Ok(if interrupt.is_raised() && arguments.count.is_some() {
+        ExitCode::from(130)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// A command that ends with this value.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Until the interval is over, it is interrupted, or the command ends, whose status it returns.
+fn wait(
+    interval: Duration,
+    interrupt: &Interrupt,
+    mut command: Option<&mut Watched>,
+) -> Result<Option<std::process::ExitStatus>, Error> {
+    const LOOK: Duration = Duration::from_millis(20);
+    let until = Instant::now() + interval;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || interrupt.is_raised() {
+            return Ok(None);
+        }
+        std::thread::sleep(left.min(LOOK));
+        if let Some(command) = &mut command
+            && let Some(status) = command.0.try_wait().map_err(Error::file("the command"))?
+        {
+            return Ok(Some(status));
+        }
+    }
+}
+
+/// The table as text; `-` is for what is not measured.
+pub fn lines(rows: &[Row]) -> String {
+    let mut text = "CPU".to_owned();
+    for column in Column::ALL {
+        text.push_str(&format!(" {:>width$}", column.name(), width = width(column)));
+    }
+    text.push('\n');
+    for row in rows {
+        text.push_str(&format!("{:>3}", row.cpu));
+        for column in Column::ALL {
+            let value = row.get(column).map_or("-".to_owned(), |value| format!("{value:.0}"));
+            text.push_str(&format!(" {value:>width$}", width = width(column)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn width(column: Column) -> usize {
+    if column.is_percent() { 3 } else { 6 }
+}
+
+fn as_json(at_s: f64, seconds: f64, rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        let mut columns = Map::new();
+        columns.insert("cpu".to_owned(), json!(row.cpu));
+        for column in Column::ALL {
+            if let Some(value) = row.get(column) {
+                columns.insert(column.name().to_owned(), json!(value));
+            }
+        }
+        Value::Object(columns)
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
+    json!({ "at_s": at_s, "width_s": seconds, "cpus": rows })
+}
+
+fn write(file: &mut Option<File>, value: impl FnOnce() -> Value) -> Result<(), Error> {
+    match file {
+        Some(file) => writeln!(file, "{}", value()).map_err(Error::file("--json")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,132 @@
+//! Where the CPUs are, by samples of the CPU clock.
+//!
+//! Names of a program's functions are looked up at each sample, while the process lives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+
+use millstream_observe::bpf::{Kernel, Sample};
+use millstream_observe::names::{kernel_stacks, process_stacks};
+
+use super::{limits, rise};
+use crate::record::StackRecord;
+
+/// Identity of a stack: process, kernel's part, program's part.
+type Key = (u32, Vec<u64>, Vec<u64>);
+
+#[derive(Default)]
+pub(super) struct Profile {
+    before: HashMap<Key, Vec<u64>>,
+    now: Vec<Sample>,
+    /// Names of what was met in a process.
+    names: HashMap<(u32, Vec<u64>), Vec<String>>,
+    processes: HashMap<u32, String>,
+}
+
+impl Profile {
+    pub(super) fn begin(&mut self, kernel: &Kernel) {
+        let samples = kernel.samples().unwrap_or_default();
+        self.before = added(&samples);
+    }
+
+    /// Takes what there is, and names what is new of living processes.
+    pub(super) fn look(&mut self, kernel: &Kernel) {
+        let Ok(samples) = kernel.samples() else { return };
+        let mut fresh: BTreeMap<u32, Vec<Vec<u64>>> = BTreeMap::new();
+        for one in &samples {
+            self.processes.entry(one.process).or_insert_with(|| name_of(one.process));
+            if !one.user.is_empty() && !self.names.contains_key(&(one.process, one.user.clone())) {
+                let of_process = fresh.entry(one.process).or_default();
+                if !of_process.contains(&one.user) {
+                    of_process.push(one.user.clone());
+                }
+            }
+        }
+        for (process, stacks) in fresh {
+            let names = process_stacks(process, stacks.clone());
+            for (stack, names) in stacks.into_iter().zip(names) {
+                self.names.insert((process, stack), names);
+            }
+        }
+        self.now = samples;
+    }
+
+    /// The stacks that were met since the beginning, the most first.
+    pub(super) fn finish(self, cpus: &[u32]) -> Vec<StackRecord> {
+        let Self { before, now, names, processes } = self;
+        let mut all: Vec<(Key, Vec<u64>)> = added(&now)
+            .into_iter()
+            .map(|(key, counts)| {
+                let earlier = before.get(&key);
+                let of = |cpu: u32| {
+                    let at = |counts: &Vec<u64>| counts.get(cpu as usize).copied().unwrap_or(0);
+                    rise(earlier.map_or(0, at), at(&counts))
+                };
+                (key, cpus.iter().map(|&cpu| of(cpu)).collect::<Vec<u64>>())
+            })
+            .filter(|(_, by_cpu)| by_cpu.iter().any(|count| *count > 0))
+            .collect();
+        all.sort_by_cached_key(|(_, by_cpu)| std::cmp::Reverse(by_cpu.iter().sum::<u64>()));
+        all.truncate(limits::PROFILE);
+        let in_kernel =
+            kernel_stacks(all.iter().map(|((_, kernel, _), _)| kernel.clone()).collect());
+        let record = |(((process, _, user), by_cpu), kernel): ((Key, Vec<u64>), Vec<String>)| {
+            let mut stack = vec![processes.get(&process).cloned().unwrap_or_default()];
+            let user = names.get(&(process, user));
+            stack.extend(user.into_iter().flatten().rev().cloned());
+            stack.extend(kernel.iter().rev().map(|name| format!("{name}_[k]")));
+            StackRecord { stack, by_cpu }
+        };
+        all.into_iter().zip(in_kernel).map(record).collect()
+    }
+}
+
+/// Samples by what they met, threads of a process together.
+fn added(samples: &[Sample]) -> HashMap<Key, Vec<u64>> {
+    let mut all: HashMap<Key, Vec<u64>> = HashMap::new();
+    for one in samples {
+        let key = (one.process, one.kernel.clone(), one.user.clone());
+        let sums = all.entry(key).or_insert_with(|| vec![0; one.by_cpu.len()]);
+        for (sum, count) in sums.iter_mut().zip(&one.by_cpu) {
+            *sum += count;
+        }
+    }
+    all
+}
+
+fn name_of(process: u32) -> String {
+    if process == 0 {
+        return "idle".to_owned();
+    }
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    if name.trim().is_empty() { format!("process {process}") } else { name.trim().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_have_what_was_added_with_the_outermost_function_first() {
+        let sample = |thread, kernel: &[u64], counts: [u64; 2]| Sample {
+            process: 0,
+            thread,
+            kernel: kernel.to_vec(),
+            user: vec![],
+            by_cpu: counts.to_vec(),
+        };
+        let mut profile =
+            Profile { before: added(&[sample(1, &[2, 1], [5, 0])]), ..Profile::default() };
+        profile.now = vec![
+            sample(1, &[2, 1], [6, 1]),
+            sample(2, &[2, 1], [0, 4]),
+            sample(3, &[3], [9, 0]),
+            sample(3, &[], [0, 0]),
+        ];
+        let found = profile.finish(&[0, 1]);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].count(), found[0].stack.last().unwrap().as_str()), (9, "0x3_[k]"));
+        assert_eq!((&found[1].by_cpu[..], found[1].count()), (&[1, 5][..], 6));
+        assert_eq!(found[1].stack[1..], ["0x1_[k]", "0x2_[k]"]);
+    }
+}

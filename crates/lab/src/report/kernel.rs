@@ -1,0 +1,181 @@
+//! What BPF programs counted, as text: who sends cross-calls, who waits for locks, latencies, what the probe cost.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::record::{CrossCallRecord, HistogramRecord, KernelActivity, LockWaitRecord};
+
+/// Lines of a list.
+const TOP: usize = 10;
+/// Functions of a stack that are shown.
+const FRAMES: usize = 6;
+const BAR: f64 = 40.0;
+
+/// All of it, over `seconds`.
+pub fn text(kernel: &KernelActivity, seconds: f64) -> String {
+    let mut text = String::new();
+    let rate = |count: u64| count as f64 / seconds.max(1e-9);
+    let mut calls = |head: &str, list: &[CrossCallRecord]| {
+        if list.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "\n{head}");
+        for one in list.iter().take(TOP) {
+            let what = match one.callback.as_str() {
+                "" => "wakes".to_owned(),
+                callback => format!("has run {callback}"),
+            };
+            let _ = writeln!(text, "  {:>10.1}/s  {} {what}", rate(one.count), one.sender);
+            let way: Vec<&str> = one.stack.iter().take(FRAMES).map(String::as_str).collect();
+            if !way.is_empty() {
+                let _ = writeln!(text, "                by {}", way.join(" < "));
+            }
+        }
+    };
+    calls("Interrupts sent to other CPUs, by sender:", &kernel.cross_calls);
+    calls("Functions that other CPUs were asked to run:", &kernel.call_requests);
+    if !kernel.lock_waits.is_empty() {
+        let _ = writeln!(text, "\nWaits for locks, by who asked:");
+        for one in by_caller(&kernel.lock_waits).iter().take(TOP) {
+            let mean_us = one.total_s * 1e6 / one.count.max(1) as f64;
+            let _ = writeln!(
+                text,
+                "  {:>9.3} ms  {} waits of {mean_us:.1} µs, longest {:.1} µs: {} ({})",
+                one.total_s * 1e3,
+                one.count,
+                one.longest_s * 1e6,
+                one.caller,
+                one.kind
+            );
+        }
+    }
+    histograms(&mut text, &kernel.histograms);
+    if !kernel.costs.is_empty() {
+        let all: f64 = kernel.costs.values().map(|cost| cost.cpu_s).sum();
+        let _ =
+            writeln!(text, "\nWhat the programs cost while that was counted: {:.3} ms", all * 1e3);
+        for (program, cost) in kernel.costs.iter().filter(|(_, cost)| cost.runs > 0) {
+            let ns = cost.cpu_s * 1e9 / cost.runs as f64;
+            let _ = writeln!(
+                text,
+                "  {:>9.3} ms  {program}: {} runs of {ns:.0} ns",
+                cost.cpu_s * 1e3,
+                cost.runs
+            );
+        }
+    }
+    for (what, why) in &kernel.absent {
+        let _ = writeln!(text, "{what}: not measured, because {why}");
+    }
+    text
+}
+
+/// Ways to a lock from one caller are one line; the longest time first.
+fn by_caller(waits: &[LockWaitRecord]) -> Vec<LockWaitRecord> {
+    let mut all: BTreeMap<(&str, &str), LockWaitRecord> = BTreeMap::new();
+    for one in waits {
+        let sum = all.entry((&one.caller, &one.kind)).or_insert_with(|| LockWaitRecord {
+            caller: one.caller.clone(),
+            kind: one.kind.clone(),
+            ..LockWaitRecord::default()
+        });
+        sum.count += one.count;
+        sum.total_s += one.total_s;
+        sum.longest_s = sum.longest_s.max(one.longest_s);
+    }
+    let mut all: Vec<LockWaitRecord> = all.into_values().collect();
+    all.sort_by(|a, b| b.total_s.total_cmp(&a.total_s));
+    all
+}
+
+/// One histogram for each kind, the CPUs together.
+fn histograms(text: &mut String, all: &[HistogramRecord]) {
+    let mut kinds: BTreeMap<&str, (u64, f64, BTreeMap<u64, u64>)> = BTreeMap::new();
+    for one in all {
+        let (count, total, buckets) = kinds.entry(&one.what).or_default();
+        *count += one.count;
+        *total += one.total_s;
+        for (from, n) in &one.buckets_ns {
+            *buckets.entry(*from).or_default() += n;
+        }
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
+    for (what, (count, total_s, buckets)) in kinds.into_iter().take(TOP) {
+        let mean_us = total_s * 1e6 / count.max(1) as f64;
+        let _ = writeln!(text, "\n{what}: {count}, mean {mean_us:.2} µs");
+        let most = buckets.values().copied().max().unwrap_or(1) as f64;
+        let (Some(low), Some(high)) = (buckets.keys().next(), buckets.keys().last()) else {
+            continue;
+        };
+        let mut from = *low;
+        while from <= *high {
+            let n = buckets.get(&from).copied().unwrap_or(0);
+            let bar = "#".repeat((n as f64 / most * BAR).round() as usize);
+            let _ = writeln!(text, "  {:>9} {n:>10} {bar}", time(from));
+            from *= 2;
+        }
+    }
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_waits_and_histograms_are_told() {
+        let call = CrossCallRecord {
+            sender: "smp_call".into(),
+            callback: "flush_tlb_func".into(),
+            count: 20,
+            by_cpu: vec![20],
+            stack: vec!["smp_call".into(), "flush_tlb_mm_range".into()],
+        };
+        let wait = LockWaitRecord {
+            caller: "udp_recvmsg".into(),
+            kind: "spin".into(),
+            count: 4,
+            total_s: 8e-6,
+            longest_s: 5e-6,
+            stack: vec![],
+        };
+        let histogram = |cpu, buckets_ns: &[(u64, u64)]| HistogramRecord {
+            what: "softirq_net_rx".into(),
+            cpu,
+            count: buckets_ns.iter().map(|one| one.1).sum(),
+            total_s: 1e-5,
+            buckets_ns: buckets_ns.to_vec(),
+        };
+        let kernel = KernelActivity {
+            cross_calls: vec![call],
+            lock_waits: vec![wait.clone(), LockWaitRecord { longest_s: 1e-6, ..wait }],
+            histograms: vec![histogram(0, &[(1024, 4)]), histogram(1, &[(1024, 4), (4096, 2)])],
+            absent: [("napi_polls".to_owned(), "napi_poll: no such tracepoint".to_owned())].into(),
+            ..KernelActivity::default()
+        };
+        let text = text(&kernel, 2.0);
+        for line in [
+            "10.0/s  smp_call has run flush_tlb_func",
+            "by smp_call < flush_tlb_mm_range",
+            "8 waits of 2.0 µs, longest 5.0 µs: udp_recvmsg (spin)",
+            "softirq_net_rx: 10, mean 2.00 µs",
+            "napi_polls: not measured, because napi_poll",
+        ] {
+            assert!(text.contains(line), "{line:?} in\n{text}");
+        }
+        // Buckets without a time stand between those with.
+        let bars: Vec<&str> = text.lines().filter(|line| line.contains(" µs ")).collect();
+        assert!(
+            bars.iter().any(|line| line.trim_start().starts_with("2.0 µs") && line.contains(" 0 "))
+        );
+    }
+}
