@@ -140,6 +140,24 @@ pub struct Config {
     pub user_timeout_ms: Option<u32>,
     /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
     pub min_rto_ms: u16,
+    /// Segments that are common may take the short ways, which do the same; false has all of them looked at closely.
+    /// For tests that compare. For the owner, too: then it reads each header by itself.
+    #[doc(hidden)]
+    pub fast_path: bool,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Connections that this thread configures have no fast path.
+    pub(crate) static LONG_WAY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether there is a fast path by default: always, but for tests that compare.
+fn fast_path() -> bool {
+    #[cfg(test)]
+    return !LONG_WAY.get();
+    #[cfg(not(test))]
+    true
 }
 
 impl Default for Config {
@@ -175,6 +193,7 @@ impl Default for Config {
             orphan_retries: 8,
             user_timeout_ms: None,
             min_rto_ms: 200,
+            fast_path: fast_path(),
         }
     }
 }

@@ -15,21 +15,6 @@ use crate::recovery::Phase;
 use crate::state::State;
 use crate::ticks::{seconds, ticks};
 
-#[cfg(test)]
-thread_local! {
-    /// All segments of this thread take the long way.
-    pub(crate) static LONG_WAY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// Whether a short way may be taken: always, but for tests that compare.
-#[inline]
-pub(crate) fn short_ways() -> bool {
-    #[cfg(test)]
-    return !LONG_WAY.get();
-    #[cfg(not(test))]
-    true
-}
-
 impl Connection {
     /// Bytes that the segment acknowledges, if it is the expected one: it carries `len` bytes.
     #[inline]
@@ -72,7 +57,7 @@ impl Connection {
             && recovery.probe_end == 0
             && snd.wl1 <= rcv.nxt
             && !self.congestion.governs()
-            && short_ways()
+            && self.config.fast_path
     }
 
     /// Takes the segment that was [predicted](Self::predicts), which acknowledges `acked` bytes. How many bytes of its

@@ -36,11 +36,19 @@ pub fn engine(config: EngineConfig, link: impl Link + 'static, addresses: &[&str
 
 /// A configuration with a fixed seed and no busy polling.
 pub fn config(pool: &Pool, seed: u8) -> EngineConfig {
-    EngineConfig {
+    let mut config = EngineConfig {
         seed: Some([seed; 32]),
         busy_poll: Duration::ZERO,
         ..EngineConfig::new(pool.clone())
-    }
+    };
+    config.tcp.fast_path = has_fast_path();
+    config
+}
+
+/// Whether engines have a fast path: not where `MILLSTREAM_SLOW_PATH` is set, by which `make slow-path` has these tests
+/// run without.
+pub fn has_fast_path() -> bool {
+    std::env::var_os("MILLSTREAM_SLOW_PATH").is_none()
 }
 
 /// Both engines of a pair, in one thread.

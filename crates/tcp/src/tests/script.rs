@@ -90,7 +90,7 @@ impl Script {
     fn fail(&self, what: impl std::fmt::Display) -> ! {
         let state = self.connection.as_ref().map(|c| c.info());
         let Script { v6, parts, .. } = self;
-        let long = crate::predicted::LONG_WAY.get();
+        let long = crate::config::LONG_WAY.get();
         let variant = format!("v6 {v6}, parts {parts}, long way {long}");
         panic!(
             "{} line {} ({variant}): {what}\nwaiting: {:?}\n{state:?}",
@@ -359,7 +359,7 @@ impl Script {
 fn run(name: &str, text: &str, pool: &Pool) {
     for variant in 0..8 {
         let [v6, parts, long] = [1, 2, 4].map(|bit| variant & bit > 0);
-        crate::predicted::LONG_WAY.set(long);
+        crate::config::LONG_WAY.set(long);
         let mut script = Script::new(name, pool, v6, parts);
         for (index, line) in text.lines().enumerate() {
             script.line = index + 1;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::harness::{Net, Path};
 use super::random::transfer;
-use crate::predicted::LONG_WAY;
+use crate::config::LONG_WAY;
 use crate::{Config, TcpInfo};
 
 /// What became of a transfer: when it was over, the segments sent, and both ends.
