@@ -1,6 +1,5 @@
 //! Batches: what passes from stage to stage.
 
-use crate::desc::prefetch;
 use crate::limits::BATCH_LIMIT;
 use crate::magazine;
 use crate::packet::Packet;
@@ -95,15 +94,6 @@ impl PacketBatch {
         }
         let at = self.slot(i);
         self.slots[at].as_mut()
-    }
-
-    /// The packets from the front with their bytes, as [`Packet::sole`] has them; while one is looked at, the first
-    /// bytes of the next are brought into the cache.
-    #[inline]
-    pub fn iter_ahead(&self) -> IterAhead<'_> {
-        let mut iter = IterAhead { slots: &self.slots, at: self.first, left: self.len, next: None };
-        iter.look();
-        iter
     }
 
     /// Drops the first `n` packets, or all.
@@ -264,41 +254,6 @@ impl Drop for Filling<'_> {
     }
 }
 
-/// See [`PacketBatch::iter_ahead`].
-pub struct IterAhead<'a> {
-    slots: &'a [Option<Packet>; BATCH_LIMIT],
-    /// The place of the one behind the next.
-    at: usize,
-    left: usize,
-    next: Option<(&'a Packet, Option<&'a [u8]>)>,
-}
-
-impl IterAhead<'_> {
-    /// Looks where the next one lies, if there is one.
-    #[inline(always)]
-    fn look(&mut self) {
-        let Some(left) = self.left.checked_sub(1) else { return self.next = None };
-        self.left = left;
-        let packet = self.slots[self.at % BATCH_LIMIT].as_ref();
-        self.next = packet.map(|packet| (packet, packet.sole()));
-        self.at += 1;
-        if let Some((_, Some(bytes))) = self.next {
-            prefetch(bytes.as_ptr());
-        }
-    }
-}
-
-impl<'a> Iterator for IterAhead<'a> {
-    type Item = (&'a Packet, Option<&'a [u8]>);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next?;
-        self.look();
-        Some(next)
-    }
-}
-
 /// See [`PacketBatch::drain_front`].
 pub struct DrainFront<'a> {
     batch: &'a mut PacketBatch,
@@ -391,7 +346,6 @@ mod tests {
         let expected: Vec<u8> = (1..=BATCH_LIMIT as u8).collect();
         assert_eq!(batch.iter().map(|p| p.head()[0]).collect::<Vec<_>>(), expected);
         assert_eq!(batch.back().unwrap().head(), [64]);
-        assert_eq!(batch.iter_ahead().map(|(p, _)| p.head()[0]).collect::<Vec<_>>(), expected);
         assert!(batch.get_mut(64).is_none());
         assert_eq!(batch.get_mut(9).unwrap().sole(), Some(&[10][..]));
         batch.discard(3);

@@ -100,7 +100,7 @@ mod sync;
 mod tests;
 mod time;
 
-pub use batch::{DrainFront, Filling, IterAhead, PacketBatch};
+pub use batch::{DrainFront, Filling, PacketBatch};
 pub use byte_queue::{ByteQueue, Cuts, Written};
 pub use chain::PullUp;
 pub use limit::{Appended, Full, QueueLimits, Room};

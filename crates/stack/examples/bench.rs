@@ -152,14 +152,10 @@ fn read_all(
         }
         return moved;
     }
-    // What one call has no room for waits for the next.
-    while let Ok(len) = turn_and_read(engine, o, now, id, buffer) {
+    if let Ok(len) = turn_and_read(engine, o, now, id, buffer) {
         moved += len as u64;
         while let Ok(len) = engine.tcp_read(id, buffer) {
             moved += len as u64;
-        }
-        if !engine.has_left() {
-            break;
         }
     }
     moved

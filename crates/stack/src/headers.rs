@@ -3,7 +3,7 @@
 //!
 //! Of a known flow most of the headers is the same in all packets. What is the same is compared under a mask, many
 //! bytes at once; what differs is read where it lies, and summed with what is known of the rest. Known so are TCP's
-//! segments (`engine::trains`) and datagrams (`socket::udp_flows`); headers are written by the same places
+//! segments (`engine::flow_cache`) and datagrams (`socket::udp_flows`); headers are written by the same places
 //! (`engine::parts`).
 //!
 //! Places count from the beginning of each header.
@@ -45,8 +45,6 @@ pub(crate) mod v6 {
 pub(crate) mod segment {
     pub const SEQ_AT: usize = 4;
     pub const ACK_AT: usize = 8;
-    /// Of the data; the flags are the second byte of that word.
-    pub const OFFSET_AT: usize = 12;
     pub const FLAGS_AT: usize = 13;
     pub const WINDOW_AT: usize = 14;
     pub const CHECKSUM_AT: usize = super::tcp::CHECKSUM_OFFSET;
@@ -102,11 +100,14 @@ pub(crate) fn is_same<const N: usize, const OURS: usize>(
     all == 0
 }
 
-/// A plain hash of a flow by the last 32 bits of the sender's address and the ports, seven bits: whoever wants to have
+/// Bits of a [`flow_hash`].
+pub(crate) const FLOW_HASH_BITS: u32 = 11;
+
+/// A plain hash of a flow by the last 32 bits of the sender's address and the ports: whoever wants to have
 /// two flows in one place can.
 #[inline(always)]
 pub(crate) fn flow_hash(address: u32, ports: u32) -> usize {
-    ((address ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1) >> 25) as usize
+    ((address ^ ports.rotate_left(7)).wrapping_mul(0x9e37_79b1) >> (32 - FLOW_HASH_BITS)) as usize
 }
 
 /// The sum over the IPv4 header that `ip` begins with, without what differs from packet to packet of a flow: length,

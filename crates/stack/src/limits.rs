@@ -293,11 +293,6 @@ pub const LEND_WAIT_KIB: u64 = 1024;
 /// What a look counts at least while a write waits for ACKs, in ns, whatever the clock says.
 pub const LEND_LOOK_NS: u64 = 200;
 
-/// How long packets wait for a reader that has taken what its buffer had room for
-/// ([`Engine::turn_reading`](crate::Engine::turn_reading)): a turn after that queues them. Far less than a peer's
-/// retransmission time-out.
-pub const LEFT_LIMIT: Duration = Duration::from_millis(1);
-
 /// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
 pub const HELD_ACK_TURNS_MAX: u64 = 256;
 

@@ -1,13 +1,12 @@
-//! Reads that have room for a part of what a link gives at once: the rest waits for the next, is copied once, and not
-//! for long.
+//! Reads that have room for a part of what a link gives at once: the rest is queued.
 
 mod common;
 
 use std::time::Duration;
 
 use common::two;
-use millstream::link::{Link, PairConfig, PairEnd, pair};
-use millstream::packet::{Instant, Packet, PacketBatch};
+use millstream::link::PairConfig;
+use millstream::packet::Instant;
 use millstream::{Engine, Error, SocketId};
 
 const PART: usize = 1448;
@@ -23,19 +22,15 @@ struct Hosts {
     from: SocketId,
     to: SocketId,
     time: Instant,
-    /// The test's end of the receiver's second link.
-    other: PairEnd,
 }
 
 impl Hosts {
     fn new() -> Self {
         let (mut near, mut far) = two(PairConfig { offload: false, ..PairConfig::default() });
-        let (other, end) = pair(PairConfig::default()).unwrap();
-        far.add_link(Box::new(end)).unwrap();
         let listener = far.tcp_listen("10.9.0.2:9".parse().unwrap(), 1).unwrap();
         let from = near.tcp_connect("10.9.0.2:9".parse().unwrap()).unwrap();
         let time = near.now().max(far.now());
-        let mut hosts = Self { near, far, from, to: from, time, other };
+        let mut hosts = Self { near, far, from, to: from, time };
         hosts.settle();
         hosts.to = hosts.far.tcp_accept(listener).unwrap().0;
         // the window grows, and ACKs are no longer given for each segment
@@ -90,101 +85,29 @@ impl Hosts {
 }
 
 #[test]
-fn what_has_no_room_waits_for_the_next_reads_and_is_copied_once() {
+fn what_has_no_room_is_queued_behind_what_had() {
     let mut hosts = Hosts::new();
     let sent = hosts.send();
     let before = hosts.far.stats().clone();
-    let mut got = Vec::new();
-    for call in 1..=SENT / 5 {
-        let read = hosts.read();
-        assert_eq!(read.len(), 5 * PART, "call {call}");
-        assert_eq!(hosts.queued(), [0; 0]);
-        assert_eq!(hosts.far.has_left(), call != SENT / 5);
-        got.extend(read);
-    }
+    let mut got = hosts.read();
+    assert_eq!(got.len(), 5 * PART, "whole segments");
+    got.extend(hosts.queued());
     assert!(got == sent);
     let now = hosts.far.stats();
-    assert_eq!(now.tcp_rx_copied_bytes - before.tcp_rx_copied_bytes, sent.len() as u64);
+    assert_eq!(now.tcp_rx_copied_bytes - before.tcp_rx_copied_bytes, 5 * PART as u64);
     assert_eq!(now.rx_packets - before.rx_packets, SENT as u64);
-    let acks = now.tcp_tx_pure - before.tcp_tx_pure;
-    assert!((1..=4).contains(&acks), "{acks} ACKs for eight reads");
     hosts.settle();
     assert_eq!(hosts.near.tcp_info(hosts.from).unwrap().retransmits, 0);
 }
 
 #[test]
-fn what_waits_is_received_before_its_link_is_removed() {
+fn what_waits_to_be_read_is_not_overtaken() {
     let mut hosts = Hosts::new();
-    let sent = hosts.send();
+    let mut sent = hosts.send();
     let mut got = hosts.read();
-    assert!(hosts.far.has_left());
-    let link = hosts.far.links().next().unwrap().id;
-    let left = hosts.far.remove_link(link).unwrap().link.stats();
-    assert!(!hosts.far.has_left() && left.rx_packets >= SENT as u64);
-    got.extend(hosts.queued());
-    assert!(got == sent);
-    hosts.settle();
-}
-
-#[test]
-fn what_waits_is_not_taken_for_another_links() {
-    let mut hosts = Hosts::new();
-    let sent = hosts.send();
-    let pool = hosts.far.pool().clone();
-    let mut batch = PacketBatch::new();
-    for _ in 0..3 {
-        batch.push(Packet::from_slice(&pool, 0, &[0; 9]).unwrap()).unwrap();
-    }
-    hosts.other.transmit(hosts.time, &pool, &mut batch).unwrap();
-    let before = hosts.far.stats().clone();
-    let mut got = Vec::new();
-    for call in 1..=SENT / 5 {
-        let read = hosts.read();
-        assert_eq!(read.len(), 5 * PART, "call {call}");
-        got.extend(read);
-    }
-    assert!(got == sent);
-    hosts.settle();
-    let now = hosts.far.stats();
-    assert_eq!(now.tcp_rx_copied_bytes - before.tcp_rx_copied_bytes, sent.len() as u64);
-    assert_eq!(now.rx_packets - before.rx_packets, SENT as u64 + 3);
-    assert_eq!(hosts.near.tcp_info(hosts.from).unwrap().retransmits, 0);
-}
-
-#[test]
-fn a_turn_without_a_reader_queues_it() {
-    let mut hosts = Hosts::new();
-    let sent = hosts.send();
-    let mut got = hosts.read();
-    assert!(hosts.far.has_left() && got.len() == 5 * PART);
-    assert!(hosts.far.turn(hosts.time).progress);
-    assert!(!hosts.far.has_left());
-    got.extend(hosts.queued());
-    assert!(got == sent);
-}
-
-#[test]
-fn so_does_one_of_a_reader_that_is_slow() {
-    let mut hosts = Hosts::new();
-    let sent = hosts.send();
-    let mut got = hosts.read();
-    hosts.time += Duration::from_micros(900);
-    got.extend(hosts.read());
-    assert!(hosts.far.has_left() && got.len() == 10 * PART);
-    hosts.time += Duration::from_micros(100);
-    got.extend(hosts.read());
-    assert!(!hosts.far.has_left());
-    assert_eq!(got.len(), 15 * PART);
-    got.extend(hosts.queued());
-    assert!(got == sent);
-    // and the next batch may wait again
-    let sent = {
-        hosts.settle();
-        hosts.send()
-    };
-    got = hosts.read();
-    assert!(hosts.far.has_left());
-    hosts.far.turn(hosts.time);
+    sent.extend(hosts.send());
+    let (turn, len) = hosts.far.turn_reading(hosts.time, hosts.to, &mut vec![0; CALL]);
+    assert_eq!((turn.progress, len), (true, 0));
     got.extend(hosts.queued());
     assert!(got == sent);
 }

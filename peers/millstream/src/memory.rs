@@ -70,14 +70,10 @@ pub fn bulk(o: &Options) -> Result<(), Box<dyn Error>> {
                     moved += packet.len() as u64;
                 }
             } else {
-                // What one call has no room for waits for the next, and is queued and copied twice if none comes.
-                while let Ok(len) = turn_and_read(&mut b, now, server, &mut sink) {
+                if let Ok(len) = turn_and_read(&mut b, now, server, &mut sink) {
                     moved += len as u64;
                     while let Ok(len) = b.tcp_read(server, &mut sink) {
                         moved += len as u64;
-                    }
-                    if !b.has_left() {
-                        break;
                     }
                 }
             }

@@ -16,7 +16,7 @@ use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
 use super::output::{Output, Way};
-use super::tcp_input::{Incoming, with_mss};
+use super::tcp_input::{Segment, with_mss};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
 use crate::limits::HEADROOM_BYTES;
@@ -33,9 +33,9 @@ impl Engine {
         listener_slot: u32,
         hash: u32,
         isn: SeqNumber,
-        segment: Incoming,
+        segment: Segment,
     ) {
-        let Incoming { tuple, header: syn, link, payload, .. } = segment;
+        let Segment { tuple, header: syn, link, payload, .. } = segment;
         let link = self.out.links[link.index()].serial;
         if self.is_known_full(now) {
             return self.out.stats.drop(DropReason::ConnectionLimit);
@@ -100,8 +100,8 @@ impl Engine {
     }
 
     /// A segment of an unfinished handshake.
-    pub(super) fn half_open_input(&mut self, now: Instant, entry: u32, segment: Incoming) {
-        let Incoming { tuple, header, payload, ecn, .. } = segment;
+    pub(super) fn half_open_input(&mut self, now: Instant, entry: u32, segment: Segment) {
+        let Segment { tuple, header, payload, ecn, .. } = segment;
         self.out.stats.tcp_rx_segments += 1;
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let Some(request) = self.tcp.half_open.get_mut(entry) else { return };
@@ -183,9 +183,9 @@ impl Engine {
         &mut self,
         now: Instant,
         listener_slot: u32,
-        segment: Incoming,
-    ) -> Option<Incoming> {
-        let Incoming { tuple, header, ecn, link, .. } = segment;
+        segment: Segment,
+    ) -> Option<Segment> {
+        let Segment { tuple, header, ecn, link, .. } = segment;
         let link = self.out.links[link.index()].serial;
         let listener = self.tcp.listeners.slots.get_mut(listener_slot);
         let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| now < until));
@@ -228,7 +228,7 @@ impl Engine {
 
     /// A handshake done by cookie finds no room: nothing is kept of it, and what its peer sends next may be any segment
     /// of the first flight. It is not to be answered by a reset, so that the peer comes to send the first again.
-    fn turn_away(&mut self, now: Instant, listener_slot: u32) -> Option<Incoming> {
+    fn turn_away(&mut self, now: Instant, listener_slot: u32) -> Option<Segment> {
         if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
             listener.turned_away_until = Some(now + COOKIE_LIFETIME);
         }

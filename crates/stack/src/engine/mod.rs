@@ -7,14 +7,14 @@ mod addresses;
 mod admit;
 mod announce;
 mod claims;
-mod copied;
 mod courtesy;
 mod datagram;
-mod direct;
 mod ended;
 pub(crate) mod ending;
 pub(crate) mod fast_open;
+mod flow_cache;
 mod follow;
+mod gro;
 mod icmp;
 mod icmp_meaning;
 mod ingress;
@@ -28,9 +28,11 @@ mod path_mtus;
 mod patience;
 mod random;
 mod rate;
+mod reader;
 mod reclaim;
 mod reserved;
 mod room;
+mod rx;
 mod segment_headers;
 mod show;
 mod sleep;
@@ -39,7 +41,6 @@ mod tcp_api;
 mod tcp_input;
 mod tcp_options;
 mod time_wait;
-mod trains;
 mod turn;
 mod tx;
 mod waker;
@@ -73,14 +74,14 @@ pub(crate) use account::{Account, Held, Passed};
 pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub(crate) use datagram::copy_many;
 pub use datagram::{DatagramToSend, ReceivedDatagram};
-pub(crate) use direct::DirectRead;
-pub use direct::Received;
 pub use links::RemovedLink;
 pub(crate) use links::Serial;
 use output::Output;
 pub(crate) use output::Way;
 pub(crate) use random::Random;
 use rate::AnswerLimit;
+pub(crate) use reader::Reader;
+pub use reader::Received;
 pub(crate) use super_datagrams::datagrams_of;
 
 pub use tcp_options::TcpSocketOptions;
@@ -157,18 +158,16 @@ pub struct Engine {
     clock: CountedClock,
     /// The time of the turn or call under way.
     time: Instant,
-    /// The batch a link fills; empty between links, but for what a reader has left.
+    /// The batch a link fills; empty between links.
     received: PacketBatch,
-    /// The link of what is left in it, as it had no room with a reader ([`Engine::turn_reading`]).
-    left_by: LinkId,
-    /// Since when.
-    left_since: Option<Instant>,
+    /// Headers of flows as they came last.
+    flows: flow_cache::FlowCache,
     /// TCP segments of the batch; empty between links.
-    trains: trains::Trains,
+    gro: gro::Gro,
     /// Payload of the segments of one decision, or what a reader had from one batch; empty between them.
     parts: PacketBatch,
     /// The connection that bulk came for last.
-    bulk: Option<direct::Bulk>,
+    bulk: Option<rx::Bulk>,
     /// Connections whose links take nothing.
     parked: parked::Parked,
     /// ACKs that wait for what comes next.
@@ -270,9 +269,8 @@ impl Engine {
             clock: CountedClock::new(clock),
             time: now,
             received: PacketBatch::new(),
-            left_by: LinkId(0),
-            left_since: None,
-            trains: trains::Trains::new(millstream_packet::BATCH_LIMIT),
+            flows: flow_cache::FlowCache::new(),
+            gro: gro::Gro::new(millstream_packet::BATCH_LIMIT),
             parts: PacketBatch::new(),
             bulk: None,
             parked: Default::default(),
@@ -351,7 +349,6 @@ impl Engine {
         if self.out.links.get(link).is_none() {
             return Err(NO_SUCH_LINK);
         }
-        self.receive_last(link);
         let removed = self.out.remove(self.time, link);
         self.forget_flows();
         Ok(removed)
@@ -369,7 +366,7 @@ impl Engine {
     /// What is known about the headers of flows may not hold any more: an address was added, a link's has changed, or
     /// the link is gone.
     fn forget_flows(&mut self) {
-        self.trains.forget();
+        self.flows.forget();
         self.udp.flows.forget();
     }
 

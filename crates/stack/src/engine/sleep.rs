@@ -213,8 +213,7 @@ impl Engine {
             || self.may_tell_starved()
             || self.udp.refused.links != 0
             || self.parked_have_room(self.time)
-            || self.out.waiting
-            || !self.received.is_empty();
+            || self.out.waiting;
         let next_deadline = self.next_deadline();
         if due || next_deadline.is_some_and(|due| due <= self.time) {
             return None;

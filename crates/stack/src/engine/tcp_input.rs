@@ -1,4 +1,4 @@
-//! TCP segments on their way in: their headers read, and handed to their connections.
+//! TCP segments on their way in: parsed, and handed to their connections.
 
 use std::net::SocketAddr;
 
@@ -12,21 +12,23 @@ use millstream_wire::tcp::{MIN_HEADER_LEN, SeqNumber, TcpHeader};
 
 use super::Engine;
 use super::addresses::Destination;
-use super::direct::Bulk;
 use super::icmp_meaning::{self, Meaning};
 use super::ingress::{Arrival, checksum_holds, gather};
-use super::trains::{Arrived, Read};
+use super::reader::Reader;
+use super::rx::Bulk;
 use crate::demux::PackedKey;
 use crate::socket::{Readiness, SocketId};
 use crate::stats::DropReason;
 
 const READABLE: Readiness = Readiness { readable: true, writable: false, closed: false };
 
-/// A segment whose headers are read.
-pub(super) struct Incoming {
+/// A segment whose headers are read. What is placed of its payload comes before the rest.
+pub(super) struct Segment {
     pub tuple: FourTuple,
     pub header: TcpHeader,
-    /// The payload alone, when there is any.
+    /// Payload that lies in the memory of the reader.
+    pub placed: PlacedAt,
+    /// Payload in frames.
     pub payload: Option<Packet>,
     pub ecn: u8,
     pub link: LinkId,
@@ -34,96 +36,33 @@ pub(super) struct Incoming {
     pub socket: Option<SocketId>,
 }
 
-impl Incoming {
+/// A place in the memory of the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlacedAt {
+    pub start: usize,
+    pub len: usize,
+    /// Bytes of each of the segments that were merged; 0: one was.
+    pub part: u16,
+}
+
+impl PlacedAt {
+    /// Nothing is placed.
+    pub const NOWHERE: Self = Self { start: 0, len: 0, part: 0 };
+}
+
+impl Segment {
     /// The whole; what stays has no payload.
-    fn take(&mut self) -> Incoming {
-        Incoming { payload: self.payload.take(), ..*self }
+    fn take(&mut self) -> Segment {
+        Segment { payload: self.payload.take(), ..*self }
     }
 
     /// Bytes of payload.
     pub fn len(&self) -> usize {
-        self.payload.as_ref().map_or(0, Packet::len)
+        self.placed.len + self.payload.as_ref().map_or(0, Packet::len)
     }
 }
 
 impl Engine {
-    /// Hands on the segments that the batch brought.
-    pub(super) fn tcp_stage(&mut self, now: Instant) {
-        if self.trains.is_empty() {
-            return;
-        }
-        let mut segments = self.trains.take();
-        for segment in &mut segments {
-            if matches!(segment.way, Read::Whole(_)) || !self.tcp_known(now, segment) {
-                self.tcp_whole(now, segment);
-            }
-        }
-        self.trains.put_back(segments);
-    }
-
-    /// Hands on the only segment of a batch, which a lane knows.
-    #[inline(always)]
-    pub(super) fn tcp_one(&mut self, now: Instant, segment: &mut Arrived) {
-        if !self.tcp_known(now, segment) {
-            self.tcp_whole(now, segment);
-        }
-    }
-
-    /// Hands a segment to its connection by what its lane knows; false when that is gone or not open yet.
-    #[inline(never)]
-    fn tcp_known(&mut self, now: Instant, segment: &mut Arrived) -> bool {
-        let Arrived { header, payload, socket: id, ecn, .. } = segment;
-        let slot = id.slot();
-        let sharers = self.tcp.quiet.len() as u32;
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
-        if socket.id != *id || !socket.in_flows || socket.half_open {
-            return false;
-        }
-        self.out.stats.tcp_rx_segments += 1;
-        let len = payload.as_ref().map_or(0, Packet::len);
-        if let Some(bulk) = Bulk::of(slot, len) {
-            self.bulk = Some(bulk);
-        }
-        socket.brief(sharers, &mut self.account, now);
-        let pool = &self.out.pool;
-        let header = header.header(0, 0);
-        socket.conn.on_segment(now, &header, payload.take().into(), *ecn, pool);
-        let output = socket.conn.has_output();
-        self.after_plain(now, slot, output);
-        true
-    }
-
-    /// A connection has taken a segment by what its lane knows, and may have `output`: what follows from that.
-    #[inline(always)]
-    pub(super) fn after_plain(&mut self, now: Instant, slot: u32, output: bool) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        let has_less = socket.settle_memory(&mut self.account);
-        let owed = socket.conn.owed_ack_bytes();
-        if !socket.dirty {
-            if output {
-                socket.dirty = true;
-                self.tcp.dirty.push_back(slot);
-            } else if let Some(deadline) = socket.conn.next_deadline()
-                && !self.tcp.wheel.covers(slot, deadline)
-            {
-                self.tcp.wheel.arm(slot, deadline);
-            }
-        }
-        if socket.conn.has_events() {
-            if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
-                self.events.push(socket.id, &mut socket.pending, READABLE);
-            } else {
-                self.tell(now, slot);
-            }
-        }
-        if owed > 0 {
-            self.hold_ack(slot, owed);
-        }
-        if has_less || self.account.is_pressed() {
-            self.after_pressed(now, slot);
-        }
-    }
-
     /// Memory is short, or a write has waited for what the connection in `slot` gave back by a segment.
     #[cold]
     fn after_pressed(&mut self, now: Instant, slot: u32) {
@@ -132,15 +71,6 @@ impl Engine {
             self.out.stats.drop(DropReason::MemoryPressure);
         }
         self.note_memory(slot, now);
-    }
-
-    /// Hands on a segment whose header is needed whole.
-    #[inline(never)]
-    fn tcp_whole(&mut self, now: Instant, segment: &mut Arrived) {
-        match self.trains.whole(segment) {
-            Some(mut whole) => self.tcp_input(now, &mut whole),
-            None => self.out.stats.drop(DropReason::TcpNoSocket),
-        }
     }
 
     /// Tells what happened to a connection.
@@ -191,47 +121,82 @@ impl Engine {
         let found = self.tcp.find(&tuple).and_then(|slot| self.tcp.sockets.get(slot));
         let socket = found.map(|socket| socket.id);
         let payload = (!packet.is_empty()).then_some(packet);
-        let segment = Incoming { tuple, header, payload, ecn: ip.ecn(), link, socket };
-        self.trains.push(segment, ip_len, header_len);
+        let placed = PlacedAt::NOWHERE;
+        let segment = Segment { tuple, header, placed, payload, ecn: ip.ecn(), link, socket };
+        let place = self.flows.learn(&segment, ip_len, header_len);
+        self.gro.push(place, segment);
     }
 
-    /// Hands a segment to its connection or listener, or answers it.
-    fn tcp_input(&mut self, now: Instant, segment: &mut Incoming) {
+    /// Hands a segment to its connection or listener, or answers it. How many bytes of what the reader's memory has of it
+    /// are the stream's next.
+    pub(super) fn tcp_input(
+        &mut self,
+        now: Instant,
+        segment: &mut Segment,
+        reader: Option<&mut Reader<'_>>,
+    ) -> usize {
         // What was found may be gone since.
         let found = segment.socket.and_then(|id| self.tcp.by_id(id));
         let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
-            return self.tcp_no_connection(now, segment.take());
+            if let Some(reader) = reader.filter(|_| segment.placed.len != 0) {
+                reader.take_back(segment, &self.out.pool);
+            }
+            self.tcp_no_connection(now, segment.take());
+            return 0;
         };
         if socket.half_open && self.must_wait_to_open(slot, segment) {
-            return self.out.stats.drop(DropReason::AcceptQueueFull);
+            self.out.stats.drop(DropReason::AcceptQueueFull);
+            return 0;
         }
         if segment.header.flags.syn() && self.tcp_reuse(now, slot, segment) {
-            return;
+            return 0;
         }
         self.out.stats.tcp_rx_segments += 1;
         if let Some(bulk) = Bulk::of(slot, segment.len()) {
             self.bulk = Some(bulk);
         }
         let sharers = self.tcp.quiet.len() as u32;
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return 0 };
         socket.brief(sharers, &mut self.account, now);
-        let Incoming { header, payload, ecn, .. } = segment;
-        socket.conn.on_segment(now, header, payload.take().into(), *ecn, &self.out.pool);
+        let Segment { header, placed, payload, ecn, .. } = segment;
+        let (pool, payload) = (&self.out.pool, payload.take());
+        let taken = match reader {
+            Some(reader) if placed.len != 0 => {
+                let payload = reader.payload(*placed, payload, pool);
+                let taken = socket.conn.on_segment(now, header, payload, *ecn, pool);
+                if taken != 0 {
+                    reader.accept(socket.id, placed.start, taken);
+                }
+                taken
+            }
+            _ => socket.conn.on_segment(now, header, payload.into(), *ecn, pool),
+        };
+        self.after_segment(now, slot);
+        taken
+    }
+
+    /// The connection in `slot` has taken a segment: what follows from that.
+    #[inline]
+    fn after_segment(&mut self, now: Instant, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         let has_less = socket.settle_memory(&mut self.account);
-        let told = socket.conn.has_events();
         let owed = socket.conn.owed_ack_bytes();
-        // What `touch` does.
-        if !socket.dirty && socket.conn.has_output() {
-            socket.dirty = true;
-            self.tcp.dirty.push_back(slot);
-        } else if !socket.dirty
-            && let Some(deadline) = socket.conn.next_deadline()
-            && !self.tcp.wheel.covers(slot, deadline)
-        {
-            self.tcp.wheel.arm(slot, deadline);
+        if !socket.dirty {
+            if socket.conn.has_output() {
+                socket.dirty = true;
+                self.tcp.dirty.push_back(slot);
+            } else if let Some(deadline) = socket.conn.next_deadline()
+                && !self.tcp.wheel.covers(slot, deadline)
+            {
+                self.tcp.wheel.arm(slot, deadline);
+            }
         }
-        if told {
-            self.tell(now, slot);
+        if socket.conn.has_events() {
+            if socket.listener.is_none() && !socket.detached && socket.conn.take_readable() {
+                self.events.push(socket.id, &mut socket.pending, READABLE);
+            } else {
+                self.tell(now, slot);
+            }
         }
         if owed > 0 {
             self.hold_ack(slot, owed);
@@ -243,8 +208,8 @@ impl Engine {
 
     /// The last step of a handshake waits for a place in the accept queue; the peer repeats it.
     #[cold]
-    fn must_wait_to_open(&self, slot: u32, segment: &Incoming) -> bool {
-        let Incoming { header, .. } = segment;
+    fn must_wait_to_open(&self, slot: u32, segment: &Segment) -> bool {
+        let Segment { header, .. } = segment;
         let listener = self.tcp.sockets.get(slot).and_then(|socket| socket.listener);
         let peer = segment.tuple.remote.ip();
         listener.is_some_and(|listener| self.accept_queue_is_full(listener.get(), peer))
@@ -254,7 +219,7 @@ impl Engine {
 
     /// RFC 6191: a new incarnation takes the place of one that only waits. False when it does not.
     #[cold]
-    fn tcp_reuse(&mut self, now: Instant, slot: u32, segment: &mut Incoming) -> bool {
+    fn tcp_reuse(&mut self, now: Instant, slot: u32, segment: &mut Segment) -> bool {
         let tuple = segment.tuple;
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return false };
         if socket.conn.state() != State::TimeWait {
@@ -268,21 +233,22 @@ impl Engine {
         let isn = socket.conn.next_isn(self.tcp.isn.isn(&tuple, now));
         self.tcp.reuse_time_wait(slot);
         self.out.stats.tcp_time_wait_reused += 1;
-        let fresh = Incoming { socket: None, ..segment.take() };
+        let fresh = Segment { socket: None, ..segment.take() };
         let hash = self.tcp.key.flow(&tuple);
         self.tcp_admit(now, listener, hash, isn, fresh);
         true
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be refused.
-    fn tcp_no_connection(&mut self, now: Instant, mut segment: Incoming) {
+    fn tcp_no_connection(&mut self, now: Instant, mut segment: Segment) {
         let (tuple, flags) = (segment.tuple, segment.header.flags);
         let hash = self.tcp.key.flow(&tuple);
         // A segment before it in the batch may have made the connection.
         let found = self.tcp.find_hashed(hash, &tuple);
         segment.socket = found.and_then(|slot| self.tcp.sockets.get(slot)).map(|socket| socket.id);
         if segment.socket.is_some() {
-            return self.tcp_input(now, &mut segment);
+            self.tcp_input(now, &mut segment, None);
+            return;
         }
         let key = PackedKey::new(&tuple);
         if let Some(entry) = self.tcp.half_open.find(hash, &key) {
@@ -311,7 +277,7 @@ impl Engine {
             }
         }
         let len = segment.len();
-        let Incoming { header, link, .. } = segment;
+        let Segment { header, link, .. } = segment;
         self.out.stats.drop(DropReason::TcpNoSocket);
         let Some(answer) = millstream_tcp::reset_for(&header, len) else { return };
         if !self.out.may_reset(now, tuple.remote.ip()) {
@@ -329,7 +295,8 @@ impl Engine {
     }
 
     /// An ICMP error about a segment; whether there is such a connection and the segment can be its own
-    /// (RFC 5927, 4.1): what the segments before it in its batch acknowledge is not outstanding any more.
+    /// (RFC 5927, 4.1): what the segments before it in its batch acknowledge is not outstanding any more, as they were
+    /// handed on.
     pub(super) fn tcp_icmp_error(
         &mut self,
         now: Instant,
@@ -337,7 +304,6 @@ impl Engine {
         seq: SeqNumber,
         error: &Icmp,
     ) -> bool {
-        self.tcp_stage(now);
         let meaning = icmp_meaning::of(Version::of(&tuple.local.ip()), error);
         let Some(slot) = self.tcp.find(tuple) else {
             let hard = meaning.is_some_and(|meaning| meaning.hard);

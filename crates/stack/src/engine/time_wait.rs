@@ -3,7 +3,7 @@
 use millstream_packet::Instant;
 
 use super::Engine;
-use super::tcp_input::Incoming;
+use super::tcp_input::Segment;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
 
@@ -14,9 +14,9 @@ impl Engine {
         now: Instant,
         entry: u32,
         hash: u32,
-        segment: Incoming,
+        segment: Segment,
     ) {
-        let Incoming { tuple, header, link, .. } = &segment;
+        let Segment { tuple, header, link, .. } = &segment;
         let Some(waiting) = self.tcp.time_wait.get_mut(entry) else { return };
         let wait = &mut waiting.value;
         if let Some(listener) = self.tcp.listeners.find(tuple.local)

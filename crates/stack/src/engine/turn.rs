@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_packet::Instant;
 
-use super::{DirectRead, Engine, ReceivedDatagram};
+use super::{Engine, Reader, ReceivedDatagram};
 use crate::socket::SocketId;
 use crate::stages::Stage;
 use crate::timer::MOVES;
@@ -39,12 +39,8 @@ impl Engine {
     /// order, where nothing before it waits to be read, is copied there in one pass with its checksum, or put there by
     /// the link. How many bytes those are; what [`Engine::tcp_read`] has comes after them. Beyond them the buffer may
     /// be changed.
-    ///
-    /// Segments of the connection that the buffer has no room for wait for the next turn, and so do the packets of the
-    /// batch behind them: who reads in small calls has each byte copied once all the same. Their ACK is held meanwhile
-    /// ([`Limits::held_ack_bytes`](crate::Limits)), and the turn says that there was progress.
     pub fn turn_reading(&mut self, now: Instant, id: SocketId, buffer: &mut [u8]) -> (Turn, usize) {
-        let mut read = DirectRead::new(id, buffer);
+        let mut read = Reader::of_one(id, buffer);
         let turn = self.turn_for(now, Some(&mut read));
         (turn, read.filled())
     }
@@ -62,16 +58,11 @@ impl Engine {
         list: &mut Vec<ReceivedDatagram>,
     ) -> Turn {
         list.clear();
-        self.turn_for(now, Some(&mut DirectRead::of_datagrams(id, buffer, list)))
-    }
-
-    /// Whether packets wait for the next turn for which [`Engine::turn_reading`] had no room.
-    pub fn has_left(&self) -> bool {
-        !self.received.is_empty()
+        self.turn_for(now, Some(&mut Reader::of_datagrams(id, buffer, list)))
     }
 
     /// As [`Engine::turn`], for a read that waits.
-    fn turn_for(&mut self, now: Instant, read: Option<&mut DirectRead<'_>>) -> Turn {
+    fn turn_for(&mut self, now: Instant, read: Option<&mut Reader<'_>>) -> Turn {
         self.time = self.time.max(now);
         let now = self.time;
         self.out.stats.stages.begin_turn();
@@ -265,7 +256,7 @@ impl Engine {
     pub(crate) fn run_once_for(
         &mut self,
         max_sleep: Option<Duration>,
-        read: Option<&mut DirectRead<'_>>,
+        read: Option<&mut Reader<'_>>,
     ) -> io::Result<Turn> {
         self.refresh_time();
         let quiet = self.sleeps_before_turn();

@@ -38,7 +38,7 @@ use mode::Mode;
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 
-use crate::engine::DirectRead;
+use crate::engine::Reader;
 pub use crate::engine::Received;
 use crate::{Engine, Error, Readiness, ReceivedDatagram, SocketId, Turn, Undelivered};
 
@@ -196,7 +196,7 @@ impl Stack {
             match &mut into {
                 None => engine.run_once(left)?,
                 Some((memory, received)) => {
-                    let mut read = DirectRead::of_any(memory, received);
+                    let mut read = Reader::of_any(memory, received);
                     let turn = engine.run_once_for(left, Some(&mut read))?;
                     has_read = read.filled() > 0;
                     turn
@@ -246,7 +246,7 @@ impl Stack {
         self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(engine.tcp_read(id, buffer)),
             Step::Turn(left) => {
-                let mut direct = DirectRead::new(id, buffer);
+                let mut direct = Reader::of_one(id, buffer);
                 engine.run_once_for(left, Some(&mut direct))?;
                 Ok(Some(direct.filled()).filter(|&filled| filled != 0))
             }
@@ -264,7 +264,7 @@ impl Stack {
         self.wait_by(mode, id, |engine, step| match step {
             Step::Look => unless_it_blocks(engine.udp_recv_many(id, buffer, list)),
             Step::Turn(left) => {
-                let mut direct = DirectRead::of_datagrams(id, buffer, list);
+                let mut direct = Reader::of_datagrams(id, buffer, list);
                 engine.run_once_for(left, Some(&mut direct))?;
                 Ok(Some(list.len()).filter(|&count| count != 0))
             }

@@ -115,10 +115,6 @@ impl Host {
         let mut buffer = vec![0; self.posted];
         let (_, len) = self.engine.turn_reading(self.now, self.socket, &mut buffer);
         self.got.extend_from_slice(&buffer[..len]);
-        if self.engine.has_left() {
-            // What the reader had no room for is queued.
-            self.engine.turn(self.now);
-        }
     }
 
     /// As [`step`](Self::step), with a reader that waits and has room for `posted` bytes.

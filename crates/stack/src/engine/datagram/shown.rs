@@ -12,7 +12,7 @@ use millstream_route::LinkId;
 
 use super::ReceivedDatagram;
 use crate::engine::Engine;
-use crate::engine::direct::DatagramRead;
+use crate::engine::reader::DatagramRead;
 use crate::socket::udp::{UdpSocket, UdpTable};
 use crate::socket::udp_flows::{Flow, Place};
 use crate::stages::Stage;

@@ -16,6 +16,8 @@ use millstream_wire::tcp::{
     CHECKSUM_OFFSET, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
 };
 
+use super::super::gro::{Data, Gro};
+use super::super::tcp_input::PlacedAt;
 use super::*;
 use crate::headers::ETHERNET_BYTES;
 use crate::socket::{SocketId, SocketKind};
@@ -128,50 +130,92 @@ impl Shape {
     }
 }
 
-/// Brings a segment up as the engine does; whether it went the long way.
-fn carry(trains: &mut Trains, pool: &Pool, shape: &Shape) -> bool {
-    let Err(mut packet) = trains.join(shape.build(pool), LinkId(0), Medium::Ethernet) else {
-        return false;
-    };
-    if shape.is_broken {
-        // The long way finds that too.
-        return true;
+/// The flow cache and what is coalesced, as an engine has them.
+struct Up {
+    flows: FlowCache,
+    gro: Gro,
+}
+
+/// A segment with its payload.
+type Got = (TcpHeader, Vec<u8>, FourTuple);
+
+impl Up {
+    fn new() -> Self {
+        Self { flows: FlowCache::new(), gro: Gro::new(64) }
     }
-    packet.trim_front(ETHERNET_BYTES);
-    let ip = ip::parse(packet.head(), packet.len()).expect("an IP header");
-    packet.truncate(ip.packet_len());
-    let (header, tcp_len) =
-        TcpHeader::parse(&packet.head()[ip.header_len..]).expect("a TCP header");
-    packet.trim_front(ip.header_len + tcp_len);
-    let tuple = FourTuple {
-        local: SocketAddr::new(ip.dst, header.dst_port),
-        remote: SocketAddr::new(ip.src, header.src_port),
-    };
-    let (ecn, link) = (0, LinkId(0));
-    let payload = (!packet.is_empty()).then_some(packet);
-    let socket = Some(SocketId::new(SocketKind::Tcp, u32::from(header.src_port), 0));
-    let segment = Incoming { tuple, header, payload, ecn, link, socket };
-    trains.push(segment, ip.header_len, tcp_len);
-    true
+
+    fn look(&mut self, packet: &Packet) -> Look {
+        self.flows.look(packet.head(), packet.len(), LinkId(0), Medium::Ethernet)
+    }
+
+    /// Brings a segment up as the engine does; whether it was parsed.
+    fn carry(&mut self, pool: &Pool, shape: &Shape) -> bool {
+        let mut packet = shape.build(pool);
+        match self.look(&packet) {
+            Look::Hit(hit) if self.flows.verifies(&packet, &hit) => {
+                let end = |host, port| SocketAddr::new([10, 0, 0, host].into(), port);
+                let ends = match shape.is_v6 {
+                    false => FourTuple { local: end(2, 80), remote: end(1, shape.port) },
+                    true => FourTuple {
+                        local: "[fd00::2]:80".parse().expect("an address"),
+                        remote: SocketAddr::new("fd00::1".parse().expect("an address"), shape.port),
+                    },
+                };
+                self.gro.add(&ends, self.flows.flow(hit.place), &hit, Data::Packet(packet));
+                return false;
+            }
+            Look::Hit(Hit { place, .. }) | Look::Miss(place) => {
+                self.gro.end_runs(place / WAYS * WAYS);
+            }
+            Look::Other => panic!("no datagram"),
+            Look::Hidden => self.gro.end_all_runs(),
+        }
+        if shape.is_broken {
+            // It is found broken so, too.
+            return true;
+        }
+        packet.trim_front(ETHERNET_BYTES);
+        let ip = ip::parse(packet.head(), packet.len()).expect("an IP header");
+        packet.truncate(ip.packet_len());
+        let (header, tcp_len) =
+            TcpHeader::parse(&packet.head()[ip.header_len..]).expect("a TCP header");
+        packet.trim_front(ip.header_len + tcp_len);
+        let tuple = FourTuple {
+            local: SocketAddr::new(ip.dst, header.dst_port),
+            remote: SocketAddr::new(ip.src, header.src_port),
+        };
+        let (ecn, link, placed) = (0, LinkId(0), PlacedAt::NOWHERE);
+        let payload = (!packet.is_empty()).then_some(packet);
+        let socket = Some(SocketId::new(SocketKind::Tcp, u32::from(header.src_port), 0));
+        let segment = Segment { tuple, header, placed, payload, ecn, link, socket };
+        let place = self.flows.learn(&segment, ip.header_len, tcp_len);
+        self.gro.push(place, segment);
+        true
+    }
+
+    /// What came of the batch.
+    fn end(&mut self) -> Vec<Got> {
+        let (mut list, count) = self.gro.take();
+        let got = |segment: &Segment| {
+            let bytes = segment.payload.iter().flat_map(Packet::slices).flatten().copied();
+            (segment.header, bytes.collect(), segment.tuple)
+        };
+        let all = list[..count].iter().map(got).collect();
+        list.iter_mut().for_each(|segment| segment.payload = None);
+        self.gro.put_back(list);
+        all
+    }
 }
 
 /// What comes of a batch: for each segment its port, first sequence number, flags and payload.
 fn carried(shapes: &[Shape]) -> Vec<(u16, u32, TcpFlags, Vec<u8>)> {
     let pool = Pool::new(PoolConfig::fixed(1024)).expect("a pool");
-    let mut trains = Trains::new(shapes.len());
+    let mut up = Up::new();
     for shape in shapes {
-        carry(&mut trains, &pool, shape);
+        up.carry(&pool, shape);
     }
-    let mut taken = trains.take();
-    let bytes = |packet: &Packet| packet.slices().flatten().copied().collect();
-    taken
-        .iter_mut()
-        .map(|segment| {
-            let s = trains.whole(segment).expect("of this batch");
-            let payload = s.payload.as_ref().map(bytes).unwrap_or_default();
-            (s.header.src_port, s.header.seq.0, s.header.flags, payload)
-        })
-        .collect()
+    let of = |(h, payload, _): Got| (h.src_port, h.seq.0, h.flags, payload);
+    up.end().into_iter().map(of).collect()
 }
 
 fn lengths(shapes: &[Shape]) -> Vec<usize> {
