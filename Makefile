@@ -30,6 +30,8 @@ demo: build      ## the built-in investigation erratic: why equal runs differ on
 compare: build   ## the built-in experiment first-look: kernel beside Millstream; prints a table and names the page
 	$(MILLSTREAM) run first-look --out out $(COMPARE_FLAGS)
 
+# Each target for less than alone, unless one says otherwise.
+test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),25)
 test: lint unit trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
