@@ -8,7 +8,8 @@ use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{DropReason, Engine, Error, SocketId};
 
 use super::common::device::Device;
-use super::common::{self, config, engine, pool, settle};
+use super::common::{self, config, engine, pool};
+use super::settle;
 use super::{addr, drain, turn};
 
 /// An engine with few frames, another, and a connection between them.
@@ -18,7 +19,6 @@ fn poor(count: usize) -> (Pool, Engine, Engine, SocketId, SocketId) {
     let mut near = engine(config(&frames, 1), near, &common::NEAR);
     let mut far = engine(config(&pool(), 2), far, &common::FAR);
     let listener = far.tcp_listen(addr("10.9.0.2:80"), 1).expect("listen");
-    near.refresh_time();
     let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far);
     let (theirs, _) = far.tcp_accept(listener).expect("a connection");

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{config, engine, pool, settle};
+use common::{config, engine, pool};
 use millstream::link::{PairConfig, Placing, pair};
 use millstream::local::{Stack, TcpListener};
 use millstream::packet::BATCH_LIMIT;
@@ -50,7 +50,6 @@ fn open_to(
     count: usize,
 ) -> (Vec<SocketId>, Vec<SocketId>) {
     let listener = far.tcp_listen(to, count).expect("listen");
-    near.refresh_time();
     let ours: Vec<SocketId> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
     settle(near, far);
     let theirs: Vec<SocketId> =
@@ -86,9 +85,23 @@ fn sent(engine: &mut Engine, ids: &[SocketId]) -> Vec<u64> {
     ids.iter().map(|&id| engine.tcp_info(id).expect("open").bytes_sent).collect()
 }
 
+/// What a turn takes. Time goes by turns alone: a pause of the machine is no time-out.
+const TURN: Duration = Duration::from_micros(10);
+
 fn turn(engine: &mut Engine) {
-    let now = engine.refresh_time();
+    let now = engine.now() + TURN;
     engine.turn(now);
+}
+
+/// Takes turns of both until neither has anything to do.
+fn settle(near: &mut Engine, far: &mut Engine) {
+    loop {
+        let now = near.now().max(far.now()) + TURN;
+        let progress = [&mut *near, &mut *far].map(|engine| engine.turn(now).progress);
+        if progress == [false, false] {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -145,7 +158,6 @@ fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
     let mut near = engine(config(&pool, 1), near, &common::NEAR);
     let far = Stack::new(engine(config(&pool, 2), Placing::new(far), &common::FAR));
     let listener = TcpListener::bind(&far, addr("10.9.0.2:80"), 8).expect("listen");
-    near.refresh_time();
     let ours = near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     settle(&mut near, &mut far.engine());
     let (mut theirs, _) = listener.accept().expect("a connection");
@@ -315,7 +327,6 @@ fn a_turn_fires_as_many_timers_as_its_budget_and_no_more() {
 fn fires(timers: usize) {
     let limits = Limits { timers, transmit_connections: 5 * timers, ..Limits::default() };
     let (mut near, _silent) = limited(Limits { transmit_turn_bytes: 1 << 30, ..limits });
-    near.refresh_time();
     for _ in 0..5 * timers {
         near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     }

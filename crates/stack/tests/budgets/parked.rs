@@ -3,8 +3,9 @@
 use millstream::link::{PairConfig, pair};
 use millstream::{Engine, EngineConfig, Limits, SocketId};
 
-use super::common::{config, engine, pool, settle};
-use super::{addr, drain, turn};
+use super::common::{config, engine, pool};
+use super::settle;
+use super::{TURN, addr, drain, turn};
 
 /// Another engine that `near` reaches over a link of its own, the network 10.`at`.0.0/24, with as many connections.
 fn reach(
@@ -18,7 +19,6 @@ fn reach(
     near.add_address(link, format!("10.{at}.0.1/24").parse().expect("a prefix")).expect("room");
     let mut far = engine(config(&pool(), 2 + at), theirs, &[&format!("10.{at}.0.2/24")]);
     let listener = far.tcp_listen(addr("0.0.0.0:80"), count).expect("listen");
-    near.refresh_time();
     let to = addr(&format!("10.{at}.0.2:80"));
     let ours: Vec<_> = (0..count).map(|_| near.tcp_connect(to).expect("connect")).collect();
     settle(near, &mut far);
@@ -47,7 +47,7 @@ fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
         settle(&mut near, &mut other);
         assert_eq!(drain(&mut other, &theirs), [100; 3], "in round {round}");
         // And nothing is to be done, so that the engine may sleep.
-        let now = near.refresh_time();
+        let now = near.now() + TURN;
         assert!(!near.turn(now).progress);
     }
     settle(&mut near, &mut silent);

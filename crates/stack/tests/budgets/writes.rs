@@ -2,8 +2,7 @@
 
 use millstream::{Error, Limits};
 
-use super::common::settle;
-use super::{addr, drain, limited, offloading, open, sent, turn};
+use super::{TURN, addr, drain, limited, offloading, open, sent, settle, turn};
 
 #[test]
 fn applications_share_what_is_written_between_two_turns() {
@@ -165,7 +164,6 @@ fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
 fn who_stood_in_line_once_has_all_of_a_turn_when_it_is_alone() {
     let (mut near, mut far) = offloading(Limits::default());
     let listener = far.tcp_listen(addr("[fd09::2]:80"), 1).expect("listen");
-    near.refresh_time();
     let ours = near.tcp_connect(addr("[fd09::2]:80")).expect("connect");
     settle(&mut near, &mut far);
     let (theirs, _) = far.tcp_accept(listener).expect("a connection");
@@ -244,7 +242,7 @@ fn those_who_were_closed_in_line_keep_nobody_behind_them_waiting() {
     closed.iter().for_each(|&id| near.close(id));
     // Each turn says that there is more to do, until that one has its share.
     let turns = (1..20).find(|_| {
-        let now = near.refresh_time();
+        let now = near.now() + TURN;
         assert!(near.turn(now).progress);
         near.next_event().is_some_and(|(id, _)| id == *last)
     });
