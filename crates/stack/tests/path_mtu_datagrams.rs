@@ -1,16 +1,17 @@
 //! The size of datagrams behind a path that carries less than the link, and the hop limit of what goes to groups.
 
 mod common;
+#[path = "common/icmp_error.rs"]
+mod icmp_error;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use common::{NEAR, config, engine, pool};
+use icmp_error::{Bytes, about};
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Version};
+use millstream::wire::ip::{self, Version};
 use millstream::{DatagramToSend, Engine, Error, SocketId};
 
 struct World {
@@ -18,8 +19,6 @@ struct World {
     wire: PairEnd,
     now: Instant,
 }
-
-type Bytes = Vec<u8>;
 
 impl World {
     fn new() -> Self {
@@ -40,22 +39,11 @@ impl World {
 
     /// A router says that `packet` is too big.
     fn too_big(&mut self, packet: &[u8], mtu: u16) {
-        let quoted = ip::parse_quoted(packet).expect("an IP packet");
-        let version = quoted.version();
-        let (router, head) = match version {
-            Version::V4 => ("10.9.0.254", [3, 4, 0, 0]),
-            Version::V6 => ("fd09::fe", [2, 0, 0, 0]),
+        let (kind, code) = match ip::parse_quoted(packet).expect("an IP packet").version() {
+            Version::V4 => (3, 4),
+            Version::V6 => (2, 0),
         };
-        let mut message = [&head[..], &[0, 0], &mtu.to_be_bytes(), packet].concat();
-        message.truncate(8 + icmp::quote_limit(version));
-        let src = router.parse().expect("an address");
-        let mut sum = Accumulator::new(icmp::pseudo_sum(src, quoted.src, message.len()));
-        sum.add(&message);
-        message[2..4].copy_from_slice(&sum.finish());
-        let header = IpHeader::new(src, quoted.src, icmp::protocol(version), message.len());
-        let mut bytes = vec![0; header.emit_len()];
-        header.emit(&mut bytes);
-        bytes.extend(message);
+        let bytes = about(packet, (kind, code, mtu.into()));
         let mut batch = PacketBatch::new();
         let packet = Packet::from_slice(self.engine.pool(), 0, &bytes).expect("frames");
         assert!(batch.push(packet).is_ok());

@@ -32,16 +32,7 @@ impl Puppet {
     pub fn knock(net: &mut Net, v6: bool, port: u16, own_port: u16) -> Puppet {
         let ends = Ends { from: Net::attacker(v6, own_port), to: Net::far_addr(v6, port) };
         let isn = SeqNumber(0x7fff_0000);
-        let mut options = TcpOptions { mss: Some(1400), window_scale: Some(7), ..TcpOptions::NONE };
-        options.sack_permitted = true;
-        let syn = TcpHeader {
-            seq: isn,
-            flags: TcpFlags::SYN,
-            window: 65_535,
-            options,
-            ..TcpHeader::default()
-        };
-        net.inject(true, &frames::segment(ends, syn, &[]));
+        net.inject(true, &syn(ends, isn));
         net.step();
         let (answer, _) = net.take_heard(ends).expect("a SYN-ACK");
         assert!(answer.flags.syn() && answer.flags.ack());
@@ -74,4 +65,20 @@ impl Puppet {
             }
         }
     }
+}
+
+/// The SYN of an attacker that offers SACK and a scaled window.
+pub fn syn(ends: Ends, isn: SeqNumber) -> Vec<u8> {
+    let options = TcpOptions {
+        mss: Some(1400),
+        window_scale: Some(7),
+        sack_permitted: true,
+        ..TcpOptions::NONE
+    };
+    let (flags, window) = (TcpFlags::SYN, 65_535);
+    frames::segment(
+        ends,
+        TcpHeader { seq: isn, flags, window, options, ..TcpHeader::default() },
+        &[],
+    )
 }

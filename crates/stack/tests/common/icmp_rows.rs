@@ -3,33 +3,10 @@
 
 use std::io::ErrorKind::{self, *};
 
-use millstream::wire::checksum::Accumulator;
-use millstream::wire::icmp;
-use millstream::wire::ip::{self, IpHeader, Version};
+#[path = "icmp_error.rs"]
+mod icmp_error;
 
-pub type Bytes = Vec<u8>;
-
-/// An ICMP error of a router about `packet`.
-pub fn about(packet: &[u8], (kind, code, word): (u8, u8, u32)) -> Bytes {
-    let quoted = ip::parse_quoted(packet).expect("an IP packet");
-    let version = quoted.version();
-    let router = match version {
-        Version::V4 => "10.9.0.254",
-        Version::V6 => "fd09::fe",
-    };
-    let mut message = vec![kind, code, 0, 0];
-    message.extend(word.to_be_bytes());
-    message.extend(packet);
-    let src = router.parse().expect("an address");
-    let mut sum = Accumulator::new(icmp::pseudo_sum(src, quoted.src, message.len()));
-    sum.add(&message);
-    message[2..4].copy_from_slice(&sum.finish());
-    let header = IpHeader::new(src, quoted.src, icmp::protocol(version), message.len());
-    let mut bytes = vec![0; header.emit_len()];
-    header.emit(&mut bytes);
-    bytes.extend(message);
-    bytes
-}
+pub use icmp_error::{Bytes, about};
 
 /// An error as it is on the wire (type, code and the word behind the checksum), what it means, and whether it is hard.
 pub type Row = ((u8, u8, u32), Option<ErrorKind>, bool);

@@ -11,12 +11,13 @@ use millstream::route::{LinkId, Route};
 use millstream::tcp::State;
 use millstream::wire::icmp::{self, Icmp};
 use millstream::wire::ip::{self, IpHeader, Version};
-use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use millstream::{Engine, SocketId};
 
 use crate::common::device::Device;
 use crate::common::{FAR, NEAR, config, engine, pool};
 use crate::frames::{self, Ends};
+use crate::puppet::syn;
 
 /// Turns are taken this often.
 const STEP: Duration = Duration::from_millis(1);
@@ -212,23 +213,13 @@ impl World {
             let own = 1024 + index as u16;
             let ends = Ends { from: addr(self.v6, 66, own), to: addr(self.v6, 2, port) };
             let isn = SeqNumber(0x7000_0000 + index as u32);
-            let mut options =
-                TcpOptions { mss: Some(1400), window_scale: Some(7), ..TcpOptions::NONE };
-            options.sack_permitted = true;
-            let syn = TcpHeader {
-                seq: isn,
-                flags: TcpFlags::SYN,
-                window: 65_535,
-                options,
-                ..TcpHeader::default()
-            };
             let zero = SeqNumber(0);
             let seq = isn + 1;
             let peer =
                 Peer { ends, seq, seen: zero, ack: zero, acked: seq, window: 0, is_open: false };
             self.by_port.insert(own, index);
             self.peers.push(peer);
-            self.inject(&frames::segment(ends, syn, &[]));
+            self.inject(&syn(ends, isn));
             if index % 100 == 99 || index + 1 == first + count {
                 // The answer comes in the first, and is acknowledged.
                 self.step();
