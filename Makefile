@@ -98,8 +98,9 @@ bpf:             ## the BPF programs that count in the kernel, from C; users nee
 	@scripts/need clang:clang llvm-strip:llvm
 	crates/observe/bpf/build
 
-bench:           ## the packet layer beside its peers
+bench:           ## the packet layer and the route table beside their peers
 	cargo bench --locked -p millstream-packet
+	cargo bench --locked -p millstream-route
 
 peers:           ## the stack beside its peers (QUICK=1, ONLY=smoltcp, WORKLOAD=rr, ROUNDS=n, WINDOW=s, NO_BUILD=1)
 	@scripts/need python3:python3

@@ -1,7 +1,7 @@
 //! Where a packet goes next: routes, neighbours, and headers built ahead.
 //!
 //! - [`RouteTable`] and its reader [`Routes`]: longest-prefix match for both families through one
-//!   body; look-ups write nothing shared.
+//!   body; look-ups write nothing and wait for nobody, also while routes change.
 //! - [`NeighborTable`]: ARP and neighbour discovery as one state machine (RFC 4861 section 7.3.2)
 //!   with bounded queues of waiting packets.
 //! - [`HeaderTemplate`]: the link, IP and transport headers of a flow, stamped with the generations
@@ -13,12 +13,14 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod family;
+mod fib;
+mod key;
 pub mod limits;
 mod neighbor;
 mod prefix;
 mod table;
 mod template;
-mod trie;
 
 pub use address::{ALL_NODES, ALL_ROUTERS, eui64, is_solicited_node, link_local, solicited_node};
 pub use neighbor::{

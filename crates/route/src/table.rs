@@ -1,26 +1,31 @@
-//! The route table: one writer, any number of readers who write nothing.
+//! The route table: one writer, any number of readers who write nothing and wait for nobody.
 //!
 //! ```text
-//!   RouteTable (writer, control path)            Routes (reader, one per engine)
-//!   ├ every prefix with its alternatives         ├ its own Arc of a snapshot ──┐
-//!   └ Shared ── generation: AtomicU32  ◄─reads── └ refresh(): one load         │
-//!              └ current: Mutex<Arc<Snapshot>> ─────► cloned when it changed   ▼
-//!                                                              Snapshot (never written)
+//!   RouteTable (writer, control path)         Routes (reader, one per engine)
+//!   ├ Family<u32>  every prefix, its routes   ├ its own Arc of both tables ────┐
+//!   ├ Family<u128>                            └ refresh(): one load            │
+//!   │   └ FibWriter ── changes in place ──► Fib ◄───────── look-ups ───────────┘
+//!   └ Shared ── generation, replaced ◄─────── read by refresh()
+//!            └ current: Mutex<Tables> ──────► cloned where a table was replaced
 //! ```
 //!
-//! The writer alone stores `generation` and `current`, the latter first. A reader takes the mutex
-//! only when the generation has moved; a look-up touches its own snapshot and nothing else, not
-//! even a reference count.
+//! A change of a few prefixes is made in the table that readers have, each group of 32 slots by one
+//! store ([`crate::fib`]). A change of many, or one that has no room there, makes a new table, which
+//! readers take at their next refresh; until then they see the old one as it was.
 
 use core::fmt;
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::family::{Family, Published};
+use crate::fib::{Fib, LEAVES_LIMIT};
 use crate::limits::ROUTES_LIMIT;
 use crate::prefix::{LinkId, Prefix};
-use crate::trie::{Entry, NOTHING, Trie, VALUES_LIMIT};
+
+/// Values that one prefix needs at most: three in each of the 14 nodes on the way of an address of
+/// IPv6, and one of a group that has several no longer.
+const LEAVES_OF_A_PREFIX: usize = 3 * 14 + 1;
 
 /// Where packets for a prefix go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,71 +84,92 @@ impl fmt::Display for RouteError {
 
 impl std::error::Error for RouteError {}
 
-/// What look-ups read. Never written after it is published.
-struct Snapshot {
-    v4: Arc<Trie<u32>>,
-    v6: Arc<Trie<u128>>,
-    /// Indexed by a trie's value less one.
-    routes_v4: Arc<[Route]>,
-    routes_v6: Arc<[Route]>,
-    generation: u32,
+/// What readers have: the tables of both families.
+#[derive(Clone)]
+struct Tables {
+    v4: Arc<Fib<u32>>,
+    v6: Arc<Fib<u128>>,
 }
 
-impl Snapshot {
+impl Tables {
     #[inline]
     fn lookup(&self, addr: IpAddr) -> Option<Route> {
-        let (value, routes) = match addr {
-            IpAddr::V4(a) => (self.v4.lookup(a.to_bits()), &self.routes_v4),
-            IpAddr::V6(a) => (self.v6.lookup(a.to_bits()), &self.routes_v6),
-        };
-        if value == NOTHING { None } else { Some(routes[value as usize - 1]) }
+        match addr {
+            IpAddr::V4(addr) => self.v4.lookup(addr.to_bits()),
+            IpAddr::V6(addr) => self.v6.lookup(addr.to_bits()),
+        }
     }
 }
 
 struct Shared {
+    /// Moves with every publication, after it.
     generation: AtomicU32,
-    current: Mutex<Arc<Snapshot>>,
+    /// How often a table was replaced.
+    replaced: AtomicU32,
+    current: Mutex<Tables>,
 }
 
-impl Shared {
-    fn current(&self) -> Arc<Snapshot> {
-        // The lock guards one pointer, which is whole even if a holder panicked.
-        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// A reader: looks up in the snapshot it holds until told to [`refresh`](Self::refresh).
+/// A reader.
 ///
-/// Cheap to clone; one per thread. All look-ups between two refreshes see one state of the table.
+/// Cheap to clone; one per thread. A look-up gives what was right at some moment between call and
+/// return: a change of a few routes is seen at once, prefix by prefix; one of many after the next
+/// [`refresh`](Self::refresh), whole.
 #[derive(Clone)]
 pub struct Routes {
-    snapshot: Arc<Snapshot>,
+    tables: Tables,
+    generation: u32,
+    replaced: u32,
     shared: Arc<Shared>,
 }
 
 impl Routes {
-    /// The route of the longest prefix that covers `addr`. Reads only what this handle holds;
-    /// allocates nothing.
+    /// The route of the longest prefix that covers `addr`. Writes nothing, allocates nothing and
+    /// waits for nobody.
     #[inline]
     pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
-        self.snapshot.lookup(addr)
+        self.tables.lookup(addr)
     }
 
-    /// The generation of the snapshot held; goes into a header template.
+    /// Looks up as many addresses as both slices have; answers go to the same places of `found`.
+    /// Faster than one after the other where the table is larger than the cache.
+    pub fn lookup_v4(&self, addrs: &[Ipv4Addr], found: &mut [Option<Route>]) {
+        self.tables.v4.lookup_bulk(addrs, |addr| addr.to_bits(), found);
+    }
+
+    /// The same for IPv6.
+    pub fn lookup_v6(&self, addrs: &[Ipv6Addr], found: &mut [Option<Route>]) {
+        self.tables.v6.lookup_bulk(addrs, |addr| addr.to_bits(), found);
+    }
+
+    /// The generation of the table at the last [`refresh`](Self::refresh); goes into a header
+    /// template. What is looked up is of this generation or newer.
     #[inline]
     pub fn generation(&self) -> u32 {
-        self.snapshot.generation
+        self.generation
     }
 
     /// Takes over what the writer has published since; `true` when that was something. One load
     /// when it was nothing. Call it once a turn.
     #[inline]
     pub fn refresh(&mut self) -> bool {
-        let changed = self.shared.generation.load(Ordering::Acquire) != self.snapshot.generation;
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        let changed = generation != self.generation;
         if changed {
-            self.snapshot = self.shared.current();
+            self.generation = generation;
+            let replaced = self.shared.replaced.load(Ordering::Acquire);
+            if replaced != self.replaced {
+                self.replaced = replaced;
+                // The lock guards pointers, which are whole even if a holder panicked.
+                let current = self.shared.current.lock().unwrap_or_else(PoisonError::into_inner);
+                self.tables = current.clone();
+            }
         }
         changed
+    }
+
+    /// Memory of the tables of IPv4 and of IPv6, which all readers share, in bytes.
+    pub fn memory_bytes(&self) -> (usize, usize) {
+        (self.tables.v4.memory_bytes(), self.tables.v6.memory_bytes())
     }
 }
 
@@ -156,19 +182,16 @@ impl fmt::Debug for Routes {
 /// The writer's side: all routes, and what readers see of them.
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
-/// equals the one inserted first. Every change builds the family's look-up structure anew, in time
-/// linear in its prefixes, and publishes it whole; many changes at once belong into
-/// [`change`](Self::change), which publishes once.
+/// equals the one inserted first. A change costs what lies in the same 32 slots of the table
+/// ([`crate::fib`]), or what the prefix covers. Many changes at once belong into
+/// [`change`](Self::change): where they are a sixteenth of the table, it is built anew, once.
 pub struct RouteTable {
-    /// By the network; alternatives sorted by metric, never empty.
-    prefixes: BTreeMap<Prefix, Vec<Route>>,
-    len: usize,
+    v4: Family<u32>,
+    v6: Family<u128>,
     limit: usize,
-    dirty_v4: bool,
-    dirty_v6: bool,
     /// Set while [`Self::change`] runs.
     held_back: bool,
-    snapshot: Arc<Snapshot>,
+    generation: u32,
     shared: Arc<Shared>,
 }
 
@@ -184,53 +207,41 @@ impl RouteTable {
         Self::with_limit(ROUTES_LIMIT)
     }
 
-    /// An empty table that holds at most `limit` routes, alternatives included.
+    /// An empty table that holds at most `limit` routes, alternatives included; three million at
+    /// most, which is what its arrays can number.
     pub fn with_limit(limit: usize) -> Self {
-        let snapshot = Arc::new(Snapshot {
-            v4: Arc::new(Trie::build(&[])),
-            v6: Arc::new(Trie::build(&[])),
-            routes_v4: Arc::new([]),
-            routes_v6: Arc::new([]),
-            generation: 0,
-        });
-        let shared =
-            Shared { generation: AtomicU32::new(0), current: Mutex::new(Arc::clone(&snapshot)) };
-        Self {
-            prefixes: BTreeMap::new(),
-            len: 0,
-            limit: limit.min(VALUES_LIMIT as usize - 1),
-            dirty_v4: false,
-            dirty_v6: false,
-            held_back: false,
-            snapshot,
-            shared: Arc::new(shared),
-        }
+        let (v4, v6) = (Family::new(), Family::new());
+        let current = Tables { v4: Arc::clone(v4.fib()), v6: Arc::clone(v6.fib()) };
+        let shared = Shared {
+            generation: AtomicU32::new(0),
+            replaced: AtomicU32::new(0),
+            current: Mutex::new(current),
+        };
+        let limit = limit.min(LEAVES_LIMIT / LEAVES_OF_A_PREFIX);
+        Self { v4, v6, limit, held_back: false, generation: 0, shared: Arc::new(shared) }
     }
 
     /// A reader that sees the table as it is now.
     pub fn reader(&self) -> Routes {
-        Routes { snapshot: Arc::clone(&self.snapshot), shared: Arc::clone(&self.shared) }
+        Routes {
+            tables: self.tables(),
+            generation: self.generation,
+            replaced: self.shared.replaced.load(Ordering::Relaxed),
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Adds a route, or replaces the metric and MTU of the one for the same prefix by the same link
     /// and gateway, which is then given back. Host bits of the prefix do not count.
     pub fn insert(&mut self, prefix: Prefix, route: Route) -> Result<Option<Route>, RouteError> {
         check(&prefix, &route)?;
-        let network = prefix.network();
-        let full = self.len >= self.limit;
-        let alternatives = self.prefixes.entry(network).or_default();
-        let same = |r: &Route| r.link == route.link && r.gateway == route.gateway;
-        let old = alternatives.iter().position(same).map(|at| alternatives.remove(at));
-        if old.is_none() && full {
-            if alternatives.is_empty() {
-                self.prefixes.remove(&network);
-            }
-            return Err(RouteError::Full { limit: self.limit });
-        }
-        let at = alternatives.partition_point(|r| r.metric <= route.metric);
-        alternatives.insert(at, route);
-        self.len += usize::from(old.is_none());
-        self.touched(network);
+        let room = self.len() < self.limit;
+        let old = match prefix.addr {
+            IpAddr::V4(addr) => self.v4.insert(addr.to_bits(), prefix.len, route, room),
+            IpAddr::V6(addr) => self.v6.insert(addr.to_bits(), prefix.len, route, room),
+        };
+        let old = old.ok_or(RouteError::Full { limit: self.limit })?;
+        self.publish();
         Ok(old)
     }
 
@@ -241,33 +252,25 @@ impl RouteTable {
         link: LinkId,
         gateway: Option<IpAddr>,
     ) -> Option<Route> {
-        let network = prefix.network();
-        let alternatives = self.prefixes.get_mut(&network)?;
-        let at = alternatives.iter().position(|r| r.link == link && r.gateway == gateway)?;
-        let route = alternatives.remove(at);
-        if alternatives.is_empty() {
-            self.prefixes.remove(&network);
+        if !prefix.is_valid() {
+            return None;
         }
-        self.len -= 1;
-        self.touched(network);
+        let is = |route: &Route| (route.link, route.gateway) == (link, gateway);
+        let route = match prefix.addr {
+            IpAddr::V4(addr) => self.v4.remove(addr.to_bits(), prefix.len, is),
+            IpAddr::V6(addr) => self.v6.remove(addr.to_bits(), prefix.len, is),
+        }?;
+        self.publish();
         Some(route)
     }
 
     /// Removes all routes by a link, as when it goes away; how many those were.
     pub fn remove_link(&mut self, link: LinkId) -> usize {
-        let before = self.len;
-        let Self { prefixes, len, dirty_v4, dirty_v6, .. } = self;
-        prefixes.retain(|prefix, alternatives| {
-            let had = alternatives.len();
-            alternatives.retain(|r| r.link != link);
-            if had != alternatives.len() {
-                *len -= had - alternatives.len();
-                *(if prefix.addr.is_ipv4() { &mut *dirty_v4 } else { &mut *dirty_v6 }) = true;
-            }
-            !alternatives.is_empty()
-        });
+        let before = self.len();
+        self.v4.remove_link(link);
+        self.v6.remove_link(link);
         self.publish();
-        before - self.len
+        before - self.len()
     }
 
     /// Makes many changes and publishes them once, together.
@@ -283,65 +286,57 @@ impl RouteTable {
     /// [`change`](Self::change), as before it.
     #[inline]
     pub fn lookup(&self, addr: IpAddr) -> Option<Route> {
-        self.snapshot.lookup(addr)
+        match addr {
+            IpAddr::V4(addr) => self.v4.fib().lookup(addr.to_bits()),
+            IpAddr::V6(addr) => self.v6.fib().lookup(addr.to_bits()),
+        }
     }
 
     /// Changes with every publication, and only then.
     #[inline]
     pub fn generation(&self) -> u32 {
-        self.snapshot.generation
+        self.generation
     }
 
     /// All routes with their prefixes, by prefix and then metric: the first of a prefix is in force.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, Route)> + '_ {
-        self.prefixes.iter().flat_map(|(p, routes)| routes.iter().map(|r| (*p, *r)))
+        self.v4.iter().chain(self.v6.iter())
     }
 
     /// Routes held, alternatives included.
     pub fn len(&self) -> usize {
-        self.len
+        self.v4.len() + self.v6.len()
     }
 
     /// Whether there is no route.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
-    fn touched(&mut self, network: Prefix) {
-        match network.addr {
-            IpAddr::V4(_) => self.dirty_v4 = true,
-            IpAddr::V6(_) => self.dirty_v6 = true,
-        }
-        self.publish();
+    /// Memory that the writer needs beside the tables of the readers, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.v4.memory_bytes() + self.v6.memory_bytes()
     }
 
-    /// Builds what changed aside, then lets readers see it.
+    fn tables(&self) -> Tables {
+        Tables { v4: Arc::clone(self.v4.fib()), v6: Arc::clone(self.v6.fib()) }
+    }
+
+    /// Lets readers see what changed.
     fn publish(&mut self) {
-        if self.held_back || !(self.dirty_v4 || self.dirty_v6) {
+        if self.held_back {
             return;
         }
-        let old = &self.snapshot;
-        let (mut v4, mut routes_v4) = (Arc::clone(&old.v4), Arc::clone(&old.routes_v4));
-        let (mut v6, mut routes_v6) = (Arc::clone(&old.v6), Arc::clone(&old.routes_v6));
-        // Prefixes sort IPv4 first, then by address and length: the order a trie is built from.
-        if self.dirty_v4 {
-            (v4, routes_v4) = build(&self.prefixes, |addr| match addr {
-                IpAddr::V4(a) => Some(a.to_bits()),
-                IpAddr::V6(_) => None,
-            });
+        let published = [self.v4.publish(), self.v6.publish()];
+        if published.contains(&Published::Anew) {
+            let tables = self.tables();
+            *self.shared.current.lock().unwrap_or_else(PoisonError::into_inner) = tables;
+            self.shared.replaced.fetch_add(1, Ordering::Release);
         }
-        if self.dirty_v6 {
-            (v6, routes_v6) = build(&self.prefixes, |addr| match addr {
-                IpAddr::V6(a) => Some(a.to_bits()),
-                IpAddr::V4(_) => None,
-            });
+        if published != [Published::Nothing; 2] {
+            self.generation = self.generation.wrapping_add(1);
+            self.shared.generation.store(self.generation, Ordering::Release);
         }
-        (self.dirty_v4, self.dirty_v6) = (false, false);
-        let generation = old.generation.wrapping_add(1);
-        self.snapshot = Arc::new(Snapshot { v4, v6, routes_v4, routes_v6, generation });
-        let mut current = self.shared.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::clone(&self.snapshot);
-        self.shared.generation.store(generation, Ordering::Release);
     }
 }
 
@@ -362,25 +357,6 @@ fn check(prefix: &Prefix, route: &Route) -> Result<(), RouteError> {
         (Some(IpAddr::V4(g)), _) if g.is_broadcast() => Err(RouteError::Gateway(g.into())),
         (Some(_), _) => Ok(()),
     }
-}
-
-/// The trie of one family, and the distinct routes its values stand for.
-fn build<K: crate::trie::Key>(
-    prefixes: &BTreeMap<Prefix, Vec<Route>>,
-    key: impl Fn(IpAddr) -> Option<K>,
-) -> (Arc<Trie<K>>, Arc<[Route]>) {
-    let mut routes = Vec::new();
-    let mut values = HashMap::new();
-    let mut entries = Vec::new();
-    for (prefix, alternatives) in prefixes {
-        let (Some(key), Some(route)) = (key(prefix.addr), alternatives.first()) else { continue };
-        let value = *values.entry(*route).or_insert_with(|| {
-            routes.push(*route);
-            routes.len() as u32
-        });
-        entries.push(Entry { key, len: prefix.len, value });
-    }
-    (Arc::new(Trie::build(&entries)), routes.into())
 }
 
 #[cfg(test)]

@@ -1,0 +1,51 @@
+//! Routes as words that can be read while they are changed.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::prefix::LinkId;
+use crate::table::Route;
+
+/// What the first word says beside the link, the MTU and the metric.
+const HAS_MTU: u64 = 1;
+const GATEWAY_V4: u64 = 2;
+const GATEWAY_V6: u64 = 4;
+
+/// A route: link, MTU and metric; what of it there is; the gateway's bits.
+#[repr(align(32))]
+#[derive(Default)]
+pub(super) struct RouteSlot([AtomicU64; 4]);
+
+impl RouteSlot {
+    /// Only the writer calls this, and only while no value leads here.
+    pub fn write(&self, route: &Route) {
+        let (gateway, bits) = match route.gateway {
+            None => (0, 0),
+            Some(IpAddr::V4(addr)) => (GATEWAY_V4, u128::from(addr.to_bits())),
+            Some(IpAddr::V6(addr)) => (GATEWAY_V6, addr.to_bits()),
+        };
+        let mtu = u64::from(route.mtu.unwrap_or(0));
+        let head = u64::from(route.metric) << 32 | mtu << 16 | u64::from(route.link.0);
+        let what = gateway | if route.mtu.is_some() { HAS_MTU } else { 0 };
+        for (word, value) in self.0.iter().zip([head, what, (bits >> 64) as u64, bits as u64]) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The route, or something else while it is being written: the caller looks whether it was.
+    #[inline(always)]
+    pub fn read(&self) -> Option<Route> {
+        let [head, what, high, low] = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let gateway = match what & (GATEWAY_V4 | GATEWAY_V6) {
+            0 => None,
+            GATEWAY_V4 => Some(IpAddr::V4(Ipv4Addr::from_bits(low as u32))),
+            _ => Some(IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)))),
+        };
+        Some(Route {
+            link: LinkId(head as u16),
+            gateway,
+            mtu: (what & HAS_MTU != 0).then_some((head >> 16) as u16),
+            metric: (head >> 32) as u32,
+        })
+    }
+}

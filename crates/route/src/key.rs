@@ -1,0 +1,53 @@
+//! Addresses as numbers: what lets one body serve both families.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address as a number whose first bit is its most significant one.
+pub(crate) trait Key: Copy + Ord {
+    /// Bits of an address.
+    const BITS: u32;
+    /// The address of which no bit is set.
+    const ZERO: Self;
+
+    /// `width` bits from bit `offset` on, counted from the front. `offset` is below [`Self::BITS`],
+    /// `width` between 1 and 24; what lies beyond the end is zero.
+    fn bits(self, offset: u32, width: u32) -> usize;
+
+    /// The first `len` bits, the others cleared.
+    fn network(self, len: u8) -> Self;
+
+    /// The last address of the network of `len` bits that this address is in.
+    fn last(self, len: u8) -> Self;
+
+    /// As an address.
+    fn addr(self) -> IpAddr;
+}
+
+macro_rules! key {
+    ($number:ty, $addr:ty) => {
+        impl Key for $number {
+            const BITS: u32 = <$number>::BITS;
+            const ZERO: Self = 0;
+
+            #[inline(always)]
+            fn bits(self, offset: u32, width: u32) -> usize {
+                ((self << offset) >> (Self::BITS - width)) as usize
+            }
+
+            fn network(self, len: u8) -> Self {
+                self & !<$number>::MAX.checked_shr(u32::from(len)).unwrap_or(0)
+            }
+
+            fn last(self, len: u8) -> Self {
+                self | <$number>::MAX.checked_shr(u32::from(len)).unwrap_or(0)
+            }
+
+            fn addr(self) -> IpAddr {
+                <$addr>::from_bits(self).into()
+            }
+        }
+    };
+}
+
+key!(u32, Ipv4Addr);
+key!(u128, Ipv6Addr);
