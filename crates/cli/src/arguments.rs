@@ -52,6 +52,15 @@ pub enum Command {
     /// Send what a capture holds (pcap or pcap-ng), with its timing
     #[command(after_long_help = crate::replay::HELP)]
     Replay(crate::replay::Arguments),
+    /// Put back what a killed `investigate --force` has changed on this machine, and end what it has left
+    Undo,
+    /// End a command when the laboratory is gone (started by `investigate`, not by hand)
+    #[command(hide = true)]
+    Guard {
+        /// The command.
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
     /// Do the traffic of one run (started by `run`, not by hand)
     #[command(hide = true)]
     Worker {

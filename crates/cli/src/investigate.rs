@@ -15,14 +15,14 @@ use millstream_lab::investigate::{
 };
 use millstream_lab::probe::{Want, watch_kernel};
 use millstream_lab::record::{ExperimentRecord, RunRecord};
-use millstream_lab::runner::{self, Interrupt, Observer};
+use millstream_lab::runner::{self, Interrupt, Observer, WorkerProgram};
 use millstream_lab::store::Store;
 
 use crate::arguments::{Database, seconds, whole};
 use crate::kept;
 use crate::prepare::{Made, new_store, prepare_json};
 use crate::progress::Progress;
-use crate::run::{Keeper, load, setting, shown};
+use crate::run::{Keeper, load, setting, shown, state, worker_program};
 
 /// For `investigate --help`.
 pub const HELP: &str = "\
@@ -33,7 +33,8 @@ Examples:
 
 Figures are read from the output of iperf3 (with -J or without), iperf, netperf, wrk, ab, sockperf and neper; of others by
 --figure. Each run is a new process; what its output is read for is its standard output. Without --force nothing on this
-machine is set; with it the processes that are started here are bound to CPUs, and nothing else.";
+machine is set; with it the processes that are started here are bound to CPUs or raised in priority, and sysctls of the
+network are set for a run and put back (after a kill: millstream undo).";
 
 /// Arguments of `investigate`.
 #[derive(Debug, Args)]
@@ -77,7 +78,7 @@ pub struct Arguments {
     /// Seconds after which a run of the command is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     timeout: f64,
-    /// Bind what is started here to CPUs, to force a cause of an outside command
+    /// Force causes of an outside command: bind what is started here to CPUs, raise it, set sysctls and put them back
     #[arg(long, requires = "command")]
     force: bool,
     /// Write what was found to this file too, as JSON ('-': standard output)
@@ -142,6 +143,11 @@ pub fn investigate(arguments: &Arguments) -> Result<ExitCode, Error> {
                 may_force: arguments.force,
                 seed: options.seed,
                 interrupt: Interrupt::from_signals()?,
+                state: state()?,
+                guard: Some(WorkerProgram {
+                    arguments: vec!["guard".to_owned()],
+                    ..worker_program()?
+                }),
                 keep: &mut keeper,
                 experiments: vec![],
             };

@@ -26,11 +26,13 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    if !matches!(arguments.command, Command::Worker { .. }) {
+    if !matches!(arguments.command, Command::Worker { .. } | Command::Guard { .. }) {
         millstream_lab::runner::survive_file_limit();
     }
     let done = match arguments.command {
         Command::Worker { parent } => return millstream_lab::worker::main(parent),
+        Command::Guard { command } => return millstream_lab::guard::main(&command),
+        Command::Undo => run::undo(),
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),

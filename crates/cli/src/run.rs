@@ -49,17 +49,33 @@ pub fn run(arguments: &Run) -> Result<ExitCode, Error> {
 /// What the runner needs; what an earlier run left is taken away first. To be called before any thread is started: a user
 /// namespace can be entered only then.
 pub fn setting() -> Result<Setting, Error> {
-    let state = StateDir::locate()?;
-    for line in state.sweep()? {
-        kept::say(line);
-    }
     Ok(Setting {
         program: worker_program()?,
-        state,
+        state: state()?,
         access: Access::obtain(),
         interrupt: Interrupt::from_signals()?,
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
     })
+}
+
+/// The folder of this user's state, once what killed runs have left is put right.
+pub fn state() -> Result<StateDir, Error> {
+    let state = StateDir::locate()?;
+    for line in state.sweep()? {
+        kept::say(line);
+    }
+    Ok(state)
+}
+
+/// Puts right what killed runs have left, and says what that was.
+pub fn undo() -> Result<ExitCode, Error> {
+    let lines = StateDir::locate()?.sweep()?;
+    match lines.is_empty() {
+        true => kept::out("nothing to undo\n")?,
+        false => kept::out(&(lines.join("\n") + "\n"))?,
+    }
+    let failed = lines.iter().any(|line| line.starts_with("cannot") || line.contains("nsenter"));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// A definition by the name of a built-in experiment or from a file.
@@ -81,7 +97,7 @@ pub fn load(name: &str) -> Result<Definition, Error> {
 }
 
 /// This very program, as a worker.
-fn worker_program() -> Result<WorkerProgram, Error> {
+pub fn worker_program() -> Result<WorkerProgram, Error> {
     let path = std::env::current_exe().map_err(Error::file("/proc/self/exe"))?;
     Ok(WorkerProgram { path, arguments: vec!["worker".to_owned()] })
 }

@@ -109,7 +109,12 @@ impl StateDir {
         Ok(Self { path })
     }
 
-    /// Ends what dead owners have left, and removes their markers. Returns one
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends what dead owners have left, puts back the settings that they have changed, and removes their markers. Returns one
     /// line for each thing removed. Owners that are alive are left alone.
     pub fn sweep(&self) -> Result<Vec<String>, Error> {
         let listed =
@@ -134,6 +139,7 @@ impl StateDir {
                 removed.push(format!("removed the marker of {label}, whose owner is gone"));
             }
         }
+        removed.extend(crate::journal::put_back_of_the_dead(self)?);
         Ok(removed)
     }
 

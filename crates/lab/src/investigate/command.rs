@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,12 +16,14 @@ use nix::unistd::Pid;
 use regex::Regex;
 
 use super::placement::Watch;
-use super::subject::Subject;
+use super::subject::{KEEP, Subject};
 use crate::error::Error;
+use crate::journal::{Journal, sysctl_path};
+use crate::leftovers::StateDir;
 use crate::priority;
 use crate::probe::{Config, Host, NetSource, Sampler};
 use crate::record::{ExperimentRecord, RunRecord, Timestamp, Window, keys};
-use crate::runner::Interrupt;
+use crate::runner::{Interrupt, WorkerProgram};
 use crate::stats::Rng;
 
 /// Bytes of a command's output that are looked at.
@@ -27,6 +31,9 @@ const OUTPUT_LIMIT: u64 = 4 << 20;
 
 /// How often the command and its children are looked for.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Until a guard must have ended its command.
+const GUARD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Until a server has to listen before its client starts.
 const SERVER_LEAD: Duration = Duration::from_millis(300);
@@ -164,6 +171,11 @@ pub struct CommandSubject<'a> {
     pub seed: u64,
     /// Raised when the user has had enough.
     pub interrupt: Interrupt,
+    /// Where journals of changed settings are.
+    pub state: StateDir,
+    /// The program that stands between this process and the command, and ends it when this process is killed, with the words
+    /// before the command. Without it the command is started directly and outlives that.
+    pub guard: Option<WorkerProgram>,
     /// Who keeps the runs.
     pub keep: &'a mut dyn CommandRuns,
     /// Ids of the experiments so far; empty at first.
@@ -178,6 +190,9 @@ enum Placement {
     On(usize, usize),
 }
 
+/// What factors that are sysctls begin with: `sysctl.net.core.somaxconn`.
+const SYSCTL: &str = "sysctl.";
+
 /// How the processes of a run are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Binding {
@@ -189,6 +204,9 @@ struct Binding {
 impl Binding {
     fn of(factor: &str, level: &str) -> Result<Self, Error> {
         match factor {
+            _ if factor.starts_with(SYSCTL) => {
+                Ok(Self { placement: Placement::Free, raised: false })
+            }
             "priority" => Ok(Self { placement: Placement::Free, raised: level == "high" }),
             _ => Ok(Self { placement: placement(level)?, raised: false }),
         }
@@ -227,7 +245,10 @@ impl CommandSubject<'_> {
                 record.block = block;
                 record.order = records.len() as u32;
                 record.factors.insert(name.to_owned(), level.clone());
-                self.one(Binding::of(name, &level)?, &mut record)?;
+                let binding = Binding::of(name, &level)?;
+                // In force until the run has ended, and put back whatever its end is.
+                let _changed = self.set(name, &level)?;
+                self.one(binding, &mut record)?;
                 self.keep.run_ended(&record)?;
                 records.push(record);
             }
@@ -237,9 +258,22 @@ impl CommandSubject<'_> {
         Ok(records)
     }
 
+    /// Sets a sysctl to a level, where the factor is one.
+    fn set(&self, factor: &str, level: &str) -> Result<Option<Journal>, Error> {
+        let Some(name) = factor.strip_prefix(SYSCTL).filter(|_| level != KEEP) else {
+            return Ok(None);
+        };
+        let path = sysctl_path(name)
+            .ok_or_else(|| Error::Refused(format!("{name}: no sysctl of the network")))?;
+        let mut journal = Journal::open(&self.state)?;
+        journal.set(&path, level)?;
+        Ok(Some(journal))
+    }
+
     /// One run, in new processes.
     fn one(&self, binding: Binding, record: &mut RunRecord) -> Result<(), Error> {
         let Binding { placement, raised } = binding;
+        let guard = self.guard.as_ref();
         let (client_cpu, server_cpu) = match placement {
             Placement::Free => (None, None),
             Placement::On(client, server) => (Some(client), Some(server)),
@@ -247,7 +281,7 @@ impl CommandSubject<'_> {
         let begun = Instant::now();
         record.started_at = Timestamp::now();
         let server = match &self.server {
-            Some(words) => Some(Running::start(words, (server_cpu, raised), Stdio::null())?),
+            Some(words) => Some(Running::start(words, (server_cpu, raised), Stdio::null(), guard)?),
             None => None,
         };
         if server.is_some() {
@@ -256,16 +290,17 @@ impl CommandSubject<'_> {
         let mut config = Config::new(begun);
         config.hosts = vec![Host { name: "here".to_owned(), net: NetSource::Own }];
         let sampler = Sampler::start(config);
-        let mut client = Running::start(&self.command, (client_cpu, raised), Stdio::piped())?;
+        let mut client =
+            Running::start(&self.command, (client_cpu, raised), Stdio::piped(), guard)?;
         let start_s = begun.elapsed().as_secs_f64();
         let output = client.output();
         let mut watched = BTreeSet::new();
         let mut watch = Watch::default();
         let status = loop {
-            let clients = family(client.pid());
+            let clients = client.processes();
             // With servers that fork for each client.
             let servers = match (&server, self.watch) {
-                (Some(server), _) => family(server.pid()),
+                (Some(server), _) => server.processes(),
                 (None, Some(pid)) => family(pid),
                 (None, None) => vec![],
             };
@@ -332,6 +367,12 @@ impl Subject for CommandSubject<'_> {
         match force.factor.as_str() {
             "priority" => return priority::may_raise(),
             "placement" => {}
+            other if other.starts_with(SYSCTL) => {
+                let path = sysctl_path(&other[SYSCTL.len()..]);
+                let path = path.ok_or_else(|| format!("{other} is no sysctl of the network"))?;
+                let opened = fs::File::options().write(true).open(&path);
+                return opened.map(drop).map_err(|error| format!("{}: {error}", path.display()));
+            }
             other => return Err(format!("{other} is not set for an outside command")),
         }
         if self.server.is_none() {
@@ -371,6 +412,7 @@ fn placement(level: &str) -> Result<Placement, Error> {
 /// A process in a group of its own, which ends with this value.
 struct Running {
     child: Child,
+    is_guarded: bool,
 }
 
 impl Running {
@@ -380,13 +422,25 @@ impl Running {
         words: &[String],
         (cpu, raised): (Option<usize>, bool),
         output: Stdio,
+        guard: Option<&WorkerProgram>,
     ) -> Result<Self, Error> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Error::Refused("no command was given".to_owned()));
         };
-        let mut command = Command::new(program);
-        command.args(arguments).process_group(0);
-        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        let mut command = match guard {
+            Some(guard) => {
+                may_be_started(program)?;
+                let mut command = Command::new(&guard.path);
+                command.args(&guard.arguments).arg("--").args(words).stdin(Stdio::piped());
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                command.args(arguments).stdin(Stdio::null());
+                command
+            }
+        };
+        command.process_group(0).stdout(output).stderr(Stdio::null());
         let spawn = move || -> std::io::Result<Child> {
             if let Some(cpu) = cpu {
                 let mut set = CpuSet::new();
@@ -402,11 +456,12 @@ impl Running {
         let started = std::thread::spawn(spawn).join();
         let child = started.unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
         let child = child.map_err(|error| Error::Refused(format!("{program}: {error}")))?;
-        Ok(Self { child })
+        Ok(Self { child, is_guarded: guard.is_some() })
     }
 
-    fn pid(&self) -> u32 {
-        self.child.id()
+    /// The command and what it has started.
+    fn processes(&self) -> Vec<u32> {
+        family(self.child.id()).into_iter().skip(usize::from(self.is_guarded)).collect()
     }
 
     /// Reads its output to the end in a thread, so that it never waits for us.
@@ -423,8 +478,33 @@ impl Running {
     }
 }
 
+/// Whether there is such a program, which the guard would tell nobody.
+fn may_be_started(program: &str) -> Result<(), Error> {
+    let is_program = |path: &Path| {
+        fs::metadata(path)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let found = match program.contains('/') {
+        true => is_program(Path::new(program)),
+        false => std::env::var_os("PATH").is_some_and(|folders| {
+            std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
+        }),
+    };
+    match found {
+        true => Ok(()),
+        false => Err(Error::Refused(format!("{program}: there is no such program"))),
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
+        // Told so, a guard ends also what has left its group.
+        if self.child.stdin.take().is_some() {
+            let deadline = Instant::now() + GUARD_PATIENCE;
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = killpg(Pid::from_raw(self.child.id() as i32), Signal::SIGKILL);
             let _ = self.child.wait();
@@ -436,7 +516,7 @@ impl Drop for Running {
 }
 
 /// A process and its descendants, itself first.
-fn family(pid: u32) -> Vec<u32> {
+pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
     while at < all.len() && all.len() < 256 {
@@ -518,6 +598,11 @@ mod tests {
             may_force: false,
             seed: 1,
             interrupt: Interrupt::default(),
+            state: StateDir::at(
+                std::env::temp_dir().join(format!("ms-command-{}", std::process::id())),
+            )
+            .unwrap(),
+            guard: None,
             keep,
             experiments: vec![],
         }

@@ -21,6 +21,7 @@ use millstream_diagnose::verdict::{
 };
 use serde::{Deserialize, Serialize};
 
+pub(crate) use command::family;
 pub use command::{CommandRuns, CommandSubject, Figure, known_figure};
 pub use features::features;
 pub use subject::{Subject, WorkloadRuns, WorkloadSubject};

@@ -1,0 +1,248 @@
+//! Settings of this machine that are changed for a while, and put back whatever happens.
+//!
+//! What a file under `/proc/sys` holds is written to a journal, and the journal to the disk, before the file is changed. The
+//! journal puts all back when it is dropped. Of an owner that was killed the next start puts it back, or `millstream undo`:
+//! [`put_back_of_the_dead`]. A journal of an earlier boot is removed, for its settings have gone with that boot; one of
+//! another network namespace stays as long as anybody is in that.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::leftovers::{ProcessIdentity, StateDir};
+use crate::namespace;
+
+/// End of a journal's name.
+const ENDING: &str = "undo";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Text {
+    owner: ProcessIdentity,
+    /// Network namespace, whose own some of the settings are.
+    namespace: u64,
+    /// In the order in which they were changed.
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Change {
+    path: PathBuf,
+    before: String,
+}
+
+/// Changes that are in force. Dropping it puts them back.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    text: Text,
+}
+
+impl Journal {
+    /// An empty one, owned by this process, in the folder of its state.
+    pub fn open(state: &StateDir) -> Result<Self, Error> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let pid = std::process::id();
+        let owner = ProcessIdentity::of(pid).map_err(Error::file("/proc/self/stat"))?;
+        let namespace =
+            namespace::current_inode().map_err(Error::host("read the network namespace"))?;
+        let path = state.folder().join(format!("{pid}-{number}.{ENDING}"));
+        Ok(Self { path, text: Text { owner, namespace, changes: vec![] } })
+    }
+
+    /// Writes `value` to a file of settings, once what it held is on the disk. Where the value is refused what was before is
+    /// still in force.
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<(), Error> {
+        let named = path.display().to_string();
+        let before = fs::read_to_string(path).map_err(Error::file(named.clone()))?;
+        let before = before.trim_end().to_owned();
+        self.text.changes.push(Change { path: path.to_owned(), before });
+        self.write()?;
+        fs::write(path, value).map_err(Error::file(named))
+    }
+
+    /// Written aside, to the disk, and renamed: whoever finds it finds all of it.
+    fn write(&self) -> Result<(), Error> {
+        let part = self.path.with_extension("undo-part");
+        let text = serde_json::to_string(&self.text).expect("plain data");
+        let write = || {
+            let mut file = fs::File::create(&part)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&part, &self.path)?;
+            fs::File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        };
+        write().map_err(Error::file(self.path.display().to_string()))
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let (_, failed) = self.text.put_back();
+        // What could not be put back is tried again by the next start.
+        if failed == 0 {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Text {
+    /// Puts all back, what was changed last first: a line for each, and how many could not be.
+    fn put_back(&self) -> (Vec<String>, usize) {
+        let (mut lines, mut failed) = (Vec::new(), 0);
+        for Change { path, before } in self.changes.iter().rev() {
+            match fs::write(path, before) {
+                Ok(()) => lines.push(format!("put {} back to {before}", path.display())),
+                Err(error) => {
+                    failed += 1;
+                    lines.push(format!("cannot put {} back to {before}: {error}", path.display()));
+                }
+            }
+        }
+        (lines, failed)
+    }
+}
+
+/// Puts back what killed owners have changed: a line for each thing. Journals of living owners are left alone.
+pub fn put_back_of_the_dead(state: &StateDir) -> Result<Vec<String>, Error> {
+    let named = || state.folder().display().to_string();
+    let listed = fs::read_dir(state.folder()).map_err(Error::file(named()))?;
+    let here = namespace::current_inode().map_err(Error::host("read the network namespace"))?;
+    let boot = ProcessIdentity::of(std::process::id()).map_err(Error::file("/proc/self/stat"))?;
+    let mut lines = Vec::new();
+    let paths = listed.flatten().map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == ENDING)) {
+        let text = fs::read_to_string(&path).ok();
+        let text = text.and_then(|text| serde_json::from_str::<Text>(&text).ok());
+        // Renamed into its place, so that one that cannot be read is none of ours.
+        let Some(text) = text.filter(|text| !text.owner.is_alive()) else { continue };
+        let mut failed = 0;
+        if text.owner.boot != boot.boot {
+            // Its settings have gone with that boot.
+        } else if text.namespace == here {
+            let (put_back, not) = text.put_back();
+            lines.extend(put_back);
+            failed = not;
+        } else if let Some(pid) = inside(text.namespace) {
+            let how = format!("nsenter -t {pid} -n millstream undo");
+            lines.push(format!("another network namespace has settings to put back: {how}"));
+            failed = 1;
+        } else {
+            lines.push("a network namespace is gone, and changed settings with it".to_owned());
+        }
+        if failed == 0 {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    Ok(lines)
+}
+
+/// A process in a network namespace.
+fn inside(namespace: u64) -> Option<u32> {
+    let listed = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|meta| meta.ino() == namespace)
+    })
+}
+
+/// The file of a sysctl; `None` for a name that is none, or that has nothing to do with the network.
+pub fn sysctl_path(name: &str) -> Option<PathBuf> {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    let words: Vec<&str> = name.split('.').collect();
+    (words.len() >= 3 && words[0] == "net" && words.iter().all(|word| is_word(word)))
+        .then(|| Path::new("/proc/sys").join(words.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> (StateDir, PathBuf) {
+        let unique = format!("ms-journal-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(unique);
+        let state = StateDir::at(folder.join("state")).unwrap();
+        let setting = folder.join("setting");
+        fs::write(&setting, "first\n").unwrap();
+        (state, setting)
+    }
+
+    fn files(state: &StateDir) -> usize {
+        fs::read_dir(state.folder()).unwrap().count()
+    }
+
+    #[test]
+    fn what_was_changed_is_put_back_in_the_end_and_nothing_stays() {
+        let (state, setting) = place("dropped");
+        let mut journal = Journal::open(&state).unwrap();
+        journal.set(&setting, "second").unwrap();
+        journal.set(&setting, "third").unwrap();
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "third");
+        // It lives: nobody else touches it.
+        assert_eq!(put_back_of_the_dead(&state).unwrap(), Vec::<String>::new());
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "third");
+        drop(journal);
+        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("first", 0));
+        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    /// The journal of an owner that was killed, as the next start finds it.
+    fn of_a_killed_owner(state: &StateDir, setting: &Path, change: impl FnOnce(&mut Text)) {
+        let mut journal = Journal::open(state).unwrap();
+        journal.set(setting, "second").unwrap();
+        journal.text.owner.start_ticks += 1;
+        change(&mut journal.text);
+        journal.write().unwrap();
+        std::mem::forget(journal);
+    }
+
+    #[test]
+    fn the_next_start_puts_back_what_a_killed_one_has_changed() {
+        let (state, setting) = place("killed");
+        of_a_killed_owner(&state, &setting, |_| {});
+        let lines = put_back_of_the_dead(&state).unwrap();
+        assert!(lines.len() == 1 && lines[0].ends_with("back to first"), "{lines:?}");
+        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("first", 0));
+        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn another_boot_and_another_namespace_have_settings_of_their_own() {
+        let (state, setting) = place("other");
+        of_a_killed_owner(&state, &setting, |text| text.owner.boot.push('x'));
+        of_a_killed_owner(&state, &setting, |text| text.namespace = 1);
+        let lines = put_back_of_the_dead(&state).unwrap();
+        assert!(lines.len() == 1 && lines[0].contains("is gone"), "{lines:?}");
+        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), files(&state)), ("second", 0));
+        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_said_and_kept_for_the_next_start() {
+        let (state, setting) = place("stuck");
+        of_a_killed_owner(&state, &setting, |text| {
+            text.changes[0].path = "/no/such/folder/setting".into();
+        });
+        for _ in 0..2 {
+            let lines = put_back_of_the_dead(&state).unwrap();
+            assert!(lines.len() == 1 && lines[0].starts_with("cannot put"), "{lines:?}");
+            assert_eq!(files(&state), 1);
+        }
+        fs::remove_dir_all(setting.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn only_settings_of_the_network_are_sysctls_here() {
+        let of = |name| sysctl_path(name).map(|path| path.display().to_string());
+        assert_eq!(of("net.core.somaxconn").unwrap(), "/proc/sys/net/core/somaxconn");
+        for bad in ["kernel.panic", "net.core", "net.core.", "net...x", "net.core.a/b", ""] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}
