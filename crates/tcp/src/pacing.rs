@@ -38,7 +38,14 @@ impl Connection {
         Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
     }
 
+    /// Whether what is sent is spread over time.
+    #[inline]
+    fn is_paced(&self) -> bool {
+        self.config.pacing || self.congestion.may_pace()
+    }
+
     /// Most payload in one burst, at least two segments.
+    #[inline(never)]
     pub(crate) fn pacing_burst(&self, mss: u64) -> u64 {
         self.pacing_rate().map_or(u64::MAX, |rate| {
             let bytes = u128::from(rate) * BURST.as_nanos() / 1_000_000_000;
@@ -62,6 +69,13 @@ impl Connection {
     /// time of what was sent, as Linux does, whose timers need no thread.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, bytes: u64) {
+        if self.is_paced() {
+            self.put_next_off(now, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn put_next_off(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.pacing_rate() else { return };
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let took = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(self.rtt.rto());

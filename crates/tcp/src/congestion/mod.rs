@@ -1,4 +1,7 @@
-//! Congestion control behind one trait.
+//! Congestion control behind one trait, made by a factory.
+//!
+//! A control of one's own is a type that is a [`Controller`], and a static [`Factory`] that makes it:
+//! `Config::congestion` takes [`Factory::kind`]. Nothing else has to know of it.
 //!
 //! The connection keeps the [`Window`]; a controller moves it. Loss recovery itself (which bytes are lost, how
 //! much may be sent while recovering) is the same for all and lives in `recovery`.
@@ -12,6 +15,8 @@ mod newreno;
 mod rate;
 
 use core::time::Duration;
+use core::{fmt, hash};
+
 use millstream_packet::Instant;
 
 pub use bbr::Bbr;
@@ -30,6 +35,8 @@ pub enum CongestionKind {
     Bbr,
     /// Version 1, as Linux has it under the name of `bbr`. Paces always.
     Bbr1,
+    /// Another one ([`Factory::kind`]).
+    Other(OtherControl),
 }
 
 impl CongestionKind {
@@ -40,7 +47,57 @@ impl CongestionKind {
             CongestionKind::Cubic => "cubic",
             CongestionKind::Bbr => "bbr",
             CongestionKind::Bbr1 => "bbr1",
+            CongestionKind::Other(OtherControl(factory)) => factory.name,
         }
+    }
+}
+
+/// Makes the controllers of connections that use a control from elsewhere.
+///
+/// ```
+/// use millstream_tcp::congestion::{Factory, NewReno};
+/// use millstream_tcp::Config;
+///
+/// static MINE: Factory = Factory { name: "mine", make: |_seed| Box::new(NewReno::default()) };
+/// let config = Config { congestion: MINE.kind(), ..Config::default() };
+/// assert_eq!(config.congestion.name(), "mine");
+/// ```
+pub struct Factory {
+    /// What `TcpInfo::congestion` says.
+    pub name: &'static str,
+    /// Makes a controller for one connection. The seed is for one that draws at random; it is another for each
+    /// connection, and nobody outside can guess it.
+    pub make: fn(seed: u64) -> Box<dyn Controller + Send + Sync>,
+}
+
+impl Factory {
+    /// What a configuration takes.
+    pub const fn kind(&'static self) -> CongestionKind {
+        CongestionKind::Other(OtherControl(self))
+    }
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A control that a [`Factory`] makes. Two are the same if their factory is.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherControl(&'static Factory);
+
+impl PartialEq for OtherControl {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for OtherControl {}
+
+impl hash::Hash for OtherControl {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        core::ptr::hash(self.0, state);
     }
 }
 
@@ -145,7 +202,7 @@ pub struct DeliverySample {
 
 /// A congestion controller. Called outside of recovery (and after a time-out) for growth, and once for each
 /// congestion event.
-pub trait Controller {
+pub trait Controller: fmt::Debug {
     /// New data was acknowledged while the window may grow.
     fn on_ack(&mut self, window: &mut Window, ack: &AckSample);
     /// Loss (or ECN) was found by acknowledgements: set the threshold. The window is led there by recovery.
@@ -160,7 +217,8 @@ pub trait Controller {
     fn pacing_bytes_per_s(&self) -> Option<u64> {
         None
     }
-    /// This controller sets the window at every acknowledgement, in recovery too, by the calls below; growth by
+    /// This controller sets the window at every acknowledgement, in recovery too, by the calls below; it answers the same
+    /// for as long as it lives. Growth by
     /// [`on_ack`](Self::on_ack), proportional rate reduction and the restart after idling are left out.
     fn governs(&self) -> bool {
         false
@@ -211,6 +269,15 @@ pub(crate) enum Congestion {
     Cubic(Cubic),
     Bbr(Box<Bbr>),
     Bbr1(Box<Bbr1>),
+    Other(Box<Other>),
+}
+
+/// A controller from elsewhere, and what is asked of it often.
+#[derive(Debug)]
+pub(crate) struct Other {
+    control: Box<dyn Controller + Send + Sync>,
+    kind: OtherControl,
+    governs: bool,
 }
 
 impl Congestion {
@@ -221,6 +288,11 @@ impl Congestion {
             CongestionKind::Cubic => Congestion::Cubic(Cubic::default()),
             CongestionKind::Bbr => Congestion::Bbr(Box::new(Bbr::new(seed))),
             CongestionKind::Bbr1 => Congestion::Bbr1(Box::new(Bbr1::new(seed))),
+            CongestionKind::Other(kind) => {
+                let control = (kind.0.make)(seed);
+                let governs = control.governs();
+                Congestion::Other(Box::new(Other { control, kind, governs }))
+            }
         }
     }
 
@@ -230,7 +302,14 @@ impl Congestion {
             Congestion::Cubic(c) => c,
             Congestion::Bbr(c) => &mut **c,
             Congestion::Bbr1(c) => &mut **c,
+            Congestion::Other(c) => &mut *c.control,
         }
+    }
+
+    /// Whether it may have a rate of its own.
+    #[inline]
+    pub(crate) fn may_pace(&self) -> bool {
+        !matches!(self, Congestion::NewReno(_) | Congestion::Cubic(_))
     }
 
     pub(crate) fn kind(&self) -> CongestionKind {
@@ -239,6 +318,7 @@ impl Congestion {
             Congestion::Cubic(_) => CongestionKind::Cubic,
             Congestion::Bbr(_) => CongestionKind::Bbr,
             Congestion::Bbr1(_) => CongestionKind::Bbr1,
+            Congestion::Other(c) => CongestionKind::Other(c.kind),
         }
     }
 }
@@ -250,6 +330,7 @@ impl Controller for Congestion {
             Congestion::Cubic(c) => c.on_ack(window, ack),
             Congestion::Bbr(c) => c.on_ack(window, ack),
             Congestion::Bbr1(c) => c.on_ack(window, ack),
+            Congestion::Other(c) => c.control.on_ack(window, ack),
         }
     }
 
@@ -276,12 +357,17 @@ impl Controller for Congestion {
             Congestion::Cubic(c) => c.pacing_bytes_per_s(),
             Congestion::Bbr(c) => c.pacing_bytes_per_s(),
             Congestion::Bbr1(c) => c.pacing_bytes_per_s(),
+            Congestion::Other(c) => c.control.pacing_bytes_per_s(),
         }
     }
 
     #[inline]
     fn governs(&self) -> bool {
-        matches!(self, Congestion::Bbr(_) | Congestion::Bbr1(_))
+        match self {
+            Congestion::NewReno(_) | Congestion::Cubic(_) => false,
+            Congestion::Bbr(_) | Congestion::Bbr1(_) => true,
+            Congestion::Other(c) => c.governs,
+        }
     }
 
     #[inline]
@@ -289,6 +375,7 @@ impl Controller for Congestion {
         match self {
             Congestion::Bbr(c) => c.on_transmit(window, sent),
             Congestion::Bbr1(c) => c.on_transmit(window, sent),
+            Congestion::Other(c) => c.control.on_transmit(window, sent),
             Congestion::NewReno(_) | Congestion::Cubic(_) => {}
         }
     }

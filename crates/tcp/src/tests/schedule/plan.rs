@@ -203,7 +203,7 @@ parameters! {
     "sack" |c| c.sack.into(), |c, v| c.sack = v > 0;
     "ecn" |c| c.ecn as u64, |c, v| c.ecn = [EcnMode::Off, EcnMode::Accept, EcnMode::Request][v.min(2) as usize];
     "pacing" |c| c.pacing.into(), |c, v| c.pacing = v > 0;
-    "control" |c| c.congestion as u64, |c, v| c.congestion = CONTROLS[v.min(2) as usize];
+    "control" |c| CONTROLS.iter().position(|&it| it == c.congestion).unwrap_or(0) as u64, |c, v| c.congestion = CONTROLS[v.min(2) as usize];
     "iw" |c| c.initial_window_segments.into(), |c, v| c.initial_window_segments = v as u16;
     "time_wait_ms" |c| c.time_wait_ms.into(), |c, v| c.time_wait_ms = v as u32;
     "fin_wait_2_ms" |c| c.fin_wait_2_ms.into(), |c, v| c.fin_wait_2_ms = v as u32;
