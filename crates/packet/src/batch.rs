@@ -155,6 +155,11 @@ impl PacketBatch {
         if self.is_empty() && other.len() >= SWAP_LEAST {
             return std::mem::swap(self, other);
         }
+        if other.len() == 1 && !self.is_full() {
+            // There is room.
+            other.pop().into_iter().for_each(|packet| drop(self.push(packet)));
+            return;
+        }
         let room = self.room();
         let mut filling = self.filling();
         for packet in other.drain_front(room) {

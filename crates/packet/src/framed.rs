@@ -142,14 +142,12 @@ impl ByteQueue {
         }
         self.framed.open = 0;
         let mut rest = bytes;
-        if let Some(last) = self.last
-            && !rest.is_empty()
-            && self.is_growing(last, size)
-        {
-            let (now, _) = rest.split_at(rest.len().min(size - last.len()));
-            rest = &rest[self.grow_summed(last, now)..];
+        if let Some(last) = self.last {
+            rest = &rest[self.grow(last, rest, size)..];
         }
-        rest = &rest[self.write_whole(pool, rest, headroom, size)..];
+        if rest.len() >= size {
+            rest = &rest[self.write_whole(pool, rest, headroom, size)..];
+        }
         while !rest.is_empty() {
             if !self.has_room_for(FRAME_HELD_BYTES) {
                 break;
@@ -167,6 +165,15 @@ impl ByteQueue {
         Written { bytes, was_empty: was_empty && bytes != 0 }
     }
 
+    /// Fills up `last` to `size` bytes, if it takes more: how many of the `bytes` that took.
+    #[inline(never)]
+    fn grow(&mut self, last: Entry, bytes: &[u8], size: usize) -> usize {
+        if bytes.is_empty() || !self.is_growing(last, size) {
+            return 0;
+        }
+        self.grow_summed(last, &bytes[..bytes.len().min(size - last.len())])
+    }
+
     /// Writes as many of the `bytes` behind those of `last` as it has room for, and adds their sum to its own. How
     /// many.
     fn grow_summed(&mut self, last: Entry, bytes: &[u8]) -> usize {
@@ -182,11 +189,8 @@ impl ByteQueue {
     }
 
     /// Writes as many whole frames of `size` bytes as there are in `bytes`, and find room. How many bytes those are.
-    #[inline(always)]
+    #[inline(never)]
     fn write_whole(&mut self, pool: &Pool, bytes: &[u8], headroom: usize, size: usize) -> usize {
-        if bytes.len() < size {
-            return 0;
-        }
         let (mut count, mut frames) = (0, pool.taking_frames());
         for now in bytes.chunks_exact(size).take(self.rooms_for(FRAME_HELD_BYTES)) {
             let Some(frame) = frames.take() else { break };

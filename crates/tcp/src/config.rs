@@ -140,7 +140,8 @@ pub struct Config {
     pub user_timeout_ms: Option<u32>,
     /// Lower bound of the retransmission time-out (RFC 6298 2.4 wants 1,000; hosts in use have 200).
     pub min_rto_ms: u16,
-    /// Segments that are common may take the short ways, which do the same; false has all of them looked at closely.
+    /// Segments that are common may take the short ways, which do the same; false has all of them looked at closely, and
+    /// sends one at a time, none from the memory of the writer, with headers looked up anew.
     /// For tests that compare. For the owner, too: then it reads each header by itself.
     #[doc(hidden)]
     pub fast_path: bool,

@@ -138,6 +138,7 @@ impl Connection {
     }
 
     /// RFC 2018 section 3 and RFC 2883 section 4. True: there is more to tell than one header can.
+    #[inline(never)]
     fn put_sack(&mut self, options: &mut TcpOptions) -> bool {
         let limit = self.sack_blocks();
         if let Some((start, end)) = self.rcv.dsack.take() {

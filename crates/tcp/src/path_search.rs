@@ -145,6 +145,7 @@ impl Connection {
         }
     }
 
+    #[inline(never)]
     fn consider_mtu_probe(&mut self, now: Instant, mss: u64) -> ProbeChoice {
         let plain = matches!(self.state, State::Established | State::CloseWait)
             && self.negotiated.sack

@@ -224,7 +224,9 @@ impl Connection {
             ProbeChoice::Wait => return None,
             ProbeChoice::No => (self.choose(now, mss, most, worth_waiting)?, mss),
         };
-        self.end_before_block(&mut chosen, limits, mss);
+        if !is_framed && chosen.len > mss {
+            self.end_before_block(&mut chosen, mss);
+        }
         // RFC 8985 7.3: a probe does not wait
         if !self.recovery.probe_due && self.held_by_pace(now) {
             return None;
@@ -252,13 +254,19 @@ impl Connection {
     /// Bytes of one decision at most, in whole segments of `mss`, one at least.
     #[inline]
     fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
-        if matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed) {
-            self.snd.queue.set_whole(limits.piece(mss as u32) as usize);
-        }
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         if is_framed && self.data_end() <= self.snd.nxt + mss && self.board.next_lost().is_none() {
             // There is no more to send.
             return mss;
+        }
+        self.most_of_many(mss, limits)
+    }
+
+    /// The same where there may be more than one.
+    #[inline(never)]
+    fn most_of_many(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
+        if matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed) {
+            self.snd.queue.set_whole(limits.piece(mss as u32) as usize);
         }
         let most = if self.is_urgent() { mss } else { limits.most(mss) };
         (most.min(self.burst(mss)).min(self.pacing_burst(mss)) / mss * mss).max(mss)
@@ -325,10 +333,9 @@ impl Connection {
     }
 
     /// Ends a segment of new data where a block begins that it would cut, so that the next one is a piece of memory.
-    #[inline]
-    fn end_before_block(&self, chosen: &mut Chosen, limits: &TransmitLimits, mss: u64) {
-        let in_blocks = matches!(limits.payload, PayloadSource::View | PayloadSource::Borrowed);
-        if !in_blocks || chosen.resend || chosen.len <= mss {
+    #[inline(never)]
+    fn end_before_block(&self, chosen: &mut Chosen, mss: u64) {
+        if chosen.resend {
             return;
         }
         let offset = (chosen.start - self.snd.queue_base) as usize;
@@ -362,16 +369,10 @@ impl Connection {
         self.recovery.force_resend = false;
         self.recovery.override_sws = false;
         if self.recovery.probe_due {
-            self.recovery.probe_due = false;
-            self.recovery.probe_end = self.snd.nxt.max(end);
-            self.recovery.probe_resent = chosen.resend;
+            self.after_probe(end, chosen.resend);
         }
         if chosen.resend {
-            self.board.on_resend(chosen.start, end, now);
-            let ts = self.ts_now(now);
-            self.recovery.on_resend(chosen.start, sequence_len, ts, mss);
-            self.counters.retransmits += parts.max(1) as u32;
-            self.counters.bytes_retransmitted += chosen.len;
+            self.after_resend(now, chosen, mss, parts);
         } else {
             debug_assert_eq!(chosen.start, self.snd.nxt);
             self.board.on_send(chosen.start, end, parts as u32, now);
@@ -386,13 +387,7 @@ impl Connection {
             }
         }
         if self.congestion.governs() {
-            let sent = Transmit {
-                now,
-                bytes: sequence_len,
-                in_flight_bytes: self.board.pipe(self.snd.una, self.snd.nxt),
-                srtt: self.rtt.srtt(),
-            };
-            self.congestion.on_transmit(&mut self.window, &sent);
+            self.tell_control(now, sequence_len);
         }
         debug_assert!(
             end <= self.snd.edge.max(self.snd.una + self.snd.max_wnd) + 1,
@@ -410,6 +405,33 @@ impl Connection {
             _ if !chosen.resend => self.keep_loss_timers(now, same_burst),
             _ => self.arm_loss_timers(now),
         }
+    }
+
+    /// What was sent again, in so many `parts`.
+    #[inline(never)]
+    fn after_resend(&mut self, now: Instant, chosen: &Chosen, mss: u64, parts: u64) {
+        let end = chosen.start + chosen.len + u64::from(chosen.fin);
+        self.board.on_resend(chosen.start, end, now);
+        let ts = self.ts_now(now);
+        self.recovery.on_resend(chosen.start, end - chosen.start, ts, mss);
+        self.counters.retransmits += parts.max(1) as u32;
+        self.counters.bytes_retransmitted += chosen.len;
+    }
+
+    /// A loss probe up to `end` was sent (RFC 8985 7.3).
+    #[cold]
+    fn after_probe(&mut self, end: u64, is_resent: bool) {
+        self.recovery.probe_due = false;
+        self.recovery.probe_end = self.snd.nxt.max(end);
+        self.recovery.probe_resent = is_resent;
+    }
+
+    /// Tells a congestion control that governs each transmission.
+    #[inline(never)]
+    fn tell_control(&mut self, now: Instant, bytes: u64) {
+        let in_flight_bytes = self.board.pipe(self.snd.una, self.snd.nxt);
+        let sent = Transmit { now, bytes, in_flight_bytes, srtt: self.rtt.srtt() };
+        self.congestion.on_transmit(&mut self.window, &sent);
     }
 
     /// Takes note of what holds the sender back from now on.

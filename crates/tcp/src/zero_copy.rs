@@ -31,7 +31,10 @@ impl Connection {
     /// to say but data, and the link takes super-segments. Never under a congestion control that governs each
     /// transmission.
     pub fn may_borrow(&self) -> bool {
-        self.sends_plainly() && !self.rcv.ack.now && self.snd.queue.whole() != 0
+        self.config.fast_path
+            && self.sends_plainly()
+            && !self.rcv.ack.now
+            && self.snd.queue.whole() != 0
     }
 
     /// Whether a segment sent now is acknowledged within `time`, as far as the last round trips tell.

@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 
 use millstream_link::Medium;
-use millstream_packet::Instant;
-use millstream_route::{Generations, HeaderTemplate, TransportChecksum};
-use millstream_tcp::{Connection, FourTuple, Segment};
+use millstream_packet::{BATCH_LIMIT, Instant};
+use millstream_route::{Generations, HeaderTemplate, LinkId, TransportChecksum};
+use millstream_tcp::{Connection, FourTuple, PayloadSource, Segment, TransmitLimits};
 use millstream_wire::ethernet::{EtherType, EthernetHeader};
-use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::ip::{IpHeader, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
+use millstream_wire::tcp::MAX_HEADER_LEN;
 
 use super::Serial;
 use super::output::{Output, Way};
+use crate::limits::HEADROOM_BYTES;
 use crate::socket::tcp::TcpSocket;
 
 /// A connection's way out, as it was when last looked up.
@@ -24,6 +26,7 @@ pub(crate) struct Path {
 
 struct Known {
     way: Way,
+    ready: Ready,
     generations: Generations,
     /// Who computes transport checksums.
     checksum: TransportChecksum,
@@ -32,6 +35,21 @@ struct Known {
     /// With the link header, unless the neighbour is not known: then packets wait for it.
     template: HeaderTemplate,
     is_resolved: bool,
+}
+
+/// The link that segments go to, and what it takes of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    pub link: LinkId,
+    pub limits: TransmitLimits,
+}
+
+impl Ready {
+    /// The same without the fast path: one segment of each decision.
+    pub fn one_by_one(self) -> Self {
+        let limits = TransmitLimits { super_segment_bytes: 0, segments: 1, ..self.limits };
+        Self { limits, ..self }
+    }
 }
 
 /// What the application chose for the IP header, and whether routers may fragment the packet.
@@ -66,10 +84,21 @@ impl Path {
         (known.generations == generations && known.is_resolved).then_some(known.way)
     }
 
-    /// Whether headers built ahead say what they should of fragmentation: that changes with what routers say.
-    #[inline]
-    pub fn agrees_with(&self, conn: &Connection) -> bool {
-        self.known.as_ref().is_none_or(|known| known.dont_fragment != conn.may_be_fragmented())
+    /// The link that segments of `conn` go to, and what it takes of them, where the way is still the right one and the
+    /// headers built ahead say what they should of fragmentation: that changes with what routers say.
+    #[inline(always)]
+    pub fn ready(&self, generations: Generations, conn: &Connection) -> Option<Ready> {
+        let known = self.known.as_ref()?;
+        let is_ready = known.generations == generations
+            && known.is_resolved
+            && known.dont_fragment != conn.may_be_fragmented()
+            && conn.config().fast_path;
+        is_ready.then_some(known.ready)
+    }
+
+    /// Where packets without a link header go.
+    pub fn unresolved_way(&self) -> Option<Way> {
+        self.known.as_ref().map(|known| known.way)
     }
 
     /// Gives the memory back; the way is looked up anew when something is sent.
@@ -123,7 +152,34 @@ impl Output {
         socket.path.forget();
     }
 
-    /// Looks the way of a connection up and builds its headers. `None` when there is no route.
+    /// What the link of `way` lets a connection do.
+    fn transmit_limits(&self, way: Way, is_v4: bool) -> TransmitLimits {
+        let capabilities = &self.links[way.link.index()].capabilities;
+        let sums = match is_v4 {
+            true => capabilities.tx_checksum.v4,
+            false => capabilities.tx_checksum.v6,
+        };
+        let ip_header = if is_v4 { V4_HEADER_LEN } else { V6_HEADER_LEN };
+        let super_segment_bytes = match capabilities.tso_bytes {
+            Some(bytes) if sums => {
+                let bytes = capabilities.tso_v6_bytes.filter(|_| !is_v4).unwrap_or(bytes);
+                (bytes as usize).saturating_sub(ip_header + MAX_HEADER_LEN)
+            }
+            _ => 0,
+        };
+        let payload = match sums {
+            true => PayloadSource::View,
+            false => PayloadSource::Frames { headroom: HEADROOM_BYTES },
+        };
+        TransmitLimits {
+            super_segment_bytes: super_segment_bytes as u32,
+            segments: BATCH_LIMIT,
+            payload,
+        }
+    }
+
+    /// Looks the way of a connection up and builds its headers: what its segments may be, and the MTU. `None` when there is
+    /// no route.
     pub fn find_path(
         &mut self,
         now: Instant,
@@ -131,7 +187,7 @@ impl Output {
         scope: Serial,
         marks: Marks,
         path: &mut Path,
-    ) -> Option<Way> {
+    ) -> Option<(Ready, usize)> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         path.known = None;
         let way = self.way(dst, Some(scope))?;
@@ -143,15 +199,17 @@ impl Output {
         let is_resolved = ethernet.is_some();
         let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &ip, generations);
         self.stats.templates_built += u64::from(is_resolved);
-        let sums = self.links[way.link.index()].capabilities.tx_checksum;
-        let checksum = match if dst.is_ipv4() { sums.v4 } else { sums.v6 } {
-            true => TransportChecksum::Offload,
-            false => TransportChecksum::Compute,
+        let limits = self.transmit_limits(way, dst.is_ipv4());
+        let checksum = match limits.payload {
+            PayloadSource::Frames { .. } => TransportChecksum::Compute,
+            _ => TransportChecksum::Offload,
         };
+        let ready = Ready { link: way.link, limits };
         let dont_fragment = marks.dont_fragment;
-        let known = Known { way, generations, checksum, dont_fragment, template, is_resolved };
+        let known =
+            Known { way, ready, generations, checksum, dont_fragment, template, is_resolved };
         path.known = Some(Box::new(known));
-        Some(way)
+        Some((ready, way.mtu))
     }
 
     /// The link header to `dst` by `way`, if its link has one (inner `None` otherwise). `None` while the

@@ -11,9 +11,8 @@ use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
 use millstream_tcp::Segment;
 use millstream_wire::checksum;
 use millstream_wire::ip::V4_HEADER_LEN;
-use millstream_wire::tcp::TcpFlags;
+use millstream_wire::tcp::{MAX_HEADER_LEN, TcpFlags};
 
-use super::tx::TCP_HEADER_MAX_BYTES;
 use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
@@ -22,17 +21,26 @@ use crate::stats::DropReason;
 const LAST: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::PSH.0);
 const FIRST: TcpFlags = TcpFlags::CWR;
 
-/// Length of a TCP header with timestamps alone, as nearly all are.
-const USUAL_BYTES: usize = 32;
+/// 32-bit words of a TCP header with timestamps alone, as nearly all are, and of the longest.
+const USUAL_WORDS: usize = 8;
+const MOST_WORDS: usize = MAX_HEADER_LEN / 4;
+
+/// The words that have sequence number, flags and checksum.
+const SEQ_WORD: usize = SEQ_AT / 4;
+const FLAGS_WORD: usize = FLAGS_AT / 4;
+const CHECKSUM_WORD: usize = CHECKSUM_AT / 4;
+
+/// Where the flags lie in theirs.
+const FLAGS_MASK: u32 = u32::from_ne_bytes([0, u8::MAX, 0, 0]);
 
 /// See the module text.
 pub(super) struct SegmentHeaders<'a> {
     template: &'a HeaderTemplate,
-    /// The TCP header without sequence number, flags and checksum.
-    tcp: [u8; TCP_HEADER_MAX_BYTES],
+    /// The TCP header without sequence number, flags and checksum, as it lies in memory.
+    tcp: [u32; MOST_WORDS],
     tcp_len: usize,
     /// Its sum.
-    sum: u32,
+    sum: u64,
     flags: TcpFlags,
     /// Of the next segment.
     seq: u32,
@@ -48,11 +56,24 @@ impl<'a> SegmentHeaders<'a> {
         identification: u16,
         checksum: TransportChecksum,
     ) -> Self {
-        let mut tcp = [0; TCP_HEADER_MAX_BYTES];
-        let tcp_len = segment.header.emit(&mut tcp);
-        tcp[SEQ_AT..SEQ_AT + 4].fill(0);
-        tcp[FLAGS_AT] = 0;
-        let sum = checksum::sum(&tcp[..tcp_len]);
+        let mut tcp = [0; MOST_WORDS];
+        let (tcp_len, sum) = match segment.header.words_with_timestamps() {
+            Some(mut words) => {
+                words[SEQ_WORD] = 0;
+                words[FLAGS_WORD] &= !FLAGS_MASK;
+                tcp[..USUAL_WORDS].copy_from_slice(&words);
+                (4 * USUAL_WORDS, sum_of(&words))
+            }
+            None => {
+                let mut bytes = [0; MAX_HEADER_LEN];
+                let len = segment.header.emit(&mut bytes);
+                let (words, _) = bytes.as_chunks();
+                tcp = std::array::from_fn(|at| u32::from_ne_bytes(words[at]));
+                tcp[SEQ_WORD] = 0;
+                tcp[FLAGS_WORD] &= !FLAGS_MASK;
+                (len, sum_of(&tcp))
+            }
+        };
         let stamp = Stamp { identification, ecn: segment.ecn, checksum, ..Stamp::default() };
         let (flags, seq) = (segment.header.flags, segment.header.seq.0);
         Self { template, tcp, tcp_len, sum, flags, seq, stamp, size: segment.segment_size }
@@ -102,7 +123,7 @@ impl<'a> SegmentHeaders<'a> {
         len: usize,
         flags: TcpFlags,
     ) -> Result<(), DropReason> {
-        let (seq, stamp) = (self.seq.to_be_bytes(), self.stamp);
+        let (seq, stamp) = (self.seq.to_be(), self.stamp);
         let segments = if len <= usize::from(self.size) { 1 } else { self.segments_of(len) };
         self.seq = self.seq.wrapping_add(len as u32);
         self.stamp.identification = stamp.identification.wrapping_add(segments as u16);
@@ -115,26 +136,21 @@ impl<'a> SegmentHeaders<'a> {
         let room = room_before(pool, packet, self.len()).ok_or(DropReason::PoolExhausted)?;
         let pseudo = self.template.put(room, self.tcp_len + len, stamp);
         let pseudo = pseudo.map_err(|_| DropReason::TooLong)?;
-        let own = room.get_mut(self.template.header_len()..).unwrap_or_default();
-        // A copy of a length that is known beforehand takes no call.
-        match own.first_chunk_mut::<USUAL_BYTES>() {
-            Some(own) if self.tcp_len == USUAL_BYTES => {
-                own.copy_from_slice(&self.tcp[..USUAL_BYTES]);
-            }
-            _ => own.copy_from_slice(&self.tcp[..self.tcp_len]),
-        }
-        own[SEQ_AT..SEQ_AT + 4].copy_from_slice(&seq);
-        own[FLAGS_AT] = flags.0;
+        let (own, _) = room[self.template.header_len()..].as_chunks_mut();
+        let flags_word = u32::from_ne_bytes([0, flags.0, 0, 0]);
         let field = match is_offloaded {
             true => (checksum::fold(pseudo) as u16).to_ne_bytes(),
             false => {
-                let changed = [[seq[0], seq[1]], [seq[2], seq[3]], [0, flags.0]];
-                let sum = self.sum + pseudo + payload_sum;
-                let add = |sum: u32, word: [u8; 2]| sum + u32::from(u16::from_ne_bytes(word));
-                checksum::finish(changed.into_iter().fold(sum, add))
+                let words = [seq, flags_word, pseudo, payload_sum];
+                checksum::finish64(words.iter().fold(self.sum, |sum, &word| sum + u64::from(word)))
             }
         };
-        own[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&field);
+        let changed = [seq, flags_word, u32::from_ne_bytes([field[0], field[1], 0, 0])];
+        // A loop of a length that is known beforehand is none.
+        match own.first_chunk_mut::<USUAL_WORDS>() {
+            Some(own) if self.tcp_len == 4 * USUAL_WORDS => write(own, &self.tcp, changed),
+            _ => write(own, &self.tcp, changed),
+        }
         if is_offloaded {
             self.describe(packet, segments, flags);
         }
@@ -147,6 +163,7 @@ impl<'a> SegmentHeaders<'a> {
     }
 
     /// Tells the link which checksum it has to complete, and how to cut the packet into so many `segments`.
+    #[inline(never)]
     fn describe(&self, packet: &mut Packet, segments: usize, flags: TcpFlags) {
         let is_v4 = self.template.ip_header_len() == V4_HEADER_LEN;
         let (start, header_len) = (self.template.header_len() as u16, self.len() as u16);
@@ -159,6 +176,26 @@ impl<'a> SegmentHeaders<'a> {
             header_len,
         });
     }
+}
+
+/// Writes as many of `words` to `room` as it has, with what differs: sequence number, flags and checksum.
+#[inline(always)]
+fn write(room: &mut [[u8; 4]], words: &[u32; MOST_WORDS], [seq, flags, field]: [u32; 3]) {
+    for (at, (to, &word)) in room.iter_mut().zip(words).enumerate() {
+        let changed = match at {
+            SEQ_WORD => seq,
+            FLAGS_WORD => word | flags,
+            CHECKSUM_WORD => word | field,
+            _ => word,
+        };
+        *to = changed.to_ne_bytes();
+    }
+}
+
+/// The sum of words as they lie in memory.
+#[inline(always)]
+fn sum_of(words: &[u32]) -> u64 {
+    words.iter().fold(0, |sum, &word| sum + u64::from(word))
 }
 
 /// `len` bytes before the data of `packet`: its own headroom, or a frame's before it.

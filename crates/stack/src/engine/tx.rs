@@ -18,20 +18,17 @@
 
 use millstream_packet::{BATCH_LIMIT, Instant, Packet, PacketBatch};
 use millstream_route::{LinkId, TransportChecksum};
-use millstream_tcp::{FourTuple, PayloadSource, Segment, State, TransmitLimits};
+use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
 use super::Engine;
-use super::output::{Output, Way};
-use super::path::{Marks, Path};
+use super::output::Output;
+use super::path::{Marks, Path, Ready};
 use super::segment_headers::{Refused, SegmentHeaders};
 use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stages::Stage;
 use crate::stats::DropReason;
-
-/// Longest TCP header.
-pub(super) const TCP_HEADER_MAX_BYTES: usize = 60;
 
 /// What counts as a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: u32 = 1460;
@@ -78,9 +75,9 @@ pub(super) struct Borrowed<'a> {
 impl Borrowed<'_> {
     /// Whether more of it may be sent: the connection's segments still go to the link, past which nothing waits.
     fn may_go(&self, out: &Output, socket: &TcpSocket) -> bool {
-        let way = socket.path.way(out.generations());
+        let ready = socket.path.ready(out.generations(), &socket.conn);
         !self.rest.is_empty()
-            && way.is_some_and(|way| way.link == self.link)
+            && ready.is_some_and(|ready| ready.link == self.link)
             && out.links[self.link.index()].queue.is_empty()
     }
 }
@@ -227,15 +224,14 @@ impl Engine {
     fn settle_served(&mut self, slot: u32, now: Instant, served: &Served, is_next: bool) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.settle_memory(&mut self.account);
-        let wants_room = socket.wants_room;
-        // Gone, or in TIME-WAIT.
-        let over = matches!(socket.conn.state(), State::Closed | State::TimeWait);
-        let done = matches!(served, Served::Done);
-        if done {
+        let (wants_room, told) = (socket.wants_room, socket.conn.has_events());
+        if !matches!(served, Served::Done) {
+            self.queue_again(slot, served, is_next);
+        } else if matches!(socket.conn.state(), State::Closed | State::TimeWait) {
+            self.settle_over(slot, now);
+        } else {
             socket.dirty = false;
-            let told = socket.conn.has_events();
-            if !over
-                && let Some(deadline) = socket.conn.next_deadline()
+            if let Some(deadline) = socket.conn.next_deadline()
                 && !self.tcp.wheel.covers(slot, deadline)
             {
                 self.tcp.wheel.arm(slot, deadline);
@@ -244,25 +240,34 @@ impl Engine {
             if told {
                 self.tcp.collect_events(slot, &mut self.events);
             }
-            if over {
-                let displaced = self.tcp.settle(slot);
-                self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
-            }
-        } else if let Served::Full(link) = served
-            && !self.stops_all(served)
-        {
-            self.park(slot, *link, is_next);
-        } else if is_next {
-            self.tcp.dirty.push_front(slot);
-        } else {
-            self.tcp.dirty.push_back(slot);
-        }
-        if over || !done {
-            self.tcp.arm(slot);
         }
         if wants_room {
             self.note_room(slot);
         }
+    }
+
+    /// A connection that has more to send finds its place in a list.
+    #[inline(never)]
+    fn queue_again(&mut self, slot: u32, served: &Served, is_next: bool) {
+        match served {
+            Served::Full(link) if !self.stops_all(served) => self.park(slot, *link, is_next),
+            _ if is_next => self.tcp.dirty.push_front(slot),
+            _ => self.tcp.dirty.push_back(slot),
+        }
+        self.tcp.arm(slot);
+    }
+
+    /// A connection has ended, or is in TIME-WAIT.
+    #[cold]
+    fn settle_over(&mut self, slot: u32, now: Instant) {
+        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+            socket.dirty = false;
+        }
+        self.tcp.note_moved(slot, now);
+        self.tcp.collect_events(slot, &mut self.events);
+        let displaced = self.tcp.settle(slot);
+        self.out.stats.tcp_time_wait_displaced += u64::from(displaced);
+        self.tcp.arm(slot);
     }
 }
 
@@ -283,30 +288,31 @@ pub(super) fn serve(
         if out.pool.is_dry() {
             break Served::Blocked;
         }
-        let way = way_of(out, socket, now);
-        let room = way.map_or(1, |way| out.room(now, way.link));
-        if let Some(way) = way.filter(|_| room == 0) {
-            break Served::Full(way.link);
+        let ready = ready_link(out, socket, now);
+        let room = ready.map_or(1, |ready| out.room(now, ready.link));
+        if let Some(ready) = ready.filter(|_| room == 0) {
+            break Served::Full(ready.link);
         }
         if borrowed.as_ref().is_some_and(|borrowed| !borrowed.may_go(out, socket)) {
             break Served::Done;
         }
-        let mut limits =
-            way.map_or(TransmitLimits::ONE, |way| transmit_limits(out, way, socket.conn.ends()));
+        let mut limits = ready.map_or(TransmitLimits::ONE, |ready| ready.limits);
         let mss = socket.conn.mss().max(1);
         socket.whole = limits.whole(mss).max(WHOLE_MIN_BYTES);
         let most = room.min(left.div_ceil(SEGMENT_COST_BYTES)).max(1);
-        limits.segments = within(most, budget - sent, mss as usize);
+        limits.segments = within(most.min(limits.segments), budget - sent, mss as usize);
         if borrowed.is_some() {
             limits.payload = PayloadSource::Borrowed;
         }
-        let Some(segment) = socket.conn.poll(now, &out.pool, &limits, batch) else {
+        let polled = socket.conn.poll(now, &out.pool, &limits, batch);
+        // Where it lies: its parts were just written one by one, and a copy would wait for them.
+        let Some(segment) = &polled else {
             socket.unflushed = 0;
             // Nothing to send, or no frame to send it in; the latter must be tried again.
             let dry = socket.conn.is_starved_of_frames();
             break if dry { Served::Blocked } else { Served::Done };
         };
-        let Some(way) = way else {
+        let Some(Ready { link, .. }) = ready else {
             batch.clear();
             out.stats.drop(DropReason::NoRoute);
             break Served::Done;
@@ -317,8 +323,8 @@ pub(super) fn serve(
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
         match &mut borrowed {
-            None => out.send_segments(now, way, &mut socket.path, &segment, batch),
-            Some(borrowed) => out.send_borrowed(now, &mut socket.path, &segment, borrowed),
+            None => out.send_segments(now, link, &mut socket.path, segment, batch),
+            Some(borrowed) => out.send_borrowed(now, &mut socket.path, segment, borrowed),
         }
         if !socket.conn.has_output() {
             socket.unflushed = 0;
@@ -340,40 +346,23 @@ fn within(most: usize, bytes: usize, size: usize) -> usize {
     if most * size <= bytes { most } else { bytes.div_ceil(size).clamp(1, most) }
 }
 
-/// The way that a connection's segments take now, if there is one.
+/// The link that a connection's segments go to now, and what it takes of them; none without a route.
 #[inline(always)]
-fn way_of(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Way> {
-    match socket.path.way(out.generations()) {
-        Some(way) if socket.path.agrees_with(&socket.conn) => Some(way),
-        _ => {
-            let TcpSocket { conn, path, scope, .. } = socket;
-            let way = out.find_path(now, conn.ends(), *scope, Marks::of(conn), path)?;
-            // Another link than the one before may take less, and so may the same one by now.
-            conn.fit_way(now, way.mtu);
-            Some(way)
-        }
+fn ready_link(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
+    match socket.path.ready(out.generations(), &socket.conn) {
+        None => look_up(out, socket, now),
+        ready => ready,
     }
 }
 
-/// What the link of `way` lets a connection do.
-#[inline]
-pub(super) fn transmit_limits(out: &Output, way: Way, tuple: &FourTuple) -> TransmitLimits {
-    let capabilities = &out.links[way.link.index()].capabilities;
-    let v4 = tuple.remote.is_ipv4();
-    let sums = if v4 { capabilities.tx_checksum.v4 } else { capabilities.tx_checksum.v6 };
-    let ip_header = if v4 { 20 } else { 40 };
-    let super_segment_bytes = match capabilities.tso_bytes {
-        Some(bytes) if sums => {
-            let bytes = capabilities.tso_v6_bytes.filter(|_| !v4).unwrap_or(bytes);
-            (bytes as usize).saturating_sub(ip_header + TCP_HEADER_MAX_BYTES)
-        }
-        _ => 0,
-    };
-    let payload = match sums {
-        true => PayloadSource::View,
-        false => PayloadSource::Frames { headroom: HEADROOM_BYTES },
-    };
-    TransmitLimits { super_segment_bytes: super_segment_bytes as u32, segments: 1, payload }
+/// The same where it was not known, or is another by now.
+#[inline(never)]
+fn look_up(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
+    let TcpSocket { conn, path, scope, .. } = socket;
+    let (ready, mtu) = out.find_path(now, conn.ends(), *scope, Marks::of(conn), path)?;
+    // Another link than the one before may take less, and so may the same one by now.
+    conn.fit_way(now, mtu);
+    Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
 }
 
 impl Output {
@@ -382,7 +371,7 @@ impl Output {
     fn send_segments(
         &mut self,
         now: Instant,
-        way: Way,
+        link: LinkId,
         path: &mut Path,
         segment: &Segment,
         batch: &mut PacketBatch,
@@ -406,16 +395,23 @@ impl Output {
         }
         self.stats.tcp_tx_segments += batch.len() as u64;
         if !is_resolved {
-            return batch.drain().for_each(|packet| self.send_to_neighbor(now, way, packet));
+            return self.send_unresolved(now, path, batch);
         }
         let bytes: usize = batch.iter().map(Packet::len).sum();
         self.stats.tx_packets += batch.len() as u64;
         self.stats.tx_bytes += bytes as u64;
         self.waiting = true;
-        self.links[way.link.index()].queue.append(batch);
+        self.links[link.index()].queue.append(batch);
         while let Some(packet) = batch.pop() {
             self.refused(&packet);
         }
+    }
+
+    /// The packets of `batch` wait for the address of the neighbour.
+    #[cold]
+    fn send_unresolved(&mut self, now: Instant, path: &Path, batch: &mut PacketBatch) {
+        let Some(way) = path.unresolved_way() else { return batch.clear() };
+        batch.drain().for_each(|packet| self.send_to_neighbor(now, way, packet));
     }
 
     /// Drops the packets of `batch` that are refused.

@@ -17,8 +17,9 @@ use millstream_route::LinkId;
 use millstream_tcp::{PayloadSource, Widened};
 
 use super::Engine;
+use super::path::Ready;
 use super::patience::Patience;
-use super::tx::{Borrowed, serve, transmit_limits};
+use super::tx::{Borrowed, serve};
 use super::writes::Room;
 use crate::error::Error;
 use crate::limits::{LEND_COPY_BYTES, LEND_LOOKS, LEND_QUEUE_BYTES, LEND_SEGMENTS};
@@ -137,16 +138,15 @@ impl Engine {
     fn terms(&mut self, id: SocketId) -> Option<Terms> {
         let generations = self.out.generations();
         let (_, socket) = self.tcp.by_id(id)?;
-        let way = socket.path.way(generations)?;
-        let slot = &self.out.links[way.link.index()];
+        let Ready { link, limits } = socket.path.ready(generations, &socket.conn)?;
+        let slot = &self.out.links[link.index()];
         let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
-        if !is_ready || !socket.conn.may_borrow() || !socket.path.agrees_with(&socket.conn) {
+        if !is_ready || !socket.conn.may_borrow() {
             return None;
         }
-        let limits = transmit_limits(&self.out, way, socket.conn.ends());
         let (unsent, piece) = (socket.conn.unsent_bytes(), socket.conn.bulk_bytes());
         (limits.payload == PayloadSource::View && self.push_left != 0).then_some(Terms {
-            link: way.link,
+            link,
             whole: (limits.whole(socket.conn.mss().max(1)) as usize).max(piece),
             piece,
             unsent,

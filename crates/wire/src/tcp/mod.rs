@@ -96,6 +96,28 @@ impl TcpHeader {
         header_len
     }
 
+    /// The header as words that lie in memory as [`emit`](Self::emit) writes them, where it has no option but timestamps
+    /// (RFC 7323 appendix A). Nearly every segment of a connection is such.
+    #[inline]
+    pub fn words_with_timestamps(&self) -> Option<[u32; 8]> {
+        let Self { src_port, dst_port, seq, ack, flags, window, urgent, options } = self;
+        let Timestamps { value, echo } =
+            options.timestamps.filter(|_| options.has_timestamps_only())?;
+        let half = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let offset_and_flags = 8 << 12 | u16::from(flags.0);
+        let words = [
+            half(*src_port, *dst_port),
+            seq.0,
+            ack.0,
+            half(offset_and_flags, *window),
+            u32::from(*urgent),
+            options::TIMESTAMPS_WORD,
+            value,
+            echo,
+        ];
+        Some(words.map(u32::to_be))
+    }
+
     /// How many sequence numbers the segment takes with `payload_len` bytes of
     /// data: `SYN` and `FIN` take one each (RFC 9293, 3.4).
     pub fn sequence_len(&self, payload_len: usize) -> usize {

@@ -167,6 +167,9 @@ pub struct TcpOptions {
     pub fast_open: Option<FastOpenCookie>,
 }
 
+/// NOP, NOP, kind and length of timestamps.
+pub(super) const TIMESTAMPS_WORD: u32 = u32::from_be_bytes([NOP, NOP, TIMESTAMPS, 10]);
+
 impl TcpOptions {
     /// No option.
     pub const NONE: Self = Self {
@@ -260,7 +263,7 @@ impl TcpOptions {
 
     /// What nearly every segment of a connection carries.
     #[inline]
-    fn has_timestamps_only(&self) -> bool {
+    pub(super) fn has_timestamps_only(&self) -> bool {
         let Self { mss, window_scale, sack_permitted, timestamps, sack, fast_open } = self;
         timestamps.is_some()
             && fast_open.is_none()
