@@ -15,7 +15,7 @@ MATRIX_FLAGS ?=
 # All but those that move gigabytes against the kernel: `make judge` has them.
 STACK_TESTS := $(filter-out common kernel_judge,$(basename $(notdir $(wildcard crates/stack/tests/*))))
 
-.PHONY: bpf demo compare test lint audit unit trials schedules judge matrix loom miri fuzz mutants bench peers build help
+.PHONY: bpf demo compare test lint audit unit slow-path trials schedules judge matrix loom miri fuzz mutants bench peers build help
 
 help:            ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -32,7 +32,7 @@ compare: build   ## the built-in experiment first-look: kernel beside Millstream
 
 # Each target for less than alone, unless one says otherwise.
 test: FUZZ_SECONDS := $(if $(filter environment,$(origin FUZZ_SECONDS)),$(FUZZ_SECONDS),25)
-test: lint unit trials judge fuzz   ## all tests
+test: lint unit slow-path trials judge fuzz   ## all tests
 
 lint:            ## rustfmt, clippy and rustdoc, no warnings; other machines, the oldest Rust, licences
 	@scripts/need cargo:cargo:$(RUST) cc:gcc
@@ -61,6 +61,10 @@ unit:            ## tests beside the code, the stack's behaviour, the lab's runs
 	cd peers && python3 -m unittest --quiet orchestrator.tests
 	cargo test --locked --manifest-path peers/Cargo.toml -p peer-kernel -p peers-common --quiet
 	cargo test --locked -p millstream --lib --examples $(STACK_TESTS:%=--test %) --quiet
+
+slow-path:       ## the stack's behaviour with every fast path of what is received off
+	MILLSTREAM_SLOW_PATH=1 cargo test --locked -p millstream --quiet --test behaviour --test held_acks --test pair_local \
+	  --test accept --test options --test time_wait --test fast_open --test icmp_errors --test malformed
 
 judge:           ## whole paths with the kernel as the other side (release: gigabytes are moved)
 	@SOFT=1 scripts/need ping:iputils-ping nc:netcat-openbsd curl:curl tshark:tshark ip:iproute2

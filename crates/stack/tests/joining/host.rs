@@ -7,7 +7,7 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch, Pool};
 use millstream::wire::checksum;
 use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions};
-use millstream::{Engine, SocketId};
+use millstream::{Engine, EngineConfig, SocketId};
 
 use crate::common;
 use crate::frames::{self, Ends};
@@ -38,10 +38,21 @@ pub struct Host {
 
 impl Host {
     pub fn new(pool: &Pool, v6: bool) -> Self {
-        let pool = pool.clone();
+        Self::with(common::config(pool, 2), v6)
+    }
+
+    /// One that reads and takes each segment by itself: nothing is known of its flow, joined, placed or predicted.
+    pub fn without_fast_path(pool: &Pool, v6: bool) -> Self {
+        let mut config = common::config(pool, 2);
+        config.tcp.fast_path = false;
+        Self::with(config, v6)
+    }
+
+    fn with(engine_config: EngineConfig, v6: bool) -> Self {
+        let pool = engine_config.pool.clone();
         let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
         let (wire, end) = pair(config).expect("a pair");
-        let mut engine = common::engine(common::config(&pool, 2), end, &common::FAR);
+        let mut engine = common::engine(engine_config, end, &common::FAR);
         let any: SocketAddr = "[::]:80".parse().expect("any");
         let listener = engine.tcp_listen(any, 8).expect("listen");
         let [from, to] = if v6 { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
@@ -109,6 +120,11 @@ impl Host {
             }
         }
         answers
+    }
+
+    /// Time passes.
+    pub fn wait(&mut self, time: Duration) {
+        self.now += time;
     }
 
     fn take_turn(&mut self) {

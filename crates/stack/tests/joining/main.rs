@@ -1,8 +1,10 @@
 //! Segments joined before they are read mean what they mean one by one: the same bytes, acknowledged the
-//! same way at the same time. So do those that are copied to a read that waits.
+//! same way at the same time. So do those that are copied to a read that waits. And an engine with its fast path does
+//! what one without it does (`differential`).
 
 #[path = "../common/mod.rs"]
 mod common;
+mod differential;
 #[path = "../attack/frames.rs"]
 mod frames;
 mod host;
