@@ -37,6 +37,9 @@ pub enum Command {
     /// Watch this machine: what each CPU does, interval by interval, and who makes it
     #[command(after_long_help = crate::probe::HELP)]
     Probe(Box<crate::probe::Arguments>),
+    /// Is this host set up for the network load it has? Reads only, with a remedy for what it finds
+    #[command(after_long_help = crate::doctor::HELP)]
+    Doctor(crate::doctor::Arguments),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
     /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases

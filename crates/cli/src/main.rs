@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod doctor;
 mod forget;
 mod impair;
 mod investigate;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(&run),
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),
+        Command::Doctor(one) => doctor::doctor(&one),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),

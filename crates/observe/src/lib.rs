@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bpf;
+pub mod doctor;
 #[cfg(all(
     target_endian = "little",
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")

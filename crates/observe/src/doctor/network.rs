@@ -1,0 +1,197 @@
+//! Queues, buffers and interfaces. Counters are since the machine was started.
+
+use super::{Finding, Root, finding};
+use crate::Absent;
+use crate::proc::stat;
+
+type Found = Result<Vec<Finding>, Absent>;
+
+/// Packets that the receive backlog of a CPU had no room for, and budgets that ended before the work did.
+pub(super) fn backlog(root: &Root) -> Found {
+    let path = "/proc/net/softnet_stat";
+    let (mut processed, mut dropped, mut squeezed) = (0u64, 0u64, 0u64);
+    for line in root.text(path)?.lines() {
+        let mut words = line.split_ascii_whitespace().map(|word| u64::from_str_radix(word, 16));
+        let (Some(Ok(one)), Some(Ok(two)), Some(Ok(three))) =
+            (words.next(), words.next(), words.next())
+        else {
+            return Err(Absent(format!("{path}: odd line {line:?}")));
+        };
+        processed += one;
+        dropped += two;
+        squeezed += three;
+    }
+    let mut found = Vec::new();
+    if dropped > 0 {
+        found.push(finding(
+            format!("{dropped} packets of {processed} found a CPU's receive backlog full"),
+            "sysctl -w net.core.netdev_max_backlog=4096; spread the load over more CPUs (RPS, more queues)",
+        ));
+    }
+    // One in a thousand packets: netdata's and Red Hat's advice is to look from the first on; that is seldom harm.
+    if squeezed > 0 && squeezed * 1000 > processed {
+        found.push(finding(
+            format!("the softirq budget ended {squeezed} times before the work did"),
+            "sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=8000",
+        ));
+    }
+    Ok(found)
+}
+
+/// A counter of `/proc/net/snmp` or `netstat`: a line of names and one of values, each with the protocol before it.
+fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split_ascii_whitespace().position(|one| one == name)?;
+    values.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
+fn counted(root: &Root, path: &str, protocol: &str, name: &str) -> Result<u64, Absent> {
+    let text = root.text(path)?;
+    counter(&text, protocol, name).ok_or_else(|| Absent(format!("{path}: no {protocol}.{name}")))
+}
+
+const SNMP: &str = "/proc/net/snmp";
+const NETSTAT: &str = "/proc/net/netstat";
+
+/// Datagrams that found a socket's buffer full.
+pub(super) fn udp_buffers(root: &Root) -> Found {
+    let mut found = Vec::new();
+    let received = counted(root, SNMP, "Udp", "RcvbufErrors")?;
+    if received > 0 {
+        found.push(finding(
+            format!("{received} datagrams found the receive buffer of their socket full"),
+            "let the program ask for more (SO_RCVBUF), after sysctl -w net.core.rmem_max=8388608; read faster, or with more threads (SO_REUSEPORT)",
+        ));
+    }
+    let sent = counted(root, SNMP, "Udp", "SndbufErrors")?;
+    if sent > 0 {
+        found.push(finding(
+            format!("{sent} datagrams found the send buffer of their socket full"),
+            "let the program ask for more (SO_SNDBUF), after sysctl -w net.core.wmem_max=8388608",
+        ));
+    }
+    Ok(found)
+}
+
+/// Connections that found the queue of a listening socket full.
+pub(super) fn listen_queues(root: &Root) -> Found {
+    let overflows = counted(root, NETSTAT, "TcpExt", "ListenOverflows")?;
+    if overflows == 0 {
+        return Ok(vec![]);
+    }
+    Ok(vec![finding(
+        format!("the queue of a listening socket was full {overflows} times"),
+        "sysctl -w net.core.somaxconn=4096, and a larger backlog in the program's listen(); accept faster",
+    )])
+}
+
+/// Segments sent again.
+pub(super) fn retransmissions(root: &Root) -> Found {
+    let sent = counted(root, SNMP, "Tcp", "OutSegs")?;
+    let again = counted(root, SNMP, "Tcp", "RetransSegs")?;
+    // One percent: beyond it loss holds most congestion controls back. Few segments say nothing.
+    if sent < 10_000 || again * 100 < sent {
+        return Ok(vec![]);
+    }
+    Ok(vec![finding(
+        format!("{:.1} % of the TCP segments were sent again", again as f64 * 100.0 / sent as f64),
+        "find where they are lost: the interfaces here, nstat -az 'TcpExt*', ss -ti, the path",
+    )])
+}
+
+/// TCP's memory under pressure.
+pub(super) fn tcp_memory(root: &Root) -> Found {
+    let mut found = Vec::new();
+    let pressure = counted(root, NETSTAT, "TcpExt", "TCPMemoryPressures")?;
+    if pressure > 0 {
+        found.push(finding(
+            format!("TCP's memory came under pressure {pressure} times"),
+            "raise net.ipv4.tcp_mem, or have fewer or smaller buffers",
+        ));
+    }
+    let pruned = counted(root, NETSTAT, "TcpExt", "PruneCalled")?;
+    if pruned > 0 {
+        found.push(finding(
+            format!("a receive queue had to be shortened {pruned} times for want of buffer"),
+            "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'; read faster",
+        ));
+    }
+    Ok(found)
+}
+
+/// Packets lost at an interface, and errors.
+pub(super) fn interfaces(root: &Root) -> Found {
+    let folder = "/sys/class/net";
+    let names = root.names(folder);
+    if names.is_empty() {
+        return Err(Absent(format!("{folder}: no interface")));
+    }
+    let mut found = Vec::new();
+    for name in names.iter().filter(|name| *name != "lo") {
+        for (counter, remedy) in [
+            (
+                "rx_missed_errors",
+                format!("a longer receive ring: ethtool -g {name}, ethtool -G {name} rx N"),
+            ),
+            (
+                "rx_fifo_errors",
+                format!("a longer receive ring: ethtool -g {name}, ethtool -G {name} rx N"),
+            ),
+            ("rx_crc_errors", "cable, transceiver or port".to_owned()),
+            ("tx_carrier_errors", "cable, transceiver or port".to_owned()),
+            ("collisions", format!("both ends in full duplex: ethtool {name}")),
+        ] {
+            let path = format!("{folder}/{name}/statistics/{counter}");
+            if let Ok(count) = root.number(&path)
+                && count > 0
+            {
+                found.push(finding(format!("{name}: {counter} {count}"), remedy));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One receive queue without RPS on a machine of several CPUs.
+pub(super) fn receive_queues(root: &Root) -> Found {
+    let cpus = stat::parse(&root.text("/proc/stat")?).map_err(Absent)?.len();
+    let folder = "/sys/class/net";
+    let mut found = Vec::new();
+    if cpus < 2 {
+        return Ok(found);
+    }
+    for name in root.names(folder) {
+        // Only devices: bridges, tunnels and veth have their load elsewhere.
+        if root.names(&format!("{folder}/{name}/device")).is_empty() {
+            continue;
+        }
+        let queues = root.names(&format!("{folder}/{name}/queues"));
+        let queues: Vec<&String> = queues.iter().filter(|queue| queue.starts_with("rx-")).collect();
+        let [queue] = queues.as_slice() else { continue };
+        let mask = root.text(&format!("{folder}/{name}/queues/{queue}/rps_cpus"))?;
+        if mask.trim().bytes().all(|byte| byte == b'0' || byte == b',') {
+            found.push(finding(
+                format!("{name} has one receive queue for {cpus} CPUs, and no RPS: one CPU takes all its packets"),
+                format!(
+                    "more queues (ethtool -l {name}); or, where one CPU is full, RPS: echo MASK > {folder}/{name}/queues/{queue}/rps_cpus"
+                ),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// How full the table of connection tracking is.
+pub(super) fn conntrack(root: &Root) -> Found {
+    let count = root.number("/proc/sys/net/netfilter/nf_conntrack_count")?;
+    let most = root.number("/proc/sys/net/netfilter/nf_conntrack_max")?;
+    // 85 %: netdata's alarm.
+    if most == 0 || count * 100 < most * 85 {
+        return Ok(vec![]);
+    }
+    Ok(vec![finding(
+        format!("{count} of {most} entries of connection tracking are in use"),
+        "sysctl -w net.netfilter.nf_conntrack_max=N, or no tracking for this traffic (notrack)",
+    )])
+}
