@@ -40,6 +40,9 @@ pub enum Command {
     /// Is this host set up for the network load it has? Reads only, with a remedy for what it finds
     #[command(after_long_help = crate::doctor::HELP)]
     Doctor(crate::doctor::Arguments),
+    /// Say by the exit status whether one kept set of runs is worse than another, for CI and `git bisect run`
+    #[command(after_long_help = crate::gate::HELP)]
+    Gate(crate::gate::Arguments),
     /// List the built-in experiments, and the experiments that are kept
     List(List),
     /// Show a kept experiment, the last one if none is named, or several beside each other, as a table or as a matrix of its cases

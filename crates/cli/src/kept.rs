@@ -124,7 +124,7 @@ pub fn say(line: impl Display) {
 }
 
 /// The experiments that are meant; the same one twice counts once. The last one where none is named.
-fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
+pub fn find(which: &[String], at: &Database) -> Result<Vec<Kept>, Error> {
     let file = database(at)?;
     let store = Store::open_existing(&file).map_err(stored)?;
     if which.is_empty() {
@@ -151,7 +151,7 @@ fn together(which: &Which, parts: Vec<Kept>) -> Result<Kept, Error> {
 }
 
 /// Their runs as they were kept.
-fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
+pub fn as_kept(parts: &[Kept]) -> Vec<RunRecord> {
     parts.iter().flat_map(|(_, runs)| runs).cloned().collect()
 }
 

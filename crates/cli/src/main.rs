@@ -6,6 +6,7 @@
 mod arguments;
 mod doctor;
 mod forget;
+mod gate;
 mod impair;
 mod investigate;
 mod kept;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Investigate(one) => investigate::investigate(&one),
         Command::Probe(one) => probe::probe(&one),
         Command::Doctor(one) => doctor::doctor(&one),
+        Command::Gate(gate) => gate::gate(&gate),
         Command::List(list) => kept::list(&list),
         Command::Show(show) => kept::show(&show),
         Command::Report(report) => kept::report(&report),

@@ -1,0 +1,208 @@
+//! `millstream gate`: whether one kept set of runs is slower than another, as an exit status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use clap::Args;
+use millstream_diagnose::compare::{Comparison, P_CHANGE, compare};
+use millstream_lab::error::Error;
+use millstream_lab::record::{RunRecord, keys};
+
+use crate::arguments::Database;
+use crate::kept;
+
+/// Status for “cannot tell”, which `git bisect run` takes as a commit to skip.
+const CANNOT_TELL: u8 = 125;
+
+/// For `gate --help`.
+pub const HELP: &str = "\
+Exit codes:
+  0    the second is as good or better: a loss of --least percent would have been seen
+  1    it is worse
+  2    what was asked for was refused
+  125  it cannot be told: too few or too noisy runs, or nothing that both have measured (git bisect skips such a commit)
+
+Configurations are compared one by one, each with the other set's; that there are several is counted in.";
+
+/// Results by which sets are compared where none is named: those that only one kind of run has.
+const RESULTS: &[&str] = &[keys::THROUGHPUT, keys::TRANSACTIONS];
+
+/// Arguments of `gate`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Id, beginning of an id, or name of the experiment that is the standard
+    first: String,
+    /// The same of the one that is judged
+    second: String,
+    /// Key of the result (throughput_bits_per_s, latency_p99_us, figure) [default: throughput or transactions]
+    #[arg(long, value_name = "KEY")]
+    result: Option<String>,
+    /// Less of the result is better (a time)
+    #[arg(long, requires = "result")]
+    lower_is_better: bool,
+    /// The smallest loss, in percent, that has to be seen for a 0
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    least: f64,
+    #[command(flatten)]
+    database: Database,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|percent: &f64| (0.0..=100.0).contains(percent));
+    number.ok_or_else(|| "write a number of percent from 0 to 100, as 2.5".to_owned())
+}
+
+/// What is said of two sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Good,
+    CannotTell,
+    Worse,
+}
+
+/// How to judge.
+#[derive(Clone, Copy, Debug)]
+struct Rule<'a> {
+    result: Option<&'a str>,
+    lower_is_better: bool,
+    /// A share.
+    least: f64,
+}
+
+/// Compares them, says so, and ends with the status that fits. What fails is no judgement: it cannot be told then.
+pub fn gate(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let set = |id: &String| match kept::find(std::slice::from_ref(id), &arguments.database) {
+        Err(error @ Error::Refused(_)) => Err(error),
+        Err(error) => {
+            kept::say(format_args!("millstream: {error}"));
+            Ok(None)
+        }
+        Ok(parts) => Ok(Some(kept::as_kept(&parts))),
+    };
+    let (Some(first), Some(second)) = (set(&arguments.first)?, set(&arguments.second)?) else {
+        return Ok(ExitCode::from(CANNOT_TELL));
+    };
+    let Arguments { result, lower_is_better, least, .. } = arguments;
+    let rule =
+        Rule { result: result.as_deref(), lower_is_better: *lower_is_better, least: least / 100.0 };
+    let (answer, lines) = judge(&first, &second, rule);
+    kept::out(&(lines.join("\n") + "\n"))?;
+    Ok(match answer {
+        Answer::Good => ExitCode::SUCCESS,
+        Answer::Worse => ExitCode::from(1),
+        Answer::CannotTell => ExitCode::from(CANNOT_TELL),
+    })
+}
+
+/// Results that count, by configuration and key.
+fn results(runs: &[RunRecord], rule: Rule<'_>) -> BTreeMap<(String, String), Vec<f64>> {
+    let mut found: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.validity.valid) {
+        let mut name = format!("{} {}", run.stack, run.workload);
+        run.factors.iter().for_each(|(factor, level)| name.push_str(&format!(" {factor}={level}")));
+        let all = rule.result.as_ref().map_or(RESULTS, std::slice::from_ref);
+        for key in all.iter().filter(|key| run.result(key).is_some()) {
+            let values = found.entry((name.clone(), (*key).to_owned())).or_default();
+            values.extend(run.result(key));
+        }
+    }
+    found
+}
+
+/// The worst answer of all configurations, and a line for each.
+fn judge(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> (Answer, Vec<String>) {
+    let (first, second) = (results(first, rule), results(second, rule));
+    let cases: BTreeSet<_> = first.keys().chain(second.keys()).collect();
+    let mut lines = Vec::new();
+    let mut worst = if cases.is_empty() { Answer::CannotTell } else { Answer::Good };
+    for case in &cases {
+        let (name, key) = case;
+        let of = |set: &BTreeMap<(String, String), Vec<f64>>| {
+            set.get(*case).cloned().unwrap_or_default()
+        };
+        let (answer, said) = match compare(&of(&first), &of(&second), 1) {
+            None => (Answer::CannotTell, "too few runs, or no ratio".to_owned()),
+            // Bonferroni: one of so many may be worse by chance.
+            Some(found) => one(&found, cases.len(), rule),
+        };
+        let word = match answer {
+            Answer::Good => "as good or better",
+            Answer::CannotTell => "cannot tell",
+            Answer::Worse => "worse",
+        };
+        lines.push(format!("{name}, {key}: {word}: {said}"));
+        worst = worst.max(answer);
+    }
+    if cases.is_empty() {
+        lines.push("cannot tell: no run that counts has such a result (--result)".to_owned());
+    }
+    (worst, lines)
+}
+
+fn one(found: &Comparison, cases: usize, rule: Rule<'_>) -> (Answer, String) {
+    let Comparison { ratio, interval, p, least_seen, runs, .. } = *found;
+    let p = (p * cases as f64).min(1.0);
+    let is_less = if rule.lower_is_better { ratio > 1.0 } else { ratio < 1.0 };
+    let answer = match p < P_CHANGE {
+        true if is_less => Answer::Worse,
+        true => Answer::Good,
+        false if least_seen > rule.least => Answer::CannotTell,
+        false => Answer::Good,
+    };
+    let said = format!(
+        "ratio {ratio:.3} (95 %: {:.3} to {:.3}), p {p:.4}, {} and {} runs, which show a change of {:.1} %",
+        interval.0,
+        interval.1,
+        runs.0,
+        runs.1,
+        least_seen * 100.0
+    );
+    (answer, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results around a middle: as wide as so many percent, and the same again each time.
+    fn set(middle: f64, percent: f64, count: usize, factor: &str) -> Vec<RunRecord> {
+        let one = |at: usize| {
+            let mut run = RunRecord::new(format!("r{at}"));
+            let place = ((at * 7 + 3) % count) as f64 / count as f64 - 0.5;
+            run.results.insert(keys::THROUGHPUT.into(), middle * (1.0 + place * percent / 100.0));
+            run.factors.insert("streams".into(), factor.into());
+            run
+        };
+        (0..count).map(one).collect()
+    }
+
+    const RULE: Rule<'_> = Rule { result: None, lower_is_better: false, least: 0.05 };
+
+    fn answer(first: &[RunRecord], second: &[RunRecord], rule: Rule<'_>) -> Answer {
+        judge(first, second, rule).0
+    }
+
+    #[test]
+    fn worse_as_good_and_what_cannot_be_told_are_three_answers() {
+        let standard = set(100.0, 4.0, 20, "1");
+        assert_eq!(answer(&standard, &standard, RULE), Answer::Good);
+        assert_eq!(answer(&standard, &set(95.0, 4.0, 20, "1"), RULE), Answer::Worse);
+        assert_eq!(answer(&standard, &set(105.0, 4.0, 20, "1"), RULE), Answer::Good);
+        // Of so wide ones a loss of 5 % would not be seen.
+        let wide = set(100.0, 60.0, 8, "1");
+        assert_eq!(answer(&wide, &wide, RULE), Answer::CannotTell);
+        assert_eq!(answer(&standard, &set(95.0, 4.0, 3, "1"), RULE), Answer::CannotTell);
+        assert_eq!(answer(&standard, &set(95.0, 4.0, 20, "2"), RULE), Answer::CannotTell);
+        assert_eq!(answer(&[], &[], RULE), Answer::CannotTell);
+    }
+
+    #[test]
+    fn less_of_a_time_is_better_and_a_result_that_nobody_has_tells_nothing() {
+        let (standard, less) = (set(100.0, 4.0, 20, "1"), set(90.0, 4.0, 20, "1"));
+        let time = Rule { result: Some(keys::THROUGHPUT), lower_is_better: true, ..RULE };
+        assert_eq!(answer(&standard, &less, time), Answer::Good);
+        assert_eq!(answer(&less, &standard, time), Answer::Worse);
+        let other = Rule { result: Some("figure"), ..RULE };
+        assert_eq!(answer(&standard, &less, other), Answer::CannotTell);
+    }
+}
