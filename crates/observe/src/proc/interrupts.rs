@@ -183,4 +183,28 @@ mod tests {
         assert!(x86.of(0).unwrap().between >= 9125 && x86.of(7).is_none());
         assert!(totals("").is_err() && totals("CPU0 x\n").is_err());
     }
+
+    #[test]
+    fn a_machine_of_256_cpus_is_added_up_in_one_pass() {
+        let mut text = String::new();
+        for cpu in 0..256 {
+            text.push_str(&format!("{:>10}", format!("CPU{cpu}")));
+        }
+        text.push('\n');
+        for row in 0..300u64 {
+            text.push_str(&format!(
+                "{:>4}:",
+                if row == 7 { "RES".into() } else { row.to_string() }
+            ));
+            for cpu in 0..256u64 {
+                text.push_str(&format!(" {:>10}", row * 1_000_000 + cpu));
+            }
+            text.push_str("  PCI-MSIX-0000:00:04.0 1-edge eth0-rx\n");
+        }
+        let begun = std::time::Instant::now();
+        let totals = totals(&text).unwrap();
+        println!("{} bytes in {:?}", text.len(), begun.elapsed());
+        let cpu = totals.of(255).unwrap();
+        assert_eq!((cpu.all, cpu.between), (299 * 300 / 2 * 1_000_000 + 300 * 255, 7_000_255));
+    }
 }
