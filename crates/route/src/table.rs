@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A change of a few prefixes is made in the table that readers have, each group of 32 slots by one
-//! store ([`crate::fib`]). A change of many, or one that has no room there, makes a new table, which
+//! store (module `fib`). A change of many, or one that has no room there, makes a new table, which
 //! readers take at their next refresh; until then they see the old one as it was.
 
 use core::fmt;
@@ -182,9 +182,9 @@ impl fmt::Debug for Routes {
 /// The writer's side: all routes, and what readers see of them.
 ///
 /// Several routes for one prefix are kept as alternatives; the lowest metric is in force, among
-/// equals the one inserted first. A change costs what lies in the same 32 slots of the table
-/// ([`crate::fib`]), or what the prefix covers. Many changes at once belong into
-/// [`change`](Self::change): where they are a sixteenth of the table, it is built anew, once.
+/// equals the one inserted first. A change costs what lies in the same 32 slots of the readers'
+/// table, or what the prefix covers. Many changes at once belong into [`change`](Self::change):
+/// where they are a sixteenth of the table, it is built anew, once.
 pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,
