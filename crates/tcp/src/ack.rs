@@ -111,6 +111,9 @@ impl Connection {
             // the probe before (RFC 8985 7.2)
             self.arm_loss_timers(now);
         }
+        if is_ahead && self.has_peer_reneged() {
+            self.hasten_timeout(now);
+        }
         if is_ahead && self.state.is_synchronized() {
             self.after_advance(now);
         } else if event.delivery.bytes > 0 && self.congestion.governs() {

@@ -62,6 +62,8 @@ pub const INITIAL_RTO_MS: u32 = 1_000;
 pub const RTO_AFTER_LOST_SYN_MS: u32 = 3_000;
 /// Upper bound of the retransmission time-out (RFC 6298 2.5: at least 60 s).
 pub const MAX_RTO_MS: u32 = 120_000;
+/// Least time before what a peer has taken back is sent again by an early time-out (Linux has the same).
+pub const RENEGED_WAIT_MS: u64 = 10;
 /// Duplicate ACKs (or selectively acknowledged segments) that mean loss (RFC 5681 3.2).
 pub const DUPLICATE_THRESHOLD: u32 = 3;
 /// Longest time that an ACK may be held back: less than half a second (RFC 9293 3.8.6.3).

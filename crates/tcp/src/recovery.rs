@@ -3,13 +3,16 @@
 
 mod spurious;
 
+use core::time::Duration;
+
 use millstream_packet::Instant;
 
 use crate::congestion::{AckSample, Controller, DeliverySample, LossSample};
 use crate::connection::Connection;
-use crate::limits::DUPLICATE_THRESHOLD;
+use crate::limits::{DUPLICATE_THRESHOLD, RENEGED_WAIT_MS};
 use crate::path_search::ProbeLoss;
 use crate::scoreboard::Delivery;
+use crate::timers::Expiry;
 use spurious::{Frto, Undo};
 
 /// Where the sender stands. Recovery and loss last until `Recovery::recover` is acknowledged.
@@ -429,13 +432,30 @@ impl Connection {
         }
     }
 
+    /// Whether the receiver took back what it had acknowledged selectively, as it may (RFC 2018 section 8): it has
+    /// acknowledged everything before that, and not that.
+    #[inline]
+    pub(crate) fn has_peer_reneged(&self) -> bool {
+        let una = self.snd.una;
+        una < self.snd.nxt && self.board.is_sacked(una, una + 1)
+    }
+
+    /// What the receiver has taken back is sent again by a time-out alone, and nothing else is due before: it comes after
+    /// half a round trip, 10 ms at least, within which a receiver that acknowledges step by step gets on.
+    #[cold]
+    pub(crate) fn hasten_timeout(&mut self, now: Instant) {
+        let at = now + (self.rtt.srtt() / 2).max(Duration::from_millis(RENEGED_WAIT_MS));
+        if self.timers.retransmit().is_none_or(|(due, _)| due > at) {
+            self.timers.arm_retransmit(at, Expiry::Timeout);
+        }
+    }
+
     /// The retransmission timer expired (RFC 5681 3.1 equation 4, RFC 6675 5.1).
     pub(crate) fn enter_loss(&mut self, now: Instant) {
         self.end_mtu_probe(now, ProbeLoss::TimedOut);
         let (una, nxt) = (self.snd.una, self.snd.nxt);
         let first = self.recovery.phase != Phase::Loss || una > self.recovery.recover;
-        if self.board.is_sacked(una, una + 1) {
-            // RFC 2018 section 8: the receiver took back what it had acknowledged
+        if self.has_peer_reneged() {
             self.board.forget_sacked();
         }
         // RFC 5682 2.1 step 1: only where nothing of this was sent again before

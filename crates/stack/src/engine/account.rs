@@ -62,6 +62,9 @@ const MINIMUM_PART: usize = 64;
 /// And two frames at least.
 const MINIMUM_LEAST_BYTES: usize = 2 * FRAME_HELD_BYTES;
 
+/// How long it is not known of a connection whether it moves.
+const UNKNOWN_WITHIN: Duration = Duration::from_millis(250);
+
 /// A connection moves for so long after it was found to.
 const MOVES_WITHIN: Duration = Duration::from_secs(1);
 
@@ -99,6 +102,11 @@ impl Moving {
     /// Whether it did within the last second.
     pub fn is_so(&self) -> bool {
         self.has_moved && self.still < MOVES_WITHIN
+    }
+
+    /// Whether it may have: there was no time yet to see it.
+    pub fn may_be(&self) -> bool {
+        self.still < if self.has_moved { MOVES_WITHIN } else { UNKNOWN_WITHIN }
     }
 }
 

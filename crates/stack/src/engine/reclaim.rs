@@ -96,7 +96,9 @@ impl Engine {
         let moving = account.pace(socket.id, passed, now);
         let is_critical = account.level() == MemoryPressure::Critical;
         if socket.conn.early_held_bytes() != 0 {
-            let keep = match moving.is_so() {
+            // What is given back now has been acknowledged selectively: a sender that relies on that may stand still.
+            let keeps_share = moving.is_so() || !is_critical && moving.may_be();
+            let keep = match keeps_share {
                 true => account.share(socket.conn.receive_held_bytes(), true),
                 false if is_critical => 0,
                 false => account.minimum(),

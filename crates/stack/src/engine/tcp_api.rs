@@ -268,7 +268,7 @@ impl Engine {
 
     /// Copies bytes into the send queue, as many as it takes and as the connection may write before the
     /// next turn ([`crate::Limits::unsent_bytes`], [`crate::Limits::write_turn_bytes`]). A writable event
-    /// follows [`Error::WouldBlock`].
+    /// follows [`Error::WouldBlock`], and a call that took less than all.
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
         self.write_by(id, data, Connection::write)

@@ -150,8 +150,9 @@ impl Admission {
             return wanted;
         }
         let room = limit.saturating_sub(unsent);
+        // Also who may write a part of it waits for the rest.
+        socket.wants_room |= room < wanted;
         if room == 0 {
-            socket.wants_room = true;
             return 0;
         }
         let share = match (socket.grant, self.line.is_empty()) {
@@ -224,7 +225,7 @@ impl Admission {
                 socket.grant as usize
             }
         };
-        if (1..wanted).contains(&written) && left < socket.conn.bulk_bytes() {
+        if (1..wanted).contains(&written) && left < socket.conn.bulk_bytes().max(1) {
             self.stand_in_line(socket);
         }
     }

@@ -21,7 +21,7 @@ use crate::engine::fast_open::FastOpen;
 use crate::engine::{Account, Held, Passed, Serial};
 use crate::limits::{self, Limits};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
-use crate::stats::Undelivered;
+use crate::stats::{MemoryPressure, Undelivered};
 use crate::timer::Wheel;
 
 /// In place of a grant: the connection stands in line for one.
@@ -82,8 +82,10 @@ impl TcpSocket {
     #[inline(never)]
     fn limit_memory(&mut self, account: &mut Account, now: Instant) {
         let most = account.is_pressed().then(|| {
-            let moves = self.moves(account, now);
-            account.share(self.conn.receive_held_bytes(), moves)
+            let moving = account.pace(self.id, self.passed(), now);
+            // What it holds out of order would give way to what is next, and its peer would wait for a time-out.
+            let may_be = moving.may_be() && account.level() != MemoryPressure::Critical;
+            account.share(self.conn.receive_held_bytes(), moving.is_so() || may_be)
         });
         self.conn.set_memory_limit(most);
     }

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use millstream::wire::tcp::{SeqNumber, TcpHeader};
+use millstream::wire::tcp::{SeqNumber, TcpFlags, TcpHeader};
 use proptest::prelude::*;
 
 use crate::common;
@@ -78,11 +78,13 @@ impl Two {
     }
 }
 
-/// The segments that a turn sends, numbered from the host's first byte.
+/// The segments that a turn sends, numbered from the host's first byte, and without PSH: a burst of several segments ends
+/// with one for its own sake, and there are no bursts without the fast path.
 fn turn(host: &mut Host, packets: &[Vec<u8>]) -> Vec<TcpHeader> {
     let mut sent = host.turn(packets);
     for header in &mut sent {
         header.seq = SeqNumber(header.seq.0.wrapping_sub(host.begin.0));
+        header.flags.remove(TcpFlags::PSH);
     }
     sent
 }

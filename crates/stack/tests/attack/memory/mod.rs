@@ -207,3 +207,38 @@ fn peers_that_never_read() {
         },
     );
 }
+
+/// Those who come while memory is short and fetch without end have what they ask for; what they take of the path is
+/// missing to the others, so it is the sum that counts, beside the same without an attack.
+#[test]
+fn newcomers_that_fetch_without_end_are_served() {
+    let play = |v6, attacked| {
+        let mut world = busy(v6);
+        if attacked {
+            world.open(DISCARD, 330);
+        }
+        let (before, mut step, mut newcomers) = (world.moved(), 0, Vec::new());
+        world.run(TIME, |world| {
+            let count = if attacked { 64 } else { 0 };
+            for (i, index) in some(world, step, count).enumerate() {
+                let at = 1 + 2 * ((step * 64 + i) / 330);
+                world.send(index, |header| header.seq += at, b"f");
+            }
+            if step % 200 == 50 {
+                newcomers.push(world.transfer(true, 0));
+            }
+            step += 1;
+        });
+        let moved = world.moved() - before;
+        world.run(Duration::from_secs(2), |_| {});
+        for index in newcomers {
+            assert!(world.is_done(index), "{v6}, {attacked}: newcomer {index}");
+        }
+        moved as f64
+    };
+    for v6 in [false, true] {
+        let share = play(v6, true) / play(v6, false);
+        println!("newcomers that fetch, v6 {v6:5} {share:5.2} of the rate");
+        assert!(share >= KEPT, "{v6}: {share:.2} of the rate");
+    }
+}

@@ -12,6 +12,7 @@ use core::time::Duration;
 use millstream_packet::Instant;
 use millstream_wire::tcp::{SeqNumber, TcpHeader};
 
+use crate::limits::RENEGED_WAIT_MS;
 use crate::recovery::Phase;
 use crate::*;
 
@@ -405,14 +406,15 @@ impl Losses {
         self.expired = true;
         if info.timeouts != self.timeouts {
             self.timeouts = info.timeouts;
-            let early = now.saturating_duration_since(self.advanced) < before.rto;
-            // RFC 6298 5.3
-            assert!(
-                !early || self.una <= 1,
-                "a time-out {:?} after an ACK",
-                now.saturating_duration_since(self.advanced)
-            );
-            if self.pieces.first().is_some_and(|piece| piece.sacked) {
+            let since = now.saturating_duration_since(self.advanced);
+            let was_taken_back = self.pieces.first().is_some_and(|piece| piece.sacked);
+            let least = match was_taken_back {
+                true => Duration::from_millis(RENEGED_WAIT_MS).min(before.rto),
+                // RFC 6298 5.3
+                false => before.rto,
+            };
+            assert!(since >= least || self.una <= 1, "a time-out {since:?} after an ACK");
+            if was_taken_back {
                 // RFC 2018 section 8
                 self.pieces.iter_mut().for_each(|piece| piece.sacked = false);
             }
