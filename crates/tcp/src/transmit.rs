@@ -254,6 +254,10 @@ impl Connection {
     /// Bytes of one decision at most, in whole segments of `mss`, one at least.
     #[inline]
     fn most_at_once(&mut self, mss: u64, limits: &TransmitLimits) -> u64 {
+        if self.rcv.dsack.is_some() {
+            // RFC 2883 section 4: a duplicate is told of once, and all segments of a decision have one header.
+            return mss;
+        }
         let is_framed = matches!(limits.payload, PayloadSource::Frames { .. });
         if is_framed && self.data_end() <= self.snd.nxt + mss && self.board.next_lost().is_none() {
             // There is no more to send.
