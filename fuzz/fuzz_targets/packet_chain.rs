@@ -278,18 +278,14 @@ impl Bench<'_> {
             0..=4 => self.packet_at_the_edge(op, a, b, input),
             5 => {
                 let bytes = self.fresh(b.min(9000));
-                if let Some(packet) = Packet::summed(self.pool, a, &bytes) {
-                    assert!(a + bytes.len() <= FRAME_SIZE_BYTES);
+                if let Ok(packet) = Packet::from_slice(self.pool, a, &bytes) {
                     self.packets.push((packet, bytes));
                 }
             }
             6 => {
                 let bytes = self.fresh(3000);
                 self.queue.set_framing(a);
-                let written = match self.queue.write_first(self.pool, &bytes[..b % 3000], b) {
-                    Some(written) => written,
-                    None => self.queue.write_framed(self.other, &bytes, a, b).bytes,
-                };
+                let written = self.queue.write_framed(self.other, &bytes, a, b).bytes;
                 self.queued.extend(&bytes[..written]);
             }
             7 | 8 => {

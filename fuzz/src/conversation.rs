@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_packet::{FRAME_SIZE_BYTES, Instant, Packet, PacketBatch, Pool, PoolConfig};
 use millstream_tcp::{
-    ConnError, Connection, Keepalive, Payload, PayloadSource, State, TransmitLimits, reset_for,
+    ConnError, Connection, Keepalive, PayloadSource, State, TransmitLimits, reset_for,
 };
 use millstream_wire::tcp::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
