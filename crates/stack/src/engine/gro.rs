@@ -221,7 +221,7 @@ impl Gro {
 
 impl Segment {
     /// In the place of one.
-    fn none() -> Self {
+    pub(super) fn none() -> Self {
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Self {
             tuple: FourTuple { local: nowhere, remote: nowhere },

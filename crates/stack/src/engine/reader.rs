@@ -180,20 +180,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is placed and the rest of a segment, as its payload. What lies where the stream does not go on is copied.
+    /// What is placed and the rest of a segment, as its payload. What lies where the stream does not go on is copied;
+    /// `None` where there is no frame for that.
     #[inline]
     pub(super) fn payload(
         &self,
         PlacedAt { start, len, part }: PlacedAt,
         rest: Option<Packet>,
         pool: &Pool,
-    ) -> Payload<'_> {
+    ) -> Option<Payload<'_>> {
         let bytes = self.buffer.get(start..start + len).unwrap_or_default();
         if start != self.filled && !self.is_for_many() {
-            return copied(bytes, rest, pool).into();
+            return copied(bytes, rest, pool).map(Payload::Packet);
         }
         let segment_size = (part != 0 && len > usize::from(part)).then_some(part);
-        Payload::Placed(Placed { bytes, rest, segment_size })
+        Some(Payload::Placed(Placed { bytes, rest, segment_size }))
     }
 
     /// The connection has accepted `len` bytes, placed from `start` on.
@@ -205,12 +206,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is placed of a segment that reaches no connection, and what is not.
+    /// Copies what is placed of a segment that reaches no connection into frames; false where there is none for it.
     #[cold]
-    pub(super) fn take_back(&self, segment: &mut Segment, pool: &Pool) {
+    pub(super) fn take_back(&self, segment: &mut Segment, pool: &Pool) -> bool {
         let PlacedAt { start, len, .. } = std::mem::replace(&mut segment.placed, PlacedAt::NOWHERE);
         let bytes = self.buffer.get(start..start + len).unwrap_or_default();
         segment.payload = copied(bytes, segment.payload.take(), pool);
+        segment.payload.is_some()
     }
 }
 
@@ -230,4 +232,34 @@ pub(super) struct DatagramRead<'a> {
     /// Bytes of it that are filled.
     pub filled: &'a mut usize,
     pub list: &'a mut Vec<ReceivedDatagram>,
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_packet::PoolConfig;
+
+    use super::*;
+    use crate::socket::SocketKind;
+
+    #[test]
+    fn what_finds_no_frame_is_not_taken_for_a_segment_without_data() {
+        let pool = Pool::new(PoolConfig::fixed(64)).expect("memory");
+        let mut buffer = [7; 3000];
+        let reader = Reader::of_one(SocketId::new(SocketKind::Tcp, 1, 0), &mut buffer);
+        // Not where the stream goes on: a segment before it was refused.
+        let behind = PlacedAt { start: 1000, len: 1000, part: 0 };
+        let data = |payload: Option<Payload<'_>>| payload.map(|payload| payload.len());
+        assert_eq!(data(reader.payload(behind, None, &pool)), Some(1000));
+        let frames: Vec<_> = std::iter::from_fn(|| pool.alloc(0)).collect();
+        assert_eq!(data(reader.payload(behind, None, &pool)), None);
+        let mut segment = Segment::none();
+        segment.placed = behind;
+        assert!(!reader.take_back(&mut segment, &pool));
+        drop(frames);
+        segment.placed = behind;
+        assert!(reader.take_back(&mut segment, &pool) && segment.len() == 1000);
+        // What is next stays where it is.
+        let next = PlacedAt { start: 0, len: 1000, part: 0 };
+        assert!(matches!(reader.payload(next, None, &pool), Some(Payload::Placed(_))));
+    }
 }

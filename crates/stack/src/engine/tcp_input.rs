@@ -138,8 +138,11 @@ impl Engine {
         // What was found may be gone since.
         let found = segment.socket.and_then(|id| self.tcp.by_id(id));
         let Some((slot, socket)) = found.filter(|(_, socket)| socket.in_flows) else {
-            if let Some(reader) = reader.filter(|_| segment.placed.len != 0) {
-                reader.take_back(segment, &self.out.pool);
+            if let Some(reader) = reader.filter(|_| segment.placed.len != 0)
+                && !reader.take_back(segment, &self.out.pool)
+            {
+                self.out.stats.drop(DropReason::PoolExhausted);
+                return 0;
             }
             self.tcp_no_connection(now, segment.take());
             return 0;
@@ -162,7 +165,11 @@ impl Engine {
         let (pool, payload) = (&self.out.pool, payload.take());
         let taken = match reader {
             Some(reader) if placed.len != 0 => {
-                let payload = reader.payload(*placed, payload, pool);
+                let Some(payload) = reader.payload(*placed, payload, pool) else {
+                    // As if it had been lost: the peer sends it again.
+                    self.out.stats.drop(DropReason::PoolExhausted);
+                    return 0;
+                };
                 let taken = socket.conn.on_segment(now, header, payload, *ecn, pool);
                 if taken != 0 {
                     reader.accept(socket.id, placed.start, taken);
