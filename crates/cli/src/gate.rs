@@ -52,7 +52,7 @@ fn percent(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "write a number of percent from 0 to 100, as 2.5".to_owned())
 }
 
-/// What is said of two sets.
+/// The answer of the gate about two sets of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Good,

@@ -195,7 +195,7 @@ fn wait(
     }
 }
 
-/// The table as text; `-` is for what is not measured.
+/// Prints the table as text; a column that could not be measured shows `-`.
 pub fn lines(rows: &[Row]) -> String {
     let mut text = "CPU".to_owned();
     for column in Column::ALL {

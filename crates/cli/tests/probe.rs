@@ -32,7 +32,7 @@ fn each_interval_has_a_table_of_every_cpu_and_the_end_is_told() {
     assert!(lines[0]["width_s"].as_f64().unwrap() >= 0.05);
     let cpus = lines[0]["cpus"].as_array().unwrap();
     assert!(!cpus.is_empty() && cpus.iter().all(|cpu| cpu["cpu"].is_u64()));
-    // What is not measured is said, and is no zero.
+    // The table names each column that could not be measured, and shows no zero for it.
     for column in ["minf", "csw", "syscl", "smtx", "intr"] {
         let there = cpus[0].get(column).is_some();
         assert!(

@@ -25,7 +25,7 @@ pub struct Level {
     pub results: Vec<f64>,
 }
 
-/// What was observed and is to be explained.
+/// The observed runs that a verdict explains.
 #[derive(Clone, Copy, Debug)]
 pub struct Contrast<'a> {
     /// Groups of the runs, the lowest first; of results without groups the lowest and the highest third of them.

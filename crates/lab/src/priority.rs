@@ -1,4 +1,4 @@
-//! The scheduling priority of what is started here.
+//! The scheduling priority of the processes that the laboratory starts.
 
 use rustix::process::{Pid, setpriority_process};
 

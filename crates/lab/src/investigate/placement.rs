@@ -11,7 +11,7 @@ use crate::record::EndsOnCpus;
 /// Threads that are looked at; of more the first ones stand for all.
 const THREADS_LIMIT: usize = 64;
 
-/// What was seen so far.
+/// The samples of both ends so far.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     threads: BTreeMap<(u32, u32), Thread>,

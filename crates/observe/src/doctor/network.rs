@@ -54,24 +54,36 @@ fn counted(root: &Root, path: &str, protocol: &str, name: &str) -> Result<u64, A
 const SNMP: &str = "/proc/net/snmp";
 const NETSTAT: &str = "/proc/net/netstat";
 
-/// Datagrams that found a socket's buffer full.
-pub(super) fn udp_buffers(root: &Root) -> Found {
+/// A counter that should be 0: its protocol and name, what it counts as a sentence behind the number, and the remedy.
+type Trouble = (&'static str, &'static str, &'static str, &'static str);
+
+/// What there is of such trouble, by counters of one file.
+fn troubles(root: &Root, path: &str, all: &[Trouble]) -> Found {
     let mut found = Vec::new();
-    let received = counted(root, SNMP, "Udp", "RcvbufErrors")?;
-    if received > 0 {
-        found.push(finding(
-            format!("{received} datagrams found the receive buffer of their socket full"),
-            "let the program ask for more (SO_RCVBUF), after sysctl -w net.core.rmem_max=8388608; read faster, or with more threads (SO_REUSEPORT)",
-        ));
-    }
-    let sent = counted(root, SNMP, "Udp", "SndbufErrors")?;
-    if sent > 0 {
-        found.push(finding(
-            format!("{sent} datagrams found the send buffer of their socket full"),
-            "let the program ask for more (SO_SNDBUF), after sysctl -w net.core.wmem_max=8388608",
-        ));
+    for (protocol, name, what, remedy) in all {
+        let count = counted(root, path, protocol, name)?;
+        if count > 0 {
+            found.push(finding(format!("{count} {what}"), *remedy));
+        }
     }
     Ok(found)
+}
+
+/// Datagrams that found a socket's buffer full.
+pub(super) fn udp_buffers(root: &Root) -> Found {
+    let received = (
+        "Udp",
+        "RcvbufErrors",
+        "datagrams found the receive buffer of their socket full",
+        "let the program ask for more (SO_RCVBUF), after sysctl -w net.core.rmem_max=8388608; read faster, or with more threads (SO_REUSEPORT)",
+    );
+    let sent = (
+        "Udp",
+        "SndbufErrors",
+        "datagrams found the send buffer of their socket full",
+        "let the program ask for more (SO_SNDBUF), after sysctl -w net.core.wmem_max=8388608",
+    );
+    troubles(root, SNMP, &[received, sent])
 }
 
 /// Connections that found the queue of a listening socket full.
@@ -102,22 +114,19 @@ pub(super) fn retransmissions(root: &Root) -> Found {
 
 /// TCP's memory under pressure.
 pub(super) fn tcp_memory(root: &Root) -> Found {
-    let mut found = Vec::new();
-    let pressure = counted(root, NETSTAT, "TcpExt", "TCPMemoryPressures")?;
-    if pressure > 0 {
-        found.push(finding(
-            format!("TCP's memory came under pressure {pressure} times"),
-            "raise net.ipv4.tcp_mem, or have fewer or smaller buffers",
-        ));
-    }
-    let pruned = counted(root, NETSTAT, "TcpExt", "PruneCalled")?;
-    if pruned > 0 {
-        found.push(finding(
-            format!("a receive queue had to be shortened {pruned} times for want of buffer"),
-            "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'; read faster",
-        ));
-    }
-    Ok(found)
+    let pressure = (
+        "TcpExt",
+        "TCPMemoryPressures",
+        "times TCP's memory came under pressure",
+        "raise net.ipv4.tcp_mem, or have fewer or smaller buffers",
+    );
+    let pruned = (
+        "TcpExt",
+        "PruneCalled",
+        "times a receive queue had to be shortened for want of buffer",
+        "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'; read faster",
+    );
+    troubles(root, NETSTAT, &[pressure, pruned])
 }
 
 /// Packets lost at an interface, and errors.

@@ -53,7 +53,7 @@ pub(super) fn kernel(seen: &mut Seen, probes: &Probes) {
         *callbacks.entry(&call.callback).or_default() += call.count;
     }
     for (callback, count) in callbacks {
-        // What reads the counters of other CPUs is this laboratory.
+        // The laboratory itself makes these calls: it reads the counters of other CPUs.
         if callback.starts_with("__perf_event") {
             continue;
         }
