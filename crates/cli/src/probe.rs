@@ -195,7 +195,7 @@ fn wait(
     }
 }
 
-/// Prints the table as text; a column that could not be measured shows `-`.
+/// The table as text. A column that could not be measured shows `-`.
 pub fn lines(rows: &[Row]) -> String {
     let mut text = "CPU".to_owned();
     for column in Column::ALL {
