@@ -1,7 +1,6 @@
 //! Batches: what passes from stage to stage.
 
 use crate::limits::BATCH_LIMIT;
-use crate::magazine;
 use crate::packet::Packet;
 use std::fmt;
 
@@ -94,21 +93,6 @@ impl PacketBatch {
         }
         let at = self.slot(i);
         self.slots[at].as_mut()
-    }
-
-    /// Drops the first `n` packets, or all.
-    pub fn discard(&mut self, n: usize) {
-        let (n, first) = (n.min(self.len), self.first);
-        for i in 0..n {
-            let Some(packet) = self.slots[(first + i) % BATCH_LIMIT].take() else { continue };
-            let entry = packet.into_ring();
-            // Many of them are shared: that is asked first.
-            if !magazine::release_shared_frame(entry) {
-                drop(Packet::from_ring(entry));
-            }
-        }
-        self.first = self.slot(n);
-        self.len -= n;
     }
 
     /// Takes the first `n` packets, or all; those that the iterator does not come to stay.
@@ -353,7 +337,7 @@ mod tests {
         assert_eq!(batch.back().unwrap().head(), [64]);
         assert!(batch.get_mut(64).is_none());
         assert_eq!(batch.get_mut(9).unwrap().sole(), Some(&[10][..]));
-        batch.discard(3);
+        batch.drain_front(3).for_each(drop);
         assert_eq!((batch.len(), batch.front().unwrap().head()), (BATCH_LIMIT - 3, &[4][..]));
         for n in (1..4).rev() {
             batch.push_front(packet(n)).unwrap();
@@ -365,12 +349,12 @@ mod tests {
         other.append(&mut batch);
         assert_eq!((other.len(), batch.len()), (BATCH_LIMIT, 1));
         assert_eq!(batch.drain().map(|p| p.head()[0]).collect::<Vec<_>>(), [64]);
-        batch.discard(9);
+        batch.drain_front(9).for_each(drop);
         let first: Vec<u8> = other.drain_front(5).take(2).map(|p| p.head()[0]).collect();
         assert_eq!((first, other.len(), other.front().unwrap().head()), (vec![0, 1], 62, &[2][..]));
         assert_eq!(other.drain_front(99).take(60).count(), 60);
         assert_eq!((other.len(), other.back().unwrap().head()), (2, &[63][..]));
-        other.discard(99);
+        other.drain_front(99).for_each(drop);
         assert!(other.is_empty());
         assert_eq!(pool.stats().used_frames, 0);
     }

@@ -404,7 +404,7 @@ fn a_ring_shows_what_it_has_where_it_lies() {
             if count % 2 == 1 {
                 (0..62).for_each(|_| drop(batch.push(shape(0).build(pool))));
                 raw.receive(Instant::ZERO, pool, &mut batch).unwrap();
-                batch.discard(62);
+                batch.drain_front(62).for_each(drop);
             }
             all.extend(batch.drain().map(|packet| bytes(&packet)));
             if count == 0 {

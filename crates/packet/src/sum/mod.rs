@@ -121,12 +121,6 @@ pub(crate) fn copy_and_sum_few(src: &[u8], dst: &mut [u8]) -> u32 {
     portable::sum_few(src).into()
 }
 
-/// Promises what [`sum`] gives, for who expects few bytes.
-#[inline(always)]
-pub fn sum_few(src: &[u8]) -> u32 {
-    if src.len() <= FEW_BYTES { portable::sum_few(src).into() } else { sum(src) }
-}
-
 /// Copies `src` to `dst`, which is as long: for who expects few bytes.
 #[inline(always)]
 pub fn copy_few(src: &[u8], dst: &mut [u8]) {
