@@ -276,7 +276,6 @@ fn look(
             }
         }
     }
-    // Those that separate come before those that limit, the strongest feature first.
     let strength = |suspect: &Suspect| {
         let of = |need: &String| {
             let names = |one: &&millstream_diagnose::separate::Finding| {
@@ -286,10 +285,8 @@ fn look(
         };
         suspect.cause.needs.iter().map(of).fold(0.0, f64::max)
     };
-    suspects.sort_by(|a, b| {
-        let kind = |one: &Suspect| one.cause.kind == Kind::Limits;
-        kind(a).cmp(&kind(b)).then(strength(b).total_cmp(&strength(a)))
-    });
+    suspects.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
+    let suspects = in_turn(suspects, groups.len() < 2);
     let bootstrap = Bootstrap { resamples: 2_000, seed: options.seed, ..Bootstrap::default() };
     let observed = valid
         .iter()
@@ -315,6 +312,23 @@ fn look(
         not_judged,
         notes,
     })
+}
+
+/// Suspects of why runs differ and of what limits them in turn, the strongest of each first: only the first ones are
+/// forced, and either question is to have its answer. What limits them comes first where they hardly differ.
+fn in_turn(suspects: Vec<Suspect>, limits_first: bool) -> Vec<Suspect> {
+    let (limits, separates): (Vec<_>, Vec<_>) =
+        suspects.into_iter().partition(|suspect| suspect.cause.kind == Kind::Limits);
+    let (first, second) = if limits_first { (limits, separates) } else { (separates, limits) };
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut all = Vec::new();
+    loop {
+        let pair = [first.next(), second.next()];
+        if pair.iter().all(Option::is_none) {
+            return all;
+        }
+        all.extend(pair.into_iter().flatten());
+    }
 }
 
 fn judge_suspect(
@@ -424,6 +438,34 @@ mod tests {
         let mut machine = Machine { rng: Rng::new(5), is_the_cause, runs: 0 };
         let options = Options { causes: 1, ..Options::default() };
         investigate(&mut machine, &built_in(), &options, &mut |_| {}).unwrap()
+    }
+
+    /// Two causes are forced: with two of one kind before all of the other, half of the answer would be missing.
+    #[test]
+    fn suspects_of_both_kinds_are_forced_in_turn() {
+        let suspects = || -> Vec<Suspect> {
+            let suspect = |cause: Cause| Suspect {
+                cause,
+                evidence: String::new(),
+                counter: None,
+                forced: vec![],
+                forced_factor: None,
+                judgement: None,
+                not_forced: None,
+            };
+            built_in().into_iter().map(suspect).collect()
+        };
+        let of = |kind: Kind| -> Vec<String> {
+            let all = suspects().into_iter().filter(|one| one.cause.kind == kind);
+            all.map(|one| one.cause.id).collect()
+        };
+        let (separates, limits) = (of(Kind::Separates), of(Kind::Limits));
+        let ids = |limits_first| -> Vec<String> {
+            in_turn(suspects(), limits_first).into_iter().map(|one| one.cause.id).collect()
+        };
+        assert_eq!(ids(false)[..3], [&separates[0], &limits[0], &separates[1]].map(String::clone));
+        assert_eq!(ids(true)[..3], [&limits[0], &separates[0], &limits[1]].map(String::clone));
+        assert_eq!(ids(true).len(), suspects().len(), "none is lost");
     }
 
     #[test]
