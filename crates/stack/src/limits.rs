@@ -363,11 +363,11 @@ pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(50);
 /// engine has work. It is provided again, page by page, when it is next used.
 pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
 
-/// Frames that an engine sets aside of a pool that cannot grow, for a turn that finds none: what frees the others has to
+/// Frames that an engine keeps in reserve of a pool that cannot grow, for a turn that finds none: what frees the others has to
 /// be received and answered. One batch, or this part of the pool where that is less.
-pub const ASIDE_FRAMES: usize = millstream_packet::BATCH_LIMIT;
-/// See [`ASIDE_FRAMES`].
-pub const ASIDE_PART: usize = 32;
+pub const RESERVE_FRAMES: usize = millstream_packet::BATCH_LIMIT;
+/// See [`RESERVE_FRAMES`].
+pub const RESERVE_PART: usize = 32;
 
 /// Under memory pressure a connection moves if what it holds would have gone, to the peer or to the application, within
 /// so many seconds at the pace of the last one. Slower ones have their minimum, and are the first to be reset.

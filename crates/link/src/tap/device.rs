@@ -262,7 +262,7 @@ impl Device {
         self.udp_offload = false;
     }
 
-    /// Sets MTU, queue and addresses of the kernel's side and brings it up. Returns the MTU in
+    /// Sets MTU, queue and addresses of the kernel's side and brings it up. DeferredFree the MTU in
     /// force.
     ///
     /// An unprivileged user of a device that an administrator made may do none of it: then the

@@ -8,6 +8,7 @@
 //! left behind by a killed process.
 
 mod config;
+mod deferred_free;
 mod device;
 mod first_queue;
 mod flow;
@@ -20,10 +21,9 @@ mod probe;
 mod receive;
 #[cfg(target_pointer_width = "64")]
 mod registered;
-mod relief;
-mod returns;
 #[cfg_attr(not(target_pointer_width = "64"), path = "no_ring.rs")]
 mod ring;
+mod rps;
 mod send;
 
 #[cfg(all(test, target_pointer_width = "64"))]
@@ -49,15 +49,15 @@ use crate::{
     TransmitChecksum, limits, netdev,
 };
 pub use config::{Napi, NapiMode, TapConfig, TapKind};
+use deferred_free::DeferredFree;
 use device::{Device, Driver, Queue};
 use flow::{FlowMark, carries_data};
 use macvtap::Home;
 pub use macvtap::MacvtapConfig;
 use optional::OptionGuess;
 use polling::Polling;
-use relief::{Look, Relief};
-use returns::Returns;
 use ring::ReadRing;
+use rps::{Look, Rps};
 use send::{Sender, Takes};
 
 /// Packets read at once that are a flow of bulk.
@@ -70,7 +70,7 @@ const BULK_BYTES: u64 = 16 << 10;
 pub struct Tap {
     /// Has other CPUs receive what we send. It goes before the device: the kernel forgets to count down the steered
     /// queues of a device that ends, and all others of the machine pay for it.
-    relief: Option<Relief>,
+    rps: Option<Rps>,
     fd: Queue,
     name: String,
     /// What somebody has set of the device, and whom to ask.
@@ -90,7 +90,7 @@ pub struct Tap {
     /// Else how it is polled as long as one of its queues is left.
     polled: Option<Arc<Polling>>,
     /// Takes back what others have read of what we sent.
-    returns: Option<Returns>,
+    deferred_free: Option<DeferredFree>,
     /// Where a device over another interface is, which ends with it; and why that is over.
     home: Option<Arc<Home>>,
     gone: Option<io::Error>,
@@ -236,9 +236,9 @@ impl Tap {
 
     /// Sets up what each queue has for itself.
     fn apply(&mut self, config: &TapConfig) {
-        if config.take_back && Returns::are_worth_it() {
-            match Returns::open() {
-                Ok(returns) => self.returns = Some(returns),
+        if config.take_back && DeferredFree::are_worth_it() {
+            match DeferredFree::open() {
+                Ok(returns) => self.deferred_free = Some(returns),
                 Err(error) => self.note("packets that were read come back by interrupts", &error),
             }
         }
@@ -271,7 +271,7 @@ impl Tap {
         match ReceiveSteering::open(&self.name) {
             // Whoever set it knows why.
             Ok(steering) if steering.was_set() || !steering.has_choice() => {}
-            Ok(steering) => self.relief = Some(Relief::new(steering)),
+            Ok(steering) => self.rps = Some(Rps::new(steering)),
             Err(error) => self.note("what is sent is received inside our calls", &error),
         }
     }
@@ -279,36 +279,36 @@ impl Tap {
     /// A packet was read. Only of super-segments it is told what flow they are of.
     #[inline]
     fn came(&mut self, packet: &Packet) {
-        if let Some(relief) = &mut self.relief
+        if let Some(rps) = &mut self.rps
             && packet.meta().segmentation.is_some()
         {
-            relief.came(FlowMark::of(packet.head(), self.capabilities.medium));
+            rps.came(FlowMark::of(packet.head(), self.capabilities.medium));
         }
     }
 
     /// These are to be sent. Who receives what we send depends on whether they answer.
     #[inline]
     fn goes(&mut self, batch: &PacketBatch) {
-        let Some(relief) = &mut self.relief else { return };
+        let Some(rps) = &mut self.rps else { return };
         let medium = self.capabilities.medium;
         for packet in batch.iter() {
             let answers = packet.meta().segmentation.is_some()
                 || carries_data(packet.head(), packet.len(), medium);
-            relief.goes(answers);
+            rps.goes(answers);
         }
     }
 
     /// The device was looked at. Who receives what we send follows, if it is to.
     #[inline]
     fn looked(&mut self, look: Look, found: bool) {
-        if let Some(returns) = &mut self.returns {
+        if let Some(returns) = &mut self.deferred_free {
             returns.looked(found);
         }
-        let Some(relief) = &mut self.relief else { return };
-        match relief.saw(&self.stats, look) {
-            Ok(changed) => self.stats.tx_steerings += u64::from(changed && relief.is_on()),
+        let Some(rps) = &mut self.rps else { return };
+        match rps.saw(&self.stats, look) {
+            Ok(changed) => self.stats.tx_steerings += u64::from(changed && rps.is_on()),
             Err(error) => {
-                self.relief = None;
+                self.rps = None;
                 self.note("what is sent is received inside our calls from now on", &error);
             }
         }
@@ -318,7 +318,7 @@ impl Tap {
     #[inline]
     fn went(&mut self, bytes: u64) {
         let is_bulk = bytes >= BULK_BYTES;
-        if let Some(returns) = &mut self.returns {
+        if let Some(returns) = &mut self.deferred_free {
             let taken = returns.sent(if is_bulk { bytes } else { 0 });
             self.stats.tx_returns += u64::from(taken);
         }
@@ -328,7 +328,7 @@ impl Tap {
     /// Packets beyond the first `before` were sent.
     #[inline]
     fn count_steered(&mut self, before: u64) {
-        if self.relief.as_ref().is_some_and(Relief::is_on) {
+        if self.rps.as_ref().is_some_and(Rps::is_on) {
             self.stats.tx_steered += self.stats.tx_packets - before;
         }
     }
@@ -387,10 +387,10 @@ impl Tap {
             reads: None,
             polling: None,
             polled: None,
-            returns: None,
+            deferred_free: None,
             home: None,
             gone: None,
-            relief: None,
+            rps: None,
             expected: Expectation::new(),
             blocked: false,
             more: false,
@@ -542,8 +542,8 @@ impl Link for Tap {
         head: Packet,
         payload: &[u8],
     ) -> Result<Option<Packet>, LinkError> {
-        if let Some(relief) = &mut self.relief {
-            relief.goes(true);
+        if let Some(rps) = &mut self.rps {
+            rps.goes(true);
         }
         let sent = self.stats.tx_packets;
         let given_back =
@@ -565,7 +565,7 @@ impl Link for Tap {
 
     fn prepare_sleep(&mut self) -> bool {
         self.expected.sleep();
-        if let Some(returns) = &mut self.returns {
+        if let Some(returns) = &mut self.deferred_free {
             returns.sleeps();
         }
         !self.long.is_cutting() && self.gone.is_none()
@@ -590,7 +590,7 @@ impl Link for Tap {
     }
 
     fn details(&self) -> Vec<(&'static str, u64)> {
-        let is_steering = self.relief.as_ref().is_some_and(Relief::is_on);
+        let is_steering = self.rps.as_ref().is_some_and(Rps::is_on);
         vec![
             ("reads_by_io_uring", u64::from(self.reads.is_some())),
             ("napi", u64::from(self.polling.is_some() || self.polled.is_some())),

@@ -15,7 +15,7 @@ use millstream_tcp::{
 use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::tcp::{self, SeqNumber, TcpHeader};
 
-use super::output::{Output, Way};
+use super::output::{NextHop, Output};
 use super::tcp_input::{Segment, with_mss};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
@@ -53,10 +53,10 @@ impl Engine {
             return self.out.stats.drop(DropReason::SourceLimit);
         }
         let Some(listener) = self.tcp.listeners.slots.get(listener_slot) else { return };
-        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
+        let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(link)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
-        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.tcp.configs.shared(config);
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let ends = (&tuple, isn, ts_offset);
@@ -82,7 +82,7 @@ impl Engine {
                 self.tcp.sources.add(source, Counted::HalfOpen);
                 listener.half_open += 1;
                 self.out.stats.tcp_passive_opens += 1;
-                return self.out.send_bare(now, way, &tuple, &answer);
+                return self.out.send_bare(now, hop, &tuple, &answer);
             }
         }
         if config.syn_cookies == CookieMode::Never {
@@ -96,7 +96,7 @@ impl Engine {
         listener.cookies_until = Some(now + COOKIE_LIFETIME);
         listener.stats.cookies_sent += 1;
         self.out.stats.tcp_cookies_sent += 1;
-        self.out.send_bare(now, way, &tuple, &answer);
+        self.out.send_bare(now, hop, &tuple, &answer);
     }
 
     /// A segment of an unfinished handshake.
@@ -108,10 +108,10 @@ impl Engine {
         let Request { open, listener: listener_slot, link } = &mut request.value;
         let (listener_slot, link) = (*listener_slot, *link);
         let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) else { return };
-        let Some(way) = self.out.way(tuple.remote.ip(), Some(link)) else {
+        let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(link)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
-        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.tcp.configs.shared(config);
         if open.is_same_syn(&header) {
             self.out.stats.tcp_syn_acks_repeated += 1;
@@ -120,7 +120,7 @@ impl Engine {
             if header.options.fast_open.is_some() {
                 self.tcp.fast_open.give_cookie(now, &config, open, &mut answer, tuple.remote.ip());
             }
-            return self.out.send_bare(now, way, &tuple, &answer);
+            return self.out.send_bare(now, hop, &tuple, &answer);
         }
         if !header.flags.rst() && !self.may_open(now, listener_slot, tuple.remote.ip()) {
             return;
@@ -131,17 +131,17 @@ impl Engine {
         conn.set_memory_limit(self.account.limit_of_new());
         conn.on_segment(now, &header, payload.into(), ecn, &self.out.pool);
         match conn.state() {
-            State::SynReceived => self.answer_half_open(now, way, conn),
+            State::SynReceived => self.answer_half_open(now, hop, conn),
             State::Closed => {
                 if let Some(listener) = self.tcp.listeners.slots.get_mut(listener_slot) {
                     listener.stats.reset += 1;
                 }
                 self.tcp.remove_half_open(entry);
-                self.answer_half_open(now, way, conn);
+                self.answer_half_open(now, hop, conn);
             }
             _ if self.tcp_opened(conn, listener_slot, link).is_some() => {
                 self.tcp.remove_half_open(entry);
-                self.out.neighbors.confirm(now, way.link, way.next_hop);
+                self.out.neighbors.confirm(now, hop.link, hop.address);
             }
             _ => {}
         }
@@ -166,14 +166,14 @@ impl Engine {
     }
 
     /// Sends what a connection that is not kept has to say.
-    fn answer_half_open(&mut self, now: Instant, way: Way, mut conn: Connection) {
+    fn answer_half_open(&mut self, now: Instant, hop: NextHop, mut conn: Connection) {
         let (tuple, mut none) = (conn.tuple(), PacketBatch::new());
         while let Some(segment) = conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut none) {
             none.clear();
             if !self.out.may_reset(now, tuple.remote.ip()) {
                 return;
             }
-            self.out.send_bare(now, way, &tuple, &segment.header);
+            self.out.send_bare(now, hop, &tuple, &segment.header);
         }
     }
 
@@ -189,11 +189,12 @@ impl Engine {
         let link = self.out.links[link.index()].serial;
         let listener = self.tcp.listeners.slots.get_mut(listener_slot);
         let listener = listener.filter(|l| l.cookies_until.is_some_and(|until| now < until));
-        let (Some(listener), Some(way)) = (listener, self.out.way(tuple.remote.ip(), Some(link)))
+        let (Some(listener), Some(hop)) =
+            (listener, self.out.next_hop(tuple.remote.ip(), Some(link)))
         else {
             return Some(segment);
         };
-        let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+        let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
         let config = self.tcp.configs.shared(config);
         let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
         let Some(mut conn) = self.tcp.cookies.accept(config, tuple, ts_offset, &header, now) else {
@@ -222,7 +223,7 @@ impl Engine {
         }
         self.out.stats.tcp_cookies_accepted += 1;
         self.out.stats.tcp_passive_opens += 1;
-        self.out.neighbors.confirm(now, way.link, way.next_hop);
+        self.out.neighbors.confirm(now, hop.link, hop.address);
         None
     }
 
@@ -297,14 +298,14 @@ impl Engine {
                 continue;
             };
             let next = open.deadline();
-            if let Some(way) = self.out.way(tuple.remote.ip(), Some(*link)) {
-                let config = with_mss(listener.config.clone(), way.mtu, &tuple);
+            if let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(*link)) {
+                let config = with_mss(listener.config.clone(), hop.mtu, &tuple);
                 let config = self.tcp.configs.shared(config);
                 let ts_offset = self.tcp.isn.timestamp_offset(&tuple);
                 // RFC 7413 4.2.2: without the option
                 let answer = open.syn_ack(&config, tuple, ts_offset, now);
                 self.out.stats.tcp_syn_acks_repeated += 1;
-                self.out.send_bare(now, way, &tuple, &answer);
+                self.out.send_bare(now, hop, &tuple, &answer);
             }
             self.tcp.half_open.wheel.arm(entry, next);
         }
@@ -314,7 +315,7 @@ impl Engine {
 
 impl Output {
     /// Sends a segment without payload that no connection keeps account of.
-    pub fn send_bare(&mut self, now: Instant, way: Way, tuple: &FourTuple, header: &TcpHeader) {
+    pub fn send_bare(&mut self, now: Instant, hop: NextHop, tuple: &FourTuple, header: &TcpHeader) {
         let Some(mut packet) = self.pool.alloc(HEADROOM_BYTES) else {
             return self.stats.drop(DropReason::PoolExhausted);
         };
@@ -323,9 +324,9 @@ impl Output {
         }
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
         let ip = IpHeader::new(src, dst, Protocol::TCP, packet.len());
-        self.seal(&mut packet, way.link, &ip, tcp::CHECKSUM_OFFSET as u16);
+        self.seal(&mut packet, hop.link, &ip, tcp::CHECKSUM_OFFSET as u16);
         self.stats.tcp_tx_segments += 1;
         self.stats.tcp_tx_pure += 1;
-        self.send_ip(now, way, &ip, packet);
+        self.send_ip(now, hop, &ip, packet);
     }
 }

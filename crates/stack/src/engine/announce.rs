@@ -122,7 +122,7 @@ impl Engine {
             let _ = self.with_conn(id, |socket, _| socket.conn.abort());
         }
         self.out.addresses.lose(link, ip);
-        // Ways are found anew.
+        // Routes are looked up anew.
         self.out.link_changes = self.out.link_changes.wrapping_add(1);
         self.forget_flows();
     }

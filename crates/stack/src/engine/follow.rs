@@ -41,7 +41,7 @@ impl Engine {
         let slot = &mut self.out.links[link.index()];
         let before = std::mem::replace(&mut slot.capabilities, capabilities_of(&*slot.link));
         let has_moved = slot.capabilities.mac != before.mac;
-        // Ways and headers are made anew, and what is known of flows' headers is learnt again.
+        // Routes and headers are looked up anew, and what is known of flows' headers is learnt again.
         self.out.link_changes = self.out.link_changes.wrapping_add(1);
         self.forget_flows();
         if has_moved && before.medium == Medium::Ethernet {

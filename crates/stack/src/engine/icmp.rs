@@ -65,12 +65,12 @@ impl Engine {
             return self.out.stats.drop(DropReason::IcmpIgnored);
         }
         let scope = self.out.links[link.index()].serial;
-        let Some(way) = self.out.way(ip.src, Some(scope)) else {
+        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let source = match destination {
             Destination::Own => Some(ip.dst),
-            _ => self.out.addresses.source(way.link, way.next_hop, ip.src),
+            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
         };
         let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
         packet.trim_front(ip.header_len);
@@ -82,9 +82,9 @@ impl Engine {
         }
         *packet.meta_mut() = Default::default();
         let header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
-        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
         self.out.stats.icmp_echo_answered += 1;
-        self.out.send_ip(now, way, &header, packet);
+        self.out.send_ip(now, hop, &header, packet);
     }
 
     /// A packet with IP headers that it is dropped for: the sender of some is told.
@@ -178,12 +178,12 @@ impl Engine {
             return;
         }
         let scope = self.out.links[link.index()].serial;
-        let Some(way) = self.out.way(ip.src, Some(scope)) else {
+        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let source = match destination {
             Destination::Own => Some(ip.dst),
-            _ => self.out.addresses.source(way.link, way.next_hop, ip.src),
+            _ => self.out.addresses.source(hop.link, hop.address, ip.src),
         };
         let Some(source) = source else { return self.out.stats.drop(DropReason::NoRoute) };
         let Some(mut answer) = self.out.pool.alloc(HEADROOM_BYTES) else {
@@ -195,9 +195,9 @@ impl Engine {
             packet.copy_to(0, &mut room[at..]);
         }
         let header = IpHeader::new(source, ip.src, icmp::protocol(version), answer.len());
-        self.out.seal(&mut answer, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.seal(&mut answer, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
         self.out.stats.icmp_errors_sent += 1;
-        self.out.send_ip(now, way, &header, answer);
+        self.out.send_ip(now, hop, &header, answer);
     }
 
     /// An error about a packet that we are said to have sent; false where no socket has.
@@ -239,8 +239,8 @@ impl Engine {
     /// refused.
     fn learn_path_mtu(&mut self, now: Instant, error: &Icmp, sent: &IpHeader) {
         if let Icmp::PacketTooBig { mtu } = *error
-            && let Some(way) = self.out.way(sent.dst, None)
-            && sent.packet_len() <= way.mtu
+            && let Some(hop) = self.out.next_hop(sent.dst, None)
+            && sent.packet_len() <= hop.mtu
         {
             self.out.path_mtus.learn(now, sent.dst, mtu as usize, sent.packet_len());
         }

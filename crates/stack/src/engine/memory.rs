@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats, QueueStats};
 
 use super::Engine;
-use crate::limits::{ASIDE_FRAMES, ASIDE_PART, IDLE_RELEASE};
+use crate::limits::{IDLE_RELEASE, RESERVE_FRAMES, RESERVE_PART};
 use crate::stats::MemoryUse;
 
 /// The engine's names in the pool's books, and since when it has had no work.
@@ -19,8 +19,8 @@ pub(super) struct Memory {
     worked: Instant,
     /// Memory was given back since there was work.
     idle: bool,
-    /// Empty frames for a turn that finds none ([`ASIDE_FRAMES`]).
-    aside: Vec<Packet>,
+    /// Empty frames for a turn that finds none ([`RESERVE_FRAMES`]).
+    reserve: Vec<Packet>,
 }
 
 impl Memory {
@@ -35,35 +35,35 @@ impl Memory {
             neighbors: pool.holder("neighbours"),
             worked: now,
             idle: false,
-            aside: Vec::new(),
+            reserve: Vec::new(),
         }
     }
 
-    /// A turn begins: where the pool has nothing, it has what was set aside.
+    /// A turn begins: where the pool has nothing, it has the reserve.
     #[inline]
-    pub fn lend_aside(&mut self, pool: &Pool) {
-        if !self.aside.is_empty() && pool.is_dry() {
-            self.aside.clear();
+    pub fn lend_reserve(&mut self, pool: &Pool) {
+        if !self.reserve.is_empty() && pool.is_dry() {
+            self.reserve.clear();
         }
     }
 
-    /// A turn has received and sent: of a pool that cannot grow some frames are set aside, before the application hears
+    /// A turn has received and sent: of a pool that cannot grow some frames are kept in reserve, before the application hears
     /// of them.
     #[inline]
-    pub fn set_aside(&mut self, pool: &Pool) {
+    pub fn fill_reserve(&mut self, pool: &Pool) {
         if let Some(all) = pool.all_frames()
-            && self.aside.len() < ASIDE_FRAMES.min(all / ASIDE_PART)
+            && self.reserve.len() < RESERVE_FRAMES.min(all / RESERVE_PART)
         {
-            self.fill_aside(pool, ASIDE_FRAMES.min(all / ASIDE_PART));
+            self.take_reserve(pool, RESERVE_FRAMES.min(all / RESERVE_PART));
         }
     }
 
     #[inline(never)]
-    fn fill_aside(&mut self, pool: &Pool, count: usize) {
-        while self.aside.len() < count
+    fn take_reserve(&mut self, pool: &Pool, count: usize) {
+        while self.reserve.len() < count
             && let Some(frame) = pool.alloc(0)
         {
-            self.aside.push(frame);
+            self.reserve.push(frame);
         }
     }
 
@@ -88,7 +88,7 @@ impl Memory {
             return Some(left);
         }
         self.idle = true;
-        self.aside.clear();
+        self.reserve.clear();
         self.engine.set_busy(false);
         pool.release_idle();
         None
@@ -202,8 +202,8 @@ mod tests {
         let pool = Pool::new(config).unwrap();
         let mut engine = Engine::new(EngineConfig::new(pool.clone())).unwrap();
         let mut held = Vec::new();
-        let aside = 300 / ASIDE_PART;
-        for frames in [100, 200, 300 - aside, 300 - aside] {
+        let reserve = 300 / RESERVE_PART;
+        for frames in [100, 200, 300 - reserve, 300 - reserve] {
             held.extend(std::iter::from_fn(|| pool.alloc(0)));
             assert_eq!(held.len(), frames);
             engine.turn(engine.time);

@@ -14,7 +14,7 @@ use millstream_wire::ndp::{
 
 use super::Engine;
 use super::claims::AddressState;
-use super::output::{Output, Way};
+use super::output::{NextHop, Output};
 use super::reserved::is_no_source;
 use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
@@ -120,7 +120,7 @@ impl Output {
             }
             None => {
                 let mtu = self.links[link.index()].capabilities.mtu;
-                self.send_ip(now, Way { link, next_hop: dst.into(), mtu }, &header, packet);
+                self.send_ip(now, NextHop { link, address: dst.into(), mtu }, &header, packet);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The way out: route, neighbour, headers, link queues.
+//! Output: route, neighbour, headers, link queues.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,9 +20,9 @@ use crate::stats::{DropReason, EngineStats};
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct NextHop {
     pub link: LinkId,
-    pub next_hop: IpAddr,
+    pub address: IpAddr,
     pub mtu: usize,
 }
 
@@ -69,33 +69,33 @@ impl Output {
         allowed
     }
 
-    /// The way to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
+    /// The next hop to `destination`. For link-local and multicast destinations it is `scope`'s link, or the
     /// first one. There is none over a link that is not in use, nor to an address that no other host has.
-    pub fn way(&self, destination: IpAddr, scope: Option<Serial>) -> Option<Way> {
+    pub fn next_hop(&self, destination: IpAddr, scope: Option<Serial>) -> Option<NextHop> {
         if is_no_destination(destination) {
             return None;
         }
         if is_link_local(destination) || destination.is_multicast() || is_broadcast(destination) {
             let link = self.link_to(destination, scope)?;
             let mtu = self.links.used_slot(link)?.capabilities.mtu;
-            return Some(Way { link, next_hop: destination, mtu });
+            return Some(NextHop { link, address: destination, mtu });
         }
         let route = self.routes.lookup(destination)?;
         let mtu = self.links.used_slot(route.link)?.capabilities.mtu;
         let mtu = route.mtu.map_or(mtu, |limit| mtu.min(usize::from(limit)));
-        Some(Way { link: route.link, next_hop: route.next_hop(destination), mtu })
+        Some(NextHop { link: route.link, address: route.next_hop(destination), mtu })
     }
 
-    /// As [`way`](Self::way), for datagrams: their size is that of the path, as far as it is known.
-    pub fn datagram_way(
+    /// As [`next_hop`](Self::next_hop), for datagrams: their size is that of the path, as far as it is known.
+    pub fn datagram_next_hop(
         &self,
         now: Instant,
         destination: IpAddr,
         scope: Option<Serial>,
-    ) -> Option<Way> {
-        let way = self.way(destination, scope)?;
-        let mtu = self.path_mtus.get(now, destination).map_or(way.mtu, |mtu| mtu.min(way.mtu));
-        Some(Way { mtu, ..way })
+    ) -> Option<NextHop> {
+        let hop = self.next_hop(destination, scope)?;
+        let mtu = self.path_mtus.get(now, destination).map_or(hop.mtu, |mtu| mtu.min(hop.mtu));
+        Some(NextHop { mtu, ..hop })
     }
 
     /// The link that a link-local address names by its scope, the link's number from 1 on; none where it names none.
@@ -158,7 +158,7 @@ impl Output {
     }
 
     /// A link is over. Its routes go with it, so that those by other links take their place, and what was known of its
-    /// neighbours; connections find their ways anew when they send. Its addresses stay, for the connections that have
+    /// neighbours; connections look their routes up anew when they send. Its addresses stay, for the connections that have
     /// them and that other links may reach, until another link gets them, or room is needed for others; but those that
     /// only mean something on the link go.
     fn end_link(&mut self, link: LinkId, why: DropReason) {
@@ -206,36 +206,36 @@ impl Output {
 
     /// Sends `packet`, which starts at its transport header, with an IP header and whatever the link
     /// wants before it. What cannot be sent is dropped and counted.
-    pub fn send_ip(&mut self, now: Instant, way: Way, header: &IpHeader, packet: Packet) {
-        if header.packet_len() > way.mtu && packet.meta().segmentation.is_none() {
+    pub fn send_ip(&mut self, now: Instant, hop: NextHop, header: &IpHeader, packet: Packet) {
+        if header.packet_len() > hop.mtu && packet.meta().segmentation.is_none() {
             return self.stats.drop(DropReason::TooLong);
         }
         let len = header.emit_len();
         match with_header(&self.pool, packet, len, |room| header.emit(room)) {
-            Ok(packet) => self.send_to_neighbor(now, way, packet),
+            Ok(packet) => self.send_to_neighbor(now, hop, packet),
             Err(Exhausted) => self.stats.drop(DropReason::PoolExhausted),
         }
     }
 
     /// Sends an IP packet to the next hop, after asking for its link address when need be.
-    pub fn send_to_neighbor(&mut self, now: Instant, way: Way, packet: Packet) {
-        if self.links[way.link.index()].capabilities.medium == Medium::Ip {
-            return self.enqueue(now, way.link, packet);
+    pub fn send_to_neighbor(&mut self, now: Instant, hop: NextHop, packet: Packet) {
+        if self.links[hop.link.index()].capabilities.medium == Medium::Ip {
+            return self.enqueue(now, hop.link, packet);
         }
-        if self.addresses.is_broadcast_of(way.link, way.next_hop) {
+        if self.addresses.is_broadcast_of(hop.link, hop.address) {
             // Only TCP is never for all.
             let is_tcp = packet.head().get(IPV4_PROTOCOL_AT) == Some(&Protocol::TCP.0);
             return match is_tcp {
                 true => self.stats.drop(DropReason::NoRoute),
-                false => self.send_to_mac(now, way.link, MacAddr::BROADCAST, packet),
+                false => self.send_to_mac(now, hop.link, MacAddr::BROADCAST, packet),
             };
         }
-        match self.neighbors.resolve(now, way.link, way.next_hop, packet) {
-            Resolved::Ready(mac, packet) => self.send_to_mac(now, way.link, mac, packet),
+        match self.neighbors.resolve(now, hop.link, hop.address, packet) {
+            Resolved::Ready(mac, packet) => self.send_to_mac(now, hop.link, mac, packet),
             Resolved::Pending { solicit, displaced } => {
                 self.stats.drops[DropReason::NeighborQueueFull as usize] += u64::from(displaced);
                 if solicit {
-                    self.ask(now, way.link, way.next_hop);
+                    self.ask(now, hop.link, hop.address);
                 }
             }
             Resolved::Refused(packet, _) => {

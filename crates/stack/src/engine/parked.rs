@@ -2,7 +2,7 @@
 //!
 //! They wait beside the list of those that may have something to send, in a line for each such link, so that what others
 //! send over other links goes on. As their link takes something again some of them go back to the head of the list, the
-//! first to have found no room first; where ways have changed all of them go, as theirs may lead elsewhere now.
+//! first to have found no room first; where routes or links have changed all of them go, as theirs may lead elsewhere now.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use super::Engine;
 #[derive(Default)]
 pub(super) struct Parked {
     lines: Vec<Line>,
-    /// By which they found their way.
+    /// By which they found their next hop.
     generations: Option<Generations>,
 }
 
@@ -63,12 +63,12 @@ impl Engine {
         self.parked.line(link).put(slot, is_next);
     }
 
-    /// Whether ways have changed, so that those who wait have another perhaps.
+    /// Whether routes or links have changed, so that those who wait may have another next hop.
     pub(super) fn parked_may_go(&self) -> bool {
         !self.parked.is_empty() && self.parked.generations != Some(self.out.generations())
     }
 
-    /// Whether a link takes something again that some wait for, or ways have changed.
+    /// Whether a link takes something again that some wait for, or routes have changed.
     pub(super) fn parked_have_room(&mut self, now: Instant) -> bool {
         let may_go = self.parked_may_go();
         let Self { parked, out, .. } = self;

@@ -1,4 +1,4 @@
-//! What gives way: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
+//! What gives hop: connections of peers that do nothing, where new ones find no room, and orphans, where there are too
 //! many.
 //!
 //! Nothing is kept in order for it. What gives way is the best of a sample, drawn where a stranger cannot know it: who
@@ -45,7 +45,7 @@ enum TooMany {
 
 impl Engine {
     /// Makes room in the table of connections for one more; `newcomers` has the source that it is for already. False
-    /// when nobody gives way: to a source with more than its share only orphans do, and what exchanged nothing of
+    /// when nobody gives hop: to a source with more than its share only orphans do, and what exchanged nothing of
     /// sources with as much.
     pub(super) fn make_room(&mut self, now: Instant, newcomers: usize) -> bool {
         let found = self.sample_orphans(now, None).or_else(|| self.sample_others(now, newcomers));
@@ -189,12 +189,12 @@ impl Engine {
         let (tuple, scope) = (socket.conn.tuple(), socket.scope);
         socket.conn.abort();
         if !is_silent
-            && let Some(way) = self.out.way(tuple.remote.ip(), Some(scope))
+            && let Some(hop) = self.out.next_hop(tuple.remote.ip(), Some(scope))
             && let Some(reset) =
                 socket.conn.poll(now, &self.out.pool, &TransmitLimits::ONE, &mut self.parts)
         {
             self.out.stats.tcp_resets += 1;
-            self.out.send_bare(now, way, &tuple, &reset.header);
+            self.out.send_bare(now, hop, &tuple, &reset.header);
         }
         if is_held {
             self.tcp.collect_events(slot, &mut self.events);

@@ -285,7 +285,7 @@ impl Engine {
     fn expected_head_len(&self, slot: u32, link: LinkId, reader: &Reader<'_>) -> Option<usize> {
         let socket = self.tcp.sockets.get(slot).filter(|socket| reader.may_take(socket))?;
         let target = self.out.links.used_slot(link)?;
-        let is_its = socket.path.way(self.out.generations())?.link == link;
+        let is_its = socket.route.next_hop(self.out.generations())?.link == link;
         if !is_its || !target.link.places() || !socket.conn.awaits_data() {
             return None;
         }

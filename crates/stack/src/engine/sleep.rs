@@ -8,8 +8,8 @@ use std::time::Duration;
 use millstream_link::sys::{EventFd, IdleLatency, IdleLatencyState, PollEntry, poll};
 use millstream_packet::Instant;
 
-use super::courtesy::Courtesy;
 use super::waker::{Bell, Waker};
+use super::yielding::Yielding;
 use super::{Engine, Turn};
 use crate::stages::Stage;
 
@@ -58,7 +58,7 @@ pub(super) struct Sleeper {
     /// Single packets in a row before each of which the engine slept.
     awaited: u32,
     /// Who may have the core before a sleep.
-    courtesy: Courtesy,
+    yielding: Yielding,
     /// Somebody rang since this was last asked.
     woken: bool,
     /// Another thread may wait for this core: polling begins behind it.
@@ -82,7 +82,7 @@ impl Sleeper {
             retry_sleeps: RETRY_SLEEPS,
             has_slept: false,
             awaited: 0,
-            courtesy: Courtesy::default(),
+            yielding: Yielding::default(),
             woken: false,
             makes_way: false,
             idle_latency: idle_latency.map(IdleLatency::hold),
@@ -103,7 +103,7 @@ impl Sleeper {
         if packets != 0 {
             let is_awaited = packets == 1 && self.has_slept;
             self.awaited = if is_awaited { self.awaited.saturating_add(1) } else { 0 };
-            self.courtesy.received(packets, self.has_slept);
+            self.yielding.received(packets, self.has_slept);
             self.has_slept = false;
         }
     }
@@ -128,7 +128,7 @@ impl Sleeper {
     /// Others had the core for this long, after polling in vain or without it. Where they are who answers, they do so
     /// now: polling kept them from it.
     fn yielded(&mut self, polled: bool, length: Duration) {
-        self.courtesy.yielded(length);
+        self.yielding.yielded(length);
         self.has_yielded = true;
         if polled {
             self.vain += 1;
@@ -140,7 +140,7 @@ impl Sleeper {
     fn slept(&mut self, polled: bool, length: Duration) {
         self.idle_since = None;
         let polled = polled && !std::mem::take(&mut self.has_yielded);
-        self.courtesy.slept();
+        self.yielding.slept();
         self.has_slept |= length >= NO_SLEEP;
         if polled {
             self.vain += 1;
@@ -249,7 +249,7 @@ impl Engine {
             self.out.stats.stages.mark(Stage::Poll, 0);
             return Ok(());
         }
-        if self.sleeper.courtesy.is_due() {
+        if self.sleeper.yielding.is_due() {
             std::thread::yield_now();
             let length = self.refresh_time().saturating_duration_since(now);
             self.sleeper.yielded(polled, length);
@@ -498,7 +498,7 @@ mod tests {
                 slept.into_iter().for_each(|length| sleeper.slept(false, length));
                 sleeper.received(1);
             }
-            sleeper.courtesy.is_due()
+            sleeper.yielding.is_due()
         };
         assert!(ask(None));
         assert!(ask(Some(NO_SLEEP / 2)));

@@ -9,7 +9,7 @@ use millstream_wire::ip::{IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::datagram::on_link;
-use super::output::{Way, with_header};
+use super::output::{NextHop, with_header};
 use super::{Engine, Serial};
 use crate::error::Error;
 use crate::limits::HEADROOM_BYTES;
@@ -56,23 +56,23 @@ impl Engine {
         &mut self,
         now: Instant,
         id: SocketId,
-        (way, hop_limit): (Way, u8),
+        (hop, hop_limit): (NextHop, u8),
         (local, remote): (SocketAddr, SocketAddr),
         (mut packet, size): (Packet, usize),
     ) -> Result<(), Error> {
         let ip_len =
             |len| IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, udp::HEADER_LEN + len);
-        if ip_len(size).packet_len() > way.mtu || packet.len() > PAYLOAD_LIMIT_BYTES {
+        if ip_len(size).packet_len() > hop.mtu || packet.len() > PAYLOAD_LIMIT_BYTES {
             return Err(Error::MessageTooLong);
         }
-        if self.out.room(now, way.link) == 0 {
+        if self.out.room(now, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut ip = ip_len(packet.len());
         ip.hop_limit = hop_limit;
-        let most = self.out.links[way.link.index()].capabilities.uso_bytes;
+        let most = self.out.links[hop.link.index()].capabilities.uso_bytes;
         if most.is_none_or(|most| ip.packet_len() > most as usize) {
-            return self.udp_send_parts(id, &packet, size, on_link(remote, way.link));
+            return self.udp_send_parts(id, &packet, size, on_link(remote, hop.link));
         }
         self.out.stats.udp_tx += packet.len().div_ceil(size) as u64;
         packet.meta_mut().segmentation = Some(datagrams_of(size as u16));
@@ -80,8 +80,8 @@ impl Engine {
         let mut packet =
             with_header(&self.out.pool, packet, udp::HEADER_LEN, |room| header.emit(room))
                 .map_err(|_| Error::Exhausted)?;
-        self.out.seal(&mut packet, way.link, &ip, udp::CHECKSUM_OFFSET as u16);
-        self.out.send_ip(now, way, &ip, packet);
+        self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        self.out.send_ip(now, hop, &ip, packet);
         Ok(())
     }
 

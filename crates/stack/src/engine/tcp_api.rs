@@ -172,13 +172,13 @@ impl Engine {
         if remote.port() == 0 || remote.ip().is_unspecified() || remote.ip().is_multicast() {
             return Err(Error::Invalid("not an address to connect to"));
         }
-        let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
-        match self.out.addresses.classify(way.link, remote.ip()) {
+        let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+        match self.out.addresses.classify(hop.link, remote.ip()) {
             Destination::Other => {}
             Destination::Own => return Err(Error::Invalid(TO_ITSELF)),
             Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }
-        let source = || self.out.addresses.source(way.link, way.next_hop, remote.ip());
+        let source = || self.out.addresses.source(hop.link, hop.address, remote.ip());
         let local = match local.map(plain) {
             Some(local) if !local.ip().is_unspecified() => local,
             Some(local) => SocketAddr::new(source().ok_or(Error::AddrNotAvailable)?, local.port()),
@@ -205,14 +205,14 @@ impl Engine {
         let tuple = FourTuple { local: SocketAddr::new(local.ip(), port), remote };
         let hash = self.tcp.key.flow(&tuple);
         let isn = self.tcp.take_ends(hash, &tuple, now).ok_or(Error::AddrInUse)?;
-        let config = self.tcp.configs.shared(with_mss(config.clone(), way.mtu, &tuple));
+        let config = self.tcp.configs.shared(with_mss(config.clone(), hop.mtu, &tuple));
         let fast_open = config.fast_open;
         let mut conn =
             Connection::connect(config, tuple, isn, self.tcp.isn.timestamp_offset(&tuple), now);
         if fast_open {
             self.tcp.fast_open.offer(now, &mut conn);
         }
-        let scope = self.out.links[way.link.index()].serial;
+        let scope = self.out.links[hop.link.index()].serial;
         let slot = self.tcp.insert(conn, scope, None).ok_or(Error::Limit("connections"))?;
         self.out.stats.tcp_active_opens += 1;
         self.tcp.mark_dirty(slot);

@@ -81,9 +81,9 @@ impl Engine {
             // What follows in the batch is for no connection any more (RFC 9293, 3.10.7.1).
             return self.tcp.forget_flow(slot);
         }
-        if connected && let Some(way) = socket.path.way(self.out.generations()) {
+        if connected && let Some(hop) = socket.route.next_hop(self.out.generations()) {
             // RFC 4861, 7.3.1: what we sent has arrived, so the neighbour is there.
-            self.out.neighbors.confirm(now, way.link, way.next_hop);
+            self.out.neighbors.confirm(now, hop.link, hop.address);
         }
     }
 
@@ -291,11 +291,11 @@ impl Engine {
             return;
         }
         let scope = self.out.links[link.index()].serial;
-        match self.out.way(tuple.remote.ip(), Some(scope)) {
-            Some(way) => {
+        match self.out.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => {
                 // RFC 9293, 3.10.7.1.
                 self.out.stats.tcp_resets += 1;
-                self.out.send_bare(now, way, &tuple, &answer);
+                self.out.send_bare(now, hop, &tuple, &answer);
             }
             None => self.out.stats.drop(DropReason::NoRoute),
         }

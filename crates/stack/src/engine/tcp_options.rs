@@ -105,7 +105,7 @@ impl Engine {
             );
             if (new.dscp, new.hop_limit) != (old.dscp, old.hop_limit) {
                 conn.set_ip(new.dscp, new.hop_limit);
-                socket.path.forget();
+                socket.route.forget();
             }
         })?;
         // An idle connection has nothing to send, and from now on may have something to wait for.

@@ -36,8 +36,8 @@ impl Engine {
         }
         let Some(answer) = answer else { return };
         let scope = self.out.links[link.index()].serial;
-        match self.out.way(tuple.remote.ip(), Some(scope)) {
-            Some(way) => self.out.send_bare(now, way, tuple, &answer),
+        match self.out.next_hop(tuple.remote.ip(), Some(scope)) {
+            Some(hop) => self.out.send_bare(now, hop, tuple, &answer),
             None => self.out.stats.drop(DropReason::NoRoute),
         }
     }

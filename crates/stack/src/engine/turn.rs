@@ -71,7 +71,7 @@ impl Engine {
         self.blocked = false;
         self.starved = false;
         self.push_left = self.limits.transmit_turn_bytes;
-        self.memory.lend_aside(&self.out.pool);
+        self.memory.lend_reserve(&self.out.pool);
         self.look_at_memory(now);
         let mut progress = self.out.flush(now);
         let received = self.receive(now, read);
@@ -85,7 +85,7 @@ impl Engine {
         // What a time-out has sent again goes by the MTU as it is.
         self.follow_links(now);
         progress |= self.transmit(now);
-        self.memory.set_aside(&self.out.pool);
+        self.memory.fill_reserve(&self.out.pool);
         progress |= self.grant_writes(now);
         progress |= self.out.flush(now);
         progress |= self.tell_of_room(now);
@@ -95,7 +95,7 @@ impl Engine {
             let _ = self.out.pool.grow();
         }
         // What the links have done with.
-        self.memory.set_aside(&self.out.pool);
+        self.memory.fill_reserve(&self.out.pool);
         if progress {
             return Turn { progress, next_deadline: Some(now) };
         }

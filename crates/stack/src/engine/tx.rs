@@ -21,8 +21,8 @@ use millstream_route::{LinkId, TransportChecksum};
 use millstream_tcp::{PayloadSource, Segment, State, TransmitLimits};
 
 use super::Engine;
+use super::cached_route::{CachedRoute, Marks, Ready};
 use super::output::Output;
-use super::path::{Marks, Path, Ready};
 use super::segment_headers::{Refused, SegmentHeaders};
 use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
@@ -75,7 +75,7 @@ pub(super) struct Borrowed<'a> {
 impl Borrowed<'_> {
     /// Whether more of it may be sent: the connection's segments still go to the link, past which nothing waits.
     fn may_go(&self, out: &Output, socket: &TcpSocket) -> bool {
-        let ready = socket.path.ready(out.generations(), &socket.conn);
+        let ready = socket.route.ready(out.generations(), &socket.conn);
         !self.rest.is_empty()
             && ready.is_some_and(|ready| ready.link == self.link)
             && out.links[self.link.index()].queue.is_empty()
@@ -323,8 +323,8 @@ pub(super) fn serve(
         *left = left.saturating_sub(cost.max(segment.payload_len as usize));
         socket.unflushed = socket.unflushed.saturating_sub(segment.payload_len);
         match &mut borrowed {
-            None => out.send_segments(now, link, &mut socket.path, segment, batch),
-            Some(borrowed) => out.send_borrowed(now, &mut socket.path, segment, borrowed),
+            None => out.send_segments(now, link, &mut socket.route, segment, batch),
+            Some(borrowed) => out.send_borrowed(now, &mut socket.route, segment, borrowed),
         }
         if !socket.conn.has_output() {
             socket.unflushed = 0;
@@ -349,7 +349,7 @@ fn within(most: usize, bytes: usize, size: usize) -> usize {
 /// The link that a connection's segments go to now, and what it takes of them; none without a route.
 #[inline(always)]
 fn ready_link(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
-    match socket.path.ready(out.generations(), &socket.conn) {
+    match socket.route.ready(out.generations(), &socket.conn) {
         None => look_up(out, socket, now),
         ready => ready,
     }
@@ -358,8 +358,8 @@ fn ready_link(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<
 /// The same where it was not known, or is another by now.
 #[inline(never)]
 fn look_up(out: &mut Output, socket: &mut TcpSocket, now: Instant) -> Option<Ready> {
-    let TcpSocket { conn, path, scope, .. } = socket;
-    let (ready, mtu) = out.find_path(now, conn.ends(), *scope, Marks::of(conn), path)?;
+    let TcpSocket { conn, route, scope, .. } = socket;
+    let (ready, mtu) = out.find_route(now, conn.ends(), *scope, Marks::of(conn), route)?;
     // Another link than the one before may take less, and so may the same one by now.
     conn.fit_way(now, mtu);
     Some(if conn.config().fast_path { ready } else { ready.one_by_one() })
@@ -372,7 +372,7 @@ impl Output {
         &mut self,
         now: Instant,
         link: LinkId,
-        path: &mut Path,
+        route: &mut CachedRoute,
         segment: &Segment,
         batch: &mut PacketBatch,
     ) {
@@ -384,8 +384,8 @@ impl Output {
             drop(batch.push(packet));
             self.stats.tcp_tx_pure += 1;
         }
-        let identification = path.count_segments(segment);
-        let Some((template, is_resolved, checksum)) = path.template() else {
+        let identification = route.count_segments(segment);
+        let Some((template, is_resolved, checksum)) = route.template() else {
             return batch.clear();
         };
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
@@ -395,7 +395,7 @@ impl Output {
         }
         self.stats.tcp_tx_segments += batch.len() as u64;
         if !is_resolved {
-            return self.send_unresolved(now, path, batch);
+            return self.send_unresolved(now, route, batch);
         }
         let bytes: usize = batch.iter().map(Packet::len).sum();
         self.stats.tx_packets += batch.len() as u64;
@@ -409,9 +409,9 @@ impl Output {
 
     /// The packets of `batch` wait for the address of the neighbour.
     #[cold]
-    fn send_unresolved(&mut self, now: Instant, path: &Path, batch: &mut PacketBatch) {
-        let Some(way) = path.unresolved_way() else { return batch.clear() };
-        batch.drain().for_each(|packet| self.send_to_neighbor(now, way, packet));
+    fn send_unresolved(&mut self, now: Instant, route: &CachedRoute, batch: &mut PacketBatch) {
+        let Some(hop) = route.unresolved_hop() else { return batch.clear() };
+        batch.drain().for_each(|packet| self.send_to_neighbor(now, hop, packet));
     }
 
     /// Drops the packets of `batch` that are refused.
@@ -434,14 +434,14 @@ impl Output {
     fn send_borrowed(
         &mut self,
         now: Instant,
-        path: &mut Path,
+        route: &mut CachedRoute,
         segment: &Segment,
         borrowed: &mut Borrowed<'_>,
     ) {
         let (payload, rest) = borrowed.rest.split_at(segment.payload_len as usize);
         borrowed.rest = rest;
-        let identification = path.count_segments(segment);
-        let Some((template, ..)) = path.template() else { return };
+        let identification = route.count_segments(segment);
+        let Some((template, ..)) = route.template() else { return };
         let checksum = TransportChecksum::Offload;
         let mut headers = SegmentHeaders::new(template, segment, identification, checksum);
         let head = self.pool.alloc(HEADROOM_BYTES).and_then(|mut head| {

@@ -9,7 +9,7 @@
 //! have room that others wait for, or others wait to write.
 //!
 //! A peer that reads by large calls acknowledges late, at the end of each. So where the peer or the queue takes no more,
-//! and at the end, the write waits a little for ACKs ([`Patience`]) if round trips are as short.
+//! and at the end, the write waits a little for ACKs ([`AckWait`]) if round trips are as short.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use millstream_route::LinkId;
 use millstream_tcp::{PayloadSource, Widened};
 
 use super::Engine;
-use super::path::Ready;
-use super::patience::Patience;
+use super::ack_wait::AckWait;
+use super::cached_route::Ready;
 use super::tx::{Borrowed, serve};
 use super::writes::Room;
 use crate::error::Error;
@@ -57,7 +57,7 @@ struct BorrowedWrite<'a> {
     /// Unseen news of other sockets as it began.
     news: usize,
     widened: Widened,
-    patience: Patience,
+    ack_wait: AckWait,
 }
 
 impl Engine {
@@ -106,13 +106,13 @@ impl Engine {
         begun + write.reserved
     }
 
-    /// With room in the send queue, and patience where ACKs come as soon as that.
+    /// With room in the send queue, and ack_wait where ACKs come as soon as that.
     fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
         let wait = self.limits.lend_wait;
         let (_, socket) = self.tcp.by_id(id)?;
         let widened = socket.conn.widen(LEND_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
-        let patience = Patience::new(if is_of_use { wait } else { Duration::ZERO });
+        let ack_wait = AckWait::new(if is_of_use { wait } else { Duration::ZERO });
         let news = self.news_of_others(id);
         let (reserved, sent, waits) = (0, 0, false);
         Some(BorrowedWrite {
@@ -124,7 +124,7 @@ impl Engine {
             waits,
             news,
             widened,
-            patience,
+            ack_wait,
         })
     }
 
@@ -138,7 +138,7 @@ impl Engine {
     fn terms(&mut self, id: SocketId) -> Option<Terms> {
         let generations = self.out.generations();
         let (_, socket) = self.tcp.by_id(id)?;
-        let Ready { link, limits } = socket.path.ready(generations, &socket.conn)?;
+        let Ready { link, limits } = socket.route.ready(generations, &socket.conn)?;
         let slot = &self.out.links[link.index()];
         let is_ready = slot.is_used() && slot.queue.is_empty() && slot.link.borrows();
         if !is_ready || !socket.conn.may_borrow() {
@@ -173,7 +173,7 @@ impl BorrowedWrite<'_> {
 
     /// Makes places for so many bytes more, or for what of them is admitted and finds room.
     fn reserve(&mut self, terms: &Terms, wanted: usize) {
-        let Self { engine, id, reserved, patience, .. } = self;
+        let Self { engine, id, reserved, ack_wait, .. } = self;
         // It does not grow cold in a queue, however much it is.
         let limit = engine.limits.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
@@ -184,7 +184,7 @@ impl BorrowedWrite<'_> {
         let given = socket.conn.reserve_borrowed(&engine.out.pool, admitted);
         socket.settle_memory(&mut engine.account);
         engine.admission.charge(socket, given, wanted);
-        patience.reserved(given);
+        ack_wait.reserved(given);
         *reserved += given;
     }
 
@@ -213,7 +213,7 @@ impl BorrowedWrite<'_> {
     /// Takes what has arrived meanwhile, ACKs above all. False when a turn is due for the sake of others, or when it
     /// was waited for too long, whatever came; until then this stands for a turn.
     fn look(&mut self) -> bool {
-        let Self { engine, id, waits, news, patience, .. } = self;
+        let Self { engine, id, waits, news, ack_wait, .. } = self;
         let now = engine.refresh_time();
         let mut received = 0;
         for _ in 0..LEND_LOOKS {
@@ -226,7 +226,7 @@ impl BorrowedWrite<'_> {
         // Answers to what came over other links.
         engine.out.flush(now);
         engine.follow_links(now);
-        if *waits && !patience.waited(engine.refresh_time().saturating_duration_since(now)) {
+        if *waits && !ack_wait.waited(engine.refresh_time().saturating_duration_since(now)) {
             return false;
         }
         let others = engine.tcp.dirty.iter().any(|&slot| slot != id.slot());

@@ -307,7 +307,7 @@ impl Stack {
             if left == Some(Duration::ZERO) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if engine.has_lost_links() && !engine.has_way(id) {
+            if engine.has_lost_links() && !engine.is_reachable(id) {
                 return Err(Error::NetworkDown.into());
             }
             for step_now in [Step::Turn(left), Step::Look] {

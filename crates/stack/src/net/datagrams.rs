@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use millstream_packet::Packet;
 
 use super::metered::{Giver, Limit, Taker, metered};
+use super::reachable::Reach;
 use super::shared::{CLOSE, Shared};
-use super::ways::Way;
 use super::worker::{Worker, place};
 use crate::limits::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::stats::DropReason;
@@ -27,7 +27,7 @@ pub type Letter = (Packet, Option<SocketAddr>);
 pub struct Datagrams {
     pub id: SocketId,
     pub shared: Arc<Shared>,
-    pub way: Way,
+    pub reach: Reach,
     /// It stands in the line of those that have datagrams to send.
     is_due: bool,
     tx: Taker<Letter>,
@@ -40,8 +40,8 @@ impl Datagrams {
         let (tx, tx_taken) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
         let (rx_put, rx) = metered(RING_DATAGRAMS, Limit::of(RING_BYTES));
         let shared = Arc::new(Shared::default());
-        let (way, is_due) = (Way::default(), false);
-        (Self { id, shared, way, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
+        let (reach, is_due) = (Reach::default(), false);
+        (Self { id, shared, reach, is_due, tx: tx_taken, rx: rx_put }, tx, rx)
     }
 
     /// Sends a turn's share of what was written, `most` at most: who writes without end must not keep links, timers and
@@ -88,7 +88,7 @@ impl Datagrams {
             match engine.udp_recv_packet(self.id) {
                 Ok((packet, from)) => any |= self.rx.push((packet, Some(from))).is_ok(),
                 Err(Error::WouldBlock) => {
-                    self.way.end(&self.shared);
+                    self.reach.end(&self.shared);
                     break;
                 }
                 Err(error @ Error::NoSuchSocket) => {
@@ -179,7 +179,7 @@ impl Worker {
         any
     }
 
-    /// Carries datagrams both ways, `most` at most out; how many that were.
+    /// Carries datagrams both sweep, `most` at most out; how many that were.
     fn serve_datagrams(&mut self, slot: u32, most: usize) -> usize {
         let Some(Some(socket)) = self.datagrams.get_mut(slot as usize) else { return 0 };
         // Asked first: nothing is sent by who has let go.

@@ -9,11 +9,11 @@ use std::sync::atomic::{Ordering, fence};
 use millstream_packet::ring::{Consumer, spsc};
 use millstream_tcp::Config;
 
-use super::patience::Patience;
 use super::shared::{CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
 use super::stream::StreamParts;
 use super::tcp::TcpStream;
+use super::timeouts::Timeouts;
 use super::{Door, Handle, Stack};
 use crate::{Error, SocketId};
 
@@ -30,7 +30,7 @@ struct Inner {
     local: SocketAddr,
     shared: Arc<Shared>,
     accepted: Side<Consumer<StreamParts>>,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 impl TcpListener {
@@ -68,7 +68,7 @@ impl TcpListener {
             local,
             shared,
             accepted: Side::new(accepted),
-            patience: Patience::default(),
+            timeouts: Timeouts::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -97,7 +97,7 @@ impl TcpListener {
     /// The next connection, and its peer. Where all links of the engine have failed, or were removed, it fails with
     /// [`NetworkDown`](io::ErrorKind::NetworkDown), once, also where it waits already.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let Inner { shared, patience, accepted, handle, .. } = &*self.inner;
+        let Inner { shared, timeouts, accepted, handle, .. } = &*self.inner;
         let is_ready = |ring: &Consumer<_>| !ring.is_empty() || shared.has(READ_END | CUT_READ);
         let taken = |ring: &Consumer<_>, parts| {
             let is_half_empty = 2 * ring.len() <= ring.capacity();
@@ -120,7 +120,7 @@ impl TcpListener {
             }
         };
         let (parts, is_half_empty) =
-            accepted.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+            accepted.run(&shared.reader, || timeouts.to_read(), is_ready, attempt)?;
         // What left the ring is seen by who sees no stall here.
         fence(Ordering::SeqCst);
         if is_half_empty && shared.rx_stalled.swap(false, Ordering::SeqCst) {
@@ -132,7 +132,7 @@ impl TcpListener {
 
     /// Whether `accept` returns at once when there is no connection.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.inner.patience.set_nonblocking(nonblocking);
+        self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The engine in a thread of its own, the application in its threads.
 //!
-//! Every socket has a ring of packets each way, with one side in the application and one in the engine.
+//! Every socket has a ring of packets each reach, with one side in the application and one in the engine.
 //! Data never passes a lock that both can hold. Who sleeps is woken once: when an empty ring gets its first packet, or
 //! a full one is half empty. Names and error kinds are those of `std::net`; all handles are `Send` and `Sync`.
 //!
@@ -10,17 +10,17 @@ mod calls;
 mod datagrams;
 mod listener;
 mod metered;
-mod patience;
 mod poller;
+mod reachable;
 mod ready;
 mod shared;
 mod side;
 mod starved;
 mod stream;
 mod tcp;
+mod timeouts;
 mod udp;
 mod waiter;
-mod ways;
 mod worker;
 
 use std::io;
@@ -38,9 +38,9 @@ pub use tcp::TcpStream;
 pub use udp::UdpSocket;
 
 use crate::{Engine, EngineStats, Error, LinkInfo, SocketInfo, Undelivered, WakeStats, Waker};
-use patience::{enter_engine, may_wait};
 use ready::ReadySet;
 use shared::Reply;
+use timeouts::{enter_engine, may_wait};
 use worker::Worker;
 
 /// Where the engine's thread runs and how it waits.

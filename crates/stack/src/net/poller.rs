@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::patience::may_wait;
 use super::ready::ReadySet;
 use super::shared::{CLOSED, READABLE, Shared, WRITABLE, Waiter};
 use super::side::{Side, Tried};
+use super::timeouts::may_wait;
 use super::waiter::deadline;
 use super::{Stack, TcpListener, TcpStream, UdpSocket};
 use crate::{Error, Readiness};

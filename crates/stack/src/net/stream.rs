@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use millstream_packet::{FRAME_HELD_BYTES, Packet};
 
 use super::metered::{Giver, Limit, Taker, metered};
+use super::reachable::Reach;
 use super::shared::{
     CLOSE, CONNECTED, FRAMES, LOOK_AGAIN, ORDERLY_END, OVER, READ_END, SHUTDOWN_WRITE, Shared,
     UNREAD, WRITE_END,
 };
-use super::ways::Way;
 use super::worker::{Worker, place};
 use crate::limits::STREAMS_TURN;
 use crate::stats::MemoryPressure;
@@ -71,7 +71,7 @@ pub(super) struct Stream {
     pub(super) is_starved: bool,
     /// It is in the line of those whose application has left something to do.
     is_due: bool,
-    pub(super) way: Way,
+    pub(super) reach: Reach,
 }
 
 /// How much the rings of all streams may hold each.
@@ -122,7 +122,7 @@ impl Worker {
             has_failed: false,
             is_starved: false,
             is_due: false,
-            way: Way::default(),
+            reach: Reach::default(),
         };
         place(&mut self.streams, id.slot(), stream);
         let (local, remote) = (tuple.local, tuple.remote);
@@ -285,7 +285,7 @@ impl Stream {
                     }
                 }
                 Err(Error::WouldBlock) => {
-                    self.way.end(&self.shared);
+                    self.reach.end(&self.shared);
                     break;
                 }
                 Ok(None) => {

@@ -10,13 +10,13 @@ use millstream_packet::{COALESCE_LIMIT_BYTES, FRAME_SIZE_BYTES, Packet};
 use millstream_tcp::Config;
 
 use super::metered::{Giver, Taker};
-use super::patience::Patience;
 use super::shared::{
     CLOSE, CONNECTED, CUT_READ, CUT_WRITE, FRAMES, LOOK_AGAIN, ORDERLY_END, READ_END, READ_SHUT,
     SHUTDOWN_WRITE, STARVED, Shared, TAKEN, UNREAD, WRITE_END,
 };
 use super::side::{Side, Tried};
 use super::stream::{PACKET_BYTES, RX_RING_BYTES, StreamParts, TX_RING_BYTES};
+use super::timeouts::Timeouts;
 use super::waiter::deadline;
 use super::{Door, Handle, Stack};
 use crate::error::nonzero;
@@ -47,7 +47,7 @@ pub(super) struct Inner {
     rx: Side<Reading>,
     /// Bytes that were read, from the beginning of the stream.
     pub(super) read: AtomicU64,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 struct Reading {
@@ -131,7 +131,7 @@ impl TcpStream {
             tx: Side::new(tx),
             rx: Side::new(Reading { ring: rx, current: None }),
             read: AtomicU64::new(0),
-            patience: Patience::default(),
+            timeouts: Timeouts::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -206,11 +206,11 @@ impl TcpStream {
         &self,
         mut take: impl FnMut(&mut Reading) -> io::Result<R>,
     ) -> io::Result<R> {
-        let Inner { shared, patience, rx, .. } = &*self.inner;
+        let Inner { shared, timeouts, rx, .. } = &*self.inner;
         let is_ready = |rx: &Reading| rx.is_ready() || shared.has(READ_END | READ_SHUT | CUT_READ);
         let (taken, is_half_empty) = rx.run(
             &shared.reader,
-            || patience.to_read(),
+            || timeouts.to_read(),
             is_ready,
             |rx| {
                 if !rx.has_some() {
@@ -278,10 +278,10 @@ impl TcpStream {
         &self,
         put: impl FnMut(&mut Giver<Packet>) -> Tried<io::Result<R>>,
     ) -> io::Result<R> {
-        let Inner { shared, patience, tx, .. } = &*self.inner;
+        let Inner { shared, timeouts, tx, .. } = &*self.inner;
         let has_room = |tx: &Giver<Packet>| tx.has_room() && self.takes();
         let is_ready = |tx: &Giver<Packet>| has_room(tx) || shared.has(WRITE_END | CUT_WRITE);
-        tx.run(&shared.writer, || patience.to_write(), is_ready, put)
+        tx.run(&shared.writer, || timeouts.to_write(), is_ready, put)
     }
 
     /// What a write is told where none is taken any more.
@@ -438,28 +438,28 @@ impl TcpStream {
 
     /// Whether reads and writes return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.inner.patience.set_nonblocking(nonblocking);
+        self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a read waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience.read.set(timeout)
+        self.inner.timeouts.read.set(timeout)
     }
 
     /// How long a read waits at most.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.inner.patience.read.get())
+        Ok(self.inner.timeouts.read.get())
     }
 
     /// How long a write waits at most; then it fails with `WouldBlock`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience.write.set(timeout)
+        self.inner.timeouts.write.set(timeout)
     }
 
     /// How long a write waits at most.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.inner.patience.write.get())
+        Ok(self.inner.timeouts.write.get())
     }
 
     /// How often the engine told this stream's readers and writers of news, and woke them.

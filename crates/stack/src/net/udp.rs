@@ -10,9 +10,9 @@ use millstream_packet::Packet;
 
 use super::datagrams::Letter;
 use super::metered::{Giver, Taker};
-use super::patience::Patience;
 use super::shared::{CLOSE, CONNECTED, CUT_READ, READ_END, Shared};
 use super::side::{Side, Tried};
+use super::timeouts::Timeouts;
 use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
@@ -38,7 +38,7 @@ struct Inner {
     shared: Arc<Shared>,
     tx: Side<Giver<Letter>>,
     rx: Side<Reading>,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 struct Reading {
@@ -77,7 +77,7 @@ impl UdpSocket {
             shared,
             tx: Side::new(tx),
             rx: Side::new(Reading { ring: rx, left: None }),
-            patience: Patience::default(),
+            timeouts: Timeouts::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -174,7 +174,7 @@ impl UdpSocket {
         &self,
         mut put: impl FnMut(&mut Giver<Letter>) -> Result<R, Error>,
     ) -> io::Result<R> {
-        let Inner { shared, patience, tx, .. } = &*self.inner;
+        let Inner { shared, timeouts, tx, .. } = &*self.inner;
         let is_ready = |tx: &Giver<Letter>| tx.has_room() || shared.has(READ_END);
         let attempt = |tx: &mut Giver<Letter>| {
             if shared.has(READ_END) {
@@ -185,7 +185,7 @@ impl UdpSocket {
                 Tried::Blocked
             }
         };
-        tx.run(&shared.writer, || patience.to_write(), is_ready, attempt)
+        tx.run(&shared.writer, || timeouts.to_write(), is_ready, attempt)
     }
 
     /// Sends the datagrams of `list` in order, with one signal to the engine. How many it has taken: one at least,
@@ -249,7 +249,7 @@ impl UdpSocket {
 
     /// Takes of the datagrams once there is one, or an error to be told.
     fn receive<R>(&self, mut take: impl FnMut(&mut Reading) -> R) -> io::Result<R> {
-        let Inner { shared, patience, rx, .. } = &*self.inner;
+        let Inner { shared, timeouts, rx, .. } = &*self.inner;
         let is_ready = |rx: &Reading| rx.has_some() || shared.has_error() || shared.has(CUT_READ);
         let mut take = |rx: &mut Reading| {
             let taken = take(rx);
@@ -268,7 +268,7 @@ impl UdpSocket {
             Tried::of(shared.take_error().or_else(cut).map(|error| Err(error.into())))
         };
         let (taken, is_half_empty) =
-            rx.run(&shared.reader, || patience.to_read(), is_ready, attempt)?;
+            rx.run(&shared.reader, || timeouts.to_read(), is_ready, attempt)?;
         if is_half_empty && shared.takes_stall() {
             self.nudge();
         }
@@ -318,29 +318,29 @@ impl UdpSocket {
 
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.inner.patience.set_nonblocking(nonblocking);
+        self.inner.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 
     /// How long a receive waits at most; then it fails with `WouldBlock`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience.read.set(timeout)
+        self.inner.timeouts.read.set(timeout)
     }
 
     /// How long a receive waits at most.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.inner.patience.read.get())
+        Ok(self.inner.timeouts.read.get())
     }
 
     /// How long a send waits at most for room in the ring to the engine; then it fails with `WouldBlock`, and nothing
     /// was sent.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience.write.set(timeout)
+        self.inner.timeouts.write.set(timeout)
     }
 
     /// How long a send waits at most.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.inner.patience.write.get())
+        Ok(self.inner.timeouts.write.get())
     }
 
     /// How much memory received datagrams may hold, beside those that lie in the ring already (256, and 1 MiB).

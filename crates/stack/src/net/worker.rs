@@ -13,11 +13,11 @@ use millstream_packet::ring::{Consumer, Producer, spsc};
 
 use super::Door;
 use super::datagrams::Datagrams;
+use super::reachable::{Reach, Sweep};
 use super::shared::{CONNECTED, OVER, READ_END, Shared, TAKEN, WRITE_END};
 use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
-use super::ways::{Way, Ways};
 use crate::engine::ending::Lingering;
 use crate::limits::{GOODBYE, LINGER_LOOK};
 use crate::{Engine, Error, Readiness, SocketId, SocketKind, Undelivered};
@@ -27,7 +27,7 @@ pub(super) struct Listening {
     pub(super) id: SocketId,
     pub(super) shared: Arc<Shared>,
     accepted: Producer<StreamParts>,
-    pub(super) way: Way,
+    pub(super) reach: Reach,
 }
 
 /// The body of the engine's thread.
@@ -37,7 +37,7 @@ pub struct Worker {
     pub(super) streams: Vec<Option<Stream>>,
     pub(super) listeners: Vec<Option<Listening>>,
     pub(super) datagrams: Vec<Option<Datagrams>>,
-    pub(super) ways: Ways,
+    pub(super) sweep: Sweep,
     pub(super) starved: Starved,
     pub(super) ring_limits: RingLimits,
     /// What streams that are gone could not hand to their connections.
@@ -53,7 +53,7 @@ pub struct Worker {
 impl Worker {
     pub fn new(engine: Engine) -> Self {
         let door = Arc::new(Door::new(&engine));
-        let (streams, listeners, datagrams, ways) = Default::default();
+        let (streams, listeners, datagrams, sweep) = Default::default();
         let (starved, due_streams, due_datagrams, slots) = Default::default();
         Self {
             engine,
@@ -61,7 +61,7 @@ impl Worker {
             streams,
             listeners,
             datagrams,
-            ways,
+            sweep,
             starved,
             ring_limits: RingLimits::default(),
             refused: Undelivered::default(),
@@ -170,7 +170,7 @@ impl Worker {
         let (accepted, consumer) = spsc(places);
         let shared = Arc::new(Shared::default());
         let listening =
-            Listening { id, shared: Arc::clone(&shared), accepted, way: Way::default() };
+            Listening { id, shared: Arc::clone(&shared), accepted, reach: Reach::default() };
         place(&mut self.listeners, id.slot(), listening);
         self.look_at_new(id);
         Ok((shared, consumer))
@@ -189,7 +189,7 @@ impl Worker {
                 }
             }
             let Ok((id, _)) = self.engine.tcp_accept(listening.id) else {
-                return listening.way.end(&listening.shared);
+                return listening.reach.end(&listening.shared);
             };
             let shared = Arc::clone(&listening.shared);
             let Ok(parts) = self.attach(id) else { continue };

@@ -52,7 +52,7 @@ pub(crate) struct TcpSocket {
     pub listener: Option<ListenerSlot>,
     /// It is counted in its listener's `half_open`.
     pub half_open: bool,
-    pub path: crate::engine::path::Path,
+    pub route: crate::engine::cached_route::CachedRoute,
     /// Written and not yet offered to the link, and what of it is worth a segment of its own.
     pub unflushed: u32,
     pub whole: u32,
@@ -286,7 +286,7 @@ impl TcpTable {
             passive: listener.is_some(),
             listener,
             half_open: false,
-            path: Default::default(),
+            route: Default::default(),
             unflushed: 0,
             whole: 1,
             deficit: 0,
@@ -554,7 +554,7 @@ impl TcpTable {
                 continue;
             }
             socket.conn.compact();
-            socket.path.forget();
+            socket.route.forget();
         }
         let pause = if rest == 0 { limits::QUIET_AFTER } else { limits::QUIET_SWEEP_PAUSE };
         if self.quiet.is_empty() {

@@ -9,7 +9,7 @@ use millstream_route::{Generations, HeaderTemplate, LinkId};
 use super::udp_flows::Flows;
 use super::udp_ports::Ports;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
-use crate::engine::{Account, Held, Serial, Way};
+use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
 use crate::limits::EVENTS_UNTRIMMED;
 use crate::slab::Slab;
@@ -35,7 +35,7 @@ pub(crate) struct UdpSocket {
     pub scope: Option<Serial>,
     /// Whom the last datagram went to that had no headers ready.
     pub last_remote: Option<SocketAddr>,
-    pub path: Option<Box<DatagramPath>>,
+    pub route: Option<Box<DatagramRoute>>,
     /// Of what is sent to one host, and to groups.
     pub hop_limits: [u8; 2],
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
@@ -43,19 +43,19 @@ pub(crate) struct UdpSocket {
 }
 
 /// Headers kept ready for the peer that datagrams go to.
-pub(crate) struct DatagramPath {
+pub(crate) struct DatagramRoute {
     pub remote: SocketAddr,
-    pub way: Way,
+    pub hop: NextHop,
     /// It holds while these are the present ones.
     pub generations: Generations,
     pub template: HeaderTemplate,
 }
 
-impl DatagramPath {
+impl DatagramRoute {
     /// Whether a datagram with so many bytes of data is no longer than the way allows.
     #[inline]
     pub fn fits(&self, len: usize) -> bool {
-        self.template.header_len() - self.template.link_header_len() + len <= self.way.mtu
+        self.template.header_len() - self.template.link_header_len() + len <= self.hop.mtu
     }
 }
 
@@ -154,7 +154,7 @@ impl UdpTable {
             error: None,
             scope: None,
             last_remote: None,
-            path: None,
+            route: None,
             // RFC 1112, 6.1; RFC 3493, 5.2.
             hop_limits: [64, 1],
             wants_room: 0,
@@ -202,7 +202,7 @@ impl UdpTable {
         ports.remove(id.slot(), socket.local, socket.remote);
         socket.local.set_ip(local);
         socket.remote = Some(remote);
-        socket.path = None;
+        socket.route = None;
         ports.add(id.slot(), socket.local, socket.remote);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream::limits::ASIDE_PART;
+use millstream::limits::RESERVE_PART;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Packet, Pool, PoolConfig};
 use millstream::{DropReason, Engine, Error, SocketId};
@@ -58,7 +58,7 @@ fn who_was_refused_for_want_of_a_frame_hears_when_there_is_one() {
 #[test]
 fn an_end_without_data_waits_for_a_frame() {
     // So few that none is set aside.
-    let (frames, mut near, mut far, ours, theirs) = poor(ASIDE_PART - 1);
+    let (frames, mut near, mut far, ours, theirs) = poor(RESERVE_PART - 1);
     let held = all(&frames);
     let before = near.stats().tcp_tx_segments;
     near.tcp_shutdown_write(ours).expect("open");

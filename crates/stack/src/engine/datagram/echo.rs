@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// Sends an echo request with `data`. [`Error::NetworkUnreachable`] where no way leads, as to loopback addresses.
+    /// Sends an echo request with `data`. [`Error::NetworkUnreachable`] where no route leads, as to loopback addresses.
     pub fn icmp_send_echo(
         &mut self,
         id: SocketId,
@@ -64,8 +64,8 @@ impl Engine {
         }
         let now = self.now();
         let identifier = self.icmp.by_id(id)?.identifier;
-        let way = self.out.datagram_way(now, to, None).ok_or(Error::NetworkUnreachable)?;
-        let src = self.out.addresses.source(way.link, way.next_hop, to);
+        let hop = self.out.datagram_next_hop(now, to, None).ok_or(Error::NetworkUnreachable)?;
+        let src = self.out.addresses.source(hop.link, hop.address, to);
         let src = src.ok_or(Error::AddrNotAvailable)?;
         let packet = Packet::from_slice(&self.out.pool, HEADROOM_BYTES, data)
             .map_err(|_| Error::Exhausted)?;
@@ -76,15 +76,15 @@ impl Engine {
             // RFC 1112, 6.1; RFC 3493, 5.2.
             header.hop_limit = 1;
         }
-        if header.packet_len() > way.mtu {
+        if header.packet_len() > hop.mtu {
             return Err(Error::MessageTooLong);
         }
         let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
             Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
         })
         .map_err(|_| Error::Exhausted)?;
-        self.out.seal(&mut packet, way.link, &header, icmp::CHECKSUM_OFFSET as u16);
-        self.out.send_ip(now, way, &header, packet);
+        self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
+        self.out.send_ip(now, hop, &header, packet);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::output::Output;
 use crate::error::Error;
 use crate::socket::SocketId;
-use crate::socket::udp::DatagramPath;
+use crate::socket::udp::DatagramRoute;
 
 /// A datagram to send by [`Engine::udp_send_many`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct DatagramToSend<'a> {
 
 impl Engine {
     /// Sends a copy of each datagram in `list`, in order, as [`Engine::udp_send`] does; how many, which is fewer than
-    /// there are when one could not be sent. A run to the same peer finds its way once. What the link's queue has no
+    /// there are when one could not be sent. A run to the same peer looks its route up once. What the link's queue has no
     /// room for is handed to the link at once; the rest leaves at the end of the turn.
     ///
     /// # Errors
@@ -52,16 +52,16 @@ impl Engine {
     fn send_run(&mut self, id: SocketId, list: &[DatagramToSend<'_>]) -> Result<usize, Error> {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
-        let Some(path) = socket.path.as_ref().filter(|_| socket.error.is_none()) else {
+        let Some(route) = socket.route.as_ref().filter(|_| socket.error.is_none()) else {
             return Ok(0);
         };
-        if path.generations != self.out.datagram_generations() {
+        if route.generations != self.out.datagram_generations() {
             return Ok(0);
         }
-        let is_peer = socket.remote == Some(path.remote);
-        let differs = |to: Option<SocketAddr>| to.map_or(!is_peer, |to| to != path.remote);
+        let is_peer = socket.remote == Some(route.remote);
+        let differs = |to: Option<SocketAddr>| to.map_or(!is_peer, |to| to != route.remote);
         let run = list.iter().position(|datagram| differs(datagram.to)).unwrap_or(list.len());
-        Ok(self.out.write_run(now, path, &list[..run]))
+        Ok(self.out.write_run(now, route, &list[..run]))
     }
 }
 
@@ -71,13 +71,13 @@ impl Output {
     fn write_run(
         &mut self,
         now: Instant,
-        path: &DatagramPath,
+        route: &DatagramRoute,
         list: &[DatagramToSend<'_>],
     ) -> usize {
-        let (link, checksum) = (path.way.link, self.checksum_on(path));
+        let (link, checksum) = (route.hop.link, self.checksum_on(route));
         let (mut count, mut bytes) = (0, 0);
         for datagram in list {
-            let packet = self.known_datagram(now, path, datagram.data, checksum);
+            let packet = self.known_datagram(now, route, datagram.data, checksum);
             let Ok(Some(packet)) = packet else { break };
             bytes += packet.len();
             count += 1;

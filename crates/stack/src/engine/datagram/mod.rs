@@ -16,19 +16,19 @@ use millstream_wire::udp::{self, UdpHeader};
 use super::Engine;
 use super::addresses::{TO_ITSELF, is_link_local};
 use super::links::Serial;
-use super::output::{Output, Way, is_broadcast, with_header};
+use super::output::{NextHop, Output, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
 use crate::error::Error;
 use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::plain;
-use crate::socket::udp::DatagramPath;
+use crate::socket::udp::DatagramRoute;
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 pub(crate) use receive::copy_many;
 pub(super) use receive::on_link;
 
-/// Whether the way to `remote` depends on more than the routes.
+/// Whether the next hop to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {
     is_link_local(remote) || remote.is_multicast() || is_broadcast(remote)
 }
@@ -55,14 +55,14 @@ impl Output {
     fn write_known(
         &mut self,
         now: Instant,
-        path: &DatagramPath,
+        route: &DatagramRoute,
         data: &[u8],
     ) -> Result<bool, Error> {
-        let checksum = self.checksum_on(path);
-        let packet = self.known_datagram(now, path, data, checksum)?;
+        let checksum = self.checksum_on(route);
+        let packet = self.known_datagram(now, route, data, checksum)?;
         let Some(packet) = packet else { return Ok(false) };
         self.stats.udp_tx += 1;
-        self.enqueue(now, path.way.link, packet);
+        self.enqueue(now, route.hop.link, packet);
         Ok(true)
     }
 
@@ -72,16 +72,16 @@ impl Output {
     fn known_datagram(
         &mut self,
         now: Instant,
-        path: &DatagramPath,
+        route: &DatagramRoute,
         data: &[u8],
         checksum: TransportChecksum,
     ) -> Result<Option<Packet>, Error> {
-        let DatagramPath { way, template, .. } = path;
+        let DatagramRoute { hop, template, .. } = route;
         let len = template.header_len() + data.len();
-        if len - template.link_header_len() > way.mtu {
+        if len - template.link_header_len() > hop.mtu {
             return Err(Error::MessageTooLong);
         }
-        if self.room(now, way.link) == 0 {
+        if self.room(now, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut packet = self.pool.alloc(LINK_HEADROOM_BYTES).ok_or(Error::Exhausted)?;
@@ -96,9 +96,9 @@ impl Output {
 
     /// Who completes the checksums of datagrams that go this way.
     #[inline]
-    fn checksum_on(&self, path: &DatagramPath) -> TransportChecksum {
-        let sums = self.links[path.way.link.index()].capabilities.tx_checksum;
-        match if path.remote.is_ipv4() { sums.v4 } else { sums.v6 } {
+    fn checksum_on(&self, route: &DatagramRoute) -> TransportChecksum {
+        let sums = self.links[route.hop.link.index()].capabilities.tx_checksum;
+        match if route.remote.is_ipv4() { sums.v4 } else { sums.v6 } {
             true => TransportChecksum::Offload,
             false => TransportChecksum::Compute,
         }
@@ -109,37 +109,37 @@ impl Output {
     fn send_known(
         &mut self,
         now: Instant,
-        path: &DatagramPath,
+        route: &DatagramRoute,
         mut packet: Packet,
     ) -> Result<Option<Packet>, Error> {
-        let DatagramPath { way, template, .. } = path;
-        if !path.fits(packet.len()) {
+        let DatagramRoute { hop, template, .. } = route;
+        if !route.fits(packet.len()) {
             return Err(Error::MessageTooLong);
         }
-        if self.room(now, way.link) == 0 {
+        if self.room(now, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
-        let checksum = self.checksum_on(path);
+        let checksum = self.checksum_on(route);
         // RFC 6864, 4.1: what is not fragmented needs no identification.
         let stamp = Stamp { checksum, ..Stamp::default() };
         if template.apply(&mut packet, stamp).is_err() {
             return Ok(Some(packet));
         }
         self.stats.udp_tx += 1;
-        self.enqueue(now, way.link, packet);
+        self.enqueue(now, hop.link, packet);
         Ok(None)
     }
 
     /// Headers for datagrams from `local` to `remote`, while the neighbour is known.
-    fn datagram_path(
+    fn datagram_route(
         &mut self,
         now: Instant,
-        way: Way,
+        hop: NextHop,
         local: SocketAddr,
         remote: SocketAddr,
         hop_limit: u8,
-    ) -> Option<DatagramPath> {
-        let ethernet = self.ethernet(now, way, remote.ip())?;
+    ) -> Option<DatagramRoute> {
+        let ethernet = self.ethernet(now, hop, remote.ip())?;
         // Being used can change the table's generation.
         let generations = self.datagram_generations();
         let mut ip = IpHeader::new(local.ip(), remote.ip(), Protocol::UDP, 0);
@@ -147,7 +147,7 @@ impl Output {
         let ports = (local.port(), remote.port());
         let template = HeaderTemplate::udp(ethernet.as_ref(), &ip, ports, generations);
         self.stats.templates_built += 1;
-        Some(DatagramPath { remote, way, generations, template })
+        Some(DatagramRoute { remote, hop, generations, template })
     }
 }
 
@@ -186,8 +186,8 @@ impl Engine {
         let (mut local, last) = (socket.local.ip(), socket.scope);
         let scope = named.or_else(|| self.out.datagram_scope(local, remote.ip(), last));
         if local.is_unspecified() {
-            let way = self.out.way(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
-            let source = self.out.addresses.source(way.link, way.next_hop, remote.ip());
+            let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
+            let source = self.out.addresses.source(hop.link, hop.address, remote.ip());
             local = source.ok_or(Error::AddrNotAvailable)?;
         }
         if named.is_some() {
@@ -218,7 +218,7 @@ impl Engine {
         let socket = self.udp.by_id(id)?;
         let [hosts, groups] = socket.hop_limits;
         socket.hop_limits = [to_hosts.unwrap_or(hosts), to_groups.unwrap_or(groups)];
-        socket.path = None;
+        socket.route = None;
         Ok(())
     }
 
@@ -232,12 +232,12 @@ impl Engine {
     /// may have sent. As many destinations as [`PATH_MTUS`](crate::limits::PATH_MTUS) are remembered. TCP connections
     /// know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
-        let way = self.out.datagram_way(self.time, destination.to_canonical(), None);
-        Ok(way.ok_or(Error::NetworkUnreachable)?.mtu)
+        let hop = self.out.datagram_next_hop(self.time, destination.to_canonical(), None);
+        Ok(hop.ok_or(Error::NetworkUnreachable)?.mtu)
     }
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
-    /// of the turn. Datagrams longer than the MTU of their way (link, route, or what a router said of the path,
+    /// of the turn. Datagrams longer than the MTU to their peer (link, route, or what a router said of the path,
     /// [`Engine::path_mtu`]) are refused with [`Error::MessageTooLong`]: they are not fragmented. A writable event follows [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
         &mut self,
@@ -258,12 +258,12 @@ impl Engine {
     ) -> Result<(), Error> {
         let now = self.now();
         let socket = self.udp.by_id(id)?;
-        if let (Some(path), None) = (&socket.path, &socket.error)
-            && path.generations == self.out.datagram_generations()
-            && to.is_none_or(|to| to == path.remote)
-            && (to.is_some() || socket.remote == Some(path.remote))
+        if let (Some(route), None) = (&socket.route, &socket.error)
+            && route.generations == self.out.datagram_generations()
+            && to.is_none_or(|to| to == route.remote)
+            && (to.is_some() || socket.remote == Some(route.remote))
         {
-            match self.out.write_known(now, path, data) {
+            match self.out.write_known(now, route, data) {
                 Ok(true) => return Ok(()),
                 // What was said of the path may be too old: then it is looked up anew.
                 Err(Error::MessageTooLong) if self.out.path_mtus.expire(now) => {}
@@ -310,15 +310,15 @@ impl Engine {
         let remote = to.map(plain).or(socket.remote).ok_or(Error::NotConnected)?;
         let named = to.map_or(Ok(None), |to| self.out.named_link(to))?;
         let generations = self.out.datagram_generations();
-        let packet = match &mut socket.path {
+        let packet = match &mut socket.route {
             // What is too long for it may go if what was said of the path is too old.
-            Some(path)
+            Some(route)
                 if packet.meta().segmentation.is_none()
-                    && path.remote == remote
-                    && path.generations == generations
-                    && (path.fits(packet.len()) || !self.out.path_mtus.expire(now)) =>
+                    && route.remote == remote
+                    && route.generations == generations
+                    && (route.fits(packet.len()) || !self.out.path_mtus.expire(now)) =>
             {
-                match self.out.send_known(now, path, packet)? {
+                match self.out.send_known(now, route, packet)? {
                     Some(packet) => packet,
                     None => return Ok(()),
                 }
@@ -328,7 +328,7 @@ impl Engine {
         self.udp_send_slowly(now, id, packet, remote, named)
     }
 
-    /// Sends a datagram whose way is not known yet, and keeps the way for the next one to the same peer; `named` is the
+    /// Sends a datagram whose route is not known yet, and keeps the route for the next one to the same peer; `named` is the
     /// link that the peer's address says.
     fn udp_send_slowly(
         &mut self,
@@ -349,13 +349,13 @@ impl Engine {
         let last = socket.scope;
         let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
         let hop_limit = socket.hop_limit(remote.ip());
-        let way = self.out.datagram_way(now, remote.ip(), scope);
-        let way = way.ok_or(Error::NetworkUnreachable)?;
+        let hop = self.out.datagram_next_hop(now, remote.ip(), scope);
+        let hop = hop.ok_or(Error::NetworkUnreachable)?;
         let src = match local.ip() {
             any if any.is_unspecified() => self
                 .out
                 .addresses
-                .source(way.link, way.next_hop, remote.ip())
+                .source(hop.link, hop.address, remote.ip())
                 .ok_or(Error::AddrNotAvailable)?,
             // Somebody else has turned out to have it.
             ip if !self.out.addresses.owns(ip) => return Err(Error::AddrNotAvailable),
@@ -363,36 +363,36 @@ impl Engine {
         };
         if let Some(size) = datagram_size(&packet) {
             let ends = (SocketAddr::new(src, local.port()), remote);
-            return self.udp_send_super(now, id, (way, hop_limit), ends, (packet, size));
+            return self.udp_send_super(now, id, (hop, hop_limit), ends, (packet, size));
         }
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
         if again && !is_scoped(remote.ip()) {
             let local = SocketAddr::new(src, local.port());
-            let found = self.out.datagram_path(now, way, local, remote, hop_limit);
+            let found = self.out.datagram_route(now, hop, local, remote, hop_limit);
             // The memory of one to another peer, which is of no use any more.
-            match (found, &mut socket.path) {
-                (Some(found), Some(path)) => **path = found,
-                (found, path) => *path = found.map(Box::new),
+            match (found, &mut socket.route) {
+                (Some(found), Some(route)) => **route = found,
+                (found, route) => *route = found.map(Box::new),
             }
         }
         let header = UdpHeader::new(local.port(), remote.port(), packet.len());
         let len = packet.len() + udp::HEADER_LEN;
         let mut ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
         ip.hop_limit = hop_limit;
-        if ip.packet_len() > way.mtu {
+        if ip.packet_len() > hop.mtu {
             return Err(Error::MessageTooLong);
         }
-        if self.out.room(now, way.link) == 0 {
+        if self.out.room(now, hop.link) == 0 {
             return Err(Error::WouldBlock);
         }
         let mut packet =
             with_header(&self.out.pool, packet, udp::HEADER_LEN, |room| header.emit(room))
                 .map_err(|_| Error::Exhausted)?;
-        self.out.seal(&mut packet, way.link, &ip, udp::CHECKSUM_OFFSET as u16);
+        self.out.seal(&mut packet, hop.link, &ip, udp::CHECKSUM_OFFSET as u16);
         self.out.stats.udp_tx += 1;
-        self.out.send_ip(now, way, &ip, packet);
+        self.out.send_ip(now, hop, &ip, packet);
         Ok(())
     }
 }

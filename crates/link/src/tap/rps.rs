@@ -21,12 +21,12 @@ pub(super) use choice::Look;
 
 /// Whether others receive what we send, as the traffic asks for it.
 #[derive(Debug)]
-pub(super) struct Relief {
+pub(super) struct Rps {
     steering: ReceiveSteering,
     choice: Choice,
 }
 
-impl Relief {
+impl Rps {
     /// Begins without.
     pub fn new(steering: ReceiveSteering) -> Self {
         Self { steering, choice: Choice::default() }
@@ -78,8 +78,8 @@ mod tests {
         let Some(namespace) = permitted(Namespace::create()) else { return };
         let config = TapConfig { netns: Some(namespace.path()), ..TapConfig::default() };
         let Some(mut tap) = permitted(Tap::open(&config)) else { return };
-        let Some(relief) = &mut tap.relief else { return };
-        relief.choice.is_on = true;
+        let Some(rps) = &mut tap.rps else { return };
+        rps.choice.is_on = true;
         let pool = pool();
         let (mut batch, longest) = (PacketBatch::new(), config.mtu + LINK_HEADER_BYTES);
         for len in [60, longest + 1, 60] {
@@ -96,36 +96,36 @@ mod tests {
         let Some(namespace) = permitted(Namespace::create()) else { return };
         let config = TapConfig { netns: Some(namespace.path()), ..TapConfig::default() };
         let Some(mut tap) = permitted(Tap::open(&config)) else { return };
-        if !tap.notes().is_empty() || tap.relief.is_none() {
+        if !tap.notes().is_empty() || tap.rps.is_none() {
             return println!("skipped: one CPU, or {:?}", tap.notes());
         }
-        let mut relief = tap.relief.take().expect("the default");
+        let mut rps = tap.rps.take().expect("the default");
         let name = tap.name();
         let cpus = || namespace.run(|| setting(name, "queues/rx-0/rps_cpus")).unwrap().unwrap();
         let found = cpus();
         let mut stats = LinkStats::default();
-        let mut bulk = |relief: &mut Relief| {
+        let mut bulk = |rps: &mut Rps| {
             for _ in 0..u64::from(WINDOWS + 2) * WINDOW_SUPER_SEGMENTS {
                 stats.count_received(60_000, true);
                 stats.count_sent(66, false);
-                relief.saw(&stats, Look::More).unwrap();
+                rps.saw(&stats, Look::More).unwrap();
             }
             stats
         };
-        let stats = bulk(&mut relief);
-        assert!(relief.is_on() && cpus() != found, "{}", cpus());
+        let stats = bulk(&mut rps);
+        assert!(rps.is_on() && cpus() != found, "{}", cpus());
         let mut waits = |windows: u32| {
             for _ in 0..windows * WINDOW_BATCHES {
-                relief.saw(&stats, Look::Vain).unwrap();
+                rps.saw(&stats, Look::Vain).unwrap();
             }
-            relief.is_on()
+            rps.is_on()
         };
         assert!(waits(STALLED_WINDOWS), "a peer that stands still for a moment");
         assert!(!waits(1));
         assert_eq!(cpus(), found);
-        bulk(&mut relief);
+        bulk(&mut rps);
         assert_ne!(cpus(), found);
-        drop(relief);
+        drop(rps);
         assert_eq!(cpus(), found);
 
         let without = [
@@ -134,7 +134,7 @@ mod tests {
             TapConfig { vnet_hdr: false, ..config },
         ];
         for config in without {
-            assert!(Tap::open(&config).unwrap().relief.is_none(), "{config:?}");
+            assert!(Tap::open(&config).unwrap().rps.is_none(), "{config:?}");
         }
     }
 }

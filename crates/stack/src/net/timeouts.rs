@@ -16,7 +16,7 @@ use crate::error::nonzero;
 
 /// Of one socket; at first, calls wait as long as it takes.
 #[derive(Default)]
-pub struct Patience {
+pub struct Timeouts {
     nonblocking: AtomicBool,
     pub read: Timeout,
     pub write: Timeout,
@@ -26,7 +26,7 @@ pub struct Patience {
 #[derive(Default)]
 pub struct Timeout(Mutex<Option<Duration>>);
 
-impl Patience {
+impl Timeouts {
     /// Whether calls return at once when they would block.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);

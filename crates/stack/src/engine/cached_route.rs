@@ -1,4 +1,4 @@
-//! What a connection knows about its way: headers built ahead, and what the link does for it.
+//! What a connection knows about its hop: headers built ahead, and what the link does for it.
 
 use std::net::IpAddr;
 
@@ -11,13 +11,13 @@ use millstream_wire::ip::{IpHeader, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
 use millstream_wire::tcp::MAX_HEADER_LEN;
 
 use super::Serial;
-use super::output::{Output, Way};
+use super::output::{NextHop, Output};
 use crate::limits::HEADROOM_BYTES;
 use crate::socket::tcp::TcpSocket;
 
-/// A connection's way out, as it was when last looked up.
+/// A connection's next hop, as it was when last looked up.
 #[derive(Default)]
-pub(crate) struct Path {
+pub(crate) struct CachedRoute {
     /// In a box of its own: quiet connections do without.
     known: Option<Box<Known>>,
     /// IPv4 identification of the next packet.
@@ -25,7 +25,7 @@ pub(crate) struct Path {
 }
 
 struct Known {
-    way: Way,
+    hop: NextHop,
     ready: Ready,
     generations: Generations,
     /// Who computes transport checksums.
@@ -75,16 +75,16 @@ impl Marks {
     }
 }
 
-impl Path {
-    /// The way, when it is still the right one and the neighbour is known. (Becoming known does not
+impl CachedRoute {
+    /// The next hop, when it is still the right one and the neighbour is known. (Becoming known does not
     /// change a generation.)
     #[inline]
-    pub fn way(&self, generations: Generations) -> Option<Way> {
+    pub fn next_hop(&self, generations: Generations) -> Option<NextHop> {
         let known = self.known.as_ref()?;
-        (known.generations == generations && known.is_resolved).then_some(known.way)
+        (known.generations == generations && known.is_resolved).then_some(known.hop)
     }
 
-    /// The link that segments of `conn` go to, and what it takes of them, where the way is still the right one and the
+    /// The link that segments of `conn` go to, and what it takes of them, where it is still the right one and the
     /// headers built ahead say what they should of fragmentation: that changes with what routers say.
     #[inline(always)]
     pub fn ready(&self, generations: Generations, conn: &Connection) -> Option<Ready> {
@@ -97,11 +97,11 @@ impl Path {
     }
 
     /// Where packets without a link header go.
-    pub fn unresolved_way(&self) -> Option<Way> {
-        self.known.as_ref().map(|known| known.way)
+    pub fn unresolved_hop(&self) -> Option<NextHop> {
+        self.known.as_ref().map(|known| known.hop)
     }
 
-    /// Gives the memory back; the way is looked up anew when something is sent.
+    /// Gives the memory back; the route is looked up anew when something is sent.
     pub fn forget(&mut self) {
         self.known = None;
     }
@@ -128,14 +128,14 @@ impl Path {
 }
 
 impl Output {
-    /// The generations that paths are compared with. What changes a link counts as a change of the routes over it.
+    /// The generations that cached routes are compared with. What changes a link counts as a change of the routes over it.
     #[inline]
     pub fn generations(&self) -> Generations {
         let routes = self.routes.generation().wrapping_add(self.link_changes);
         Generations::new(routes, self.neighbors.generation())
     }
 
-    /// The same for datagrams, whose way also changes with what routers said of their size.
+    /// The same for datagrams, whose next hop also changes with what routers said of their size.
     #[inline]
     pub fn datagram_generations(&self) -> Generations {
         let routes = self.routes.generation().wrapping_add(self.link_changes);
@@ -146,15 +146,15 @@ impl Output {
     /// The connection does not get on (RFC 9293 3.8.3: R1): its next packet has the neighbour asked whether it is
     /// there.
     pub fn doubt(&mut self, now: Instant, socket: &mut TcpSocket) {
-        if let Some(way) = self.way(socket.conn.ends().remote.ip(), Some(socket.scope)) {
-            self.neighbors.doubt(now, way.link, way.next_hop);
+        if let Some(hop) = self.next_hop(socket.conn.ends().remote.ip(), Some(socket.scope)) {
+            self.neighbors.doubt(now, hop.link, hop.address);
         }
-        socket.path.forget();
+        socket.route.forget();
     }
 
-    /// What the link of `way` lets a connection do.
-    fn transmit_limits(&self, way: Way, is_v4: bool) -> TransmitLimits {
-        let capabilities = &self.links[way.link.index()].capabilities;
+    /// What the link of `hop` lets a connection do.
+    fn transmit_limits(&self, hop: NextHop, is_v4: bool) -> TransmitLimits {
+        let capabilities = &self.links[hop.link.index()].capabilities;
         let sums = match is_v4 {
             true => capabilities.tx_checksum.v4,
             false => capabilities.tx_checksum.v6,
@@ -178,54 +178,54 @@ impl Output {
         }
     }
 
-    /// Looks the way of a connection up and builds its headers: what its segments may be, and the MTU. `None` when there is
+    /// Looks the next hop of a connection up and builds its headers: what its segments may be, and the MTU. `None` when there is
     /// no route.
-    pub fn find_path(
+    pub fn find_route(
         &mut self,
         now: Instant,
         tuple: &FourTuple,
         scope: Serial,
         marks: Marks,
-        path: &mut Path,
+        route: &mut CachedRoute,
     ) -> Option<(Ready, usize)> {
         let (src, dst) = (tuple.local.ip(), tuple.remote.ip());
-        path.known = None;
-        let way = self.way(dst, Some(scope))?;
+        route.known = None;
+        let hop = self.next_hop(dst, Some(scope))?;
         let mut ip = IpHeader::new(src, dst, Protocol::TCP, 0);
         marks.put(&mut ip);
-        let ethernet = self.ethernet(now, way, dst);
+        let ethernet = self.ethernet(now, hop, dst);
         // Being used can change the table's generation.
         let generations = self.generations();
         let is_resolved = ethernet.is_some();
         let template = HeaderTemplate::new(ethernet.flatten().as_ref(), &ip, generations);
         self.stats.templates_built += u64::from(is_resolved);
-        let limits = self.transmit_limits(way, dst.is_ipv4());
+        let limits = self.transmit_limits(hop, dst.is_ipv4());
         let checksum = match limits.payload {
             PayloadSource::Frames { .. } => TransportChecksum::Compute,
             _ => TransportChecksum::Offload,
         };
-        let ready = Ready { link: way.link, limits };
+        let ready = Ready { link: hop.link, limits };
         let dont_fragment = marks.dont_fragment;
         let known =
-            Known { way, ready, generations, checksum, dont_fragment, template, is_resolved };
-        path.known = Some(Box::new(known));
-        Some((ready, way.mtu))
+            Known { hop, ready, generations, checksum, dont_fragment, template, is_resolved };
+        route.known = Some(Box::new(known));
+        Some((ready, hop.mtu))
     }
 
-    /// The link header to `dst` by `way`, if its link has one (inner `None` otherwise). `None` while the
+    /// The link header to `dst` by `hop`, if its link has one (inner `None` otherwise). `None` while the
     /// neighbour is not known.
     pub fn ethernet(
         &mut self,
         now: Instant,
-        way: Way,
+        hop: NextHop,
         dst: IpAddr,
     ) -> Option<Option<EthernetHeader>> {
-        let capabilities = &self.links[way.link.index()].capabilities;
+        let capabilities = &self.links[hop.link.index()].capabilities;
         let mac = capabilities.mac;
         if capabilities.medium == Medium::Ip {
             return Some(None);
         }
-        let to = self.neighbors.usable(now, way.link, way.next_hop)?;
+        let to = self.neighbors.usable(now, hop.link, hop.address)?;
         Some(Some(EthernetHeader::new(to, mac, EtherType::of(&dst))))
     }
 }

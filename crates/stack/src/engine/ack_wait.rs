@@ -7,12 +7,12 @@ use crate::limits::{LEND_LOOK_NS, LEND_WAIT_KIB};
 /// Grows with all that is taken from the writer's memory, and shrinks with each look while nothing can be sent, whatever it
 /// finds: a longer write waits longer, and none for long, be it that others send all the while, that the peer acknowledges byte by byte, or
 /// that the clock stands still.
-pub(super) struct Patience {
+pub(super) struct AckWait {
     left_ns: u64,
     most_ns: u64,
 }
 
-impl Patience {
+impl AckWait {
     /// None until something is taken, and never more than `most`.
     pub fn new(most: Duration) -> Self {
         Self { left_ns: 0, most_ns: nanoseconds(most) }
@@ -44,28 +44,28 @@ mod tests {
 
     #[test]
     fn who_writes_more_waits_longer_but_not_for_long_at_once() {
-        let mut patience = Patience::new(MOST);
-        assert!(!patience.waited(Duration::ZERO), "before anything was taken");
-        patience.reserved((LEND_WAIT_KIB << 10) as usize / 64);
-        assert!(patience.waited(MOST / 64 - Duration::from_nanos(1)));
-        assert!(!patience.waited(Duration::from_nanos(1)));
-        patience.reserved(1 << 30);
-        assert!(patience.waited(MOST - Duration::from_nanos(LEND_LOOK_NS)));
-        assert!(!patience.waited(Duration::ZERO));
+        let mut ack_wait = AckWait::new(MOST);
+        assert!(!ack_wait.waited(Duration::ZERO), "before anything was taken");
+        ack_wait.reserved((LEND_WAIT_KIB << 10) as usize / 64);
+        assert!(ack_wait.waited(MOST / 64 - Duration::from_nanos(1)));
+        assert!(!ack_wait.waited(Duration::from_nanos(1)));
+        ack_wait.reserved(1 << 30);
+        assert!(ack_wait.waited(MOST - Duration::from_nanos(LEND_LOOK_NS)));
+        assert!(!ack_wait.waited(Duration::ZERO));
     }
 
     #[test]
     fn it_ends_where_the_clock_stands_still() {
-        let mut patience = Patience::new(MOST);
-        patience.reserved(usize::MAX);
-        let looks = (0..).take_while(|_| patience.waited(Duration::ZERO)).count() as u64;
+        let mut ack_wait = AckWait::new(MOST);
+        ack_wait.reserved(usize::MAX);
+        let looks = (0..).take_while(|_| ack_wait.waited(Duration::ZERO)).count() as u64;
         assert_eq!(looks, nanoseconds(MOST).div_ceil(LEND_LOOK_NS) - 1);
     }
 
     #[test]
     fn where_no_wait_is_of_use_there_is_none() {
-        let mut patience = Patience::new(Duration::ZERO);
-        patience.reserved(1 << 20);
-        assert!(!patience.waited(Duration::ZERO));
+        let mut ack_wait = AckWait::new(Duration::ZERO);
+        ack_wait.reserved(1 << 20);
+        assert!(!ack_wait.waited(Duration::ZERO));
     }
 }

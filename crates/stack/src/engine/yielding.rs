@@ -17,7 +17,7 @@ const PAUSE_SLEEPS: u32 = 1024;
 
 /// Whether to yield before a sleep.
 #[derive(Debug, Default)]
-pub(super) struct Courtesy {
+pub(super) struct Yielding {
     /// Single packets in a row that were there without a sleep.
     prompt: u32,
     /// It has yielded since the last packet.
@@ -26,7 +26,7 @@ pub(super) struct Courtesy {
     pause: u32,
 }
 
-impl Courtesy {
+impl Yielding {
     /// `packets` came, and not none, after a sleep or without.
     pub fn received(&mut self, packets: usize, has_slept: bool) {
         let is_prompt = packets == 1 && !has_slept;
@@ -58,47 +58,47 @@ mod tests {
     use super::*;
 
     /// One that single packets without a sleep have come to, as many as it takes.
-    fn prompted() -> Courtesy {
-        let mut courtesy = Courtesy::default();
+    fn prompted() -> Yielding {
+        let mut yielding = Yielding::default();
         for _ in 0..PROMPT {
-            assert!(!courtesy.is_due());
-            courtesy.received(1, false);
+            assert!(!yielding.is_due());
+            yielding.received(1, false);
         }
-        assert!(courtesy.is_due());
-        courtesy
+        assert!(yielding.is_due());
+        yielding
     }
 
     #[test]
     fn single_packets_without_a_sleep_have_it_yield_once_for_the_next() {
-        let mut courtesy = prompted();
-        courtesy.yielded(Duration::from_micros(9));
-        assert!(!courtesy.is_due());
-        courtesy.received(1, false);
-        assert!(courtesy.is_due());
+        let mut yielding = prompted();
+        yielding.yielded(Duration::from_micros(9));
+        assert!(!yielding.is_due());
+        yielding.received(1, false);
+        assert!(yielding.is_due());
     }
 
     #[test]
     fn packets_that_needed_a_sleep_or_came_together_end_it() {
         for (packets, has_slept) in [(1, true), (2, false)] {
-            let mut courtesy = prompted();
-            courtesy.received(packets, has_slept);
+            let mut yielding = prompted();
+            yielding.received(packets, has_slept);
             for _ in 0..PROMPT {
-                assert!(!courtesy.is_due());
-                courtesy.received(1, false);
+                assert!(!yielding.is_due());
+                yielding.received(1, false);
             }
-            assert!(courtesy.is_due());
+            assert!(yielding.is_due());
         }
     }
 
     #[test]
     fn a_yield_that_other_work_took_ends_it_for_long() {
-        let mut courtesy = prompted();
-        courtesy.yielded(LONG);
-        courtesy.received(1, false);
+        let mut yielding = prompted();
+        yielding.yielded(LONG);
+        yielding.received(1, false);
         for _ in 0..PAUSE_SLEEPS {
-            assert!(!courtesy.is_due());
-            courtesy.slept();
+            assert!(!yielding.is_due());
+            yielding.slept();
         }
-        assert!(courtesy.is_due());
+        assert!(yielding.is_due());
     }
 }

@@ -1,7 +1,7 @@
 //! Who is told that no link leads to its peer any more.
 //!
 //! The kernel keeps such an error and tells it when the connection times out, which one that only reads never does: the
-//! interface may come back, or another way. Here a link that has failed, or was removed, does not come back, so who
+//! interface may come back, or another route. Here a link that has failed, or was removed, does not come back, so who
 //! waits is told at once, and once; but the socket stays as it is (RFC 1122, 4.2.3.9: no reason to end a connection),
 //! as a link may be added that leads there.
 
@@ -14,13 +14,13 @@ const LOOKS: usize = 64;
 
 /// Whether a link leads to a socket's peer.
 #[derive(Default)]
-pub struct Way {
+pub struct Reach {
     is_cut: bool,
     /// Who reads is to be told that none does, behind all that has come.
     is_due: bool,
 }
 
-impl Way {
+impl Reach {
     /// None does any more, or one does again; true when what has come is to be handed over, and then
     /// [`end`](Self::end) follows.
     fn note(&mut self, is_cut: bool, shared: &Shared) -> bool {
@@ -44,40 +44,40 @@ impl Way {
     }
 }
 
-/// How far sockets have been looked at since ways changed last.
+/// How far sockets have been looked at since routes or links changed last.
 #[derive(Default)]
-pub struct Ways {
+pub struct Sweep {
     state: (u32, u32),
-    /// The slot that is looked at next. A change does not begin anew: where ways change often, each has its turn.
+    /// The slot that is looked at next. A change does not begin anew: where routes change often, each has its turn.
     next: usize,
     /// The slot before which a round is over that began after the last change; `None` when it is over.
     end: Option<usize>,
 }
 
 impl Worker {
-    /// Where links have ended, and ways have changed since, looks at some of the sockets that were not looked at yet;
+    /// Where links have ended, and routes or links have changed since, looks at some of the sockets that were not looked at yet;
     /// whether there were any.
     pub(super) fn look_at_ways(&mut self) -> bool {
-        let state = self.engine.ways_state();
-        if state != self.ways.state {
-            let end = self.engine.has_lost_links().then_some(self.ways.next);
-            self.ways = Ways { state, end, ..self.ways };
+        let state = self.engine.reachability();
+        if state != self.sweep.state {
+            let end = self.engine.has_lost_links().then_some(self.sweep.next);
+            self.sweep = Sweep { state, end, ..self.sweep };
         }
-        let Some(end) = self.ways.end else { return false };
+        let Some(end) = self.sweep.end else { return false };
         // Those that come meanwhile are at the end, and looked at by themselves.
         let slots = self.streams.len().max(self.listeners.len()).max(self.datagrams.len());
         for _ in 0..LOOKS {
-            self.look_at_slot(self.ways.next);
-            self.ways.next = if self.ways.next + 1 < slots { self.ways.next + 1 } else { 0 };
-            if self.ways.next == end {
-                self.ways.end = None;
+            self.look_at_slot(self.sweep.next);
+            self.sweep.next = if self.sweep.next + 1 < slots { self.sweep.next + 1 } else { 0 };
+            if self.sweep.next == end {
+                self.sweep.end = None;
                 break;
             }
         }
         true
     }
 
-    /// A socket that is new, or has another peer, may be without a way while all others have been looked at.
+    /// A socket that is new, or has another peer, may be unreachable while all others have been looked at.
     pub(super) fn look_at_new(&mut self, id: SocketId) {
         if !self.engine.has_lost_links() {
             return;
@@ -90,7 +90,7 @@ impl Worker {
         }
     }
 
-    /// Tells the sockets in this slot if they have lost their way, or that they have one again.
+    /// Tells the sockets in this slot if they have lost their reach, or that they have one again.
     fn look_at_slot(&mut self, slot: usize) {
         self.look_at_stream(slot);
         self.look_at_listener(slot);
@@ -101,21 +101,21 @@ impl Worker {
         let Self { engine, streams, .. } = self;
         let Some(place) = streams.get_mut(slot) else { return };
         let Some(stream) = place else { return };
-        let (id, is_cut) = (stream.id, !engine.has_way(stream.id));
+        let (id, is_cut) = (stream.id, !engine.is_reachable(stream.id));
         if is_cut && !stream.shared.has(CONNECTED) {
             // As a connect does that is begun now.
             stream.fail(Error::NetworkDown);
             *place = None;
             engine.tcp_abort(id);
-        } else if stream.way.note(is_cut, &stream.shared) {
+        } else if stream.reach.note(is_cut, &stream.shared) {
             stream.hand_over(engine);
         }
     }
 
     fn look_at_listener(&mut self, slot: usize) {
         let Some(Some(listening)) = self.listeners.get_mut(slot) else { return };
-        let is_cut = !self.engine.has_way(listening.id);
-        if listening.way.note(is_cut, &listening.shared) {
+        let is_cut = !self.engine.is_reachable(listening.id);
+        if listening.reach.note(is_cut, &listening.shared) {
             self.serve_listener(slot as u32);
         }
     }
@@ -123,8 +123,8 @@ impl Worker {
     fn look_at_datagrams(&mut self, slot: usize) {
         let Self { engine, datagrams, .. } = self;
         let Some(Some(socket)) = datagrams.get_mut(slot) else { return };
-        let is_cut = !engine.has_way(socket.id);
-        if socket.way.note(is_cut, &socket.shared) {
+        let is_cut = !engine.is_reachable(socket.id);
+        if socket.reach.note(is_cut, &socket.shared) {
             socket.carry_in(engine);
         }
     }

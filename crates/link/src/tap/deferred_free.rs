@@ -32,13 +32,13 @@ const FRAME: [u8; 14] = {
 
 /// Takes back what was sent from one CPU.
 #[derive(Debug)]
-pub(super) struct Returns {
+pub(super) struct DeferredFree {
     /// On the loopback interface of its own namespace; what it sends comes back to it, and its filter takes it.
     socket: OwnedFd,
     count: Count,
 }
 
-impl Returns {
+impl DeferredFree {
     /// Whether the kernel has such lists, and another CPU that could fill ours.
     pub fn are_worth_it() -> bool {
         sys::online_cpus() > 1 && sys::kernel_is_at_least(SINCE)
@@ -102,7 +102,7 @@ enum Looks {
 }
 
 impl Count {
-    /// As [`Returns::sent`]: whether it is time.
+    /// As [`DeferredFree::sent`]: whether it is time.
     #[inline]
     fn sent(&mut self, bulk_bytes: u64) -> bool {
         self.looks = Looks::Over;
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn each_time_brings_a_soft_interrupt_about() {
-        let Some(returns) = permitted(Returns::open()) else { return };
+        let Some(returns) = permitted(DeferredFree::open()) else { return };
         std::thread::spawn(move || {
             let cpu = current_cpu().unwrap();
             pin_current_thread(cpu).unwrap();
@@ -200,7 +200,7 @@ mod tests {
             let netns = Some(namespace.path());
             let config = TapConfig { netns, take_back, ..TapConfig::default() };
             let Some(mut tap) = permitted(Tap::open(&config)) else { return };
-            let has_them = tap.returns.is_some();
+            let has_them = tap.deferred_free.is_some();
             assert!(take_back || !has_them);
             (0..7).for_each(|_| tap.went(LIMIT_BYTES / 2));
             assert_eq!(tap.stats().tx_returns, if has_them { 3 } else { 0 });

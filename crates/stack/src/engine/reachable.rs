@@ -4,9 +4,9 @@ use super::Engine;
 use crate::socket::{SocketId, SocketKind};
 
 impl Engine {
-    /// Changes when ways may have: with the routes, and when a link comes or goes.
+    /// Changes when reachability may have: with the routes, and when a link comes or goes.
     #[inline]
-    pub(crate) fn ways_state(&self) -> (u32, u32) {
+    pub(crate) fn reachability(&self) -> (u32, u32) {
         (self.out.routes.generation(), self.out.link_changes)
     }
 
@@ -22,7 +22,7 @@ impl Engine {
     }
 
     /// Whether a link leads to the socket's peer, or there is one where it has none. So it is of one that is over.
-    pub(crate) fn has_way(&mut self, id: SocketId) -> bool {
+    pub(crate) fn is_reachable(&mut self, id: SocketId) -> bool {
         let (remote, scope) = match id.kind() {
             SocketKind::Tcp => match self.tcp.by_id(id) {
                 Some((_, socket)) if !socket.conn.is_closed() => {
@@ -37,7 +37,7 @@ impl Engine {
             SocketKind::Listener | SocketKind::Icmp => (None, None),
         };
         match remote {
-            Some(peer) => self.out.way(peer.ip(), scope).is_some(),
+            Some(peer) => self.out.next_hop(peer.ip(), scope).is_some(),
             None => self.out.links.used_count() != 0,
         }
     }
