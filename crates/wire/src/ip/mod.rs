@@ -1,5 +1,6 @@
 //! IP headers of both versions as one value, read and written through one entry.
 
+mod fragments;
 mod problem;
 mod protocol;
 mod v4;
@@ -7,6 +8,7 @@ mod v6;
 
 use core::net::IpAddr;
 
+pub use fragments::{decrement_hop_limit, holds_header_chain, make_whole};
 pub use problem::{Problem, problem};
 pub use protocol::Protocol;
 

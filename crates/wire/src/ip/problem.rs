@@ -132,7 +132,7 @@ fn of_fragment(offset: usize, more: bool, payload_len: usize, at: usize) -> Opti
     if more && !len.is_multiple_of(8) {
         return Problem::at(0, PAYLOAD_LEN_OFFSET);
     }
-    // The whole counts without the headers before it that each fragment has.
-    let end = offset + (at - V6_HEADER_LEN) + FRAGMENT_HEADER_LEN + len;
+    // The whole has the headers before the fragment header, and not that.
+    let end = offset + (at - V6_HEADER_LEN) + len;
     if end > LENGTH_MAX { Problem::at(0, at + 2) } else { None }
 }

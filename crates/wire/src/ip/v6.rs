@@ -45,7 +45,8 @@ pub(super) fn parse(head: &[u8], available: usize, rules: Rules) -> Result<IpHea
         Walk { rules, packet_len, at: V6_HEADER_LEN, next: first, fragment: None }.run(head)?;
     payload_len = payload_len.saturating_sub(walk.at - V6_HEADER_LEN);
     if let Some(Fragment { offset, more, .. }) = walk.fragment {
-        let end = usize::from(offset) + walk.at - V6_HEADER_LEN + payload_len;
+        let before = walk.at - V6_HEADER_LEN - FRAGMENT_HEADER_LEN;
+        let end = usize::from(offset) + before + payload_len;
         let odd = more && payload_len % 8 != 0;
         // RFC 8200, 4.5: neither too long when whole, nor cut between eights.
         if rules == Rules::Received && (end > 65535 || payload_len == 0 || odd) {
