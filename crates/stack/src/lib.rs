@@ -51,6 +51,7 @@ pub use millstream_packet as packet;
 pub use millstream_route as route;
 pub use millstream_tcp as tcp;
 pub use millstream_wire as wire;
+pub use socket::udp::Fragmentation;
 pub use socket::{Readiness, SocketId, SocketInfo, SocketKind};
 pub use stages::{Batches, Histogram, Stage, StageTime, StageTimes};
 pub use stats::{

@@ -61,6 +61,10 @@ pub struct Limits {
     /// Memory that the receive queues of all UDP and ICMP sockets hold together. One of them holds a quarter at most of
     /// what is left, or 16 KiB. What happens beyond is the same.
     pub datagrams_bytes: usize,
+    /// Memory that fragments of datagrams that are not whole hold, in bytes, what stands around them included; a quarter
+    /// of it for those of one source: an IPv4 address, an IPv6 network of 64 bits. The oldest datagram gives way,
+    /// counted. 0 keeps no fragment.
+    pub fragments_bytes: usize,
     /// Memory that all queues of the engine hold at most, in bytes ([`Packet::held_bytes`](millstream_packet::Packet)):
     /// what TCP connections received, out of order or not, and what they have to send. Where it becomes short each has
     /// a share, and those who do nothing give way ([`MemoryPressure`](crate::MemoryPressure)). `usize::MAX`, the
@@ -159,6 +163,7 @@ impl Default for Limits {
             backlog_reserve_percent: 25,
             datagram_queue_bytes: 1 << 20,
             datagrams_bytes: 64 << 20,
+            fragments_bytes: 4 << 20,
             memory_bytes: usize::MAX,
             time_wait: 65_536,
             icmp_errors_per_s: 10_000,
@@ -209,6 +214,21 @@ impl Limits {
         }
     }
 }
+
+/// Bytes of an IP packet that is no super-segment, at most (RFC 791, 3.1), and of one with what IPv6 says of its length.
+pub const LONGEST_PACKET: usize = 65_535;
+
+/// Datagrams of which fragments are kept at most.
+pub const FRAGMENTED_DATAGRAMS: usize = 4_096;
+
+/// Pieces with gaps between them that fragments of one datagram make at most.
+pub const FRAGMENT_RUNS: usize = 64;
+
+/// How long the fragments of a datagram are kept: of IPv4 (RFC 791, 3.2: 15 s. RFC 1122, 3.3.2, would have a minute,
+/// within which its 16 bits of identification come again), of IPv6 (RFC 8200, 4.5).
+pub const REASSEMBLY_TIME_V4: Duration = Duration::from_secs(15);
+/// See [`REASSEMBLY_TIME_V4`].
+pub const REASSEMBLY_TIME_V6: Duration = Duration::from_secs(60);
 
 /// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
 /// one in five is counted together with another.

@@ -50,8 +50,19 @@ drop_reasons! {
     /// An IP packet from an address that nobody can have there: our own, a group's, a whole network's, loopback, 0/8,
     /// 240/4, none at all (but to groups), IPv4 in the form of IPv6.
     MartianSource = "martian_source",
-    /// A fragment: reassembly is not implemented.
-    Fragment = "fragment",
+    /// Fragments of a datagram that overlap, which ends it (RFC 5722), and what comes of it later.
+    FragmentOverlap = "fragment_overlap",
+    /// A fragment with data that have come before.
+    FragmentDuplicate = "fragment_duplicate",
+    /// Fragments of a datagram that was not whole in time.
+    FragmentTimeout = "fragment_timeout",
+    /// Fragments that found no room, or gave way to others ([`Limits::fragments_bytes`](crate::Limits)).
+    FragmentMemory = "fragment_memory",
+    /// Fragments that make no datagram: of two ends, of too many pieces, too long together, some with and some without
+    /// ECN, or neighbour discovery.
+    FragmentInvalid = "fragment_invalid",
+    /// A first IPv6 fragment without all headers (RFC 7112).
+    FragmentHeaders = "fragment_headers",
     /// A transport protocol without a handler.
     UnknownProtocol = "unknown_protocol",
     /// An ICMP message of a kind that has no use here.
@@ -304,6 +315,14 @@ pub struct EngineStats {
     pub udp_rx_shown: u64,
     /// UDP datagrams sent.
     pub udp_tx: u64,
+    /// Fragments received for this engine.
+    pub fragments_received: u64,
+    /// Datagrams put together from them.
+    pub datagrams_reassembled: u64,
+    /// Datagrams sent in fragments.
+    pub datagrams_fragmented: u64,
+    /// Fragments sent.
+    pub fragments_sent: u64,
     /// ICMP echo requests answered.
     pub icmp_echo_answered: u64,
     /// ICMP errors sent.
@@ -443,6 +462,10 @@ impl EngineStats {
             udp_rx_known: 0,
             udp_rx_shown: 0,
             udp_tx: 0,
+            fragments_received: 0,
+            datagrams_reassembled: 0,
+            datagrams_fragmented: 0,
+            fragments_sent: 0,
             icmp_echo_answered: 0,
             icmp_errors_sent: 0,
             neighbor_solicits: 0,

@@ -1,13 +1,15 @@
 //! Datagrams between two engines: by headers built for each and by headers kept ready.
 
 mod common;
+#[path = "datagrams/fragments.rs"]
+mod fragments;
 
 use std::net::SocketAddr;
 
 use common::{settle, two};
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Pool, PoolConfig};
-use millstream::{DatagramToSend, DropReason, Engine, Error, SocketId};
+use millstream::{DatagramToSend, DropReason, Engine, Error, Fragmentation, SocketId};
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
@@ -32,6 +34,7 @@ fn a_stream_of_datagrams_to_one_peer_and_to_two_in_turns() {
         ] {
             let (mut near, mut far) = two(PairConfig { offload, ..PairConfig::default() });
             let socket = near.udp_bind(addr(ours)).expect("bind");
+            near.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
             let sinks = peers.map(|peer| far.udp_bind(addr(peer)).expect("bind"));
             near.udp_send(socket, b"who is there?", Some(addr(peers[0]))).expect("send");
             settle(&mut near, &mut far);
@@ -128,6 +131,7 @@ fn many_end_before_the_first_that_cannot_be_sent() {
     let (mut near, mut far) = two(PairConfig::default());
     let socket = near.udp_bind(addr("10.9.0.1:5")).expect("bind");
     let sink = far.udp_bind(addr("10.9.0.2:9")).expect("bind");
+    near.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
     let (long, peer) = (vec![0; 1473], Some(addr("10.9.0.2:9")));
     let send = |data, to| DatagramToSend { data, to };
     assert_eq!(near.udp_send_many(socket, &[]), Ok(0));

@@ -103,7 +103,8 @@ fn jumbograms_and_fragments_that_are_none_are_told() {
     assert_eq!(message, Icmp::ParameterProblem { code: 0, pointer: 44 });
     let fragment = |len: usize| [vec![17, 0, 0, 1, 0, 0, 0, 1], vec![0; len]].concat();
     assert_eq!(problem(US, 44, &fragment(9)), Some((0, 4)));
-    assert_eq!(problem(US, 44, &fragment(8)), None);
+    // RFC 7112, 5: TCP's header is not all in the first fragment.
+    assert_eq!(problem(US, 44, &[[6, 0, 0, 1, 0, 0, 0, 1], [0; 8]].concat()), Some((3, 0)));
     assert_eq!(problem("ff02::1", 44, &fragment(9)), None);
     assert_eq!(problem(US, 44, &[[17, 0, 0xff, 0xf8, 0, 0, 0, 1], [0; 8]].concat()), Some((0, 42)));
 }

@@ -12,7 +12,7 @@ use icmp_error::{Bytes, about};
 use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Instant, Packet, PacketBatch};
 use millstream::wire::ip::{self, Version};
-use millstream::{DatagramToSend, Engine, Error, SocketId};
+use millstream::{DatagramToSend, Engine, Error, Fragmentation, SocketId};
 
 struct World {
     engine: Engine,
@@ -53,6 +53,7 @@ impl World {
 
     fn socket(&mut self, peer: Option<SocketAddr>) -> SocketId {
         let socket = self.engine.udp_bind("[::]:0".parse().expect("any")).expect("bind");
+        self.engine.udp_set_fragmentation(socket, Fragmentation::Never).expect("a socket");
         if let Some(peer) = peer {
             self.engine.udp_connect(socket, peer).expect("connect");
         }
@@ -132,7 +133,11 @@ fn all_sockets_and_echoes_to_one_destination_know_its_path() {
             assert_eq!(world.engine.udp_send(socket, &vec![7; len], None), refused);
             world.engine.udp_send(socket, &vec![7; len - 1], None).expect("sent");
         }
-        assert_eq!(world.engine.icmp_send_echo(echo, to.ip(), 1, &vec![7; len]), refused);
+        // It goes in fragments.
+        world.sent();
+        world.engine.icmp_send_echo(echo, to.ip(), 1, &vec![7; len]).expect("sent");
+        let parts: Vec<usize> = world.sent().iter().map(Vec::len).collect();
+        assert!(parts.len() == 2 && parts.iter().all(|&part| part <= mtu), "{parts:?}");
         world.too_big(&packets[0], 1000);
     }
 }

@@ -123,6 +123,8 @@ pub(crate) enum Held {
     Tcp,
     /// Receive queues of UDP and ICMP echo sockets.
     Datagrams,
+    /// Fragments of datagrams that are not whole.
+    Fragments,
 }
 
 /// See the module text. Owned by the engine, and written by its thread alone.

@@ -65,7 +65,7 @@ impl Engine {
             return self.out.stats.drop(DropReason::IcmpIgnored);
         }
         let scope = self.out.links[link.index()].serial;
-        let Some(hop) = self.out.next_hop(ip.src, Some(scope)) else {
+        let Some(hop) = self.out.datagram_next_hop(now, ip.src, Some(scope)) else {
             return self.out.stats.drop(DropReason::NoRoute);
         };
         let source = match destination {
@@ -81,7 +81,9 @@ impl Engine {
             Icmp::EchoReply { id, seq }.emit(ip.version(), head);
         }
         *packet.meta_mut() = Default::default();
-        let header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
+        let mut header = IpHeader::new(source, ip.src, ip.protocol, packet.len());
+        // RFC 1122, 3.2.2.6: all of the data come back, cut like those that came.
+        header.dont_fragment = header.packet_len() <= hop.mtu;
         self.out.seal(&mut packet, hop.link, &header, icmp::CHECKSUM_OFFSET as u16);
         self.out.stats.icmp_echo_answered += 1;
         self.out.send_ip(now, hop, &header, packet);

@@ -63,7 +63,13 @@ impl Engine {
 
     /// An IP packet, maybe with padding behind it, in a frame that was sent `to_all`, or to a group.
     #[inline]
-    fn ip_input(&mut self, now: Instant, link: LinkId, mut packet: Packet, to_all: bool) {
+    pub(super) fn ip_input(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        mut packet: Packet,
+        to_all: bool,
+    ) {
         let available = packet.len();
         let mut parsed = ip::parse(packet.head(), available);
         if parsed == Err(Malformed::Truncated) && packet.head().len() < available {
@@ -77,9 +83,6 @@ impl Engine {
             Err(reason) => return self.ip_refused(now, link, packet, reason, to_all),
         };
         packet.truncate(ip.packet_len());
-        if ip.fragment.is_some() {
-            return self.out.stats.drop(DropReason::Fragment);
-        }
         let destination = self.out.addresses.classify(link, ip.dst);
         if destination == Destination::Other {
             return self.out.stats.drop(DropReason::OtherAddress);
@@ -98,6 +101,9 @@ impl Engine {
             return self.out.stats.drop(DropReason::OtherLinkAddress);
         }
         let arrival = Arrival { packet, ip, link, destination, to_all };
+        if ip.fragment.is_some() {
+            return self.fragment_input(now, arrival);
+        }
         match ip.protocol {
             Protocol::TCP => self.tcp_arrival(arrival),
             Protocol::UDP => self.udp_input(now, arrival),

@@ -87,6 +87,12 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    /// A link's serial number, for tests of what remembers one.
+    #[cfg(test)]
+    pub fn a_serial() -> Serial {
+        Serial(NonZeroU32::MIN)
+    }
+
     /// Takes a link in under the lowest number that is free; none when all are taken.
     pub fn add(&mut self, link: Box<dyn Link>, waker: Waker) -> Option<LinkId> {
         let number = match self.gaps.first() {

@@ -19,6 +19,7 @@ mod gro;
 mod icmp;
 mod icmp_meaning;
 mod ingress;
+mod ip;
 mod links;
 mod memory;
 mod neighbor;
@@ -152,6 +153,8 @@ pub struct Engine {
     tcp: TcpTable,
     udp: UdpTable,
     icmp: IcmpTable,
+    /// Datagrams of which fragments have come.
+    reassembly: ip::Reassembly,
     events: EventQueue,
     config: Config,
     limits: Limits,
@@ -238,6 +241,7 @@ impl Engine {
                 neighbors: NeighborTable::new(NeighborConfig::default(), [key0, key1]),
                 addresses: Addresses::new(Claims::new(addresses, words(&seed, 4)[0])),
                 path_mtus: Default::default(),
+                identifications: ip::Identifications::new((answers[1] ^ key1, answers[0] ^ key0)),
                 stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: AnswerLimit::new(
                     limits.icmp_errors_per_s,
@@ -262,6 +266,10 @@ impl Engine {
             ),
             udp: UdpTable::new(limits.udp_sockets, limits.datagram_queue_bytes),
             icmp: IcmpTable::new(limits.icmp_sockets, limits.datagram_queue_bytes),
+            reassembly: ip::Reassembly::new(
+                limits.fragments_bytes,
+                (random[0] ^ key0, random[1] ^ key1),
+            ),
             events: EventQueue::default(),
             config: tcp,
             admission: writes::Admission::new(&limits),

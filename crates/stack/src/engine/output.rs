@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use millstream_link::{LinkError, Medium};
-use millstream_packet::{Checksum, Exhausted, Instant, Packet, Pool};
+use millstream_packet::{BATCH_LIMIT, Checksum, Exhausted, Instant, Packet, Pool};
 use millstream_route::{LinkId, NeighborTable, Resolved, RouteTable, Routes};
 use millstream_wire::checksum::{self, Accumulator};
 use millstream_wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use millstream_wire::ip::{self, IpHeader, Protocol};
 
 use super::addresses::{Addresses, is_link_local};
+use super::ip::Identifications;
 use super::links::{Links, RemovedLink, Serial};
 use super::path_mtus::PathMtus;
 use super::rate::AnswerLimit;
@@ -42,6 +43,8 @@ pub(crate) struct Output {
     pub addresses: Addresses,
     /// Of datagrams.
     pub path_mtus: PathMtus,
+    /// Of what may be fragmented.
+    pub identifications: Identifications,
     pub stats: EngineStats,
     pub icmp_errors: AnswerLimit,
     pub resets: AnswerLimit,
@@ -174,7 +177,8 @@ impl Output {
     }
 
     /// Completes the transport checksum of `packet`, which starts at its transport header with a zero
-    /// checksum field at `offset`, or leaves it to the link when the link can.
+    /// checksum field at `offset`, or leaves it to the link when the link can: not what may be cut before, whose header
+    /// says so.
     pub fn seal(&mut self, packet: &mut Packet, link: LinkId, header: &IpHeader, offset: u16) {
         let pseudo = match header.protocol {
             // RFC 792: no pseudo-header.
@@ -183,6 +187,7 @@ impl Output {
         };
         let can = self.links[link.index()].capabilities.tx_checksum;
         let offload = if header.src.is_ipv4() { can.v4 } else { can.v6 }
+            && header.dont_fragment
             && matches!(header.protocol, Protocol::TCP | Protocol::UDP);
         let field = if offload {
             packet.meta_mut().checksum = Checksum::Partial { start: 0, offset };
@@ -205,10 +210,14 @@ impl Output {
     }
 
     /// Sends `packet`, which starts at its transport header, with an IP header and whatever the link
-    /// wants before it. What cannot be sent is dropped and counted.
+    /// wants before it; in fragments where it is too long and its header lets it be cut, be it of IPv6. What cannot be
+    /// sent is dropped and counted.
     pub fn send_ip(&mut self, now: Instant, hop: NextHop, header: &IpHeader, packet: Packet) {
         if header.packet_len() > hop.mtu && packet.meta().segmentation.is_none() {
-            return self.stats.drop(DropReason::TooLong);
+            return match header.dont_fragment {
+                true => self.stats.drop(DropReason::TooLong),
+                false => self.send_fragments(now, hop, header, &packet),
+            };
         }
         let len = header.emit_len();
         match with_header(&self.pool, packet, len, |room| header.emit(room)) {
@@ -297,6 +306,19 @@ impl Output {
             self.full = Some(link);
         }
         room
+    }
+
+    /// Whether so many packets can be queued for `link`; or as many as its queue has places, all of which are free.
+    pub fn has_room_for(&mut self, now: Instant, link: LinkId, count: usize) -> bool {
+        let count = count.min(BATCH_LIMIT);
+        if self.room(now, link) < count {
+            self.make_room(now, link);
+        }
+        let has_room = self.links[link.index()].queue.room() >= count;
+        if !has_room {
+            self.full = Some(link);
+        }
+        has_room
     }
 
     #[inline(never)]

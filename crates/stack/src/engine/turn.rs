@@ -158,6 +158,9 @@ impl Engine {
         if self.tcp.quiet_due.is_some_and(|due| due <= now) {
             self.tcp.sweep_quiet(now);
         }
+        if self.reassembly.next_deadline().is_some_and(|due| due <= now) {
+            self.reassembly_timers(now);
+        }
         let mut fired = false;
         if self.tcp.half_open.wheel.is_due(now) {
             fired = self.half_open_timers(now);
@@ -234,6 +237,7 @@ impl Engine {
         first = first.min(ns(self.out.neighbors.next_wakeup()));
         first = first.min(ns(self.out.addresses.claims.next_due()));
         first = first.min(ns(self.reclaim.next_deadline()));
+        first = first.min(ns(self.reassembly.next_deadline()));
         for slot in self.out.links.used_slots() {
             first = first.min(ns(slot.link.next_deadline()));
             // Its neighbours are told as soon as it is up.

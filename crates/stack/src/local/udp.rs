@@ -8,7 +8,7 @@ use millstream_packet::Packet;
 
 use super::Stack;
 use super::mode::Modes;
-use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
+use crate::{DatagramToSend, Error, Fragmentation, ReceivedDatagram, SocketId};
 
 /// A UDP socket.
 pub struct UdpSocket {
@@ -110,6 +110,11 @@ impl UdpSocket {
     /// not 0 ([`Engine::udp_set_hop_limits`](crate::Engine::udp_set_hop_limits)).
     pub fn set_hop_limits(&self, to_hosts: Option<u8>, to_groups: Option<u8>) -> io::Result<()> {
         Ok(self.stack.engine().udp_set_hop_limits(self.id, to_hosts, to_groups)?)
+    }
+
+    /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation).
+    pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
+        Ok(self.stack.engine().udp_set_fragmentation(self.id, fragmentation)?)
     }
 
     /// Whether calls return at once when they would block.

@@ -17,7 +17,7 @@ use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
 use crate::limits::HEADROOM_BYTES;
-use crate::{DatagramToSend, Error, ReceivedDatagram, SocketId};
+use crate::{DatagramToSend, Error, Fragmentation, ReceivedDatagram, SocketId};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets
 /// have one for all of it, 20 less.
@@ -100,6 +100,17 @@ impl UdpSocket {
         let set = move |worker: &mut Worker| {
             worker.send_left(id);
             worker.engine.udp_set_hop_limits(id, to_hosts, to_groups)
+        };
+        Ok(self.door().ask(set)??)
+    }
+
+    /// Who may cut what it sends; see [`Engine::udp_set_fragmentation`](crate::Engine::udp_set_fragmentation). It holds
+    /// for what is sent after it.
+    pub fn set_fragmentation(&self, fragmentation: Fragmentation) -> io::Result<()> {
+        let id = self.inner.id;
+        let set = move |worker: &mut Worker| {
+            worker.send_left(id);
+            worker.engine.udp_set_fragmentation(id, fragmentation)
         };
         Ok(self.door().ask(set)??)
     }

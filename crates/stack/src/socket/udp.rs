@@ -20,6 +20,20 @@ pub(crate) struct Datagram {
     pub packet: Packet,
 }
 
+/// Who may cut what a UDP socket sends (`IP_MTU_DISCOVER` of Linux). Over IPv6 routers never do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fragmentation {
+    /// Nobody (`IP_PMTUDISC_DO`): a datagram longer than its way carries is refused
+    /// ([`Error::MessageTooLong`]).
+    Never,
+    /// The sender (`IP_PMTUDISC_WANT`): what is longer than its way carries, as far as that is known, is sent in
+    /// fragments. What is not may not be cut by routers, so that they tell.
+    #[default]
+    Sender,
+    /// Anybody (`IP_PMTUDISC_DONT`): routers, too, cut what they cannot pass on whole.
+    Anybody,
+}
+
 pub(crate) struct UdpSocket {
     pub id: SocketId,
     /// The address may be unspecified: any of ours.
@@ -38,6 +52,7 @@ pub(crate) struct UdpSocket {
     pub route: Option<Box<DatagramRoute>>,
     /// Of what is sent to one host, and to groups.
     pub hop_limits: [u8; 2],
+    pub fragmentation: Fragmentation,
     /// Links on which it was refused for want of room, a bit each ([`Refused::bit`]).
     pub wants_room: u64,
 }
@@ -157,6 +172,7 @@ impl UdpTable {
             route: None,
             // RFC 1112, 6.1; RFC 3493, 5.2.
             hop_limits: [64, 1],
+            fragmentation: Fragmentation::default(),
             wants_room: 0,
         };
         let slot = self.sockets.insert(socket).map_err(|_| Error::Limit("udp_sockets"))?;

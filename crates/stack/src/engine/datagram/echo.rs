@@ -6,6 +6,7 @@ use millstream_packet::Packet;
 use millstream_wire::icmp::{self, Icmp};
 use millstream_wire::ip::{self, IpHeader};
 
+use super::longest_payload;
 use crate::engine::addresses::{Destination, TO_ITSELF};
 use crate::engine::ingress::Arrival;
 use crate::engine::output::with_header;
@@ -50,7 +51,9 @@ impl Engine {
         }
     }
 
-    /// Sends an echo request with `data`. [`Error::NetworkUnreachable`] where no route leads, as to loopback addresses.
+    /// Sends an echo request with `data`, in fragments where that is longer than the path carries.
+    /// [`Error::NetworkUnreachable`] where no route leads, as to loopback addresses; [`Error::MessageTooLong`] for more
+    /// than 65,507 bytes over IPv4, 65,527 over IPv6.
     pub fn icmp_send_echo(
         &mut self,
         id: SocketId,
@@ -76,9 +79,10 @@ impl Engine {
             // RFC 1112, 6.1; RFC 3493, 5.2.
             header.hop_limit = 1;
         }
-        if header.packet_len() > hop.mtu {
+        if data.len() > longest_payload(version) {
             return Err(Error::MessageTooLong);
         }
+        header.dont_fragment = header.packet_len() <= hop.mtu;
         let mut packet = with_header(&self.out.pool, packet, icmp::HEADER_LEN, |room| {
             Icmp::EchoRequest { id: identifier, seq }.emit(version, room)
         })

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millstream_packet::{Checksum, Instant, Packet};
 use millstream_route::{HeaderTemplate, Stamp, TransportChecksum};
-use millstream_wire::ip::{IpHeader, Protocol};
+use millstream_wire::ip::{self, IpHeader, Protocol};
 use millstream_wire::udp::{self, UdpHeader};
 
 use super::Engine;
@@ -19,14 +19,23 @@ use super::links::Serial;
 use super::output::{NextHop, Output, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
 use crate::error::Error;
-use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES};
+use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
 use crate::socket::SocketId;
 use crate::socket::tcp::plain;
-use crate::socket::udp::DatagramRoute;
+use crate::socket::udp::{DatagramRoute, Fragmentation};
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 pub(crate) use receive::copy_many;
 pub(super) use receive::on_link;
+
+/// Bytes of a datagram's data at most, or of an echo's: what the length fields of UDP and of IP have room for (RFC 768,
+/// RFC 791, RFC 8200). Both headers are eight bytes.
+fn longest_payload(version: ip::Version) -> usize {
+    match version {
+        ip::Version::V4 => LONGEST_PACKET - ip::V4_HEADER_LEN - udp::HEADER_LEN,
+        ip::Version::V6 => LONGEST_PACKET - udp::HEADER_LEN,
+    }
+}
 
 /// Whether the next hop to `remote` depends on more than the routes.
 fn is_scoped(remote: IpAddr) -> bool {
@@ -222,6 +231,19 @@ impl Engine {
         Ok(())
     }
 
+    /// Who may cut what the socket sends: the engine alone, where nothing else is said. Super-segments
+    /// ([`udp_send_segmented`](Self::udp_send_segmented)) are never fragmented.
+    pub fn udp_set_fragmentation(
+        &mut self,
+        id: SocketId,
+        fragmentation: Fragmentation,
+    ) -> Result<(), Error> {
+        let socket = self.udp.by_id(id)?;
+        socket.fragmentation = fragmentation;
+        socket.route = None;
+        Ok(())
+    }
+
     /// The hop limits of what the socket sends to one host, and to groups.
     pub fn udp_hop_limits(&mut self, id: SocketId) -> Result<[u8; 2], Error> {
         self.udp.by_id(id).map(|socket| socket.hop_limits)
@@ -238,7 +260,10 @@ impl Engine {
 
     /// Sends a datagram with a copy of `data`; `None` sends to the connected peer. It leaves at the end
     /// of the turn. Datagrams longer than the MTU to their peer (link, route, or what a router said of the path,
-    /// [`Engine::path_mtu`]) are refused with [`Error::MessageTooLong`]: they are not fragmented. A writable event follows [`Error::WouldBlock`], which says that the link's queue has no room.
+    /// [`Engine::path_mtu`]) are sent in fragments, unless the socket has
+    /// [`Fragmentation::Never`](Engine::udp_set_fragmentation): then they are refused with [`Error::MessageTooLong`], as
+    /// are those longer than 65,507 bytes over IPv4, 65,527 over IPv6. A writable event follows
+    /// [`Error::WouldBlock`], which says that the link's queue has no room.
     pub fn udp_send(
         &mut self,
         id: SocketId,
@@ -265,6 +290,7 @@ impl Engine {
         {
             match self.out.write_known(now, route, data) {
                 Ok(true) => return Ok(()),
+                Err(Error::MessageTooLong) if socket.fragmentation != Fragmentation::Never => {}
                 // What was said of the path may be too old: then it is looked up anew.
                 Err(Error::MessageTooLong) if self.out.path_mtus.expire(now) => {}
                 Err(error) => return Err(error),
@@ -316,7 +342,9 @@ impl Engine {
                 if packet.meta().segmentation.is_none()
                     && route.remote == remote
                     && route.generations == generations
-                    && (route.fits(packet.len()) || !self.out.path_mtus.expire(now)) =>
+                    && (route.fits(packet.len())
+                        || socket.fragmentation == Fragmentation::Never
+                            && !self.out.path_mtus.expire(now)) =>
             {
                 match self.out.send_known(now, route, packet)? {
                     Some(packet) => packet,
@@ -349,6 +377,7 @@ impl Engine {
         let last = socket.scope;
         let scope = named.or_else(|| self.out.datagram_scope(local.ip(), remote.ip(), last));
         let hop_limit = socket.hop_limit(remote.ip());
+        let fragmentation = socket.fragmentation;
         let hop = self.out.datagram_next_hop(now, remote.ip(), scope);
         let hop = hop.ok_or(Error::NetworkUnreachable)?;
         let src = match local.ip() {
@@ -368,7 +397,7 @@ impl Engine {
         packet.meta_mut().segmentation = None;
         // One datagram to a peer is no reason to expect another.
         let again = socket.last_remote.replace(remote) == Some(remote);
-        if again && !is_scoped(remote.ip()) {
+        if again && !is_scoped(remote.ip()) && fragmentation != Fragmentation::Anybody {
             let local = SocketAddr::new(src, local.port());
             let found = self.out.datagram_route(now, hop, local, remote, hop_limit);
             // The memory of one to another peer, which is of no use any more.
@@ -381,10 +410,22 @@ impl Engine {
         let len = packet.len() + udp::HEADER_LEN;
         let mut ip = IpHeader::new(src, remote.ip(), Protocol::UDP, len);
         ip.hop_limit = hop_limit;
-        if ip.packet_len() > hop.mtu {
+        let is_long = ip.packet_len() > hop.mtu;
+        if packet.len() > longest_payload(ip.version())
+            || is_long && fragmentation == Fragmentation::Never
+        {
             return Err(Error::MessageTooLong);
         }
-        if self.out.room(now, hop.link) == 0 {
+        ip.dont_fragment = match fragmentation {
+            Fragmentation::Anybody => remote.is_ipv6() && !is_long,
+            Fragmentation::Never | Fragmentation::Sender => !is_long,
+        };
+        if !ip.dont_fragment && remote.is_ipv4() {
+            let id = self.out.identifications.next(src, remote.ip(), Protocol::UDP);
+            ip.identification = id as u16;
+        }
+        let count = if is_long { Output::fragment_count(&ip, hop.mtu) } else { 1 };
+        if !self.out.has_room_for(now, hop.link, count) {
             return Err(Error::WouldBlock);
         }
         let mut packet =
