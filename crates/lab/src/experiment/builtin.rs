@@ -8,6 +8,8 @@ const JUDGE_QUICK: &str = include_str!("judge-quick.toml");
 const BUFFER_SWEEP: &str = include_str!("buffer-sweep.toml");
 const IDLE_LATENCY: &str = include_str!("idle-latency.toml");
 const ERRATIC: &str = include_str!("erratic.toml");
+const UDP_PATH: &str = include_str!("udp-path.toml");
+const SOAK: &str = include_str!("soak.toml");
 
 /// Name and definition text of every built-in experiment.
 pub fn builtins() -> &'static [(&'static str, &'static str)] {
@@ -16,6 +18,8 @@ pub fn builtins() -> &'static [(&'static str, &'static str)] {
         ("buffer-sweep", BUFFER_SWEEP),
         ("idle-latency", IDLE_LATENCY),
         ("erratic", ERRATIC),
+        ("udp-path", UDP_PATH),
+        ("soak", SOAK),
         ("judge", JUDGE),
         ("judge-quick", JUDGE_QUICK),
     ]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::record::keys;
+
 /// A kind of traffic; its name is the field's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
@@ -9,17 +11,49 @@ pub enum Workload {
     TcpStream,
     /// Request and response on an open connection, one outstanding.
     TcpRr,
+    /// A connection for each request and response.
+    TcpCrr,
+    /// Datagrams as fast as the sender can, or as it may.
+    UdpStream,
+    /// Request and response in datagrams, one outstanding.
+    UdpRr,
+    /// The smallest datagrams, by number of threads.
+    UdpPps,
+    /// Checked streams beside a busy disk.
+    Soak,
 }
 
 impl Workload {
     /// All workloads.
-    pub const ALL: [Workload; 2] = [Workload::TcpStream, Workload::TcpRr];
+    pub const ALL: [Workload; 7] = [
+        Workload::TcpStream,
+        Workload::TcpRr,
+        Workload::TcpCrr,
+        Workload::UdpStream,
+        Workload::UdpRr,
+        Workload::UdpPps,
+        Workload::Soak,
+    ];
 
-    /// `tcp_stream`, `tcp_rr`.
+    /// `tcp_stream`, `tcp_rr`, …
     pub fn name(self) -> &'static str {
         match self {
             Workload::TcpStream => "tcp_stream",
             Workload::TcpRr => "tcp_rr",
+            Workload::TcpCrr => "tcp_crr",
+            Workload::UdpStream => "udp_stream",
+            Workload::UdpRr => "udp_rr",
+            Workload::UdpPps => "udp_pps",
+            Workload::Soak => "soak",
+        }
+    }
+
+    /// The key of the result that is looked at first; more of it is better.
+    pub fn result(self) -> &'static str {
+        match self {
+            Workload::TcpStream | Workload::UdpStream | Workload::Soak => keys::THROUGHPUT,
+            Workload::TcpRr | Workload::TcpCrr | Workload::UdpRr => keys::TRANSACTIONS,
+            Workload::UdpPps => keys::PACKETS,
         }
     }
 
@@ -75,7 +109,12 @@ pub struct Factor {
 }
 
 const STREAM: &[Workload] = &[Workload::TcpStream];
-const RR: &[Workload] = &[Workload::TcpRr];
+const RR: &[Workload] = &[Workload::TcpRr, Workload::TcpCrr, Workload::UdpRr];
+const DIRECTED: &[Workload] =
+    &[Workload::TcpStream, Workload::UdpStream, Workload::UdpPps, Workload::Soak];
+const BYTES: &[Workload] = &[Workload::TcpStream, Workload::Soak];
+const CONTROLLED: &[Workload] =
+    &[Workload::TcpStream, Workload::TcpRr, Workload::TcpCrr, Workload::Soak];
 const BOTH: &[Workload] = &Workload::ALL;
 const ON_OFF: Levels = Levels::Words(&["on", "off"]);
 
@@ -93,21 +132,56 @@ const fn factor(
 pub const FACTORS: &[Factor] = &[
     factor(
         "direction",
-        STREAM,
+        DIRECTED,
         Levels::Words(&["send", "recv", "both"]),
         "send",
         "which way the data goes, seen from the near host; both = as many streams each way",
     ),
     factor("streams", STREAM, Levels::Number(1, 1024), "1", "connections (per direction)"),
     factor(
+        "soak_streams",
+        &[Workload::Soak],
+        Levels::Number(3, 1024),
+        "3",
+        "connections of soak (per direction)",
+    ),
+    factor(
         "message_bytes",
-        STREAM,
+        BYTES,
         Levels::Number(1, 16 << 20),
         "131072",
         "bytes of one call to send or recv",
     ),
     factor("request_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a request"),
     factor("response_bytes", RR, Levels::Number(1, 1 << 20), "1", "bytes of a response"),
+    factor(
+        "datagram_bytes",
+        &[Workload::UdpStream],
+        Levels::Number(1, 65_507),
+        "1472",
+        "payload bytes of a datagram",
+    ),
+    factor(
+        "send_mbit",
+        &[Workload::UdpStream],
+        Levels::WordsOrNumber(&["none"], 1, 1_000_000),
+        "none",
+        "payload Mbit/s that are sent (per direction); none = as fast as the sender can",
+    ),
+    factor(
+        "threads",
+        &[Workload::UdpPps],
+        Levels::Number(1, 256),
+        "1",
+        "threads of each end, each with a socket; several on Millstream with engine=net",
+    ),
+    factor(
+        "disk_mib",
+        &[Workload::Soak],
+        Levels::WordsOrNumber(&["off"], 1, 1 << 20),
+        "64",
+        "MiB of a file of the near host (in TMPDIR, else /var/tmp) that is read, sought in and written meanwhile",
+    ),
     factor("ip", BOTH, Levels::Words(&["v4", "v6"]), "v4", "version of IP"),
     factor(
         "mtu",
@@ -149,7 +223,7 @@ pub const FACTORS: &[Factor] = &[
     ),
     factor(
         "congestion",
-        BOTH,
+        CONTROLLED,
         Levels::Words(&["cubic", "reno", "bbr", "bbr1", "system"]),
         "cubic",
         "congestion control of both hosts; bbr is version 3 on Millstream and 1 on Linux, bbr1 is 1 on both; \

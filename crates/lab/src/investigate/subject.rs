@@ -5,7 +5,7 @@ use millstream_diagnose::causes::Force;
 use crate::error::Error;
 use crate::experiment::{Definition, FACTORS, Factor, Overrides};
 use crate::priority;
-use crate::record::{ExperimentRecord, RunRecord, keys};
+use crate::record::{ExperimentRecord, RunRecord};
 
 /// The level of a factor that leaves it as it was in the observed runs.
 pub const KEEP: &str = "keep";
@@ -86,10 +86,7 @@ impl Subject for WorkloadSubject<'_> {
     }
 
     fn result(&self) -> (String, bool) {
-        let key = match self.definition.workloads[0].name() {
-            "tcp_rr" => keys::TRANSACTIONS,
-            _ => keys::THROUGHPUT,
-        };
+        let key = self.definition.workloads[0].result();
         (key.to_owned(), true)
     }
 

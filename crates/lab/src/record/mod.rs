@@ -40,6 +40,16 @@ pub mod keys {
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
     /// CPU-microseconds of the whole machine (both ends) per transaction.
     pub const CPU_PER_TRANSACTION: &str = "cpu_us_per_transaction";
+    /// Datagrams that reached the receiving application, per second of the measured window.
+    pub const PACKETS: &str = "packets_per_s";
+    /// Datagrams sent that did not arrive, in percent of those sent, over the whole run.
+    pub const LOST: &str = "lost_percent";
+    /// Bytes that arrived and were not those that had been sent there.
+    pub const WRONG_BYTES: &str = "wrong_bytes";
+    /// The share of wrong bytes that is not passed, with 95 % confidence, by what was seen.
+    pub const WRONG_BOUND: &str = "wrong_share_bound";
+    /// Rate of the last quarter of the window over that of the first.
+    pub const LAST_OVER_FIRST: &str = "last_over_first_quarter";
     /// Finished request/response pairs per second.
     pub const TRANSACTIONS: &str = "transactions_per_s";
     /// Median latency of a transaction, microseconds.

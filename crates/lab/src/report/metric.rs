@@ -26,7 +26,12 @@ pub(super) struct Metric {
 /// Known results in the order of showing: key, label, better, headline.
 const KNOWN: &[(&str, &str, Better, bool)] = &[
     (keys::THROUGHPUT, "throughput", Better::Higher, true),
+    (keys::PACKETS, "datagrams", Better::Higher, true),
     (keys::TRANSACTIONS, "transactions", Better::Higher, true),
+    (keys::LOST, "datagrams lost", Better::Lower, true),
+    (keys::WRONG_BYTES, "wrong bytes", Better::Lower, true),
+    (keys::WRONG_BOUND, "wrong bytes: share not passed (95 %)", Better::Lower, false),
+    (keys::LAST_OVER_FIRST, "rate, last quarter over first", Better::Higher, true),
     (keys::CPU_PER_GB, "CPU per GB, whole machine", Better::Lower, true),
     (keys::CPU_PER_TRANSACTION, "CPU per transaction, whole machine", Better::Lower, true),
     (keys::LEAST_SHARE, "least share of a stream (fair is 1)", Better::Higher, true),

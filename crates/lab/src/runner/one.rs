@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         let probes = sampler.stop();
         let same_link = (path == Path::Veth).then_some(NEAR_INTERFACE);
         let proof = integrity::check(
-            results::claim(&measured.ends),
+            results::claim(self.task(), &measured.ends),
             &before,
             &after,
             path.far_interface(),
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             ..Interface::default()
         });
         let after = Counters { near: Vec::new(), far: interface.into_iter().collect() };
-        let claim = results::claim(&measured.ends);
+        let claim = results::claim(self.task(), &measured.ends);
         let proof = integrity::check(claim, &Counters::default(), &after, "memory", None);
         self.fill(record, measured, proof, probes);
         Ok(())

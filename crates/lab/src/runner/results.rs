@@ -6,18 +6,25 @@ use crate::limits;
 use crate::record::{EndsOnCpus, IntervalSeries, RunRecord, Window, keys};
 use crate::stats::median;
 use crate::worker::{EndReport, Sample};
-use crate::workload::{Counts, End, Task};
+use crate::workload::{Counts, End, Measure, Task};
+use millstream_diagnose::stats::{Bootstrap, Interval};
 
 /// What arrived over the whole life of the run, by the receivers' word, and
 /// what was sent again, by the senders'.
-pub(super) fn claim(ends: &[EndReport]) -> Claim {
+pub(super) fn claim(task: Task, ends: &[EndReport]) -> Claim {
     let of = |which| ends.iter().find(|end| end.end == which);
     let received = |which| of(which).map_or(0, |end| end.totals.received_bytes);
+    let sent = |which| of(which).map_or(0, |end| end.totals.sent_bytes);
+    // Datagrams are sent once; those that nobody received may have passed the link, too.
+    let more = |sender, receiver| match task.is_of_datagrams() {
+        true => sent(sender).saturating_sub(received(receiver)),
+        false => of(sender).map_or(0, resent),
+    };
     Claim {
         to_far_bytes: received(End::Far),
         to_near_bytes: received(End::Near),
-        resent_to_far_bytes: of(End::Near).map_or(0, resent),
-        resent_to_near_bytes: of(End::Far).map_or(0, resent),
+        resent_to_far_bytes: more(End::Near, End::Far),
+        resent_to_near_bytes: more(End::Far, End::Near),
     }
 }
 
@@ -153,8 +160,8 @@ pub(super) fn fill(
         set(record, keys::CPU_SECONDS, used.busy_s);
         set(record, "steal_s", used.steal_s);
     }
-    match task {
-        Task::Stream { near_sends, far_sends, .. } => {
+    match task.measure() {
+        Measure::Bulk { near_sends, far_sends, datagram_bytes } => {
             let mut lanes = Vec::new();
             if near_sends > 0 {
                 lanes.push(("send", Growth { samples: far, of: |c| c.received_bytes }));
@@ -166,13 +173,70 @@ pub(super) fn fill(
             intervals(record, keys::THROUGHPUT, &growths, 8.0, origin_ns);
             stream(record, &lanes, busy_share);
             shares(record, ends);
+            if let Some(bytes) = datagram_bytes {
+                datagrams(record, ends, bytes);
+            }
         }
-        Task::RequestResponse { .. } => {
+        Measure::Transactions => {
             let growth = Growth { samples: near, of: |c| c.transactions };
             intervals(record, keys::TRANSACTIONS, &[&growth], 1.0, origin_ns);
             request_response(record, &growth, ends, busy_share);
         }
     }
+    counters(record, task, ends);
+}
+
+/// How many datagrams arrived, and how many did not.
+fn datagrams(record: &mut RunRecord, ends: &[EndReport], bytes: usize) {
+    let bits = record.results.get(keys::THROUGHPUT).copied().unwrap_or(0.0);
+    set(record, keys::PACKETS, bits / 8.0 / bytes as f64);
+    let sum = |of: fn(&Counts) -> u64| ends.iter().map(|end| of(&end.totals)).sum::<u64>();
+    let (sent, received) = (sum(|counts| counts.sent_bytes), sum(|counts| counts.received_bytes));
+    if sent > 0 {
+        set(record, keys::LOST, 100.0 * sent.saturating_sub(received) as f64 / sent as f64);
+    }
+}
+
+/// What a soak found: bytes out of place, and whether it went slower at its end.
+fn soak(record: &mut RunRecord, ends: &[EndReport]) {
+    let sum = |name: &str| ends.iter().filter_map(|end| end.counters.get(name)).sum::<f64>();
+    let (checked, wrong, written) =
+        (sum("checked_bytes"), sum("wrong_bytes"), sum("written_bytes"));
+    set(record, keys::WRONG_BYTES, wrong);
+    set(record, "checked_bytes", checked);
+    if checked > 0.0 {
+        set(record, keys::WRONG_BOUND, poisson_bound(wrong) / checked);
+    }
+    if wrong > 0.0 {
+        record.validity.reject(format!("{wrong} bytes of {checked} were not those that were sent"));
+    }
+    if written != checked {
+        record.validity.reject(format!("{written} bytes were sent, and {checked} arrived"));
+    }
+    let rates = record.intervals.series.get(keys::THROUGHPUT).cloned().unwrap_or_default();
+    let quarter = rates.len() / 4;
+    if quarter < 2 {
+        return;
+    }
+    let (first, last) = (&rates[..quarter], &rates[rates.len() - quarter..]);
+    let bootstrap = Bootstrap { resamples: 2_000, seed: record.seed, ..Bootstrap::default() };
+    let interval = bootstrap.ratio_of_medians(last, first);
+    let medians = median(last).zip(median(first).filter(|&first| first > 0.0));
+    if let Some((Interval { low, high }, (last, first))) = interval.zip(medians) {
+        set(record, keys::LAST_OVER_FIRST, last / first);
+        set(record, "last_over_first_quarter_low", low);
+        set(record, "last_over_first_quarter_high", high);
+    }
+}
+
+/// The mean of the Poisson distribution of which as few as `seen` come in 5 % of all cases: 3.0 for none.
+fn poisson_bound(seen: f64) -> f64 {
+    // Wilson and Hilferty's cube for the quantile of chi squared with 2(n + 1) degrees of freedom, exact for none.
+    if seen == 0.0 {
+        return -(0.05f64.ln());
+    }
+    let n = seen + 1.0;
+    n * (1.0 - 1.0 / (9.0 * n) + 1.644_853_6 / (3.0 * n.sqrt())).powi(3)
 }
 
 /// Where both ends ran in the window, by their own word.
@@ -193,6 +257,18 @@ pub(super) fn on_cpus(ends: &[EndReport]) -> Option<EndsOnCpus> {
     found.same_cpu_share =
         of(End::Far).and_then(|far| near.whereabouts.same_share(&far.whereabouts, begin, end));
     Some(found)
+}
+
+/// Fills in what the workload counted beside payload and transactions.
+fn counters(record: &mut RunRecord, task: Task, ends: &[EndReport]) {
+    if let Task::Soak { .. } = task {
+        soak(record, ends);
+    }
+    for (name, value) in ends.iter().flat_map(|end| &end.counters) {
+        if !matches!(name.as_str(), "checked_bytes" | "wrong_bytes" | "written_bytes") {
+            set(record, name, *value);
+        }
+    }
 }
 
 /// Fills in a rate over time: what all of `lanes` together grew by in each interval, in units of which `scale` are one
@@ -328,6 +404,7 @@ mod tests {
         let totals = samples.last().map(|s| s.counts).unwrap_or_default();
         EndReport {
             whereabouts: crate::workload::Whereabouts::default(),
+            counters: Default::default(),
             end,
             samples,
             totals,
@@ -356,7 +433,8 @@ mod tests {
         assert_eq!(record.window, Window { start_s: 0.5, end_s: 0.7 });
         assert_eq!(record.intervals.series[keys::THROUGHPUT], [8e7, 16e7]);
         assert!(record.validity.valid);
-        assert_eq!(claim(&ends), Claim { to_far_bytes: 3_000_500, ..Claim::default() });
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        assert_eq!(claim(task, &ends), Claim { to_far_bytes: 3_000_500, ..Claim::default() });
     }
 
     #[test]
@@ -372,7 +450,8 @@ mod tests {
         let task =
             Task::Stream { near_sends: 64, far_sends: 0, message_bytes: 1, zero_copy: false };
         assert_eq!(Recovery::of(task, &[near.clone()]).map(|all| all.sent), Some(3200.0));
-        let claim = claim(&[near, end(End::Far, &[0, 5])]);
+        let task = Task::Stream { near_sends: 1, far_sends: 0, message_bytes: 1, zero_copy: false };
+        let claim = claim(task, &[near, end(End::Far, &[0, 5])]);
         assert_eq!((claim.resent_to_far_bytes, claim.resent_to_near_bytes), (64_000, 0));
     }
 
@@ -512,6 +591,47 @@ mod tests {
             fill(&mut record, task, &ends, Some(BUSY), 0);
             assert!(!record.validity.valid && !record.results.contains_key(keys::CPU_PER_GB));
         }
+    }
+
+    #[test]
+    fn a_soak_says_its_bound_and_whether_it_went_slower() {
+        let task = Task::Soak { near_sends: 3, far_sends: 0, message_bytes: 1, disk_mib: 0 };
+        let taken: Vec<u64> = (0..=16).map(|at| 1000 * at.min(8) + 500 * u64::max(at, 8)).collect();
+        let taken: Vec<u64> = taken.iter().map(|bytes| bytes - taken[0]).collect();
+        let [mut near, mut far] = [end(End::Near, &[0; 17]), end(End::Far, &taken)];
+        let checked = taken[16] as f64;
+        near.counters = [("written_bytes".into(), checked)].into();
+        far.counters = [("checked_bytes".into(), checked), ("wrong_bytes".into(), 0.0)].into();
+        let mut record = RunRecord::default();
+        fill(&mut record, task, &[near.clone(), far.clone()], Some(BUSY), 0);
+        assert!(record.validity.valid, "{:?}", record.validity);
+        assert!((record.results[keys::LAST_OVER_FIRST] - 0.5).abs() < 1e-9);
+        assert!((record.results[keys::WRONG_BOUND] * checked - 2.9957).abs() < 1e-3);
+        for (wrong, written) in [(1.0, checked), (0.0, checked + 1.0)] {
+            far.counters.insert("wrong_bytes".into(), wrong);
+            near.counters.insert("written_bytes".into(), written);
+            let mut record = RunRecord::default();
+            fill(&mut record, task, &[near.clone(), far.clone()], Some(BUSY), 0);
+            assert!(!record.validity.valid && record.results[keys::WRONG_BYTES] == wrong);
+        }
+        // Exact values of the upper 95 % bound: half the quantile of chi squared.
+        for (seen, exact) in [(1.0, 4.7439), (5.0, 10.5130), (100.0, 118.0789)] {
+            assert!((poisson_bound(seen) / exact - 1.0f64).abs() < 0.005, "{seen}");
+        }
+    }
+
+    #[test]
+    fn datagrams_that_did_not_arrive_are_a_share_and_explain_what_the_link_carried() {
+        let task =
+            Task::Datagrams { near_sends: 1, far_sends: 0, datagram_bytes: 100, bits_per_s: 0 };
+        let [mut near, far] = [end(End::Near, &[0, 0]), end(End::Far, &[0, 30_000])];
+        near.totals.sent_bytes = 40_000;
+        let ends = [near, far];
+        let mut record = RunRecord::default();
+        fill(&mut record, task, &ends, Some(BUSY), 0);
+        assert!((record.results[keys::PACKETS] - 3000.0).abs() < 1e-6);
+        assert_eq!(record.results[keys::LOST], 25.0);
+        assert_eq!(claim(task, &ends).resent_to_far_bytes, 10_000);
     }
 
     #[test]

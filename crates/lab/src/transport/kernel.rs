@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,25 +13,58 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt,
-    socket, sockopt,
+    AddressFamily, Backlog, MsgFlags, MultiHeaders, SockFlag, SockType, SockaddrStorage, bind,
+    connect, listen, recvmmsg, sendmmsg, setsockopt, socket, sockopt,
 };
 
-use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
 use crate::netlink::{self, TcpSocket};
 
 /// Events taken from epoll in one call.
 const EVENTS: usize = 64;
+/// Datagrams of one call.
+const DATAGRAMS: usize = 32;
 
 /// See the module's promise.
 pub struct KernelNetwork {
     listeners: Vec<TcpListener>,
     connections: Vec<Option<Connection>>,
+    /// Numbers of connections that have ended.
+    free: Vec<ConnId>,
+    datagrams: HashMap<DatagramId, Datagrams>,
     epoll: Epoll,
     buffers: Option<usize>,
     congestion: Option<OsString>,
     /// What `write_shared` sends, in memory that is a file.
     shared: Option<File>,
+}
+
+/// A socket for datagrams.
+struct Datagrams {
+    socket: UdpSocket,
+    /// How long a receive waits now.
+    wait: Duration,
+    sending: MultiHeaders<SockaddrStorage>,
+    receiving: MultiHeaders<SockaddrStorage>,
+}
+
+impl Datagrams {
+    fn new(socket: UdpSocket) -> Self {
+        let headers = || MultiHeaders::preallocate(DATAGRAMS, None);
+        Self { socket, wait: Duration::MAX, sending: headers(), receiving: headers() }
+    }
+
+    /// Has the next receive wait so long; the flags that it needs for that.
+    fn waits(&mut self, wait: Duration) -> io::Result<MsgFlags> {
+        if wait.is_zero() {
+            return Ok(MsgFlags::MSG_DONTWAIT);
+        }
+        if self.wait != wait {
+            self.socket.set_read_timeout(Some(wait))?;
+            self.wait = wait;
+        }
+        Ok(MsgFlags::MSG_WAITFORONE)
+    }
 }
 
 struct Connection {
@@ -46,6 +79,8 @@ impl KernelNetwork {
         Ok(Self {
             listeners: Vec::new(),
             connections: Vec::new(),
+            free: Vec::new(),
+            datagrams: HashMap::new(),
             epoll,
             buffers: None,
             congestion: None,
@@ -53,10 +88,10 @@ impl KernelNetwork {
         })
     }
 
-    fn socket(&self, address: &SocketAddr) -> io::Result<OwnedFd> {
+    fn socket(&self, address: &SocketAddr, kind: SockType) -> io::Result<OwnedFd> {
         let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        if let Some(name) = &self.congestion {
+        let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
+        if let Some(name) = self.congestion.as_ref().filter(|_| kind == SockType::Stream) {
             setsockopt(&socket, sockopt::TcpCongestion, name)?;
         }
         if let Some(bytes) = self.buffers {
@@ -72,8 +107,17 @@ impl KernelNetwork {
     }
 
     fn add(&mut self, stream: TcpStream) -> ConnId {
-        self.connections.push(Some(Connection { stream, watched: false }));
+        let connection = Some(Connection { stream, watched: false });
+        if let Some(conn) = self.free.pop() {
+            self.connections[conn] = connection;
+            return conn;
+        }
+        self.connections.push(connection);
         self.connections.len() - 1
+    }
+
+    fn datagrams(&mut self, socket: DatagramId) -> io::Result<&mut Datagrams> {
+        self.datagrams.get_mut(&socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The addresses of a connection, its own first.
@@ -94,7 +138,7 @@ impl Network for KernelNetwork {
         address: SocketAddr,
         backlog: usize,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let socket = self.socket(&address)?;
+        let socket = self.socket(&address, SockType::Stream)?;
         bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         listen(&socket, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
@@ -110,7 +154,7 @@ impl Network for KernelNetwork {
     }
 
     fn connect(&mut self, address: SocketAddr) -> io::Result<ConnId> {
-        let socket = self.socket(&address)?;
+        let socket = self.socket(&address, SockType::Stream)?;
         connect(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
         Ok(self.add(TcpStream::from(socket)))
     }
@@ -175,9 +219,76 @@ impl Network for KernelNetwork {
     }
 
     fn close(&mut self, conn: ConnId) {
-        if let Some(slot) = self.connections.get_mut(conn) {
-            *slot = None;
+        if self.connections.get_mut(conn).and_then(Option::take).is_some() {
+            self.free.push(conn);
         }
+    }
+
+    fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {
+        let socket = self.socket(&address, SockType::Datagram)?;
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        let socket = UdpSocket::from(socket);
+        let (id, taken) = (self.datagrams.len(), socket.local_addr()?);
+        self.datagrams.insert(id, Datagrams::new(socket));
+        Ok((id, taken))
+    }
+
+    fn connect_datagrams(&mut self, socket: DatagramId, peer: SocketAddr) -> io::Result<()> {
+        self.datagrams(socket)?.socket.connect(peer)
+    }
+
+    fn send_datagrams(&mut self, socket: DatagramId, list: &[&[u8]]) -> io::Result<usize> {
+        let one = self.datagrams(socket)?;
+        let list = &list[..list.len().min(DATAGRAMS)];
+        let mut slices = [[IoSlice::new(&[])]; DATAGRAMS];
+        slices.iter_mut().zip(list).for_each(|(slice, data)| *slice = [IoSlice::new(data)]);
+        let (slices, no_one) = (&slices[..list.len()], [None; DATAGRAMS]);
+        let to = &no_one[..list.len()];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        match sendmmsg(one.socket.as_raw_fd(), &mut one.sending, slices, to, [], flags) {
+            Ok(sent) => Ok(sent.count()),
+            // No room in a queue of the host.
+            Err(nix::errno::Errno::ENOBUFS) => Ok(0),
+            Err(error) => Ok(unless_late(Err(error.into()))?.unwrap_or(0)),
+        }
+    }
+
+    fn receive_datagram_from(
+        &mut self,
+        socket: DatagramId,
+        buffer: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<Option<(usize, SocketAddr)>> {
+        let one = self.datagrams(socket)?;
+        one.waits(wait.max(Duration::from_micros(1)))?;
+        unless_late(one.socket.recv_from(buffer))
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<(usize, usize)> {
+        let one = self.datagrams(socket)?;
+        let flags = one.waits(wait)?;
+        // What is longer than its piece is cut, and its bytes are told all the same.
+        let flags = flags | MsgFlags::MSG_TRUNC;
+        let mut pieces = memory.chunks_mut(memory.len().div_ceil(DATAGRAMS).max(1));
+        let mut slices: [_; DATAGRAMS] =
+            std::array::from_fn(|_| [IoSliceMut::new(pieces.next().unwrap_or_default())]);
+        let came = recvmmsg(one.socket.as_raw_fd(), &mut one.receiving, &mut slices, flags, None);
+        let came = unless_late(came.map_err(io::Error::from))?;
+        Ok(came.map_or((0, 0), |list| list.fold((0, 0), |(n, sum), one| (n + 1, sum + one.bytes))))
+    }
+
+    fn another(&mut self, socket: DatagramId) -> io::Result<Another> {
+        let copy = self.datagrams(socket)?.socket.try_clone()?;
+        Ok(Box::new(move || {
+            let mut other = Self::new()?;
+            other.datagrams.insert(socket, Datagrams::new(copy));
+            Ok(Box::new(other))
+        }))
     }
 
     fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {

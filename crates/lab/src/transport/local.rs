@@ -3,18 +3,22 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
-use millstream::local::{Event, Received, Stack, TcpListener, TcpStream};
+use millstream::local::{Event, Received, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::route::LinkId;
-use millstream::{Engine, SocketId};
+use millstream::{DatagramToSend, Engine, ReceivedDatagram, SocketId};
 
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::message::Message;
 use super::slots::Slots;
-use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
 use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
+
+/// Datagrams of one call.
+const DATAGRAMS: usize = 32;
 
 /// See the module's promise.
 pub struct LocalNetwork {
@@ -25,6 +29,8 @@ pub struct LocalNetwork {
     by_socket: HashMap<SocketId, ConnId>,
     events: Vec<Event>,
     pieces: Vec<Received>,
+    datagrams: HashMap<DatagramId, UdpSocket>,
+    received: Vec<ReceivedDatagram>,
     config: millstream::tcp::Config,
     message: Message,
 }
@@ -42,6 +48,8 @@ impl LocalNetwork {
             by_socket: HashMap::new(),
             events: Vec::new(),
             pieces: Vec::new(),
+            datagrams: HashMap::new(),
+            received: Vec::new(),
         }
     }
 
@@ -50,6 +58,10 @@ impl LocalNetwork {
         let conn = self.connections.add(stream);
         self.by_socket.insert(id, conn);
         conn
+    }
+
+    fn datagrams(&self, socket: DatagramId) -> io::Result<&UdpSocket> {
+        self.datagrams.get(&socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -109,7 +121,7 @@ impl Network for LocalNetwork {
         timeout: Duration,
         memory: &mut [u8],
         ready: &mut Vec<Ready>,
-        received: &mut Vec<(ConnId, usize)>,
+        received: &mut Vec<(ConnId, Range<usize>)>,
     ) -> io::Result<()> {
         // With something to do already the stack still gets its turn, but does not sleep.
         let timeout = if self.connections.any_ready() { Duration::ZERO } else { timeout };
@@ -127,7 +139,7 @@ impl Network for LocalNetwork {
         received.clear();
         received.extend(self.pieces.drain(..).filter_map(|piece| {
             let conn = *self.by_socket.get(&piece.id)?;
-            Some((conn, piece.range.len()))
+            Some((conn, piece.range))
         }));
         ready.clear();
         self.connections.collect(ready);
@@ -142,6 +154,59 @@ impl Network for LocalNetwork {
         if let Some(stream) = self.connections.take(conn) {
             self.by_socket.remove(&stream.id());
         }
+    }
+
+    fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {
+        let socket = UdpSocket::bind(&self.stack, address)?;
+        let taken = socket.local_addr()?;
+        let id = self.datagrams.len();
+        self.datagrams.insert(id, socket);
+        Ok((id, taken))
+    }
+
+    fn connect_datagrams(&mut self, socket: DatagramId, peer: SocketAddr) -> io::Result<()> {
+        self.datagrams(socket)?.connect(peer)
+    }
+
+    fn send_datagrams(&mut self, socket: DatagramId, list: &[&[u8]]) -> io::Result<usize> {
+        let socket = self.datagrams(socket)?;
+        let mut batch = [DatagramToSend { data: &[], to: None }; DATAGRAMS];
+        let list = &list[..list.len().min(DATAGRAMS)];
+        batch.iter_mut().zip(list).for_each(|(one, data)| one.data = data);
+        Ok(unless_late(socket.send_many(&batch[..list.len()]))?.unwrap_or(0))
+    }
+
+    fn receive_datagram_from(
+        &mut self,
+        socket: DatagramId,
+        buffer: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<Option<(usize, SocketAddr)>> {
+        let socket = self.datagrams(socket)?;
+        socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        unless_late(socket.recv_from(buffer))
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<(usize, usize)> {
+        let mut list = std::mem::take(&mut self.received);
+        list.clear();
+        let socket = self.datagrams(socket)?;
+        socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        let came = unless_late(socket.recv_many(memory, &mut list));
+        let bytes = list.iter().map(|one| one.len).sum();
+        self.received = list;
+        Ok(came?.map_or((0, 0), |count| (count, bytes)))
+    }
+
+    fn another(&mut self, _: DatagramId) -> io::Result<Another> {
+        let why =
+            "an engine in the application's thread is for one thread; engine=net is for several";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {

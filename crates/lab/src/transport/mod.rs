@@ -11,6 +11,7 @@ mod threaded;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 pub use kernel::KernelNetwork;
@@ -24,6 +25,9 @@ use crate::worker::LinkBytes;
 pub type ConnId = usize;
 /// A listener of a [`Network`].
 pub type ListenerId = usize;
+
+/// A socket for datagrams of a [`Network`].
+pub type DatagramId = usize;
 
 /// What a connection is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,9 @@ pub struct ConnInfo {
     /// The numbers.
     pub fields: BTreeMap<String, f64>,
 }
+
+/// See [`Network::another`].
+pub type Another = Box<dyn FnOnce() -> io::Result<Box<dyn Network>> + Send>;
 
 /// A TCP/IP stack as a workload sees it: one per thread, no locks.
 ///
@@ -90,14 +97,14 @@ pub trait Network {
     fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()>;
 
     /// As `wait`, and reads: bulk of watched connections that want to read may come straight into `memory`, each
-    /// piece of it told in `received` by its connection and length, before what a read of that connection gives.
+    /// piece of it told in `received` by its connection and place, before what a read of that connection gives.
     /// Where the stack has no such call, as `wait`.
     fn wait_read(
         &mut self,
         timeout: Duration,
         _memory: &mut [u8],
         ready: &mut Vec<Ready>,
-        received: &mut Vec<(ConnId, usize)>,
+        received: &mut Vec<(ConnId, Range<usize>)>,
     ) -> io::Result<()> {
         received.clear();
         self.wait(timeout, ready)
@@ -108,6 +115,45 @@ pub trait Network {
 
     /// Closes the connection; what was written is still delivered.
     fn close(&mut self, conn: ConnId);
+
+    /// Opens a socket for datagrams at `address` (port 0: any) and gives the address really taken.
+    fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)>;
+
+    /// Fixes the peer of a socket.
+    fn connect_datagrams(&mut self, socket: DatagramId, peer: SocketAddr) -> io::Result<()>;
+
+    /// Sends datagrams to the peer. How many were taken; none where there was no room, or where the peer has gone.
+    fn send_datagrams(&mut self, socket: DatagramId, list: &[&[u8]]) -> io::Result<usize>;
+
+    /// The next datagram, cut to `buffer`, and who sent it; `None` if none comes within `wait`.
+    fn receive_datagram_from(
+        &mut self,
+        socket: DatagramId,
+        buffer: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<Option<(usize, SocketAddr)>>;
+
+    /// As `receive_datagram_from`, without the sender.
+    fn receive_datagram(
+        &mut self,
+        socket: DatagramId,
+        buffer: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<Option<usize>> {
+        Ok(self.receive_datagram_from(socket, buffer, wait)?.map(|(bytes, _)| bytes))
+    }
+
+    /// Datagrams that have come, the first within `wait`: how many, and how many bytes they have. `memory` is where they
+    /// are put, and means nothing after.
+    fn receive_datagrams(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<(usize, usize)>;
+
+    /// What makes a handle for another thread, there: it has that socket, too, under the same number.
+    fn another(&mut self, socket: DatagramId) -> io::Result<Another>;
 
     /// The state of each of `conns`, as far as the stack tells.
     fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>>;
@@ -138,5 +184,17 @@ pub trait Network {
     /// Remarks of the stack for the record.
     fn notes(&mut self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// The answer of a receive that may have waited in vain: `None` also where the peer has gone.
+fn unless_late<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match error.kind() {
+            WouldBlock | TimedOut | Interrupted | ConnectionRefused => Ok(None),
+            _ => Err(error),
+        },
     }
 }

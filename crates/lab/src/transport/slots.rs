@@ -15,6 +15,8 @@ pub(super) struct Slots<S> {
     /// All that are ready for what is wanted of them, each once, in the order in which they became so; and some
     /// that are not any more.
     listed: Vec<ConnId>,
+    /// Numbers that nothing is listed under any more.
+    free: Vec<ConnId>,
 }
 
 struct Slot<S> {
@@ -45,14 +47,19 @@ impl<S> Slot<S> {
 
 impl<S> Slots<S> {
     pub(super) fn new() -> Self {
-        Self { slots: Vec::new(), listed: Vec::new() }
+        Self { slots: Vec::new(), listed: Vec::new(), free: Vec::new() }
     }
 
     /// Edges before the first watch are not seen, so a new connection counts as
     /// ready: the first try tells.
     pub(super) fn add(&mut self, stream: S) -> ConnId {
         let (readable, writable, is_listed) = (true, true, false);
-        self.slots.push(Some(Slot { stream, wants: None, readable, writable, is_listed }));
+        let slot = Some(Slot { stream, wants: None, readable, writable, is_listed });
+        if let Some(conn) = self.free.pop() {
+            self.slots[conn] = slot;
+            return conn;
+        }
+        self.slots.push(slot);
         self.slots.len() - 1
     }
 
@@ -66,7 +73,11 @@ impl<S> Slots<S> {
     }
 
     pub(super) fn take(&mut self, conn: ConnId) -> Option<S> {
-        self.slots.get_mut(conn).and_then(Option::take).map(|slot| slot.stream)
+        let slot = self.slots.get_mut(conn).and_then(Option::take)?;
+        if !slot.is_listed {
+            self.free.push(conn);
+        }
+        Some(slot.stream)
     }
 
     /// Says what is wanted; true when it is the first time.

@@ -1,19 +1,23 @@
 //! Millstream with its engine in a thread of its own, as a [`Network`].
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream};
+use millstream::net::{Placement, Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::route::LinkId;
-use millstream::{Engine, Readiness};
+use millstream::{DatagramToSend, Engine, Readiness, ReceivedDatagram};
 
 use super::info::{conn_info, engine_record, link_bytes, with_buffers, with_congestion};
 use super::message::Message;
 use super::slots::Slots;
-use super::{ConnId, ConnInfo, ListenerId, Network, Ready};
+use super::{Another, ConnId, ConnInfo, DatagramId, ListenerId, Network, Ready, unless_late};
 use crate::record::EngineRecord;
 use crate::worker::LinkBytes;
+
+/// Datagrams of one call.
+const DATAGRAMS: usize = 32;
 
 /// See the module's promise.
 pub struct ThreadedNetwork {
@@ -21,6 +25,8 @@ pub struct ThreadedNetwork {
     link: LinkId,
     listeners: Vec<TcpListener>,
     connections: Slots<TcpStream>,
+    datagrams: HashMap<DatagramId, UdpSocket>,
+    received: Vec<ReceivedDatagram>,
     poller: Poller,
     news: Vec<(usize, Readiness)>,
     config: millstream::tcp::Config,
@@ -41,10 +47,23 @@ impl ThreadedNetwork {
             Ok(engine)
         })?;
         let (link, config) = told.recv().map_err(io::Error::other)?;
-        let poller = Poller::new(&stack);
-        let (listeners, connections, news) = (Vec::new(), Slots::new(), Vec::new());
-        let message = Message::new(stack.pool().clone());
-        Ok(Self { stack, link, listeners, connections, poller, news, config, message })
+        Ok(Self::of(stack, link, config))
+    }
+
+    /// A handle of an engine that is there.
+    fn of(stack: Stack, link: LinkId, config: millstream::tcp::Config) -> Self {
+        Self {
+            link,
+            listeners: Vec::new(),
+            connections: Slots::new(),
+            datagrams: HashMap::new(),
+            received: Vec::new(),
+            poller: Poller::new(&stack),
+            news: Vec::new(),
+            config,
+            message: Message::new(stack.pool().clone()),
+            stack,
+        }
     }
 }
 
@@ -55,6 +74,10 @@ impl ThreadedNetwork {
             Some(error) => Err(io::Error::other(error.to_string())),
             None => Ok(()),
         }
+    }
+
+    fn datagrams(&self, socket: DatagramId) -> io::Result<&UdpSocket> {
+        self.datagrams.get(&socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
@@ -127,6 +150,63 @@ impl Network for ThreadedNetwork {
 
     fn close(&mut self, conn: ConnId) {
         drop(self.connections.take(conn));
+    }
+
+    fn bind_datagrams(&mut self, address: SocketAddr) -> io::Result<(DatagramId, SocketAddr)> {
+        let socket = UdpSocket::bind(&self.stack, address)?;
+        let taken = socket.local_addr()?;
+        let id = self.datagrams.len();
+        self.datagrams.insert(id, socket);
+        Ok((id, taken))
+    }
+
+    fn connect_datagrams(&mut self, socket: DatagramId, peer: SocketAddr) -> io::Result<()> {
+        self.datagrams(socket)?.connect(peer)
+    }
+
+    fn send_datagrams(&mut self, socket: DatagramId, list: &[&[u8]]) -> io::Result<usize> {
+        let socket = self.datagrams(socket)?;
+        let mut batch = [DatagramToSend { data: &[], to: None }; DATAGRAMS];
+        let list = &list[..list.len().min(DATAGRAMS)];
+        batch.iter_mut().zip(list).for_each(|(one, data)| one.data = data);
+        Ok(unless_late(socket.send_many(&batch[..list.len()]))?.unwrap_or(0))
+    }
+
+    fn receive_datagram_from(
+        &mut self,
+        socket: DatagramId,
+        buffer: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<Option<(usize, SocketAddr)>> {
+        let socket = self.datagrams(socket)?;
+        socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        unless_late(socket.recv_from(buffer))
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        socket: DatagramId,
+        memory: &mut [u8],
+        wait: Duration,
+    ) -> io::Result<(usize, usize)> {
+        let mut list = std::mem::take(&mut self.received);
+        list.clear();
+        let socket = self.datagrams(socket)?;
+        socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
+        let came = unless_late(socket.recv_many(memory, &mut list));
+        let bytes = list.iter().map(|one| one.len).sum();
+        self.received = list;
+        Ok(came?.map_or((0, 0), |count| (count, bytes)))
+    }
+
+    fn another(&mut self, socket: DatagramId) -> io::Result<Another> {
+        let copy = self.datagrams(socket)?.try_clone()?;
+        let (stack, link, config) = (self.stack.clone(), self.link, self.config.clone());
+        Ok(Box::new(move || {
+            let mut other = Self::of(stack, link, config);
+            other.datagrams.insert(socket, copy);
+            Ok(Box::new(other))
+        }))
     }
 
     fn tcp_info(&mut self, conns: &[ConnId]) -> Vec<Option<ConnInfo>> {

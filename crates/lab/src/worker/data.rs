@@ -202,11 +202,11 @@ fn live(
             let listening = task
                 .listen(network, address)
                 .map_err(|e| failed(&format!("listen at {address}"), e))?;
-            tell(Told::Listening(listening.ports))?;
+            tell(Told::Listening(listening.ports.clone()))?;
             listening.accept(network).map_err(|e| failed("accept", e))?
         }
         Step::Connect(address, ports) => task
-            .connect(network, address, ports)
+            .connect(network, address, &ports)
             .map_err(|e| failed(&format!("connect to {address}"), e))?,
     };
     tell(Told::Connected)?;

@@ -158,6 +158,7 @@ fn measure(ends: &Ends, begin_ns: u64, end_ns: u64) -> Result<Report, String> {
             tcp_info: finished.outcome.tcp_info,
             sending: finished.outcome.sending,
             whereabouts: finished.outcome.whereabouts,
+            counters: finished.outcome.counters,
             link: finished.link,
             engine: finished.engine,
             notes: finished.notes,

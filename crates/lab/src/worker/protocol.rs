@@ -1,5 +1,6 @@
 //! What the runner and a worker say to each other, one JSON text per line.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -228,6 +229,9 @@ pub struct EndReport {
     pub sending: usize,
     /// On which CPUs the thread of this end ran.
     pub whereabouts: Whereabouts,
+    /// What the workload counted beside payload and transactions.
+    #[serde(default)]
+    pub counters: BTreeMap<String, f64>,
     /// What the stack's own link carried.
     pub link: Option<LinkBytes>,
     /// What Millstream's engine counted and timed.

@@ -1,11 +1,16 @@
 //! Workloads: what the two workers do over a [`crate::transport::Network`].
 
+mod crr;
+mod datagrams;
 mod rr;
+mod soak;
 mod stream;
+mod udp_rr;
 mod whereabouts;
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 use crate::record::TcpInfoRecord;
-use crate::transport::{ConnId, ConnInfo, ListenerId, Network};
+use crate::transport::{ConnId, ConnInfo, DatagramId, ListenerId, Network};
 
 use whereabouts::Tracker;
 pub use whereabouts::Whereabouts;
@@ -40,6 +45,58 @@ pub enum Task {
         /// Bytes of a response.
         response_bytes: usize,
     },
+    /// A connection for each request and response, one after the other; the near host connects and asks.
+    ConnectRequestResponse {
+        /// Bytes of a request.
+        request_bytes: usize,
+        /// Bytes of a response.
+        response_bytes: usize,
+    },
+    /// Datagrams as fast as each sender can, or as it may.
+    Datagrams {
+        /// Threads, each with a socket, at the near host that send.
+        near_sends: usize,
+        /// Those at the far host.
+        far_sends: usize,
+        /// Payload bytes of a datagram.
+        datagram_bytes: usize,
+        /// Payload bits per second of all senders of a host together; 0: no limit.
+        bits_per_s: u64,
+    },
+    /// Request and response in datagrams, one outstanding; the near host asks.
+    DatagramRequestResponse {
+        /// Bytes of a request.
+        request_bytes: usize,
+        /// Bytes of a response.
+        response_bytes: usize,
+    },
+    /// Streams whose every byte says where it belongs, beside a disk that is kept busy.
+    Soak {
+        /// Connections on which the near host sends.
+        near_sends: usize,
+        /// Connections on which the far host sends.
+        far_sends: usize,
+        /// Bytes of one call.
+        message_bytes: usize,
+        /// MiB of the file that is read, sought in and written at the near host; 0: no file.
+        disk_mib: usize,
+    },
+}
+
+/// What is counted of a task: which results follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Payload that arrived.
+    Bulk {
+        /// How many connections or sockets the near host sends on.
+        near_sends: usize,
+        /// The same of the far host.
+        far_sends: usize,
+        /// Payload of each packet, where the packets are the workload's own.
+        datagram_bytes: Option<usize>,
+    },
+    /// Pairs of request and response.
+    Transactions,
 }
 
 /// Which end of the workload.
@@ -52,12 +109,15 @@ pub enum End {
 }
 
 /// Ports the far end listens on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
     /// Connections on which the near host sends; also request/response.
     pub near_sends: u16,
     /// Connections on which the far host sends.
     pub far_sends: u16,
+    /// Sockets for datagrams, one for each of the near host.
+    #[serde(default)]
+    pub datagrams: Vec<u16>,
 }
 
 /// What the data thread tells while it works. It alone writes the counters;
@@ -139,6 +199,12 @@ impl Progress {
         self.stop.store(true, Ordering::Release);
     }
 
+    /// For an end of several threads, which add what each has done.
+    fn add(&self, sent_bytes: u64, received_bytes: u64) {
+        self.sent_bytes.fetch_add(sent_bytes, Ordering::Relaxed);
+        self.received_bytes.fetch_add(received_bytes, Ordering::Relaxed);
+    }
+
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -160,6 +226,8 @@ pub struct Outcome {
     pub sending: usize,
     /// On which CPUs the data thread ran.
     pub whereabouts: Whereabouts,
+    /// What the workload counts beside payload and transactions, over its whole life.
+    pub counters: BTreeMap<String, f64>,
 }
 
 /// A connection and what this end does on it.
@@ -175,6 +243,18 @@ pub struct Session {
     task: Task,
     end: End,
     lanes: Vec<Lane>,
+    /// Of datagrams, each connected to one of the other end.
+    sockets: Vec<DatagramId>,
+    /// Where each transaction connects to, or is accepted.
+    calls: Calls,
+}
+
+/// Where connections come from that are made while the workload goes.
+#[derive(Clone, Copy, Debug)]
+enum Calls {
+    None,
+    To(SocketAddr),
+    At(ListenerId),
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, the same for all processes of the machine.
@@ -187,27 +267,78 @@ pub fn monotonic_ns() -> u64 {
 #[derive(Debug)]
 pub struct Listening {
     task: Task,
-    near_sends: ListenerId,
-    far_sends: ListenerId,
+    /// Of connections on which the near host sends, and of the others; none for datagrams.
+    listeners: Option<(ListenerId, ListenerId)>,
+    sockets: Vec<DatagramId>,
     /// Where they listen.
     pub ports: Ports,
 }
 
 impl Task {
+    /// What is counted of it.
+    pub fn measure(self) -> Measure {
+        match self {
+            Task::Stream { near_sends, far_sends, .. }
+            | Task::Soak { near_sends, far_sends, .. } => {
+                Measure::Bulk { near_sends, far_sends, datagram_bytes: None }
+            }
+            Task::Datagrams { near_sends, far_sends, datagram_bytes, .. } => {
+                Measure::Bulk { near_sends, far_sends, datagram_bytes: Some(datagram_bytes) }
+            }
+            Task::RequestResponse { .. }
+            | Task::ConnectRequestResponse { .. }
+            | Task::DatagramRequestResponse { .. } => Measure::Transactions,
+        }
+    }
+
+    /// Connections for the whole run.
     fn lanes(self) -> (usize, usize) {
         match self {
-            Task::Stream { near_sends, far_sends, .. } => (near_sends, far_sends),
+            Task::Stream { near_sends, far_sends, .. }
+            | Task::Soak { near_sends, far_sends, .. } => (near_sends, far_sends),
             Task::RequestResponse { .. } => (1, 0),
+            _ => (0, 0),
         }
+    }
+
+    /// Sockets for datagrams of each end.
+    fn sockets(self) -> usize {
+        match self {
+            Task::Datagrams { near_sends, far_sends, .. } => near_sends.max(far_sends),
+            Task::DatagramRequestResponse { .. } => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is of datagrams, of which some may be lost.
+    pub fn is_of_datagrams(self) -> bool {
+        self.sockets() > 0
+    }
+
+    fn calls(self) -> bool {
+        matches!(self, Task::ConnectRequestResponse { .. })
     }
 
     /// Starts to listen on fresh ports.
     pub fn listen(self, network: &mut dyn Network, address: IpAddr) -> io::Result<Listening> {
+        let mut listening =
+            Listening { task: self, listeners: None, sockets: vec![], ports: Ports::default() };
+        if self.is_of_datagrams() {
+            for _ in 0..self.sockets() {
+                let (socket, taken) = network.bind_datagrams((address, 0).into())?;
+                listening.sockets.push(socket);
+                listening.ports.datagrams.push(taken.port());
+            }
+            return Ok(listening);
+        }
         let (near, far) = self.lanes();
-        let (near_sends, first) = network.listen((address, 0).into(), near.max(1))?;
+        let backlog = if self.calls() { crr::BACKLOG } else { near.max(1) };
+        let (near_sends, first) = network.listen((address, 0).into(), backlog)?;
         let (far_sends, second) = network.listen((address, 0).into(), far.max(1))?;
-        let ports = Ports { near_sends: first.port(), far_sends: second.port() };
-        Ok(Listening { task: self, near_sends, far_sends, ports })
+        listening.listeners = Some((near_sends, far_sends));
+        listening.ports.near_sends = first.port();
+        listening.ports.far_sends = second.port();
+        Ok(listening)
     }
 
     /// Opens all connections, one after the other.
@@ -215,19 +346,26 @@ impl Task {
         self,
         network: &mut dyn Network,
         address: IpAddr,
-        ports: Ports,
+        ports: &Ports,
     ) -> io::Result<Session> {
         let (near, far) = self.lanes();
-        let mut lanes = Vec::with_capacity(near + far);
+        let mut session = Session::new(self, End::Near);
         for _ in 0..near {
             let conn = network.connect((address, ports.near_sends).into())?;
-            lanes.push(Lane { conn, sends: true });
+            session.lanes.push(Lane { conn, sends: true });
         }
         for _ in 0..far {
             let conn = network.connect((address, ports.far_sends).into())?;
-            lanes.push(Lane { conn, sends: false });
+            session.lanes.push(Lane { conn, sends: false });
         }
-        Session::new(self, End::Near, lanes, network)
+        for &port in &ports.datagrams {
+            let peer = (address, port).into();
+            session.sockets.push(datagrams::greet(network, peer)?);
+        }
+        if self.calls() {
+            session.calls = Calls::To((address, ports.near_sends).into());
+        }
+        session.ready(network)
     }
 }
 
@@ -235,31 +373,44 @@ impl Listening {
     /// Takes all connections.
     pub fn accept(self, network: &mut dyn Network) -> io::Result<Session> {
         let (near, far) = self.task.lanes();
-        let mut lanes = Vec::with_capacity(near + far);
-        for _ in 0..near {
-            lanes.push(Lane { conn: network.accept(self.near_sends)?, sends: false });
+        let mut session = Session::new(self.task, End::Far);
+        if let Some((near_sends, far_sends)) = self.listeners {
+            for _ in 0..near {
+                session.lanes.push(Lane { conn: network.accept(near_sends)?, sends: false });
+            }
+            for _ in 0..far {
+                session.lanes.push(Lane { conn: network.accept(far_sends)?, sends: true });
+            }
+            if self.task.calls() {
+                session.calls = Calls::At(near_sends);
+            }
         }
-        for _ in 0..far {
-            lanes.push(Lane { conn: network.accept(self.far_sends)?, sends: true });
+        for &socket in &self.sockets {
+            datagrams::await_greeting(network, socket)?;
         }
-        Session::new(self.task, End::Far, lanes, network)
+        session.sockets = self.sockets;
+        session.ready(network)
     }
 }
 
 impl Session {
-    fn new(task: Task, end: End, lanes: Vec<Lane>, network: &mut dyn Network) -> io::Result<Self> {
-        if let Task::RequestResponse { .. } = task {
-            for lane in &lanes {
+    fn new(task: Task, end: End) -> Self {
+        Self { task, end, lanes: vec![], sockets: vec![], calls: Calls::None }
+    }
+
+    fn ready(self, network: &mut dyn Network) -> io::Result<Self> {
+        if let Task::RequestResponse { .. } = self.task {
+            for lane in &self.lanes {
                 network.set_nodelay(lane.conn, true)?;
             }
         }
-        Ok(Self { task, end, lanes })
+        Ok(self)
     }
 
     /// Works until `progress` says stop, then ends every connection in order:
     /// all that was sent is received before this returns.
     pub fn run(self, network: &mut dyn Network, progress: &Progress) -> io::Result<Outcome> {
-        let Session { task, end, lanes } = self;
+        let Session { task, end, lanes, sockets, calls } = self;
         match task {
             Task::Stream { message_bytes, zero_copy, .. } => {
                 let calls = stream::Calls::new(message_bytes, zero_copy);
@@ -271,6 +422,29 @@ impl Session {
                     End::Near => rr::ask(network, conn, request_bytes, response_bytes, progress),
                     End::Far => rr::answer(network, conn, request_bytes, response_bytes, progress),
                 }
+            }
+            Task::ConnectRequestResponse { request_bytes, response_bytes } => match calls {
+                Calls::To(peer) => crr::ask(network, peer, request_bytes, response_bytes, progress),
+                Calls::At(at) => crr::answer(network, at, request_bytes, response_bytes, progress),
+                Calls::None => Err(io::ErrorKind::NotConnected.into()),
+            },
+            Task::Datagrams { near_sends, far_sends, datagram_bytes, bits_per_s } => {
+                let sends = if end == End::Near { near_sends } else { far_sends } > 0;
+                let receives = if end == End::Near { far_sends } else { near_sends } > 0;
+                let flow = datagrams::Flow { sends, receives, datagram_bytes, bits_per_s };
+                datagrams::run(network, &sockets, flow, progress)
+            }
+            Task::DatagramRequestResponse { request_bytes, response_bytes } => match end {
+                End::Near => {
+                    udp_rr::ask(network, sockets[0], request_bytes, response_bytes, progress)
+                }
+                End::Far => {
+                    udp_rr::answer(network, sockets[0], request_bytes, response_bytes, progress)
+                }
+            },
+            Task::Soak { message_bytes, disk_mib, .. } => {
+                let disk_mib = if end == End::Near { disk_mib } else { 0 };
+                soak::run(network, end, &lanes, (message_bytes, disk_mib), progress)
             }
         }
     }

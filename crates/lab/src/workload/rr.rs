@@ -13,6 +13,11 @@ const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
+/// An empty histogram of latencies in nanoseconds.
+pub(super) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order")
+}
+
 /// The asking end. A transaction's latency is from before the call that sends
 /// the request until after the call that completes the response.
 pub(super) fn ask(
@@ -24,8 +29,7 @@ pub(super) fn ask(
 ) -> io::Result<Outcome> {
     let request = vec![0x5a; request_bytes];
     let mut response = vec![0; response_bytes];
-    let mut latency =
-        Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, DIGITS).expect("bounds in order");
+    let mut latency = latencies();
     let mut transactions = 0;
     let mut tracker = Tracker::new();
     let mut begin = monotonic_ns();
@@ -50,7 +54,13 @@ pub(super) fn ask(
     network.shutdown_write(conn)?;
     while network.read(conn, &mut response)? > 0 {}
     network.close(conn);
-    Ok(Outcome { latency_ns: Some(latency), tcp_info, sending: 1, whereabouts })
+    Ok(Outcome {
+        latency_ns: Some(latency),
+        tcp_info,
+        sending: 1,
+        whereabouts,
+        ..Outcome::default()
+    })
 }
 
 /// The answering end: until the asking end is done.
@@ -76,10 +86,14 @@ pub(super) fn answer(
     let whereabouts = tracker.finish();
     let tcp_info = describe(network, End::Far, &[Lane { conn, sends: true }]);
     network.close(conn);
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 1, whereabouts })
+    Ok(Outcome { tcp_info, sending: 1, whereabouts, ..Outcome::default() })
 }
 
-fn write_all(network: &mut dyn Network, conn: ConnId, mut data: &[u8]) -> io::Result<()> {
+pub(super) fn write_all(
+    network: &mut dyn Network,
+    conn: ConnId,
+    mut data: &[u8],
+) -> io::Result<()> {
     while !data.is_empty() {
         let written = network.write(conn, data)?;
         data = &data[written..];
@@ -88,7 +102,11 @@ fn write_all(network: &mut dyn Network, conn: ConnId, mut data: &[u8]) -> io::Re
 }
 
 /// Fills the buffer; false when the stream ended before its first byte.
-fn read_exact(network: &mut dyn Network, conn: ConnId, buffer: &mut [u8]) -> io::Result<bool> {
+pub(super) fn read_exact(
+    network: &mut dyn Network,
+    conn: ConnId,
+    buffer: &mut [u8],
+) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
         match network.read(conn, &mut buffer[filled..])? {

@@ -81,7 +81,7 @@ fn send(
     let mut rest = [0; 64];
     while network.read(lane.conn, &mut rest)? > 0 {}
     network.close(lane.conn);
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 1, whereabouts })
+    Ok(Outcome { tcp_info, sending: 1, whereabouts, ..Outcome::default() })
 }
 
 fn receive(
@@ -112,7 +112,7 @@ fn receive(
     }
     network.close(lane.conn);
     let whereabouts = tracker.finish();
-    Ok(Outcome { latency_ns: None, tcp_info, sending: 0, whereabouts })
+    Ok(Outcome { tcp_info, whereabouts, ..Outcome::default() })
 }
 
 /// State of the loop over several connections.
@@ -168,10 +168,10 @@ fn several(
         }
         state.network.wait_read(LOOK, &mut memory, &mut ready, &mut received)?;
         tracker.look();
-        for &(conn, bytes) in &received {
+        for (conn, piece) in received.drain(..) {
             let at = by_conn.get(conn).copied().unwrap_or(usize::MAX);
             if at != usize::MAX {
-                state.note_received(at, bytes);
+                state.note_received(at, piece.len());
             }
         }
         for one in &ready {
@@ -183,7 +183,7 @@ fn several(
     }
     let sending = lanes.iter().filter(|lane| lane.sends).count();
     let whereabouts = tracker.finish();
-    Ok(Outcome { latency_ns: None, tcp_info: state.tcp_info, sending, whereabouts })
+    Ok(Outcome { tcp_info: state.tcp_info, sending, whereabouts, ..Outcome::default() })
 }
 
 /// Numbers the lanes that receive; the numbers of the others are not used.

@@ -47,7 +47,7 @@ fn over<N: Network>(
     let server = thread::spawn(move || {
         let mut network = far_network();
         let listening = task.listen(&mut network, address).unwrap();
-        tell.send(listening.ports).unwrap();
+        tell.send(listening.ports.clone()).unwrap();
         let outcome = listening.accept(&mut network).unwrap().run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
         outcome.unwrap()
@@ -56,7 +56,7 @@ fn over<N: Network>(
     let progress = near.clone();
     let client = thread::spawn(move || {
         let mut network = near_network();
-        let session = task.connect(&mut network, address, ports).unwrap();
+        let session = task.connect(&mut network, address, &ports).unwrap();
         let outcome = session.run(&mut network, &progress);
         network.finish(Duration::from_millis(100));
         outcome.unwrap()
@@ -129,6 +129,68 @@ fn transactions_are_counted_and_timed_at_the_asking_end() {
     assert_eq!(far.received_bytes, near.transactions * 100);
     let latency = near_end.latency_ns.unwrap();
     assert!(latency.len() <= near.transactions && latency.max() < 60_000_000_000);
+}
+
+#[test]
+fn a_connection_for_each_transaction_is_counted_at_both_ends() {
+    let task = Task::ConnectRequestResponse { request_bytes: 10, response_bytes: 3000 };
+    for ((near, near_end), (far, _)) in [over_loopback(task), over_memory(task)] {
+        assert!(near.transactions > 0);
+        assert_eq!(near.transactions, far.transactions);
+        assert_eq!(near.received_bytes, near.transactions * 3000);
+        assert!(near_end.latency_ns.unwrap().len() <= near.transactions);
+    }
+}
+
+#[test]
+fn datagrams_arrive_in_each_direction_and_from_several_threads() {
+    for (near_sends, far_sends) in [(1, 0), (0, 1), (2, 2)] {
+        let bits_per_s = 50_000_000;
+        let task = Task::Datagrams { near_sends, far_sends, datagram_bytes: 100, bits_per_s };
+        let ((near, _), (far, _)) = over_loopback(task);
+        for (sent, received, sends) in [
+            (near.sent_bytes, far.received_bytes, near_sends),
+            (far.sent_bytes, near.received_bytes, far_sends),
+        ] {
+            assert_eq!((sent > 0, received > 0), (sends > 0, sends > 0), "{task:?}");
+            assert!(received <= sent, "{task:?}: {received} of {sent}");
+        }
+    }
+    let task = Task::Datagrams {
+        near_sends: 1,
+        far_sends: 0,
+        datagram_bytes: 1000,
+        bits_per_s: 50_000_000,
+    };
+    let ((near, _), (far, _)) = over_memory(task);
+    assert!(far.received_bytes > 0 && far.received_bytes <= near.sent_bytes);
+}
+
+#[test]
+fn an_answer_in_datagrams_is_that_to_its_request() {
+    let task = Task::DatagramRequestResponse { request_bytes: 1, response_bytes: 500 };
+    for ((near, near_end), (far, _)) in [over_loopback(task), over_memory(task)] {
+        assert!(near.transactions > 0 && near.transactions <= far.transactions);
+        assert_eq!(near.received_bytes, near.transactions * 500);
+        assert!(near_end.counters.contains_key("transactions_repeated"));
+    }
+}
+
+#[test]
+fn a_soak_checks_every_byte_of_either_stack_beside_its_disk() {
+    let task = Task::Soak { near_sends: 3, far_sends: 3, message_bytes: 100_000, disk_mib: 1 };
+    for ((near, near_end), (far, far_end)) in [over_loopback(task), over_memory(task)] {
+        for (sent, received, end) in [
+            (near.sent_bytes, far.received_bytes, &far_end),
+            (far.sent_bytes, near.received_bytes, &near_end),
+        ] {
+            assert_eq!((sent, sent > 0), (received, true));
+            let counted = |name: &str| end.counters[name];
+            assert_eq!((counted("checked_bytes"), counted("wrong_bytes")), (sent as f64, 0.0));
+        }
+        assert!(near_end.counters["disk_written_bytes"] > 0.0);
+        assert!(!far_end.counters.contains_key("disk_written_bytes"));
+    }
 }
 
 #[test]

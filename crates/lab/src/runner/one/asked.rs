@@ -140,21 +140,45 @@ impl Run<'_> {
     pub(super) fn task(&self) -> Task {
         let configuration = self.configuration();
         let number = |name| configuration.number(name) as usize;
+        let direction = configuration.level("direction");
+        let each_way = |count: usize| match direction {
+            "recv" => (0, count),
+            "send" => (count, 0),
+            _ => (count, count),
+        };
+        let (request_bytes, response_bytes) = (number("request_bytes"), number("response_bytes"));
         match configuration.workload {
             Workload::TcpStream => {
-                let streams = number("streams");
-                let direction = configuration.level("direction");
+                let (near_sends, far_sends) = each_way(number("streams"));
                 Task::Stream {
-                    near_sends: if direction == "recv" { 0 } else { streams },
-                    far_sends: if direction == "send" { 0 } else { streams },
+                    near_sends,
+                    far_sends,
                     message_bytes: number("message_bytes"),
                     zero_copy: configuration.level("api") == "zero-copy",
                 }
             }
-            Workload::TcpRr => Task::RequestResponse {
-                request_bytes: number("request_bytes"),
-                response_bytes: number("response_bytes"),
-            },
+            Workload::TcpRr => Task::RequestResponse { request_bytes, response_bytes },
+            Workload::TcpCrr => Task::ConnectRequestResponse { request_bytes, response_bytes },
+            Workload::UdpRr => Task::DatagramRequestResponse { request_bytes, response_bytes },
+            Workload::UdpStream => {
+                let (near_sends, far_sends) = each_way(1);
+                let bits_per_s = number("send_mbit") as u64 * 1_000_000;
+                let datagram_bytes = number("datagram_bytes");
+                Task::Datagrams { near_sends, far_sends, datagram_bytes, bits_per_s }
+            }
+            Workload::UdpPps => {
+                let (near_sends, far_sends) = each_way(number("threads"));
+                Task::Datagrams { near_sends, far_sends, datagram_bytes: 1, bits_per_s: 0 }
+            }
+            Workload::Soak => {
+                let (near_sends, far_sends) = each_way(number("soak_streams"));
+                Task::Soak {
+                    near_sends,
+                    far_sends,
+                    message_bytes: number("message_bytes"),
+                    disk_mib: number("disk_mib"),
+                }
+            }
         }
     }
 

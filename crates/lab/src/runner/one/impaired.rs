@@ -164,7 +164,8 @@ impl Run<'_> {
         workers.into_iter().for_each(WorkerProcess::leave);
         let probes = sampler.stop();
         let ways = path.stop()?;
-        let claim = both(results::claim(&measured.ends), results::claim(&measured.rivals));
+        let of = |ends| results::claim(self.task(), ends);
+        let claim = both(of(&measured.ends), of(&measured.rivals));
         let proof = integrity::check(claim, &before, &after, RIGHT_INTERFACE, Some(LEFT_INTERFACE));
         let kept = Kept::of(&measured, self.task());
         self.fill(record, measured, proof, probes);
