@@ -189,22 +189,17 @@ impl Lab {
             ..PairConfig::default()
         };
         let (near, end) = pair(config).expect("a pair");
-        let config = EngineConfig {
-            seed: Some([7; 32]),
-            busy_poll: Duration::ZERO,
-            // Small, so that they are met.
-            limits: Limits {
-                connections: 24,
-                syn_queue: 4,
-                time_wait: 4,
-                udp_sockets: 8,
-                icmp_sockets: 8,
-                listeners: 8,
-                icmp_errors_per_address_s: 10,
-                ..Limits::default()
-            },
-            ..EngineConfig::new(pool.clone())
-        };
+        // Small, so that they are met.
+        let limits = Limits::default()
+            .connections(24)
+            .syn_queue(4)
+            .time_wait(4)
+            .udp_sockets(8)
+            .icmp_sockets(8)
+            .listeners(8)
+            .tune(|tuning| tuning.icmp_errors_per_address_s = 10);
+        let config =
+            EngineConfig::new(pool.clone()).seed([7; 32]).busy_poll(Duration::ZERO).limits(limits);
         let mut engine = Engine::new(config).expect("an engine");
         let near = Rough::new(near, if is_wide { input.byte() & !1 } else { 0 });
         let link = engine.add_link(Box::new(near)).expect("a link");

@@ -9,8 +9,8 @@
 //! cargo run --release --example bench -- udp-pps --link tap|packet|ring|xdp --direction send|receive [--drain]
 //! ```
 //! `--turn-bytes N` bounds what a turn sends and what is written between two
-//! ([`millstream::Limits::transmit_turn_bytes`], [`millstream::Limits::write_turn_bytes`]);
-//! `--direct-bytes N` is [`millstream::Limits::direct_read_bytes`] (a huge number: never);
+//! ([`millstream::tuning::Tuning::transmit_turn_bytes`], [`millstream::tuning::Tuning::write_turn_bytes`]);
+//! `--direct-bytes N` is [`millstream::tuning::Tuning::direct_read_bytes`] (a huge number: never);
 //! `--queued` has a pair's readers read what is queued behind a turn, instead of having their buffers ready in it;
 //! `--calls N` has `pair-bulk` write N calls, send them and take a turn at either end, instead of writing as long as
 //! bytes are taken;
@@ -74,9 +74,9 @@ fn config(pool: &Pool, o: &Options) -> EngineConfig {
     config.tcp.recv_buffer_bytes = o.buffer;
     config.busy_poll = Duration::from_micros(o.busy_poll_us);
     config.stage_sample = o.stages;
-    config.limits.transmit_turn_bytes = o.turn_bytes;
-    config.limits.write_turn_bytes = o.turn_bytes;
-    config.limits.direct_read_bytes = o.direct_bytes;
+    config.limits.tuning.transmit_turn_bytes = o.turn_bytes;
+    config.limits.tuning.write_turn_bytes = o.turn_bytes;
+    config.limits.tuning.direct_read_bytes = o.direct_bytes;
     config
 }
 

@@ -97,7 +97,7 @@ fn ends(options: &Options) -> Ends {
         // all of them come from one address
         config.limits.connections_per_source = options.connections;
         config.limits.syn_queue = 2 * BATCH;
-        config.limits.half_open_per_source = 2 * BATCH;
+        config.limits.tuning.half_open_per_source = 2 * BATCH;
         let mut engine = Engine::new(config).expect("an engine");
         let link = engine.add_link(Box::new(link)).expect("a link");
         for address in addresses {

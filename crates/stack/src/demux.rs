@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 pub use millstream_tcp::FourTuple as FlowKey;
 use siphasher::sip::SipHasher13;
 
-use crate::limits;
+use crate::tuning;
 
 /// The ends of a flow in as little room as they fit, for tables of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn octets16(ip: IpAddr) -> [u8; 16] {
 }
 
 /// Robin-Hood open addressing over (hash, slot number) pairs; the keys live in the slots themselves and
-/// are compared through the `is` argument. An entry lies at most [`limits::DEMUX_PROBES`] places from
+/// are compared through the `is` argument. An entry lies at most [`tuning::DEMUX_PROBES`] places from
 /// home: a look-up, hit or miss, never reads more.
 pub struct FlowTable {
     /// `hash << 32 | slot + 1`; 0 is a free place.
@@ -127,7 +127,7 @@ impl FlowTable {
     #[inline]
     pub fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut place = hash as usize & self.mask;
-        for probe in 0..limits::DEMUX_PROBES {
+        for probe in 0..tuning::DEMUX_PROBES {
             let entry = self.entries[place];
             if entry == 0 || self.distance(entry, place) < probe {
                 return None;
@@ -176,7 +176,7 @@ impl FlowTable {
         let mut probe = 0;
         loop {
             let entry = self.entries[place];
-            if probe >= limits::DEMUX_PROBES {
+            if probe >= tuning::DEMUX_PROBES {
                 return false;
             }
             if entry == 0 {
@@ -191,7 +191,7 @@ impl FlowTable {
     pub fn remove(&mut self, hash: u32, slot: u32) -> bool {
         let wanted = u64::from(hash) << 32 | u64::from(slot + 1);
         let mut place = hash as usize & self.mask;
-        for _ in 0..limits::DEMUX_PROBES {
+        for _ in 0..tuning::DEMUX_PROBES {
             if self.entries[place] == wanted {
                 self.close_gap(place);
                 self.len -= 1;
@@ -251,7 +251,7 @@ mod tests {
     fn colliding_flows_are_refused_not_searched() {
         let mut table = FlowTable::new(1024);
         let held = (0..1000).take_while(|&slot| table.insert(7, slot).is_ok()).count();
-        assert_eq!(held, limits::DEMUX_PROBES);
+        assert_eq!(held, tuning::DEMUX_PROBES);
         assert_eq!(table.find(7, |_| false), None);
         assert_eq!(table.insert(9_000, 5), Ok(()));
     }

@@ -31,7 +31,7 @@ pub mod demux;
 mod engine;
 mod error;
 mod headers;
-pub mod limits;
+mod limits;
 pub mod local;
 pub mod net;
 mod slab;
@@ -39,6 +39,8 @@ pub mod socket;
 mod stages;
 pub mod stats;
 pub mod timer;
+#[doc(hidden)]
+pub mod tuning;
 
 pub use engine::{
     AddressCheck, AddressConfig, AddressInfo, AddressState, DatagramToSend, Engine, EngineConfig,

@@ -1,22 +1,21 @@
-//! Every limit of the stack, with what happens there.
-
-use std::time::Duration;
-
-use millstream_link::sys;
+//! What an engine holds at most, and what happens there.
 
 use crate::Error;
+use crate::tuning::Tuning;
 
-/// Places from home within which a flow must lie in its table. A flow that finds none is refused, like
-/// one beyond the socket limit.
-pub const DEMUX_PROBES: usize = 48;
-
-/// Limits of one engine. Each field says what gives way when it is reached.
+/// Limits of one engine. Each field says what gives way when it is reached. Changed by the methods of the same names:
+///
+/// ```
+/// let limits = millstream::Limits::default().connections(1_000).memory_bytes(64 << 20);
+/// assert_eq!(limits.connections, 1_000);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// TCP connections; unfinished handshakes, TIME-WAIT once the application has closed, and those that are over and
     /// not closed yet (up to an eighth as many beside them) do not count. A new one takes the place of one that does
     /// nothing: an orphan that has nothing to deliver or does not get on, one that has exchanged nothing, or an idle one
-    /// of a source with more than its share ([`SOURCE_SHARE`]). Of these in a sample first those of the source with
+    /// of a source with more than its share (a sixteenth of all). Of these in a sample first those of the source with
     /// most beyond its share, then the one that stood still for longest. To a source with more than its share only
     /// orphans give way, and what exchanged nothing of sources with as much. Who had it is told [`crate::Error::ConnectionAborted`]. Where none gives way a connect is refused ([`crate::Error::Limit`]), and a
     /// SYN, or the last step of a handshake, is dropped and counted.
@@ -25,13 +24,9 @@ pub struct Limits {
     /// further SYN, or last step of a handshake, is dropped and counted ([`crate::DropReason::SourceLimit`]).
     pub connections_per_source: usize,
     /// Connections that the application has closed and that are not over (Linux: tcp_max_orphans). Of a sample one
-    /// gives way that has nothing to deliver, or has not got on for [`STILL`], of the source with most; it is counted.
+    /// gives way that has nothing to deliver, or has not got on for a second, of the source with most; it is counted.
     /// Those that get on stay, so that there may be more for a while, within the limit on connections.
     pub orphans: usize,
-    /// Those of one source. What gives way is the source's own.
-    pub orphans_per_source: usize,
-    /// Memory that the send queues of all orphans hold. What happens beyond is the same.
-    pub orphan_bytes: usize,
     /// Listeners. A further `listen` is refused.
     pub listeners: usize,
     /// UDP sockets. A further `bind` is refused.
@@ -42,20 +37,8 @@ pub struct Limits {
     /// ([`millstream_tcp::CookieMode`]), and counted; from half of it on that is so by chance, the more often the fewer
     /// places are left, so that none of those who send SYNs learns of the others.
     pub syn_queue: usize,
-    /// Memory for the unfinished handshakes of all listeners, tables included; some 170 bytes each. What
-    /// happens beyond is the same.
-    pub syn_queue_bytes: usize,
-    /// Unfinished handshakes of one source, over all listeners. What happens beyond is the same, but that a SYN that
-    /// is dropped is counted as [`crate::DropReason::SourceLimit`].
-    pub half_open_per_source: usize,
-    /// Connections of one listener that are open before their handshake is done (Fast Open, RFC 7413 5.1), those
-    /// counted that were reset meanwhile. A further SYN with a cookie gets an ordinary handshake.
-    pub fast_open_pending: usize,
     /// The largest backlog a listener may ask for; a larger wish is cut.
     pub backlog: usize,
-    /// Places beyond a listener's backlog, in percent of it and rounded up, for sources of which few connections wait in
-    /// accept queues (less than a quarter of these places): one that fills the backlog does not shut out others. 0: none.
-    pub backlog_reserve_percent: usize,
     /// Memory a UDP or ICMP socket's receive queue may hold. A further datagram is dropped and counted.
     pub datagram_queue_bytes: usize,
     /// Memory that the receive queues of all UDP and ICMP sockets hold together. One of them holds a quarter at most of
@@ -73,75 +56,14 @@ pub struct Limits {
     /// Connections in TIME-WAIT that the application has closed; some 150 bytes each, tables included. The
     /// oldest gives way, counted.
     pub time_wait: usize,
-    /// ICMP errors sent per second, over all causes and addresses, about: what one address gets must not tell how many
-    /// others got, so chance has a part in it. Further ones are not sent and counted.
-    pub icmp_errors_per_s: u32,
-    /// The same to one address.
-    pub icmp_errors_per_address_s: u32,
-    /// Segments sent per second to whom there is no connection with, or none that is open, resets above all, about.
-    /// Further ones are not sent and counted.
-    pub resets_per_s: u32,
-    /// The same to one address.
-    pub resets_per_address_s: u32,
     /// Links of one engine, 64 at most, without those that have failed. A further one is refused.
     pub links: usize,
     /// Addresses of one engine, over all links. A further one takes the place of one of a link that has failed or was
     /// removed, or is refused.
     pub addresses: usize,
-    /// Bytes of TCP payload that one connection may send before the others get their turn. What a long segment takes
-    /// beyond it is missing from the next turn, which sends one segment at least.
-    pub transmit_budget_bytes: usize,
-    /// Bytes of TCP payload sent in one turn by all connections, before the links are looked at again; a
-    /// segment counts as 8 KiB at least.
-    pub transmit_turn_bytes: usize,
-    /// Bytes that a TCP connection holds and has not sent yet. Further writes wait until half of it has
-    /// left; what could not leave now would only run out of the processor's cache.
-    pub unsent_bytes: usize,
-    /// Bytes of TCP payload that all applications together write between two turns. Who is refused is
-    /// granted a share in one of the next turns, in the order of asking; until then what it has written waits to be whole
-    /// super-segments. A share ends with a whole one. A write that lends ([`lend_bytes`](Self::lend_bytes)) may take two
-    /// of the longest that its link takes.
-    pub write_turn_bytes: usize,
-    /// Most that one of several who were refused is granted at once, even beyond what a turn has: as much as lets all
-    /// of them have as much within [`WRITE_ROUND`]. The longer one goes on, the less often a peer has read
-    /// everything, sleeps, and has to be woken; what a send buffer does not hold at once waits for another turn, so that
-    /// those with more room would be written to more.
-    pub write_share_bytes: usize,
-    /// Room that the buffer of a read that waits (for many: [`crate::local::Stack::wait_read`]) must have for a link
-    /// to put received payload straight there,
-    /// 2 KiB at least. With less of it, or `usize::MAX` here, data is received into frames and copied.
-    pub direct_read_bytes: usize,
-    /// Size from which on a write of `local` is sent straight from the caller's memory where the link has done with a
-    /// packet when its call returns: what is acknowledged before the write ends is never copied. `usize::MAX`: none.
-    pub lend_bytes: usize,
-    /// How long such a write waits for ACKs at most, so that it need not copy what they are for: for each MiB that it
-    /// lends, and at once. Not where round trips take longer, and not while anybody else has something to do. Zero:
-    /// never.
-    pub lend_wait: Duration,
-    /// Data in order of one connection of which the ACK may wait while a link gives full batches; 0 holds none.
-    pub held_ack_bytes: usize,
-    /// Turns that such an ACK waits at most; where more than twice as many connections are busy half as many
-    /// turns as those are, [`HELD_ACK_TURNS_MAX`] at most.
-    pub held_ack_turns: u32,
-    /// As [`held_ack_bytes`](Self::held_ack_bytes) over a link whose packets are memory of this machine's kernel, which
-    /// their ACK gives back (a TAP device with super-segments).
-    pub lent_ack_bytes: usize,
-    /// What it grows to, an eighth of it with each ACK that was for so much, where one connection is busy and its peer
-    /// does not stop before that ([`LENT_ACK_PAUSE`]); below [`lent_ack_bytes`](Self::lent_ack_bytes) it does not grow.
-    pub lent_ack_most_bytes: usize,
-    /// As [`held_ack_turns`](Self::held_ack_turns) there; turns that find the link empty do not count.
-    pub lent_ack_turns: u32,
-    /// Bytes that come while the ACKs of several busy connections are gathered there, to be sent together; 256 of them
-    /// go at once. 0: each is sent by itself. 16 MiB, or a fifth of the processor's last cache where that is less
-    /// ([`UNDER_WAY_CACHE_PART`]).
-    pub gathered_ack_bytes: u64,
-    /// What the receive windows of several busy connections have together beyond what the path carries; each has 256
-    /// KiB at least. 12 MiB, or a fifth of that cache.
-    pub windows_bytes: usize,
-    /// Connections served with transmission in one turn.
-    pub transmit_connections: usize,
-    /// Timers fired in one turn.
-    pub timers: usize,
+    /// What only tests and measurements change.
+    #[doc(hidden)]
+    pub tuning: Tuning,
 }
 
 impl Default for Limits {
@@ -150,50 +72,53 @@ impl Default for Limits {
             connections: 65_536,
             connections_per_source: 32_768,
             orphans: 16_384,
-            orphans_per_source: 4_096,
-            orphan_bytes: 64 << 20,
             listeners: 1_024,
             udp_sockets: 4_096,
             icmp_sockets: 256,
             syn_queue: 1_024,
-            syn_queue_bytes: 1 << 20,
-            half_open_per_source: 512,
-            fast_open_pending: 256,
             backlog: 4_096,
-            backlog_reserve_percent: 25,
             datagram_queue_bytes: 1 << 20,
             datagrams_bytes: 64 << 20,
             fragments_bytes: 4 << 20,
             memory_bytes: usize::MAX,
             time_wait: 65_536,
-            icmp_errors_per_s: 10_000,
-            icmp_errors_per_address_s: 20,
-            resets_per_s: 50_000,
-            resets_per_address_s: 50,
             links: 64,
             addresses: 1_024,
-            transmit_budget_bytes: 256 * 1024,
-            transmit_turn_bytes: 512 * 1024,
-            unsent_bytes: 256 * 1024,
-            write_turn_bytes: 256 * 1024,
-            write_share_bytes: 448 * 1024,
-            direct_read_bytes: 8 * 1024,
-            lend_bytes: 256 * 1024,
-            lend_wait: Duration::from_micros(100),
-            held_ack_bytes: 256 * 1024,
-            held_ack_turns: 4,
-            lent_ack_bytes: 1 << 20,
-            lent_ack_most_bytes: 3 << 20,
-            lent_ack_turns: 128,
-            gathered_ack_bytes: under_way_bytes(16 << 20) as u64,
-            windows_bytes: under_way_bytes(millstream_tcp::limits::WINDOWS_BASE_BYTES),
-            transmit_connections: 64,
-            timers: 256,
+            tuning: Tuning::default(),
         }
     }
 }
 
+/// A method for each field, which sets it.
+macro_rules! setters {
+    ($($field:ident)*) => {
+        impl Limits {
+            $(
+                #[doc = concat!("With another [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: usize) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    connections connections_per_source orphans listeners udp_sockets icmp_sockets syn_queue backlog
+    datagram_queue_bytes datagrams_bytes fragments_bytes memory_bytes time_wait links addresses
+}
+
 impl Limits {
+    /// With other values of what only tests and measurements change.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tune(mut self, change: impl FnOnce(&mut Tuning)) -> Self {
+        change(&mut self.tuning);
+        self
+    }
+
     /// Slots for connections: some may be over, and not closed by the application yet.
     pub(crate) fn connection_slots(&self) -> usize {
         self.connections + self.connections / 8 + 8
@@ -202,11 +127,11 @@ impl Limits {
     /// Refuses those with which a connection would stand still.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let least = [
-            (self.transmit_turn_bytes, "Limits::transmit_turn_bytes is 1 at least"),
-            (self.unsent_bytes, "Limits::unsent_bytes is 1 at least"),
-            (self.write_turn_bytes, "Limits::write_turn_bytes is 1 at least"),
-            (self.transmit_connections, "Limits::transmit_connections is 1 at least"),
-            (self.timers, "Limits::timers is 1 at least"),
+            (self.tuning.transmit_turn_bytes, "Tuning::transmit_turn_bytes is 1 at least"),
+            (self.tuning.unsent_bytes, "Tuning::unsent_bytes is 1 at least"),
+            (self.tuning.write_turn_bytes, "Tuning::write_turn_bytes is 1 at least"),
+            (self.tuning.transmit_connections, "Tuning::transmit_connections is 1 at least"),
+            (self.tuning.timers, "Tuning::timers is 1 at least"),
         ];
         match least.iter().find(|(limit, _)| *limit == 0) {
             Some((_, what)) => Err(Error::Invalid(what)),
@@ -214,248 +139,6 @@ impl Limits {
         }
     }
 }
-
-/// Bytes of an IP packet that is no super-segment, at most (RFC 791, 3.1), and of one with what IPv6 says of its length.
-pub const LONGEST_PACKET: usize = 65_535;
-
-/// Datagrams of which fragments are kept at most.
-pub const FRAGMENTED_DATAGRAMS: usize = 4_096;
-
-/// Pieces with gaps between them that fragments of one datagram make at most.
-pub const FRAGMENT_RUNS: usize = 64;
-
-/// How long the fragments of a datagram are kept: of IPv4 (RFC 791, 3.2: 15 s. RFC 1122, 3.3.2, would have a minute,
-/// within which its 16 bits of identification come again), of IPv6 (RFC 8200, 4.5).
-pub const REASSEMBLY_TIME_V4: Duration = Duration::from_secs(15);
-/// See [`REASSEMBLY_TIME_V4`].
-pub const REASSEMBLY_TIME_V6: Duration = Duration::from_secs(60);
-
-/// Places in which sources are counted, found by a keyed hash. Two sources in one count as one: of 1,000 busy sources
-/// one in five is counted together with another.
-pub const SOURCE_PLACES: usize = 4_096;
-
-/// Where there is no room, a source with more than this part of all connections has those give way that exchanged
-/// something and do so no more ([`STILL`]); and orphans that have something to deliver before that time is over.
-pub const SOURCE_SHARE: usize = 16;
-
-/// A connection gets on while something new comes, or is acknowledged, within this time.
-pub const STILL: Duration = Duration::from_secs(1);
-
-/// Connections looked at to find one that gives way: orphans, and others.
-pub const ORPHAN_SAMPLE: usize = 16;
-/// See [`ORPHAN_SAMPLE`].
-pub const CONNECTION_SAMPLE: usize = 48;
-
-/// After a search in vain for one that gives way, SYNs are dropped unlooked at for so long.
-pub const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
-
-/// Orphans that give way at once, at most, as another connection becomes one.
-pub const ORPHANS_TURN: usize = 4;
-
-/// What several connections have under way within a machine passes its caches between being written and being read, and
-/// then is written to again: so much of the last cache, which others use, too, as one part in so many. 32 MiB (EPYC) are
-/// not enough for 16, which streams at 0.6 to 0.8 of the rate that 6 have; 480 (Xeon) are, and there fewer cost more
-/// interrupts.
-pub const UNDER_WAY_CACHE_PART: usize = 5;
-
-/// As much as that, but at most `most`, and 1 MiB at least.
-fn under_way_bytes(most: usize) -> usize {
-    let part = sys::last_cache_bytes().map_or(most, |bytes| bytes / UNDER_WAY_CACHE_PART);
-    part.clamp(1 << 20, most)
-}
-
-/// What a segment counts of a turn's budget at least. With the default budget of 512 KiB a turn sends some
-/// 64 packets of the wire's size, as many as it takes from a link: they are received while they are still
-/// in the processor's cache, and answers do not outrun what they answer.
-pub const SEGMENT_COST_BYTES: usize = 8 * 1024;
-
-/// Least share that a connection in line is granted, as far as [`Limits::write_turn_bytes`] has it: four
-/// super-segments, so that many connections do not mean small segments, and that what one writes is acknowledged, and
-/// its memory used again, before the next has its turn.
-pub const WRITE_SHARE_BYTES: usize = 256 * 1024;
-
-/// How long a round of all who stand in line takes at most at the rate at which they write, as far as none has less than
-/// [`WRITE_SHARE_BYTES`]: a peer's delayed ACKs go by a timer of 40 ms, which fires for whoever comes again later. As
-/// shares end with whole super-segments, a round is shorter.
-pub const WRITE_ROUND: Duration = Duration::from_millis(40);
-
-/// Data of one segment from which on the next may go straight into the buffer of a read that waits: it is
-/// worth a guess.
-pub const DIRECT_BULK_BYTES: usize = 16 * 1024;
-
-/// Pieces of different connections in one buffer begin at multiples of this: the kernel copies there faster.
-pub const DIRECT_ALIGNMENT_BYTES: usize = 64;
-
-/// A read that waits is read into until it has this many bytes, however large its buffer is: more would push the first
-/// ones out of the processor's cache before the reader looks at them, and where it is read into next was there last.
-pub const DIRECT_READ_BYTES: usize = 1 << 20;
-
-/// Smaller segments in a row after which it is not.
-pub const DIRECT_PATIENCE: u8 = 8;
-
-/// Largest segments that a write sends from the caller's memory before it looks for ACKs, and packets that it then
-/// takes from the links at most, in batches.
-pub const LEND_SEGMENTS: usize = 2;
-/// See [`LEND_SEGMENTS`].
-pub const LEND_LOOKS: usize = 8;
-
-/// Memory for which a send buffer that tunes itself has places while a write lends: more than what a peer reads by one
-/// call, as its ACK comes behind that.
-pub const LEND_QUEUE_BYTES: usize = 2 << 20;
-
-/// No more than this of what was lent is copied rather than waited for, once all is sent: it is in the cache, and the
-/// peer still has something to read while the next write begins.
-pub const LEND_COPY_BYTES: usize = 512 * 1024;
-
-/// For so much that is lent a write may wait for as long as it may wait at once ([`Limits::lend_wait`]).
-pub const LEND_WAIT_KIB: u64 = 1024;
-
-/// What a look counts at least while a write waits for ACKs, in ns, whatever the clock says.
-pub const LEND_LOOK_NS: u64 = 200;
-
-/// Turns that a held ACK waits at most, however many connections are busy ([`Limits::held_ack_turns`]).
-pub const HELD_ACK_TURNS_MAX: u64 = 256;
-
-/// How long an ACK is held at most, whatever it waits for, as far as the engine is called: as long as a delayed one.
-pub const HELD_ACK_LIMIT: Duration = Duration::from_millis(40);
-
-/// A write up to this size on a connection with nothing unsent waits for others only where one before it does.
-pub const SMALL_WRITE_BYTES: usize = 4096;
-
-/// How long the links must have been empty before an ACK is sent that waits for more data lent by the peer
-/// ([`Limits::lent_ack_bytes`]); the engine does not sleep meanwhile. A little longer than the kernel takes for the
-/// next super-segment.
-pub const LENT_ACK_PAUSE: Duration = Duration::from_micros(15);
-
-/// As [`LENT_ACK_PAUSE`], for ACKs that are gathered ([`Limits::gathered_ack_bytes`]): longer than the interrupt that
-/// the last ones were to the peer's core keeps it from sending.
-pub const GATHERED_ACK_PAUSE: Duration = Duration::from_micros(60);
-
-/// How long ACKs are gathered at most: peers beyond the machine, whose packets its kernel hands on, are to get them
-/// within a part of the round trip that the windows are worth gathering for. At 100 Gb/s 12 MiB come in half of it.
-pub const GATHERED_ACK_LIMIT: Duration = Duration::from_millis(2);
-
-/// Streams of the `net` placement whose rings are looked at, as their applications have left something there, before
-/// the links are looked at again. The others are in the next turn, in the order of asking.
-pub const STREAMS_TURN: usize = 256;
-
-/// Datagrams that one socket of the `net` placement sends before the links are looked at again.
-pub const DATAGRAM_TURN: usize = 64;
-
-/// Those of all sockets together. The others go on in the next turn, in the order of asking.
-pub const DATAGRAMS_TURN: usize = 256;
-
-/// How often an engine that takes turns looks whether the MTU or the address of its links' interfaces have been
-/// changed. It costs three system calls for each link, some 2 µs.
-pub const LINK_LOOK_PAUSE: Duration = Duration::from_millis(100);
-
-/// Questions before an IPv4 address is used that is checked before use, the time before the first, at most, and between
-/// two of them, and how long an answer to the last is awaited (RFC 5227, 1.1).
-pub const PROBE_NUM: u8 = 3;
-/// See [`PROBE_NUM`]. Also `MAX_RTR_SOLICITATION_DELAY` of RFC 4861, for IPv6 (RFC 4862, 5.4.2).
-pub const PROBE_WAIT: Duration = Duration::from_secs(1);
-/// See [`PROBE_NUM`].
-pub const PROBE_MIN: Duration = Duration::from_secs(1);
-/// See [`PROBE_NUM`].
-pub const PROBE_MAX: Duration = Duration::from_secs(2);
-/// See [`PROBE_NUM`].
-pub const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
-
-/// Between two announcements of an IPv4 address (RFC 5227, 1.1).
-pub const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-
-/// An address that others claim is announced anew so often at most (RFC 5227, 1.1; for IPv6, too).
-pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-
-/// `DupAddrDetectTransmits` of RFC 4862, 5.1.
-pub const DAD_TRANSMITS: u8 = 1;
-
-/// `RetransTimer` of RFC 4861: how long an answer to a question about an IPv6 address of ours is awaited, and between two
-/// announcements of one.
-pub const DAD_RETRANS_TIMER: Duration = Duration::from_secs(1);
-
-/// How long an engine looks for work before it sleeps when nothing else is said. Longer than it takes to
-/// wake a thread on a halted processor of a virtual machine (about 40 µs), so that a peer that had to be
-/// woken is still awaited; polling that proves vain ends by itself.
-pub const BUSY_POLL_DEFAULT: Duration = Duration::from_micros(50);
-
-/// After this long without work an engine gives the pool's free memory back to the system, unless another
-/// engine has work. It is provided again, page by page, when it is next used.
-pub const IDLE_RELEASE: Duration = Duration::from_secs(10);
-
-/// Frames that an engine keeps in reserve of a pool that cannot grow, for a turn that finds none: what frees the others has to
-/// be received and answered. One batch, or this part of the pool where that is less.
-pub const RESERVE_FRAMES: usize = millstream_packet::BATCH_LIMIT;
-/// See [`RESERVE_FRAMES`].
-pub const RESERVE_PART: usize = 32;
-
-/// Under memory pressure a connection moves if what it holds would have gone, to the peer or to the application, within
-/// so many seconds at the pace of the last one. Slower ones have their minimum, and are the first to be reset.
-pub const MOVING_SECONDS: usize = 32;
-
-/// Connections looked at in one turn, under memory pressure, for what they can give back.
-pub const RECLAIM_CONNECTIONS: usize = 64;
-
-/// How long after all were looked at, and had nothing to give back.
-pub const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
-
-/// Where memory is critical a connection is reset when it has not moved for so long, those that hold most first.
-pub const EVICT_AFTER: Duration = Duration::from_secs(5);
-
-/// The same where so little is left that a connection cannot have its minimum.
-pub const EVICT_SCARCE_AFTER: Duration = Duration::from_secs(1);
-
-/// After this time without a segment a connection gives back what only a busy one needs.
-pub const QUIET_AFTER: Duration = Duration::from_secs(5);
-
-/// Connections asked at once whether they are quiet, and the pause before the next ones.
-pub const QUIET_SWEEP: usize = 256;
-/// See [`QUIET_SWEEP`].
-pub const QUIET_SWEEP_PAUSE: Duration = Duration::from_millis(10);
-
-/// Unseen news of sockets that are gone, beside twice as many as there are sockets, before they are forgotten.
-pub const EVENTS_UNTRIMMED: usize = 1024;
-
-/// Names in a listener's queue of connections that gave way, beside twice as many as wait, before they are forgotten.
-pub const READY_UNTRIMMED: usize = 64;
-
-/// TIME-WAIT ends at multiples of this.
-pub const TIME_WAIT_GRAIN: Duration = Duration::from_millis(125);
-
-/// Destinations whose Fast Open cookie, or trouble with it, is remembered; the one not used for longest gives way.
-pub const FAST_OPEN_DESTINATIONS: usize = 1_024;
-
-/// A Fast Open cookie given out is good for one to two of these.
-pub const FAST_OPEN_KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
-
-/// A connection that was open early and reset counts against the limit for so long (RFC 7413 5.1).
-pub const FAST_OPEN_RESET_MEMORY: Duration = Duration::from_secs(60);
-
-/// Such resets that one listener remembers.
-pub const FAST_OPEN_RESETS: usize = 1_024;
-
-/// An engine that ends, and was not told for how long, sees its connections through for as long as one of their peers
-/// acknowledges something within this time.
-pub const LINGER_STALL: Duration = Duration::from_secs(5);
-
-/// How often it looks what is left meanwhile, connection by connection.
-pub const LINGER_LOOK: Duration = Duration::from_millis(20);
-
-/// How long it waits, when all is delivered, for peers to end their sides, and for datagrams to leave.
-pub const GOODBYE: Duration = Duration::from_millis(500);
-
-/// Destinations whose path MTU is remembered for datagrams; the one told of longest ago gives way.
-pub const PATH_MTUS: usize = 256;
-
-/// How long it is (RFC 1191 section 6.3, RFC 8201 section 5.3: ten minutes).
-pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
-
-/// Room left before a finished frame, for what a link puts in front of it.
-pub const LINK_HEADROOM_BYTES: usize = 64;
-
-/// Bytes before the payload in a frame that the stack fills: Ethernet with VLAN tag (18), IPv6 (40),
-/// TCP with all options (60), rounded up.
-pub const HEADROOM_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -466,11 +149,11 @@ mod tests {
     fn limits_with_which_nothing_would_move_are_refused() {
         type Of = fn(&mut Limits) -> &mut usize;
         let zeros: [(&str, Of); 5] = [
-            ("transmit_turn_bytes", |limits| &mut limits.transmit_turn_bytes),
-            ("unsent_bytes", |limits| &mut limits.unsent_bytes),
-            ("write_turn_bytes", |limits| &mut limits.write_turn_bytes),
-            ("transmit_connections", |limits| &mut limits.transmit_connections),
-            ("timers", |limits| &mut limits.timers),
+            ("transmit_turn_bytes", |limits| &mut limits.tuning.transmit_turn_bytes),
+            ("unsent_bytes", |limits| &mut limits.tuning.unsent_bytes),
+            ("write_turn_bytes", |limits| &mut limits.tuning.write_turn_bytes),
+            ("transmit_connections", |limits| &mut limits.tuning.transmit_connections),
+            ("timers", |limits| &mut limits.tuning.timers),
         ];
         for (name, limit) in zeros {
             let mut config = EngineConfig::default();

@@ -146,7 +146,7 @@ fn memory_bounds_the_unfinished_handshakes_of_all_listeners() {
     let (near, far) = pair(link()).expect("a pair");
     let mut near = engine(config(&pool, 1), near, &NEAR);
     let mut small = config(&pool, 2);
-    small.limits.syn_queue_bytes = 4096;
+    small.limits.tuning.syn_queue_bytes = 4096;
     small.tcp.syn_cookies = CookieMode::Never;
     let mut far = engine(small, far, &FAR);
     for port in 80..84 {

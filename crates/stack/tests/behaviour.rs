@@ -165,7 +165,7 @@ fn a_turn_asks_again_for_no_more_neighbours_than_it_fires_timers() {
     let pool = pool();
     let (near, _far) = pair(PairConfig::default()).expect("a pair");
     let mut config = config(&pool, 1);
-    config.limits.timers = 16;
+    config.limits.tuning.timers = 16;
     let mut near = engine(config, near, &NEAR);
     let socket = near.udp_bind(addr("0.0.0.0:0")).expect("bind");
     for host in 0..ABSENT {

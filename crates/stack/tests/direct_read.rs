@@ -52,7 +52,7 @@ fn moved_over(
         let (listening, is_listening) = std::sync::mpsc::channel();
         let reader = scope.spawn(move || {
             let mut with: EngineConfig = config(&far_pool, 2);
-            with.limits.direct_read_bytes = direct;
+            with.limits.tuning.direct_read_bytes = direct;
             let stack = Stack::new(engine(with, wrap(far), &FAR));
             let listener = TcpListener::bind(&stack, addr(PORT), 8).expect("listen");
             listening.send(()).expect("somebody waits");

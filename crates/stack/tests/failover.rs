@@ -256,8 +256,8 @@ fn a_link_that_is_added_takes_over_addresses_and_connections_of_one_that_has_fai
 #[test]
 fn links_that_have_failed_do_not_count_as_links() {
     let pool = common::pool();
-    let limits = millstream::Limits { links: 2, addresses: 9, ..Default::default() };
-    let config = millstream::EngineConfig { limits, ..common::config(&pool, 1) };
+    let limits = millstream::Limits::default().links(2).addresses(9);
+    let config = common::config(&pool, 1).limits(limits);
     let mut engine = Engine::new(config).expect("an engine");
     for round in 0..200_u32 {
         let (end, _far) = pair(PairConfig::default()).expect("a pair");

@@ -14,7 +14,7 @@ use millstream::link::{Link, Medium, PairConfig, PairEnd, pair};
 use millstream::packet::{Packet, PacketBatch, Pool};
 use millstream::tcp::{Config, FastOpenStatus, State};
 use millstream::wire::tcp::{FastOpenCookie, TcpFlags, TcpHeader};
-use millstream::{Engine, EngineConfig, Error, Limits, SocketId};
+use millstream::{Engine, Error, Limits, SocketId};
 
 const SERVERS: [&str; 2] = ["10.9.0.2:80", "[fd09::2]:80"];
 
@@ -83,9 +83,9 @@ fn the_second_connection_brings_its_data_with_the_syn() {
 fn with_room_for_one(addr: &str) -> (Engine, Engine, SocketId) {
     let pool = pool();
     let (near, far) = pair(PairConfig::default()).expect("a pair");
-    let limits = Limits { fast_open_pending: 1, ..Limits::default() };
+    let limits = Limits::default().tune(|t| t.fast_open_pending = 1);
     let mut near = engine(config(&pool, 1), near, &common::NEAR);
-    let mut far = engine(EngineConfig { limits, ..config(&pool, 2) }, far, &common::FAR);
+    let mut far = engine(config(&pool, 2).limits(limits), far, &common::FAR);
     let listener = listen(&mut far, addr);
     learn(&mut near, &mut far, listener, addr);
     (near, far, listener)

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{FAR, NEAR, config, engine, pool};
-use millstream::limits::{GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
 use millstream::link::{Link, PairConfig, PairEnd, forward_link, pair};
 use millstream::packet::Instant;
+use millstream::tuning::{GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, LENT_ACK_PAUSE};
 use millstream::{Engine, EngineConfig, SocketId};
 
 /// A pair's end that says of itself what it is told to.
@@ -188,7 +188,7 @@ fn nothing_is_held_when_the_link_has_no_more() {
 fn super_segments_share_an_ack_while_the_link_has_more() {
     let mut hosts = Hosts::new();
     hosts.says(true);
-    let limit = hosts.far.limits().held_ack_bytes;
+    let limit = hosts.far.limits().tuning.held_ack_bytes;
     assert_eq!(limit / PART, 6, "the seventh goes beyond the limit");
     let mut acks = Vec::new();
     for _ in 0..12 {
@@ -206,7 +206,7 @@ fn an_ack_waits_for_a_few_turns_at_most() {
     let mut hosts = Hosts::new();
     hosts.says(true);
     hosts.send();
-    let turns = hosts.far.limits().held_ack_turns;
+    let turns = hosts.far.limits().tuning.held_ack_turns;
     for turn in 0..turns {
         assert_eq!(hosts.far_turn(), 0, "turn {turn}");
     }
@@ -227,7 +227,7 @@ fn with_many_busy_connections_it_waits_for_half_as_many_turns() {
     hosts.says(true);
     hosts.send();
     let turns = OTHERS as u32 / 2 + 1;
-    assert!(turns > hosts.far.limits().held_ack_turns);
+    assert!(turns > hosts.far.limits().tuning.held_ack_turns);
     for turn in 0..turns {
         assert_eq!(hosts.far_turn(), 0, "turn {turn}");
     }
@@ -304,9 +304,9 @@ fn of_what_is_lent_much_of_a_round_trip_is_acknowledged_at_once() {
 /// Hosts whose receiver acknowledges what is lent by one to four super-segments, two at first.
 fn lent_by_segments() -> Hosts {
     let (hosts, _) = lent_to(|config| {
-        config.limits.held_ack_bytes = PART;
-        config.limits.lent_ack_bytes = 2 * PART;
-        config.limits.lent_ack_most_bytes = 4 * PART;
+        config.limits.tuning.held_ack_bytes = PART;
+        config.limits.tuning.lent_ack_bytes = 2 * PART;
+        config.limits.tuning.lent_ack_most_bytes = 4 * PART;
     });
     hosts.says(true);
     hosts
@@ -400,7 +400,7 @@ fn acks_of_several_are_gathered_once_their_windows_may_double() {
 #[test]
 fn gathered_acks_go_once_much_has_come() {
     let (mut hosts, mut other, half) = lent_by_many_to(|config| {
-        config.limits.gathered_ack_bytes = 4 * PART as u64;
+        config.limits.tuning.gathered_ack_bytes = 4 * PART as u64;
     });
     for _ in 0..half {
         hosts.send();

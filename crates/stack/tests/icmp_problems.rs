@@ -10,7 +10,7 @@ use millstream::wire::Malformed;
 use millstream::wire::checksum::Accumulator;
 use millstream::wire::icmp::{Icmp, Unreachable};
 use millstream::wire::ip::{self, IpHeader, Protocol, Version};
-use millstream::{DropReason, EngineConfig, Limits};
+use millstream::{DropReason, Limits};
 
 const US: &str = "fd09::2";
 const PEER: &str = "fd09::1";
@@ -188,8 +188,11 @@ fn what_is_told_is_counted_by_its_reason_and_limited() {
     let pool = common::pool();
     let config = PairConfig { offload: false, medium: Medium::Ip, ..PairConfig::default() };
     let (mut wire, end) = pair(config).expect("a pair");
-    let limits = Limits { icmp_errors_per_s: 1, icmp_errors_per_address_s: 2, ..Limits::default() };
-    let config = EngineConfig { limits, ..common::config(&pool, 2) };
+    let limits = Limits::default().tune(|t| {
+        t.icmp_errors_per_s = 1;
+        t.icmp_errors_per_address_s = 2;
+    });
+    let config = common::config(&pool, 2).limits(limits);
     let mut engine = common::engine(config, end, &common::FAR);
     let bytes = packet(PEER, US, 60, &[[0, 0, 1, 4, 0, 0, 0, 0], hop_by_hop(17)].concat());
     let mut batch = PacketBatch::new();

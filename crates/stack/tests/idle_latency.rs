@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{config, pool};
-use millstream::{Engine, EngineConfig, net};
+use millstream::{Engine, net};
 
 /// What the kernel takes for no limit at all.
 const LAX: Duration = Duration::from_secs(2_000);
@@ -24,7 +24,7 @@ fn it_is_off_unless_asked_for_and_goes_with_the_engine_in_both_placements() {
     assert_eq!(Engine::new(config(&pool, 1)).expect("an engine").idle_latency(), None);
     assert_eq!(requests(), 0);
 
-    let wish = EngineConfig { idle_latency: Some(LAX), ..config(&pool, 1) };
+    let wish = config(&pool, 1).idle_latency(Some(LAX));
     let mut engine = Engine::new(wish).expect("an engine, whatever the kernel says");
     let state = engine.idle_latency().expect("what came of it");
     assert_eq!(state.asked, LAX);

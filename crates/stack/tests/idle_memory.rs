@@ -108,9 +108,9 @@ fn an_idle_connection_takes_a_kibibyte() {
     let pool = pool();
     for to in ["10.9.0.2:80", "[fd09::2]:80"] {
         // What does not grow with connections: hosts that may have one.
-        let (fixed, hosts) = empty(&pool, &Limits { connections: 1, ..Limits::default() });
+        let (fixed, hosts) = empty(&pool, &Limits::default().connections(1));
         drop(hosts);
-        let limits = Limits { connections: COUNT, ..Limits::default() };
+        let limits = Limits::default().connections(COUNT);
         let before = HEAP.allocated();
         let mut hosts = Hosts::new(&pool, &limits);
         let open = hosts.open(to, COUNT);
@@ -138,10 +138,10 @@ fn connections_in_time_wait_are_bounded_in_memory() {
     let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
     let _alone = ALONE.lock();
     let pool = pool();
-    let (fixed, hosts) = empty(&pool, &Limits { time_wait: 1, ..Limits::default() });
+    let (fixed, hosts) = empty(&pool, &Limits::default().time_wait(1));
     drop(hosts);
     let before = HEAP.allocated();
-    let limits = Limits { time_wait: LIMIT, ..Limits::default() };
+    let limits = Limits::default().time_wait(LIMIT);
     let mut hosts = Hosts::new(&pool, &limits);
     for round in 0..count / BATCH {
         let open = hosts.open(&format!("10.9.0.2:{}", 1000 + round / 16), BATCH);

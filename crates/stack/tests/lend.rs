@@ -278,7 +278,7 @@ fn lent_and_copied(late: usize, lend_wait: Duration) -> (u64, u64) {
     let (near, far) = pair(PairConfig::default()).expect("a pair");
     let link = Prompt { late, ..Prompt::new(near, far, &pool) };
     let mut config = config(&pool, 1);
-    config.limits.lend_wait = lend_wait;
+    config.limits.tuning.zero_copy_wait = lend_wait;
     // A pause of the machine is no loss: nothing is sent again for time.
     (config.tcp.min_rto_ms, config.tcp.sack) = (u16::MAX, false);
     let mut near = engine(config, link, &NEAR);
@@ -505,7 +505,7 @@ fn small_writes_and_other_links_are_copied() {
     assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
     let stats = written(|end| Box::new(end), as_it_is, (8 << 20, 1 << 20, 128 << 10), 0);
     assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
-    let never = |config: &mut EngineConfig| config.limits.lend_bytes = usize::MAX;
+    let never = |config: &mut EngineConfig| config.limits.tuning.zero_copy_bytes = usize::MAX;
     let stats = written(plain, never, (8 << 20, 1 << 20, 128 << 10), 0);
     assert_eq!((stats.tcp_tx_lent_bytes, stats.tcp_tx_lent_copied_bytes), (0, 0));
 }
@@ -525,7 +525,7 @@ fn what_was_lent_arrives_whatever_happens_to_it() {
             Box::new(Bad { inner: Placing::new(end), badness, state: seed * 77 + 5 })
         };
         let with = |config: &mut EngineConfig| {
-            config.limits.lend_bytes = 70_000;
+            config.limits.tuning.zero_copy_bytes = 70_000;
             if seed % 3 == 0 {
                 config.tcp.send_buffer_bytes = 400_000;
             }

@@ -28,7 +28,7 @@ fn hosts(limits: Limits, backlog: usize, with: &Config) -> (Engine, Engine, Sock
     let (near, far) = pair(link).expect("a pair");
     let more = ["10.9.0.3/24", "10.9.0.4/24", "fd09:0:0:1::1/64", "fd09:0:0:2::1/64"];
     let mut near = engine(config(&pool, 1), near, &[&NEAR[..], &more].concat());
-    let mut far = engine(millstream::EngineConfig { limits, ..config(&pool, 2) }, far, &FAR);
+    let mut far = engine(config(&pool, 2).limits(limits), far, &FAR);
     for host in [&mut near, &mut far] {
         let route = millstream::route::Route::on_link(millstream::route::LinkId(0));
         host.add_route("fd09::/32".parse().expect("a prefix"), route).expect("a route");
@@ -60,7 +60,7 @@ fn flood(near: &mut Engine, far: &mut Engine, from: &str, to: &str, count: usize
 fn one_source_does_not_fill_the_syn_queue() {
     for (sources, to) in SOURCES.iter().zip(SERVERS) {
         for mode in [CookieMode::WhenFull, CookieMode::Never] {
-            let limits = Limits { half_open_per_source: 4, ..Limits::default() };
+            let limits = Limits::default().tune(|t| t.half_open_per_source = 4);
             let with = Config { syn_cookies: mode, ..Config::default() };
             let (mut near, mut far, listener) = hosts(limits, 64, &with);
             flood(&mut near, &mut far, sources[0], to, 20);
@@ -79,7 +79,7 @@ fn one_source_does_not_fill_the_syn_queue() {
 #[test]
 fn one_source_does_not_have_all_connections() {
     for (sources, to) in SOURCES.iter().zip(SERVERS) {
-        let limits = Limits { connections_per_source: 4, ..Limits::default() };
+        let limits = Limits::default().connections_per_source(4);
         let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
         let clients = connect(&mut near, sources[0], to, 9);
         settle(&mut near, &mut far);
@@ -131,11 +131,11 @@ fn orphans(far: &Engine) -> usize {
 fn orphans_are_limited_in_number_by_source_and_in_memory() {
     for (sources, to) in SOURCES.iter().zip(SERVERS) {
         // a source may have four before it has more than its share
-        let plain = Limits { connections: 64, connections_per_source: 64, ..Limits::default() };
+        let plain = Limits::default().connections(64).connections_per_source(64);
         let limits = [
-            Limits { orphans: 8, ..plain.clone() },
-            Limits { orphans_per_source: 8, ..plain.clone() },
-            Limits { orphan_bytes: 8 * 20_000, ..plain },
+            plain.clone().orphans(8),
+            plain.clone().tune(|t| t.orphans_per_source = 8),
+            plain.tune(|t| t.orphan_bytes = 8 * 20_000),
         ];
         for (which, limits) in limits.into_iter().enumerate() {
             let mut hosts = hosts(limits, 64, &Config::default());
@@ -176,7 +176,7 @@ fn orphans_are_limited_in_number_by_source_and_in_memory() {
 /// What has nothing to deliver gives way at once, without a word; an orphan that gets on never does.
 #[test]
 fn orphans_in_fin_wait_2_give_way_silently() {
-    let limits = Limits { orphans: 8, ..Limits::default() };
+    let limits = Limits::default().orphans(8);
     let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
     let clients = connect(&mut near, SOURCES[0][0], SERVERS[0], 20);
     settle(&mut near, &mut far);
@@ -194,7 +194,7 @@ fn orphans_in_fin_wait_2_give_way_silently() {
 /// A connection in the application's hands that gives way is told of as any that ends, and its name stays.
 #[test]
 fn who_has_a_connection_that_gives_way_is_told() {
-    let limits = Limits { connections: 8, connections_per_source: 8, ..Limits::default() };
+    let limits = Limits::default().connections(8).connections_per_source(8);
     let (mut near, mut far, listener) = hosts(limits, 64, &Config::default());
     connect(&mut near, SOURCES[0][0], SERVERS[0], 8);
     settle(&mut near, &mut far);

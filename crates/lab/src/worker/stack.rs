@@ -128,8 +128,7 @@ pub(super) fn millstream(
 }
 
 fn engine(link: Box<dyn Link>, addresses: &[(IpAddr, u8)]) -> io::Result<(Engine, LinkId)> {
-    let config =
-        EngineConfig { stage_sample: limits::STAGE_SAMPLE_TURNS, ..EngineConfig::default() };
+    let config = EngineConfig::default().stage_sample(limits::STAGE_SAMPLE_TURNS);
     let mut engine = Engine::new(config)?;
     let link = engine.add_link(link)?;
     for (address, len) in addresses {

@@ -28,9 +28,9 @@ use std::time::Duration;
 
 use millstream_packet::{FRAME_HELD_BYTES, Instant, Pool};
 
-use crate::limits::MOVING_SECONDS;
 use crate::socket::SocketId;
 use crate::stats::{MemoryPressure, MemoryUse};
+use crate::tuning::MOVING_SECONDS;
 
 /// Parts of 32 of the memory at which pressure begins, and below which it ends.
 const PRESSURE: (usize, usize) = (16, 12);

@@ -3,7 +3,7 @@
 //! The ACK gives the peer its memory back, and the peer writes into what came back last. As long as that still lies in
 //! the cache of the core that has read it, each line of the peer's copy waits for that cache to give it up; what an ACK
 //! for a few times the cache gives back is there no longer. So the ACK is to go for much
-//! ([`Limits::lent_ack_most_bytes`](crate::Limits)).
+//! ([`Tuning::lent_ack_most_bytes`](crate::tuning::Tuning)).
 //!
 //! A peer whose socket has a smaller buffer, or whose congestion window is smaller, stops before that, and a process
 //! that sleeps for room is woken when the ACK comes: dearer by far than what is gained. That it stopped shows as a link
@@ -79,9 +79,9 @@ impl Range {
     pub fn of(limits: &Limits) -> Self {
         let bytes = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
         Self {
-            least: bytes(limits.held_ack_bytes),
-            first: bytes(limits.lent_ack_bytes),
-            most: bytes(limits.lent_ack_most_bytes),
+            least: bytes(limits.tuning.held_ack_bytes),
+            first: bytes(limits.tuning.lent_ack_bytes),
+            most: bytes(limits.tuning.lent_ack_most_bytes),
         }
     }
 }

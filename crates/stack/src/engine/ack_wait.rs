@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{LEND_LOOK_NS, LEND_WAIT_KIB};
+use crate::tuning::{ZERO_COPY_LOOK_NS, ZERO_COPY_WAIT_KIB};
 
 /// Grows with all that is taken from the writer's memory, and shrinks with each look while nothing can be sent, whatever it
 /// finds: a longer write waits longer, and none for long, be it that others send all the while, that the peer acknowledges byte by byte, or
@@ -20,14 +20,14 @@ impl AckWait {
 
     /// So many bytes more were taken.
     pub fn reserved(&mut self, bytes: usize) {
-        let kib = (bytes as u64 >> 10).min(LEND_WAIT_KIB);
-        let more = u128::from(self.most_ns) * u128::from(kib) / u128::from(LEND_WAIT_KIB);
+        let kib = (bytes as u64 >> 10).min(ZERO_COPY_WAIT_KIB);
+        let more = u128::from(self.most_ns) * u128::from(kib) / u128::from(ZERO_COPY_WAIT_KIB);
         self.left_ns = self.left_ns.saturating_add(more as u64).min(self.most_ns);
     }
 
     /// A look took so long while nothing could be sent. Whether there may be another.
     pub fn waited(&mut self, time: Duration) -> bool {
-        self.left_ns = self.left_ns.saturating_sub(nanoseconds(time).max(LEND_LOOK_NS));
+        self.left_ns = self.left_ns.saturating_sub(nanoseconds(time).max(ZERO_COPY_LOOK_NS));
         self.left_ns != 0
     }
 }
@@ -46,11 +46,11 @@ mod tests {
     fn who_writes_more_waits_longer_but_not_for_long_at_once() {
         let mut ack_wait = AckWait::new(MOST);
         assert!(!ack_wait.waited(Duration::ZERO), "before anything was taken");
-        ack_wait.reserved((LEND_WAIT_KIB << 10) as usize / 64);
+        ack_wait.reserved((ZERO_COPY_WAIT_KIB << 10) as usize / 64);
         assert!(ack_wait.waited(MOST / 64 - Duration::from_nanos(1)));
         assert!(!ack_wait.waited(Duration::from_nanos(1)));
         ack_wait.reserved(1 << 30);
-        assert!(ack_wait.waited(MOST - Duration::from_nanos(LEND_LOOK_NS)));
+        assert!(ack_wait.waited(MOST - Duration::from_nanos(ZERO_COPY_LOOK_NS)));
         assert!(!ack_wait.waited(Duration::ZERO));
     }
 
@@ -59,7 +59,7 @@ mod tests {
         let mut ack_wait = AckWait::new(MOST);
         ack_wait.reserved(usize::MAX);
         let looks = (0..).take_while(|_| ack_wait.waited(Duration::ZERO)).count() as u64;
-        assert_eq!(looks, nanoseconds(MOST).div_ceil(LEND_LOOK_NS) - 1);
+        assert_eq!(looks, nanoseconds(MOST).div_ceil(ZERO_COPY_LOOK_NS) - 1);
     }
 
     #[test]

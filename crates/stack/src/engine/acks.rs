@@ -2,9 +2,9 @@
 //!
 //! While a link gives full batches, the next super-segments of a stream are there already, and an ACK for each of them
 //! would be a packet, and a system call, for nothing. An ACK that only tells of data in order therefore waits until one
-//! goes for several super-segments ([`Limits::held_ack_bytes`](crate::Limits)) or for all that the window allows, until
+//! goes for several super-segments ([`Tuning::held_ack_bytes`](crate::tuning::Tuning)) or for all that the window allows, until
 //! a batch ends because nothing more is there, or for a number of batches
-//! ([`Limits::held_ack_turns`](crate::Limits)), whatever comes first. With many
+//! ([`Tuning::held_ack_turns`](crate::tuning::Tuning)), whatever comes first. With many
 //! busy connections more batches go by until one's next segment comes, and an ACK may wait for half as many as they
 //! are. Linux does the same with what waits while a process has the socket (`tcp_backlog_ack_defer`). What RFC 5681 4.2
 //! wants told at once is.
@@ -12,12 +12,12 @@
 //! What comes from the kernel of the same machine ([`Link::places`](millstream_link::Link::places)) lies in its memory,
 //! which the ACK gives back. It writes what follows into the memory that came back last, and the copy takes a multiple
 //! of the time where its lines are still shared with our cache: a stream whose sender is the slower end stays slow by
-//! an ACK for every super-segment. So an ACK there goes for more ([`Limits::lent_ack_bytes`](crate::Limits)), and waits
+//! an ACK for every super-segment. So an ACK there goes for more ([`Tuning::lent_ack_bytes`](crate::tuning::Tuning)), and waits
 //! while the link is empty for a moment ([`LENT_ACK_PAUSE`]), too, as long as it is for little of what comes in a round
 //! trip: the peer is not to wait for it. Where one connection is busy it goes for as much as the peer can do without
 //! ([`AckHold`]), and a read that lets the window double does not send it either, as it would elsewhere: where half of
 //! the window is less than our cache, that would be too soon. Of several, whose windows are a share each, such an ACK
-//! is gathered with those of the others ([`Limits::gathered_ack_bytes`](crate::Limits)), and they are sent one
+//! is gathered with those of the others ([`Tuning::gathered_ack_bytes`](crate::tuning::Tuning)), and they are sent one
 //! after the other. Where another core receives them (receive packet steering), an ACK that finds it at other work
 //! interrupts it, or wakes it where it has none, which in a virtual machine takes both cores longer than what the ACK
 //! has it do; those written while it is at it do not. So they wait for as much as all windows together allow where
@@ -38,16 +38,16 @@ use millstream_packet::Instant;
 
 use super::Engine;
 use super::ack_hold::{AckHold, Range, Stop};
-use crate::limits::{
+use crate::limits::Limits;
+use crate::tuning::{
     GATHERED_ACK_LIMIT, GATHERED_ACK_PAUSE, HELD_ACK_LIMIT, HELD_ACK_TURNS_MAX, LENT_ACK_PAUSE,
-    Limits,
 };
 
 /// Of what comes in a round trip so much may wait for its ACK while the link is empty: the 4th part.
 const ROUND_TRIP_SHARE: u64 = 4;
 
 /// Connections whose ACKs are gathered at most: they are sent in the next turns, a part in each
-/// ([`Limits::transmit_connections`]).
+/// ([`Tuning::transmit_connections`](crate::tuning::Tuning)).
 const GATHERED_MAX: usize = 256;
 
 /// A connection's mark while its ACK is gathered.
@@ -159,8 +159,8 @@ impl HeldAcks {
         limits: &Limits,
     ) -> bool {
         match (self.lent, shares) {
-            (false, _) => is_all || bytes as usize >= limits.held_ack_bytes,
-            (true, true) => is_all || bytes as usize >= limits.lent_ack_bytes,
+            (false, _) => is_all || bytes as usize >= limits.tuning.held_ack_bytes,
+            (true, true) => is_all || bytes as usize >= limits.tuning.lent_ack_bytes,
             (true, false) => self.lone.is_enough(slot, bytes, is_all, Range::of(limits)),
         }
     }
@@ -203,7 +203,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         // Of several the windows are a share each, and what comes next is another's.
         let shares = held.lent && self.tcp.quiet.len() > 1;
-        let gathers = shares && limits.gathered_ack_bytes != 0;
+        let gathers = shares && limits.tuning.gathered_ack_bytes != 0;
         if gathers && socket.ack_held == GATHERED {
             return;
         }
@@ -248,7 +248,8 @@ impl Engine {
             return;
         }
         let is_dry = !self.out.links.used_slots().any(|slot| slot.more);
-        let (turn, turns) = (self.out.stats.turns, busy.max(self.limits.held_ack_turns.into()));
+        let (turn, turns) =
+            (self.out.stats.turns, busy.max(self.limits.tuning.held_ack_turns.into()));
         while let Some(Held { slot, since, .. }) =
             HeldAcks::next_over(&mut self.held.ordinary, is_dry, turn, turns, now)
         {
@@ -258,7 +259,8 @@ impl Engine {
 
     fn release_for_lent(&mut self, now: Instant, busy: u64) {
         let is_dry = self.held.is_dry_for(LENT_ACK_PAUSE, now);
-        let (turn, turns) = (self.held.fruitful, busy.max(self.limits.lent_ack_turns.into()));
+        let (turn, turns) =
+            (self.held.fruitful, busy.max(self.limits.tuning.lent_ack_turns.into()));
         while let Some(Held { slot, since, .. }) =
             HeldAcks::next_over(&mut self.held.for_lent, is_dry, turn, turns, now)
         {
@@ -273,7 +275,7 @@ impl Engine {
     fn release_gathered(&mut self, now: Instant) {
         let Self { held, limits, .. } = self;
         let came = self.out.stats.rx_bytes - held.gathered_from;
-        let waits = came < limits.gathered_ack_bytes
+        let waits = came < limits.tuning.gathered_ack_bytes
             && held.gathered.len() < GATHERED_MAX
             && !held.is_dry_for(GATHERED_ACK_PAUSE, now)
             && !HeldAcks::is_over(held.gathered_at, now, GATHERED_ACK_LIMIT);

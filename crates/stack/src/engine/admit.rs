@@ -19,11 +19,11 @@ use super::output::{NextHop, Output};
 use super::tcp_input::{Segment, with_mss};
 use super::{Engine, Serial};
 use crate::demux::PackedKey;
-use crate::limits::HEADROOM_BYTES;
 use crate::socket::listener::{ListenerSlot, Request};
 use crate::socket::sources::Counted;
 use crate::stats::DropReason;
 use crate::timer::MOVES;
+use crate::tuning::HEADROOM_BYTES;
 
 impl Engine {
     /// A SYN for a listener. `hash` is that of the segment's ends, `isn` the number to answer with.
@@ -69,7 +69,7 @@ impl Engine {
         // whether a SYN was kept shows in later ones: nobody is to learn which of those in a peer's name began something
         let has_room = self.random.has_room(listener.half_open, self.limits.syn_queue)
             && self.random.has_room(self.tcp.half_open.len(), self.tcp.half_open.limit());
-        let source_has_room = unfinished < self.limits.half_open_per_source;
+        let source_has_room = unfinished < self.limits.tuning.half_open_per_source;
         if has_room && source_has_room && config.syn_cookies != CookieMode::Always {
             let open = HalfOpen::new(&syn, isn, now);
             let mut answer = open.syn_ack(&config, tuple, ts_offset, now);
@@ -283,7 +283,7 @@ impl Engine {
     /// Repeats the answers that are due, or gives up; whether there were any.
     #[inline(never)]
     pub(super) fn half_open_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.half_open.wheel.take_due(now, self.limits.timers, &mut { MOVES });
+        let due = self.tcp.half_open.wheel.take_due(now, self.limits.tuning.timers, &mut { MOVES });
         self.out.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             let Some(request) = self.tcp.half_open.get_mut(entry) else { continue };

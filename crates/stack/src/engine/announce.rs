@@ -41,7 +41,7 @@ impl Engine {
         let Output { addresses, .. } = &mut self.out;
         // They are told while the list of them is walked.
         let mut claims = std::mem::take(&mut addresses.claims);
-        claims.poll(now, self.limits.timers, &mut |due| match due {
+        claims.poll(now, self.limits.tuning.timers, &mut |due| match due {
             Due::Probe { link, ip, nonce } => self.out.probe(now, link, ip, nonce),
             Due::Announce { link, ip } => self.out.announce(now, link, ip),
             Due::Take { link, prefix } => taken.push((link, prefix)),

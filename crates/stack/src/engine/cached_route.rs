@@ -12,8 +12,8 @@ use millstream_wire::tcp::MAX_HEADER_LEN;
 
 use super::Serial;
 use super::output::{NextHop, Output};
-use crate::limits::HEADROOM_BYTES;
 use crate::socket::tcp::TcpSocket;
+use crate::tuning::HEADROOM_BYTES;
 
 /// A connection's next hop, as it was when last looked up.
 #[derive(Default)]

@@ -18,7 +18,7 @@ use millstream_packet::Instant;
 use millstream_route::{LinkId, Prefix};
 use millstream_wire::ethernet::MacAddr;
 
-use crate::limits::{
+use crate::tuning::{
     ANNOUNCE_INTERVAL, ANNOUNCE_WAIT, DAD_RETRANS_TIMER, DAD_TRANSMITS, DEFEND_INTERVAL, PROBE_MAX,
     PROBE_MIN, PROBE_NUM, PROBE_WAIT,
 };

@@ -7,8 +7,8 @@ use millstream_packet::Instant;
 
 use super::Engine;
 use crate::SocketId;
-use crate::limits::{LINGER_LOOK, LINGER_STALL};
 use crate::stats::Undelivered;
+use crate::tuning::{LINGER_LOOK, LINGER_STALL};
 
 /// How long it is worth waiting for what was written to be delivered.
 pub(crate) struct Lingering {

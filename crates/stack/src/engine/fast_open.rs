@@ -15,11 +15,11 @@ use millstream_wire::tcp::{SeqNumber, TcpHeader};
 use siphasher::sip::SipHasher24;
 
 use super::Engine;
-use crate::limits::{
-    FAST_OPEN_DESTINATIONS, FAST_OPEN_KEY_PERIOD, FAST_OPEN_RESET_MEMORY, FAST_OPEN_RESETS,
-};
 use crate::socket::listener::Listener;
 use crate::socket::tcp::TcpTable;
+use crate::tuning::{
+    FAST_OPEN_DESTINATIONS, FAST_OPEN_KEY_PERIOD, FAST_OPEN_RESET_MEMORY, FAST_OPEN_RESETS,
+};
 
 /// An engine's part of Fast Open, for all listeners and connections.
 pub(crate) struct FastOpen {
@@ -172,7 +172,7 @@ impl Engine {
         if validity == FastOpenValidity::Invalid {
             return None;
         }
-        if !listener.takes_early(now, self.limits.fast_open_pending) {
+        if !listener.takes_early(now, self.limits.tuning.fast_open_pending) {
             // RFC 7413, 5.1: for now as if the option were unknown.
             self.out.stats.tcp_fast_open_refused += 1;
             return None;

@@ -6,7 +6,7 @@ use millstream_route::LinkId;
 
 use super::Engine;
 use super::links::capabilities_of;
-use crate::limits::LINK_LOOK_PAUSE;
+use crate::tuning::LINK_LOOK_PAUSE;
 
 impl Engine {
     /// Looks now and then whether MTU or address of an interface have been changed, and goes by them.

@@ -14,8 +14,8 @@ use super::addresses::Destination;
 use super::icmp_meaning;
 use super::ingress::{Arrival, PULL_UP_BYTES, checksum_holds, gather};
 use super::tcp_api::conn_error;
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 impl Engine {
     /// An ICMP message for this engine.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use millstream_packet::{Holder, Instant, Packet, Pool, PoolStats, QueueStats};
 
 use super::Engine;
-use crate::limits::{IDLE_RELEASE, RESERVE_FRAMES, RESERVE_PART};
 use crate::stats::MemoryUse;
+use crate::tuning::{IDLE_RELEASE, RESERVE_FRAMES, RESERVE_PART};
 
 /// The engine's names in the pool's books, and since when it has had no work.
 pub(super) struct Memory {

@@ -65,12 +65,13 @@ use claims::Claims;
 
 use crate::clock::{Clock, CountedClock};
 use crate::error::Error;
-use crate::limits::{self, Limits};
+use crate::limits::Limits;
 use crate::socket::icmp::IcmpTable;
 use crate::socket::tcp::TcpTable;
 use crate::socket::udp::UdpTable;
 use crate::socket::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::stats::EngineStats;
+use crate::tuning::{self};
 pub(crate) use account::{Account, Held, Passed};
 pub use claims::{AddressCheck, AddressConfig, AddressInfo, AddressState};
 pub(crate) use datagram::copy_many;
@@ -89,7 +90,8 @@ pub use tcp_options::TcpSocketOptions;
 pub use turn::Turn;
 pub use waker::Waker;
 
-/// What an engine is made of.
+/// What an engine is made of. Its fields are set by the methods of the same names, or one by one.
+#[non_exhaustive]
 pub struct EngineConfig {
     /// Where its packets come from. Engines of one process share a pool.
     pub pool: Pool,
@@ -124,12 +126,47 @@ impl EngineConfig {
             limits: Limits::default(),
             seed: None,
             tcp: Config::default(),
-            busy_poll: limits::BUSY_POLL_DEFAULT,
+            busy_poll: tuning::BUSY_POLL_DEFAULT,
             idle_latency: None,
             addresses: AddressConfig::default(),
             stage_sample: 0,
             clock: Clock::new(),
         }
+    }
+}
+
+/// A method for each field, which sets it.
+macro_rules! setters {
+    ($($field:ident: $type:ty)*) => {
+        impl EngineConfig {
+            $(
+                #[doc = concat!("With another [`", stringify!($field), "`](field@Self::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $type) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    limits: Limits
+    tcp: Config
+    busy_poll: Duration
+    idle_latency: Option<Duration>
+    addresses: AddressConfig
+    stage_sample: u32
+    clock: Clock
+}
+
+impl EngineConfig {
+    /// With a fixed [`seed`](field@Self::seed): for tests.
+    #[must_use]
+    pub fn seed(mut self, seed: [u8; 32]) -> Self {
+        self.seed = Some(seed);
+        self
     }
 }
 
@@ -244,13 +281,13 @@ impl Engine {
                 identifications: ip::Identifications::new((answers[1] ^ key1, answers[0] ^ key0)),
                 stats: EngineStats::new(clock, stage_sample),
                 icmp_errors: AnswerLimit::new(
-                    limits.icmp_errors_per_s,
-                    limits.icmp_errors_per_address_s,
+                    limits.tuning.icmp_errors_per_s,
+                    limits.tuning.icmp_errors_per_address_s,
                     (answers[0], answers[1]),
                 ),
                 resets: AnswerLimit::new(
-                    limits.resets_per_s,
-                    limits.resets_per_address_s,
+                    limits.tuning.resets_per_s,
+                    limits.tuning.resets_per_address_s,
                     (answers[2], answers[3]),
                 ),
                 links: Default::default(),
@@ -286,7 +323,7 @@ impl Engine {
             blocked: false,
             starved: false,
             push_left: 0,
-            links_due: now + limits::LINK_LOOK_PAUSE,
+            links_due: now + tuning::LINK_LOOK_PAUSE,
             sleeper: sleep::Sleeper::new(busy_poll, idle_latency)?,
             memory,
             account,
@@ -480,12 +517,12 @@ impl Engine {
     /// Forgets news of sockets that are gone, when they are many: an application that never asks for news has
     /// at most twice as many waiting as it has sockets.
     fn trim_events(&mut self) {
-        if self.events.len() <= limits::EVENTS_UNTRIMMED {
+        if self.events.len() <= tuning::EVENTS_UNTRIMMED {
             return;
         }
         let Self { events, tcp, udp, .. } = self;
         let living = tcp.sockets.len() + tcp.listeners.slots.len() + udp.sockets.len();
-        if events.len() <= 2 * living + limits::EVENTS_UNTRIMMED {
+        if events.len() <= 2 * living + tuning::EVENTS_UNTRIMMED {
             return;
         }
         let mut events = std::mem::take(events);

@@ -16,8 +16,8 @@ use super::Engine;
 use super::claims::AddressState;
 use super::output::{NextHop, Output};
 use super::reserved::is_no_source;
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 impl Output {
     /// Sends the question for the address of a neighbour that a packet was just kept for.
@@ -158,7 +158,7 @@ impl Output {
 impl Engine {
     /// Does what time makes due in the neighbour table, as much as a turn may.
     pub(super) fn neighbor_timers(&mut self, now: Instant) {
-        for _ in 0..self.limits.timers {
+        for _ in 0..self.limits.tuning.timers {
             let Some(action) = self.out.neighbors.poll(now) else { break };
             match action {
                 Action::Solicit { link, ip, unicast, former } => {

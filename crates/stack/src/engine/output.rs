@@ -16,8 +16,8 @@ use super::path_mtus::PathMtus;
 use super::rate::AnswerLimit;
 use super::reserved::is_no_destination;
 use crate::error::Error;
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::{DropReason, EngineStats};
+use crate::tuning::HEADROOM_BYTES;
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -85,7 +85,7 @@ impl Engine {
             let lines = parked.lines.drain(..);
             return lines.for_each(|mut line| tcp.dirty.append(&mut line.slots));
         }
-        let share = (limits.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
+        let share = (limits.tuning.transmit_connections / 2 / parked.lines.len().max(1)).max(1);
         parked.lines.retain_mut(|line| {
             let most = share.min(out.room(now, line.link));
             (line.taken, line.returned) = (line.slots.len().min(most), 0);

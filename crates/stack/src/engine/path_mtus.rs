@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use millstream_packet::Instant;
 use millstream_tcp::limits::{MIN_PATH_MTU_V4_BYTES, MIN_PATH_MTU_V6_BYTES};
 
-use crate::limits::{PATH_MTU_LIFETIME, PATH_MTUS};
+use crate::tuning::{PATH_MTU_LIFETIME, PATH_MTUS};
 
 /// As many destinations as [`PATH_MTUS`]; beyond that the one that was told of longest ago gives way.
 #[derive(Default)]

@@ -19,9 +19,10 @@ use millstream_tcp::{Payload, Placed};
 
 use super::ReceivedDatagram;
 use super::tcp_input::{PlacedAt, Segment};
-use crate::limits::{DIRECT_ALIGNMENT_BYTES, Limits};
+use crate::limits::Limits;
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
+use crate::tuning::DIRECT_ALIGNMENT_BYTES;
 
 /// Data of one connection in the memory given to [`Stack::wait_read`](crate::local::Stack::wait_read): the next ones of
 /// its stream.
@@ -173,7 +174,7 @@ impl<'a> Reader<'a> {
     /// Least room for the next packet of a link. One whose end did not fit would keep its connection from being read
     /// into.
     pub(super) fn least_room(&self, limits: &Limits) -> usize {
-        let least = limits.direct_read_bytes.max(FRAME_SIZE_BYTES);
+        let least = limits.tuning.direct_read_bytes.max(FRAME_SIZE_BYTES);
         match self.whose {
             Whose::One(_) | Whose::Datagrams(..) => least,
             Whose::Any(_) => least.max(self.buffer.len().min(SUPER_SEGMENT_BYTES as usize)),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use millstream_packet::Instant;
 
 use super::{Engine, Held};
-use crate::limits::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
 use crate::stats::MemoryPressure;
+use crate::tuning::{EVICT_AFTER, EVICT_SCARCE_AFTER, RECLAIM_CONNECTIONS, RECLAIM_PAUSE};
 
 /// Slots without a connection that a turn passes for one with one.
 const EMPTY_SLOTS: usize = 4;

@@ -12,11 +12,11 @@ use millstream_packet::Instant;
 use millstream_tcp::{State, TransmitLimits};
 
 use super::Engine;
-use crate::limits::{
-    CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,
-};
 use crate::socket::SocketId;
 use crate::socket::sources::Counted;
+use crate::tuning::{
+    CONNECTION_SAMPLE, NO_ROOM_PAUSE, ORPHAN_SAMPLE, ORPHANS_TURN, SOURCE_SHARE, STILL,
+};
 
 /// Why a connection may give way, from the first to the last that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,16 +85,17 @@ impl Engine {
         self.tcp.sources.add(ip, Counted::Orphans);
         for _ in 0..ORPHANS_TURN {
             let orphans = &self.tcp.orphans;
-            let too_many =
-                if self.tcp.sources.count(ip, Counted::Orphans) > self.limits.orphans_per_source {
-                    TooMany::OfSource(self.tcp.sources.place(ip))
-                } else if orphans.len() > self.limits.orphans {
-                    TooMany::InAll
-                } else if orphans.held_bytes() > self.limits.orphan_bytes {
-                    TooMany::Bytes
-                } else {
-                    return;
-                };
+            let too_many = if self.tcp.sources.count(ip, Counted::Orphans)
+                > self.limits.tuning.orphans_per_source
+            {
+                TooMany::OfSource(self.tcp.sources.place(ip))
+            } else if orphans.len() > self.limits.orphans {
+                TooMany::InAll
+            } else if orphans.held_bytes() > self.limits.tuning.orphan_bytes {
+                TooMany::Bytes
+            } else {
+                return;
+            };
             if !self.reduce_orphans(now, too_many) {
                 return;
             }
@@ -216,7 +217,7 @@ impl Engine {
     pub(super) fn accept_queue_is_full(&self, listener: u32, peer: IpAddr) -> bool {
         let waiting = self.tcp.sources.count(peer, Counted::Waiting);
         let listener = self.tcp.listeners.slots.get(listener);
-        listener.is_some_and(|l| l.is_full_for(waiting, self.limits.backlog_reserve_percent))
+        listener.is_some_and(|l| l.is_full_for(waiting, self.limits.tuning.backlog_reserve_percent))
     }
 }
 
@@ -242,7 +243,7 @@ mod tests {
             let mut config = EngineConfig::new(pool.clone());
             config.seed = Some([last; 32]);
             config.limits.connections = if last == 2 { 24 } else { 1000 };
-            (config.limits.orphans, config.limits.orphan_bytes) = (6, 20_000);
+            (config.limits.orphans, config.limits.tuning.orphan_bytes) = (6, 20_000);
             config.tcp.fast_open = true;
             let mut engine = Engine::new(config).unwrap();
             let link = engine.add_link(Box::new(end)).unwrap();

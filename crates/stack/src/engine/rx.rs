@@ -18,9 +18,9 @@ use super::gro::Data;
 use super::reader::Reader;
 use super::tcp_input::{PlacedAt, Segment};
 use crate::headers::is_trusted;
-use crate::limits::{DIRECT_BULK_BYTES, DIRECT_PATIENCE, DIRECT_READ_BYTES};
 use crate::stages::Stage;
 use crate::stats::DropReason;
+use crate::tuning::{DIRECT_BULK_BYTES, DIRECT_READ_BYTES, DIRECT_SMALL_SEGMENTS};
 
 /// A connection whose data came last, and as bulk: a link may put its next data where they are read.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl Bulk {
     /// What a segment of `len` bytes for the socket in `slot` tells, if that is bulk.
     #[inline]
     pub fn of(slot: u32, len: usize) -> Option<Self> {
-        (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_PATIENCE })
+        (len >= DIRECT_BULK_BYTES).then_some(Self { slot, patience: DIRECT_SMALL_SEGMENTS })
     }
 }
 

@@ -14,8 +14,8 @@ use millstream_wire::ip::V4_HEADER_LEN;
 use millstream_wire::tcp::{MAX_HEADER_LEN, TcpFlags};
 
 use crate::headers::segment::{CHECKSUM_AT, FLAGS_AT, SEQ_AT};
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 /// Flags of the last segment only, and of the first only (RFC 3168 6.1.2: CWR is said once).
 const LAST: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::PSH.0);

@@ -12,10 +12,10 @@ use super::datagram::on_link;
 use super::output::{NextHop, with_header};
 use super::{Engine, Serial};
 use crate::error::Error;
-use crate::limits::HEADROOM_BYTES;
 use crate::socket::SocketId;
 use crate::socket::udp::Datagram;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 /// Payload of a super-segment at most, in bytes: with its headers it is one IPv4 packet (RFC 791 section 3.1).
 const PAYLOAD_LIMIT_BYTES: usize = 65_535 - 20 - udp::HEADER_LEN;

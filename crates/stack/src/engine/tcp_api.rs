@@ -267,7 +267,7 @@ impl Engine {
     }
 
     /// Copies bytes into the send queue, as many as it takes and as the connection may write before the
-    /// next turn ([`crate::Limits::unsent_bytes`], [`crate::Limits::write_turn_bytes`]). A writable event
+    /// next turn (256 KiB, and as much of all connections together). A writable event
     /// follows [`Error::WouldBlock`], and a call that took less than all.
     #[inline]
     pub fn tcp_write(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
@@ -285,7 +285,8 @@ impl Engine {
         self.out.stats.stages.mark(Stage::Application, 0);
         let (slot, socket) = self.tcp.by_id(id).ok_or(Error::NoSuchSocket)?;
         let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
-        let admitted = self.admission.admit(socket, data.len(), self.limits.unsent_bytes, room);
+        let admitted =
+            self.admission.admit(socket, data.len(), self.limits.tuning.unsent_bytes, room);
         if admitted == 0 && !data.is_empty() {
             return Err(Error::WouldBlock);
         }

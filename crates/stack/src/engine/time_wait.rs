@@ -45,7 +45,7 @@ impl Engine {
     /// Forgets those whose time is over; whether there were any.
     #[inline(never)]
     pub(super) fn time_wait_timers(&mut self, now: Instant) -> bool {
-        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.timers, &mut { MOVES });
+        let due = self.tcp.time_wait.wheel.take_due(now, self.limits.tuning.timers, &mut { MOVES });
         self.out.stats.timers_fired += due.ids().len() as u64;
         for &entry in due.ids() {
             self.tcp.time_wait.remove(entry);

@@ -70,7 +70,7 @@ impl Engine {
         self.out.routes.refresh();
         self.blocked = false;
         self.starved = false;
-        self.push_left = self.limits.transmit_turn_bytes;
+        self.push_left = self.limits.tuning.transmit_turn_bytes;
         self.memory.lend_reserve(&self.out.pool);
         self.look_at_memory(now);
         let mut progress = self.out.flush(now);
@@ -177,7 +177,7 @@ impl Engine {
     /// Fires timers of connections that are due, as many as a turn may; whether there are any.
     #[inline(never)]
     fn connection_timers(&mut self, now: Instant) -> bool {
-        let (mut left, mut moves) = (self.limits.timers, MOVES);
+        let (mut left, mut moves) = (self.limits.tuning.timers, MOVES);
         let mut more = true;
         while more && left != 0 && moves != 0 {
             let due = self.tcp.wheel.take_due(now, left, &mut moves);
@@ -187,7 +187,7 @@ impl Engine {
             }
             left -= due.ids().len();
         }
-        let fired = self.limits.timers - left;
+        let fired = self.limits.tuning.timers - left;
         self.out.stats.timers_fired += fired as u64;
         fired != 0 || more
     }

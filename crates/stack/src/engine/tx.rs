@@ -24,11 +24,11 @@ use super::Engine;
 use super::cached_route::{CachedRoute, Marks, Ready};
 use super::output::Output;
 use super::segment_headers::{Refused, SegmentHeaders};
-use crate::limits::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 use crate::socket::SocketId;
 use crate::socket::tcp::TcpSocket;
 use crate::stages::Stage;
 use crate::stats::DropReason;
+use crate::tuning::{HEADROOM_BYTES, SEGMENT_COST_BYTES};
 
 /// What counts as a full segment on a link without segmentation offload.
 const WHOLE_MIN_BYTES: u32 = 1460;
@@ -94,9 +94,9 @@ impl Engine {
 
     /// Serves those in the list; whether anything was sent.
     fn serve_list(&mut self, now: Instant) -> bool {
-        let mut left = self.limits.transmit_turn_bytes;
+        let mut left = self.limits.tuning.transmit_turn_bytes;
         let mut count = 0;
-        let rounds = self.tcp.dirty.len().min(self.limits.transmit_connections);
+        let rounds = self.tcp.dirty.len().min(self.limits.tuning.transmit_connections);
         for _ in 0..rounds {
             let Some(slot) = self.tcp.dirty.pop_front() else { break };
             if self.tcp.sockets.get(slot).is_none_or(|socket| !socket.dirty) {
@@ -130,7 +130,7 @@ impl Engine {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return (false, Served::Done) };
         if socket.deficit <= 0 || sole {
             let beyond = if sole { 0 } else { socket.deficit };
-            let turn = units(self.limits.transmit_budget_bytes).max(1);
+            let turn = units(self.limits.tuning.transmit_budget_bytes).max(1);
             socket.deficit = turn.saturating_add(beyond);
         }
         if socket.deficit <= 0 {
@@ -186,7 +186,7 @@ impl Engine {
             socket.unflushed.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
         let unflushed = socket.unflushed as usize;
         // No more than may be unsent is waited for.
-        let whole = (socket.whole as usize).min(self.limits.unsent_bytes);
+        let whole = (socket.whole as usize).min(self.limits.tuning.unsent_bytes);
         let goes_on = socket.conn.unacknowledged_bytes() > unflushed || socket.grant != 0;
         let budget = match goes_on {
             true if unflushed < whole => return,

@@ -2,12 +2,12 @@
 //!
 //! What is written is sent at once as far as the peer and the path take it, while it is still in the
 //! processor's cache. What cannot be sent only grows cold in a queue. So writes are bounded twice: a
-//! connection holds at most [`Limits::unsent_bytes`](crate::Limits) that it has not sent yet, and all of
-//! them together take at most [`Limits::write_turn_bytes`](crate::Limits), or one share, between two turns, however
+//! connection holds at most [`Tuning::unsent_bytes`](crate::tuning::Tuning) that it has not sent yet, and all of
+//! them together take at most [`Tuning::write_turn_bytes`](crate::tuning::Tuning), or one share, between two turns, however
 //! many there are.
 //!
 //! Who is refused stands in line and is granted a share in one of the next turns, told by a writable event: a round
-//! robin with shares of equal size, the larger the fewer stand there ([`Limits::write_share_bytes`](crate::Limits)). As
+//! robin with shares of equal size, the larger the fewer stand there ([`Tuning::write_share_bytes`](crate::tuning::Tuning)). As
 //! long as nobody stands in line, the first to write may have all of the turn. A grant that is not used stays good, and
 //! gives way to that once nobody stands in line. A small write on a connection that has nothing unsent is refused only
 //! while it stands in line itself.
@@ -17,10 +17,11 @@ use std::collections::VecDeque;
 use millstream_packet::Instant;
 
 use super::{Account, Engine};
-use crate::limits::{Limits, SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
+use crate::limits::Limits;
 use crate::socket::tcp::{IN_LINE, Starved, TcpSocket};
 use crate::socket::{Readiness, SocketId};
 use crate::stats::EngineStats;
+use crate::tuning::{SMALL_WRITE_BYTES, WRITE_ROUND, WRITE_SHARE_BYTES};
 
 /// What says how much memory a write may take, and where it is counted that it waits.
 pub(super) struct Room<'a> {
@@ -85,13 +86,13 @@ fn grant_of(bytes: usize) -> u32 {
 
 /// What one connection that stands in line by itself is granted: what it holds unsent would be used again too late.
 fn lone_share(limits: &Limits) -> usize {
-    limits.unsent_bytes.clamp(1, limits.write_turn_bytes.max(1))
+    limits.tuning.unsent_bytes.clamp(1, limits.tuning.write_turn_bytes.max(1))
 }
 
 impl Admission {
     /// Nobody stands in line, and as much may be written before the first turn as between two.
     pub fn new(limits: &Limits) -> Self {
-        let left = limits.write_turn_bytes;
+        let left = limits.tuning.write_turn_bytes;
         let least_share = WRITE_SHARE_BYTES.min(lone_share(limits));
         let (line, starved) = (VecDeque::new(), VecDeque::new());
         Self { left, least_share, line, last: None, pace: Pace::default(), starved, unseen: 0 }
@@ -116,7 +117,7 @@ impl Admission {
 
     /// What each of so many is granted.
     fn share(&self, limits: &Limits, waiting: usize) -> usize {
-        let most = limits.write_share_bytes.max(self.least_share);
+        let most = limits.tuning.write_share_bytes.max(self.least_share);
         (self.pace.round() / waiting).clamp(self.least_share, most)
     }
 }
@@ -235,7 +236,7 @@ impl Engine {
     /// Bytes of a write of `wanted` that the connection may take now. At zero it hears of room later.
     #[inline]
     pub(super) fn admit_write(&mut self, id: SocketId, wanted: usize) -> usize {
-        let limit = self.limits.unsent_bytes;
+        let limit = self.limits.tuning.unsent_bytes;
         let room = Room { account: &mut self.account, stats: &mut self.out.stats, now: self.time };
         match self.tcp.by_id(id) {
             Some((_, socket)) => self.admission.admit(socket, wanted, limit, room),
@@ -247,7 +248,7 @@ impl Engine {
     /// A new turn's bytes: those who stand in line longest are granted their shares. True when somebody stood there, or was
     /// told of frames.
     pub(super) fn grant_writes(&mut self, now: Instant) -> bool {
-        self.admission.left = self.limits.write_turn_bytes;
+        self.admission.left = self.limits.tuning.write_turn_bytes;
         let told = self.may_tell_starved() && self.tell_starved(now);
         if self.admission.is_idle() {
             self.admission.pace.last = None;
@@ -256,7 +257,7 @@ impl Engine {
         let share = self.admission.next_share(&self.limits);
         let mut granted = 0;
         // Also of those that have gone meanwhile a turn looks at so many.
-        for _ in 0..self.limits.transmit_connections {
+        for _ in 0..self.limits.tuning.transmit_connections {
             if granted != 0 && self.admission.left < share {
                 break;
             }
@@ -307,7 +308,8 @@ impl Engine {
     #[cold]
     fn tell_starved(&mut self, now: Instant) -> bool {
         let Self { admission, account, tcp, events, limits, .. } = self;
-        let count = admission.unseen.min(admission.starved.len()).min(limits.transmit_connections);
+        let count =
+            admission.unseen.min(admission.starved.len()).min(limits.tuning.transmit_connections);
         admission.unseen -= count;
         let mut told = false;
         for _ in 0..count {
@@ -345,7 +347,7 @@ impl Engine {
     pub(super) fn renew_writes(&mut self) -> bool {
         let alone = self.admission.is_idle();
         if alone {
-            self.admission.left = self.limits.write_turn_bytes;
+            self.admission.left = self.limits.tuning.write_turn_bytes;
         }
         alone
     }
@@ -354,7 +356,7 @@ impl Engine {
     #[inline]
     pub(super) fn note_room(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.unsent_bytes {
+        if socket.wants_room && socket.conn.unsent_bytes() * 2 <= self.limits.tuning.unsent_bytes {
             socket.wants_room = false;
             if socket.detached {
                 return;
@@ -387,7 +389,7 @@ mod tests {
     fn shares_are_the_larger_the_fewer_stand_in_line() {
         let limits = Limits::default();
         let share = |waiting| settled(&limits, waiting, 100);
-        assert_eq!([share(2), share(400)], [limits.write_share_bytes; 2]);
+        assert_eq!([share(2), share(400)], [limits.tuning.write_share_bytes; 2]);
         // 400 MB in 40 ms.
         assert!((395_000..405_000).contains(&share(1000)), "{}", share(1000));
         assert_eq!([share(2000), share(65_536)], [WRITE_SHARE_BYTES; 2]);
@@ -400,13 +402,13 @@ mod tests {
         let mut admission = Admission::new(&limits);
         let id = |slot| SocketId::new(SocketKind::Tcp, slot, 0);
         admission.line.push_back(id(1));
-        assert_eq!(admission.next_share(&limits), limits.write_turn_bytes);
+        assert_eq!(admission.next_share(&limits), limits.tuning.write_turn_bytes);
         admission.last = Some(id(1));
-        assert_eq!(admission.next_share(&limits), limits.write_turn_bytes);
+        assert_eq!(admission.next_share(&limits), limits.tuning.write_turn_bytes);
         admission.last = Some(id(2));
-        assert_eq!(admission.next_share(&limits), limits.write_share_bytes);
+        assert_eq!(admission.next_share(&limits), limits.tuning.write_share_bytes);
         admission.line.push_back(id(2));
-        assert_eq!(admission.next_share(&limits), limits.write_share_bytes);
+        assert_eq!(admission.next_share(&limits), limits.tuning.write_share_bytes);
     }
 
     #[test]
@@ -419,7 +421,7 @@ mod tests {
             now += Duration::from_micros(30);
         }
         let before = pace.round();
-        pace.granted(now + Duration::from_millis(20), limits.write_share_bytes);
+        pace.granted(now + Duration::from_millis(20), limits.tuning.write_share_bytes);
         assert!(pace.round() > before * 4 / 5, "{} of {before}", pace.round());
         // Grants that nobody has used yet say nothing about it for long.
         for _ in 0..100 {
@@ -439,7 +441,10 @@ mod tests {
 
     #[test]
     fn a_share_is_no_less_than_small_turns_have() {
-        let limits = Limits { write_turn_bytes: 10_240, write_share_bytes: 1, ..Limits::default() };
+        let limits = Limits::default().tune(|t| {
+            t.write_turn_bytes = 10_240;
+            t.write_share_bytes = 1;
+        });
         let admission = Admission::new(&limits);
         assert_eq!([2, 65_536].map(|waiting| admission.share(&limits, waiting)), [10_240; 2]);
     }

@@ -22,9 +22,11 @@ use super::cached_route::Ready;
 use super::tx::{Borrowed, serve};
 use super::writes::Room;
 use crate::error::Error;
-use crate::limits::{LEND_COPY_BYTES, LEND_LOOKS, LEND_QUEUE_BYTES, LEND_SEGMENTS};
 use crate::socket::SocketId;
 use crate::stages::Stage;
+use crate::tuning::{
+    ZERO_COPY_COPY_BYTES, ZERO_COPY_LOOKS, ZERO_COPY_QUEUE_BYTES, ZERO_COPY_SEGMENTS,
+};
 
 /// How a connection may send from the writer's memory.
 struct Terms {
@@ -63,11 +65,11 @@ struct BorrowedWrite<'a> {
 impl Engine {
     /// As [`Engine::tcp_write`], and sends what that made ready, as far as the peer, the path and the links take it:
     /// who waits for an answer then needs neither [`Engine::flush`] nor a turn. Much is sent from where it lies, and
-    /// may wait some microseconds for its ACKs ([`Limits::lend_wait`](crate::Limits)). The end of a large write that
+    /// may wait some microseconds for its ACKs ([`Tuning::zero_copy_wait`](crate::tuning::Tuning)). The end of a large write that
     /// fills no segment, behind others, waits for the next write or turn.
     #[inline]
     pub fn tcp_send(&mut self, id: SocketId, data: &[u8]) -> Result<usize, Error> {
-        let large = self.limits.lend_bytes;
+        let large = self.limits.tuning.zero_copy_bytes;
         let sent = if data.len() < large { 0 } else { self.write_borrowed(id, data) };
         if sent != 0 && (data.len() - sent >= large || sent == data.len() || self.has_ended(id)) {
             return Ok(sent);
@@ -108,9 +110,9 @@ impl Engine {
 
     /// With room in the send queue, and ack_wait where ACKs come as soon as that.
     fn begin_borrowed<'a>(&'a mut self, id: SocketId, data: &'a [u8]) -> Option<BorrowedWrite<'a>> {
-        let wait = self.limits.lend_wait;
+        let wait = self.limits.tuning.zero_copy_wait;
         let (_, socket) = self.tcp.by_id(id)?;
-        let widened = socket.conn.widen(LEND_QUEUE_BYTES);
+        let widened = socket.conn.widen(ZERO_COPY_QUEUE_BYTES);
         let is_of_use = socket.conn.answers_within(wait);
         let ack_wait = AckWait::new(if is_of_use { wait } else { Duration::ZERO });
         let news = self.news_of_others(id);
@@ -160,7 +162,7 @@ impl BorrowedWrite<'_> {
     fn extend(&mut self) -> bool {
         let Some(terms) = self.engine.terms(self.id) else { return false };
         let left = self.data.len() - self.reserved;
-        let wanted = terms.whole(left.min(LEND_SEGMENTS * terms.whole));
+        let wanted = terms.whole(left.min(ZERO_COPY_SEGMENTS * terms.whole));
         if terms.unsent == 0 {
             self.reserve(&terms, wanted);
         }
@@ -175,7 +177,7 @@ impl BorrowedWrite<'_> {
     fn reserve(&mut self, terms: &Terms, wanted: usize) {
         let Self { engine, id, reserved, ack_wait, .. } = self;
         // It does not grow cold in a queue, however much it is.
-        let limit = engine.limits.unsent_bytes.max(wanted);
+        let limit = engine.limits.tuning.unsent_bytes.max(wanted);
         let Some((_, socket)) = engine.tcp.by_id(*id).filter(|_| wanted != 0) else { return };
         engine.admission.make_room_to_borrow(wanted);
         let room =
@@ -191,7 +193,7 @@ impl BorrowedWrite<'_> {
     /// Whether what is not acknowledged had better be copied.
     fn is_nearly_acknowledged(&mut self) -> bool {
         let socket = self.engine.tcp.by_id(self.id);
-        socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= LEND_COPY_BYTES)
+        socket.is_none_or(|(_, socket)| socket.conn.unacknowledged_bytes() <= ZERO_COPY_COPY_BYTES)
     }
 
     /// Sends of what has places as much as the connection may.
@@ -216,7 +218,7 @@ impl BorrowedWrite<'_> {
         let Self { engine, id, waits, news, ack_wait, .. } = self;
         let now = engine.refresh_time();
         let mut received = 0;
-        for _ in 0..LEND_LOOKS {
+        for _ in 0..ZERO_COPY_LOOKS {
             match engine.receive(now, None) {
                 0 => break,
                 count => received += count,
@@ -237,7 +239,7 @@ impl BorrowedWrite<'_> {
         if others || is_due || is_told || !engine.renew_writes() {
             return false;
         }
-        engine.push_left = engine.limits.transmit_turn_bytes;
+        engine.push_left = engine.limits.tuning.transmit_turn_bytes;
         true
     }
 }

@@ -10,8 +10,8 @@ use super::metered::{Giver, Limit, Taker, metered};
 use super::reachable::Reach;
 use super::shared::{CLOSE, Shared};
 use super::worker::{Worker, place};
-use crate::limits::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::stats::DropReason;
+use crate::tuning::{DATAGRAM_TURN, DATAGRAMS_TURN};
 use crate::{Engine, Error, SocketId};
 
 /// Datagrams that a ring holds.

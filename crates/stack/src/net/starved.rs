@@ -13,7 +13,7 @@ use super::shared::STARVED;
 use super::stream::by_id;
 use super::worker::Worker;
 use crate::SocketId;
-use crate::limits::EVENTS_UNTRIMMED;
+use crate::tuning::EVENTS_UNTRIMMED;
 
 /// Told at once at most, and how long the next wait then: a frame that lies in the engine's own magazine is none for
 /// them, and they would ask again.

@@ -13,8 +13,8 @@ use super::shared::{
     UNREAD, WRITE_END,
 };
 use super::worker::{Worker, place};
-use crate::limits::STREAMS_TURN;
 use crate::stats::MemoryPressure;
+use crate::tuning::STREAMS_TURN;
 use crate::{Engine, Error, Readiness, SocketId};
 
 /// Packets that a ring holds.

@@ -16,7 +16,7 @@ use super::timeouts::Timeouts;
 use super::worker::Worker;
 use super::{Door, Handle, Stack};
 use crate::engine::{copy_many, datagrams_of};
-use crate::limits::HEADROOM_BYTES;
+use crate::tuning::HEADROOM_BYTES;
 use crate::{DatagramToSend, Error, Fragmentation, ReceivedDatagram, SocketId};
 
 /// Payload of a datagram at most, in bytes: what UDP's length field has room for (RFC 768). Over IPv4, whose packets

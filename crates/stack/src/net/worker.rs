@@ -19,7 +19,7 @@ use super::starved::Starved;
 use super::stream::{RING_PACKETS, RingLimits, Stream, StreamParts};
 use super::waiter::take_woke;
 use crate::engine::ending::Lingering;
-use crate::limits::{GOODBYE, LINGER_LOOK};
+use crate::tuning::{GOODBYE, LINGER_LOOK};
 use crate::{Engine, Error, Readiness, SocketId, SocketKind, Undelivered};
 
 /// The engine's end of a listener.

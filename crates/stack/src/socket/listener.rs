@@ -2,7 +2,7 @@
 //!
 //! Two queues per listener, each with its limit. Handshakes that are not finished are entries of some 100
 //! bytes in the engine's SYN queue, counted against `Limits::syn_queue` and, over all listeners,
-//! `Limits::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog` of them. What happens
+//! `Tuning::syn_queue_bytes`; finished ones wait in the accept queue, at most `backlog` of them. What happens
 //! at the limits is what Linux does: a SYN that finds the SYN queue full is answered by a cookie
 //! (`Config::syn_cookies`), one that finds the accept queue full is dropped, and so is the last ACK of a
 //! handshake that finds the accept queue full; the peer repeats either, so that a connection is late and not
@@ -54,7 +54,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Whether the accept queue has no place for one more of a source of which so many wait, here or elsewhere. Some
-    /// places beyond the backlog are for those of whom few wait ([`Limits::backlog_reserve_percent`](crate::Limits)).
+    /// places beyond the backlog are for those of whom few wait ([`Tuning::backlog_reserve_percent`](crate::tuning::Tuning)).
     pub fn is_full_for(&self, source_waiting: usize, reserve_percent: usize) -> bool {
         let room = self.backlog.saturating_sub(self.elsewhere).max(1);
         let reserve = (room * reserve_percent).div_ceil(100);

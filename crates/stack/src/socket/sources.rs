@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use siphasher::sip::SipHasher13;
 
 use crate::demux::HashKey;
-use crate::limits::SOURCE_PLACES;
+use crate::tuning::SOURCE_PLACES;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

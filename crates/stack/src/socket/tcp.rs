@@ -19,10 +19,11 @@ use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::demux::{FlowTable, HashKey, PackedKey};
 use crate::engine::fast_open::FastOpen;
 use crate::engine::{Account, Held, Passed, Serial};
-use crate::limits::{self, Limits};
+use crate::limits::Limits;
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::stats::{MemoryPressure, Undelivered};
 use crate::timer::Wheel;
+use crate::tuning::{self};
 
 /// In place of a grant: the connection stands in line for one.
 pub(crate) const IN_LINE: u32 = u32::MAX;
@@ -209,7 +210,7 @@ impl TcpTable {
         [seed, cookie_seed, port_seed]: [&[u64; 6]; 3],
         now: Instant,
     ) -> Self {
-        let half_open = limits.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
+        let half_open = limits.tuning.syn_queue_bytes / MiniTable::<Request>::entry_bytes();
         Self {
             sockets: Slab::new(limits.connection_slots()),
             flows: FlowTable::new(limits.connections),
@@ -232,7 +233,7 @@ impl TcpTable {
             quiet: VecDeque::new(),
             in_quiet: Vec::with_capacity(limits.connection_slots()),
             quiet_due: None,
-            configs: Configs::new(limits.windows_bytes),
+            configs: Configs::new(limits.tuning.windows_bytes),
             freed: 0,
             last: None,
             ports: PortChoice::new(port_seed),
@@ -443,7 +444,7 @@ impl TcpTable {
     /// Forgets names in a listener's queue of connections that gave way, when they are many.
     pub fn trim_ready(&mut self, listener: u32) {
         let Some(listener) = self.listeners.slots.get_mut(listener) else { return };
-        if listener.ready.len() > 2 * listener.waiting + limits::READY_UNTRIMMED {
+        if listener.ready.len() > 2 * listener.waiting + tuning::READY_UNTRIMMED {
             let sockets = &self.sockets;
             let waits = |id: &SocketId| sockets.get(id.slot()).is_some_and(|s| s.id == *id);
             listener.ready.retain(waits);
@@ -494,7 +495,7 @@ impl TcpTable {
 
     /// Sets when an entry's time is over. Many end together, so that they do not wake the engine one by one.
     pub fn arm_time_wait(&mut self, entry: u32, until: Instant) {
-        let grain = limits::TIME_WAIT_GRAIN.as_nanos() as u64;
+        let grain = tuning::TIME_WAIT_GRAIN.as_nanos() as u64;
         let until = until.as_nanos().div_ceil(grain) * grain;
         self.time_wait.wheel.arm(entry, Instant::from_nanos(until));
     }
@@ -536,19 +537,19 @@ impl TcpTable {
         }
         self.in_quiet[at] = true;
         self.quiet.push_back(slot);
-        self.quiet_due.get_or_insert(now + limits::QUIET_AFTER);
+        self.quiet_due.get_or_insert(now + tuning::QUIET_AFTER);
     }
 
     /// Takes back the memory that only busy connections need from those that have been quiet, a bounded
     /// number at a time. What moves later comes into the list again.
     pub fn sweep_quiet(&mut self, now: Instant) {
-        let count = self.quiet.len().min(limits::QUIET_SWEEP);
+        let count = self.quiet.len().min(tuning::QUIET_SWEEP);
         let rest = self.quiet.len() - count;
         for _ in 0..count {
             let Some(slot) = self.quiet.pop_front() else { break };
             self.in_quiet[slot as usize] = false;
             let Some(socket) = self.sockets.get_mut(slot) else { continue };
-            if now.saturating_duration_since(socket.conn.last_time()) < limits::QUIET_AFTER {
+            if now.saturating_duration_since(socket.conn.last_time()) < tuning::QUIET_AFTER {
                 self.in_quiet[slot as usize] = true;
                 self.quiet.push_back(slot);
                 continue;
@@ -556,9 +557,9 @@ impl TcpTable {
             socket.conn.compact();
             socket.route.forget();
         }
-        let pause = if rest == 0 { limits::QUIET_AFTER } else { limits::QUIET_SWEEP_PAUSE };
+        let pause = if rest == 0 { tuning::QUIET_AFTER } else { tuning::QUIET_SWEEP_PAUSE };
         if self.quiet.is_empty() {
-            self.quiet.shrink_to(limits::QUIET_SWEEP);
+            self.quiet.shrink_to(tuning::QUIET_SWEEP);
         }
         self.quiet_due = (!self.quiet.is_empty()).then_some(now + pause);
     }

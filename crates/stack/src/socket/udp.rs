@@ -11,8 +11,8 @@ use super::udp_ports::Ports;
 use super::{EventQueue, Readiness, SocketId, SocketKind};
 use crate::engine::{Account, Held, NextHop, Serial};
 use crate::error::Error;
-use crate::limits::EVENTS_UNTRIMMED;
 use crate::slab::Slab;
+use crate::tuning::EVENTS_UNTRIMMED;
 
 /// A datagram that waits to be read.
 pub(crate) struct Datagram {

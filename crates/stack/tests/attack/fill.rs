@@ -28,7 +28,7 @@ fn small(limits: &mut Limits) {
     // what is meant is what gives way, not these
     limits.connections_per_source = CONNECTIONS;
     limits.orphans = CONNECTIONS;
-    limits.orphans_per_source = CONNECTIONS;
+    limits.tuning.orphans_per_source = CONNECTIONS;
     limits.time_wait = CONNECTIONS;
 }
 
@@ -165,7 +165,7 @@ fn connections_in_time_wait() {
 #[test]
 fn a_cookie_that_finds_the_accept_queue_full() {
     for v6 in [false, true] {
-        let mut net = busy(v6, |limits| limits.backlog_reserve_percent = 0);
+        let mut net = busy(v6, |limits| limits.tuning.backlog_reserve_percent = 0);
         let with = Config { syn_cookies: CookieMode::Always, ..Config::default() };
         let far = Net::far_addr(v6, 81);
         let listener = net.far.engine.tcp_listen_with(far, 1, &with).expect("listen");

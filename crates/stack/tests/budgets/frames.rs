@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use millstream::limits::RESERVE_PART;
 use millstream::link::{PairConfig, pair};
 use millstream::packet::{Packet, Pool, PoolConfig};
+use millstream::tuning::RESERVE_PART;
 use millstream::{DropReason, Engine, Error, SocketId};
 
 use super::common::device::Device;

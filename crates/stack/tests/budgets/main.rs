@@ -33,7 +33,7 @@ fn offloading(limits: Limits) -> (Engine, Engine) {
 fn over(pair_config: PairConfig, limits: Limits) -> (Engine, Engine) {
     let pool = pool();
     let (near, far) = pair(pair_config).expect("a pair");
-    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
+    let near_config = config(&pool, 1).limits(limits);
     (engine(near_config, near, &common::NEAR), engine(config(&pool, 2), far, &common::FAR))
 }
 
@@ -202,13 +202,12 @@ fn a_read_that_waits_takes_a_batch_from_its_link_and_few_small_segments() {
 #[test]
 fn flows_with_much_to_send_take_turns_of_equal_bytes() {
     const SHARE: usize = 6 * 16 * 1024;
-    let limits = Limits {
-        transmit_budget_bytes: SHARE,
-        transmit_turn_bytes: 150_000,
-        unsent_bytes: 1 << 20,
-        write_turn_bytes: 1 << 30,
-        ..Limits::default()
-    };
+    let limits = Limits::default().tune(|t| {
+        t.transmit_budget_bytes = SHARE;
+        t.transmit_turn_bytes = 150_000;
+        t.unsent_bytes = 1 << 20;
+        t.write_turn_bytes = 1 << 30;
+    });
     let (mut near, mut far) = limited(limits);
     let (ours, theirs) = open(&mut near, &mut far, 5);
     let data = vec![2; 1 << 20];
@@ -250,15 +249,14 @@ fn so_they_have_where_one_is_longer_than_the_budget() {
 }
 
 fn share_of_long_and_of_short(share: usize, turns: usize) {
-    let limits = Limits {
-        transmit_budget_bytes: share,
-        transmit_turn_bytes: 1 << 30,
-        unsent_bytes: 1 << 20,
-        write_turn_bytes: 1 << 30,
-        ..Limits::default()
-    };
+    let limits = Limits::default().tune(|t| {
+        t.transmit_budget_bytes = share;
+        t.transmit_turn_bytes = 1 << 30;
+        t.unsent_bytes = 1 << 20;
+        t.write_turn_bytes = 1 << 30;
+    });
     let pool = pool();
-    let near_config = millstream::EngineConfig { limits, ..config(&pool, 1) };
+    let near_config = config(&pool, 1).limits(limits);
     let mut near = Engine::new(near_config).expect("an engine");
     let mut flows: Vec<(SocketId, Engine, Vec<SocketId>)> = [true, false]
         .into_iter()
@@ -299,7 +297,7 @@ fn share_of_long_and_of_short(share: usize, turns: usize) {
 
 #[test]
 fn a_turn_serves_no_more_connections_than_its_budget() {
-    let limits = Limits { transmit_connections: 2, ..Limits::default() };
+    let limits = Limits::default().tune(|t| t.transmit_connections = 2);
     let (mut near, mut far) = limited(limits);
     let (ours, theirs) = open(&mut near, &mut far, 6);
     let before = sent(&mut near, &ours);
@@ -325,8 +323,11 @@ fn a_turn_fires_as_many_timers_as_its_budget_and_no_more() {
 
 /// Five times so many timers are due at once.
 fn fires(timers: usize) {
-    let limits = Limits { timers, transmit_connections: 5 * timers, ..Limits::default() };
-    let (mut near, _silent) = limited(Limits { transmit_turn_bytes: 1 << 30, ..limits });
+    let limits = Limits::default().tune(|t| {
+        t.timers = timers;
+        t.transmit_connections = 5 * timers;
+    });
+    let (mut near, _silent) = limited(limits.tune(|t| t.transmit_turn_bytes = 1 << 30));
     for _ in 0..5 * timers {
         near.tcp_connect(addr("10.9.0.2:80")).expect("connect");
     }

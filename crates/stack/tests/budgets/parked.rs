@@ -1,7 +1,7 @@
 //! Links that take nothing for a while, and what goes over others meanwhile.
 
 use millstream::link::{PairConfig, pair};
-use millstream::{Engine, EngineConfig, Limits, SocketId};
+use millstream::{Engine, Limits, SocketId};
 
 use super::common::{config, engine, pool};
 use super::settle;
@@ -57,13 +57,12 @@ fn a_link_that_takes_nothing_keeps_nobody_from_the_others() {
 /// What one connection sends over a link of its own, while as many others wait for a link that takes a batch a turn.
 fn sent_beside(count: usize) -> u64 {
     // The count of connections ends a turn, and not its bytes.
-    let limits = Limits {
-        transmit_turn_bytes: 2 << 20,
-        write_turn_bytes: 1 << 30,
-        write_share_bytes: 1 << 30,
-        ..Limits::default()
-    };
-    let mut near = Engine::new(EngineConfig { limits, ..config(&pool(), 1) }).expect("an engine");
+    let limits = Limits::default().tune(|t| {
+        t.transmit_turn_bytes = 2 << 20;
+        t.write_turn_bytes = 1 << 30;
+        t.write_share_bytes = 1 << 30;
+    });
+    let mut near = Engine::new(config(&pool(), 1).limits(limits)).expect("an engine");
     let small = PairConfig { capacity: 64, ..PairConfig::default() };
     let large = PairConfig { capacity: 4096, ..PairConfig::default() };
     let (mut slow, many, readers) = reach(&mut near, 0, small, count);

@@ -8,7 +8,10 @@ use super::{TURN, addr, drain, limited, offloading, open, sent, settle, turn};
 fn applications_share_what_is_written_between_two_turns() {
     const TURN: usize = 512 * 1024;
     let share = TURN / 2;
-    let limits = Limits { write_turn_bytes: TURN, write_share_bytes: share, ..Limits::default() };
+    let limits = Limits::default().tune(|t| {
+        t.write_turn_bytes = TURN;
+        t.write_share_bytes = share;
+    });
     let (mut near, mut far) = limited(limits);
     let (ours, theirs) = open(&mut near, &mut far, 20);
     let data = vec![4; 300_000];
@@ -46,7 +49,7 @@ fn applications_share_what_is_written_between_two_turns() {
 
 #[test]
 fn who_was_refused_and_never_writes_again_has_it_all_sent() {
-    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 100_000, ..Limits::default() });
+    let (mut near, mut far) = offloading(Limits::default().tune(|t| t.write_turn_bytes = 100_000));
     let (ours, theirs) = open(&mut near, &mut far, 1);
     let data = vec![4; 300_000];
     let written = near.tcp_write(ours[0], &data[..80_000]).expect("room");
@@ -73,7 +76,7 @@ fn a_share_ends_with_a_whole_super_segment() {
 }
 
 fn write_whole_shares(share: usize) {
-    let limits = Limits { write_share_bytes: share, ..Limits::default() };
+    let limits = Limits::default().tune(|t| t.write_share_bytes = share);
     let (mut near, mut far) = offloading(limits);
     let (ours, theirs) = open(&mut near, &mut far, 3);
     let data = vec![4; 128 * 1024];
@@ -118,9 +121,9 @@ fn write_in_turns(count: usize) {
                 written[at] += bytes;
             }
             let now = written[at] - before.0;
-            assert!(now <= limits.write_share_bytes, "{now} bytes of a share");
+            assert!(now <= limits.tuning.write_share_bytes, "{now} bytes of a share");
             let is_sent = sent(&mut near, &[id])[0] - before.1 == now as u64;
-            large += usize::from(is_sent && now > limits.write_turn_bytes);
+            large += usize::from(is_sent && now > limits.tuning.write_turn_bytes);
         }
         for _ in 0..2 {
             turn(&mut far);
@@ -130,12 +133,12 @@ fn write_in_turns(count: usize) {
     }
     assert!(large >= 10, "{large} large shares, of {written:?} bytes");
     let (least, most) = (written.iter().min().expect("two"), written.iter().max().expect("two"));
-    assert!(most - least <= 2 * limits.write_share_bytes, "{written:?}");
+    assert!(most - least <= 2 * limits.tuning.write_share_bytes, "{written:?}");
 }
 
 #[test]
 fn the_rest_of_a_call_that_was_cut_short_stands_in_line_however_little_it_is() {
-    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 131_072, ..Limits::default() });
+    let (mut near, mut far) = offloading(Limits::default().tune(|t| t.write_turn_bytes = 131_072));
     let (ours, theirs) = open(&mut near, &mut far, 2);
     let data = vec![4; 131_072];
     let written = near.tcp_send(ours[0], &data).expect("room");
@@ -186,7 +189,7 @@ fn who_stood_in_line_once_has_all_of_a_turn_when_it_is_alone() {
 
 #[test]
 fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
-    let (mut near, mut far) = offloading(Limits { write_turn_bytes: 10_240, ..Limits::default() });
+    let (mut near, mut far) = offloading(Limits::default().tune(|t| t.write_turn_bytes = 10_240));
     let (ours, theirs) = open(&mut near, &mut far, 2);
     let data = vec![4; 20_000];
     let mut written = [0; 2];
@@ -204,7 +207,10 @@ fn a_turn_that_holds_no_super_segment_is_written_all_the_same() {
 
 #[test]
 fn who_was_refused_hears_when_it_may_write() {
-    let limits = Limits { unsent_bytes: 100_000, write_turn_bytes: 200_000, ..Limits::default() };
+    let limits = Limits::default().tune(|t| {
+        t.unsent_bytes = 100_000;
+        t.write_turn_bytes = 200_000;
+    });
     let (mut near, mut far) = limited(limits);
     let (ours, theirs) = open(&mut near, &mut far, 3);
     while near.next_event().is_some() {}
@@ -230,7 +236,7 @@ fn who_was_refused_hears_when_it_may_write() {
 
 #[test]
 fn those_who_were_closed_in_line_keep_nobody_behind_them_waiting() {
-    let limits = Limits { transmit_connections: 4, ..Limits::default() };
+    let limits = Limits::default().tune(|t| t.transmit_connections = 4);
     let (mut near, mut far) = limited(limits);
     let (ours, _) = open(&mut near, &mut far, 20);
     let data = vec![4; 300_000];

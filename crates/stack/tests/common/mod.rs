@@ -36,11 +36,7 @@ pub fn engine(config: EngineConfig, link: impl Link + 'static, addresses: &[&str
 
 /// A configuration with a fixed seed and no busy polling.
 pub fn config(pool: &Pool, seed: u8) -> EngineConfig {
-    let mut config = EngineConfig {
-        seed: Some([seed; 32]),
-        busy_poll: Duration::ZERO,
-        ..EngineConfig::new(pool.clone())
-    };
+    let mut config = EngineConfig::new(pool.clone()).seed([seed; 32]).busy_poll(Duration::ZERO);
     config.tcp.fast_path = has_fast_path();
     config
 }

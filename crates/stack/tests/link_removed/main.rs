@@ -47,8 +47,8 @@ fn dropped(engine: &Engine, reason: DropReason) -> u64 {
 
 #[test]
 fn an_interface_may_flap_for_ever() {
-    let limits = Limits { addresses: 8, ..Limits::default() };
-    let config = millstream::EngineConfig { limits, ..common::config(&common::pool(), 1) };
+    let limits = Limits::default().addresses(8);
+    let config = common::config(&common::pool(), 1).limits(limits);
     let mut engine = Engine::new(config).expect("an engine");
     let lasting =
         [Medium::Ip; 2].map(|medium| engine.add_link(Box::new(Wire::new(medium))).expect("a link"));

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use millstream::limits::DATAGRAMS_TURN;
 use millstream::link::PairConfig;
 use millstream::net::{Poller, Stack, TcpListener, TcpStream, UdpSocket};
 use millstream::packet::{CHUNK_FRAMES, FRAME_HELD_BYTES, Packet, Pool, PoolConfig};
+use millstream::tuning::DATAGRAMS_TURN;
 use millstream::{DatagramToSend, DropReason};
 
 use super::waits::{PATIENCE, hold, told};

@@ -203,8 +203,8 @@ fn a_poller_hears_that_a_side_was_shut_down() {
 
 #[test]
 fn more_sockets_than_can_be_told_of_are_refused() {
-    let limits = Limits { connections: 300_000, ..Limits::default() };
-    let config = millstream::EngineConfig { limits, ..common::config(&common::pool(), 1) };
+    let limits = Limits::default().connections(300_000);
+    let config = common::config(&common::pool(), 1).limits(limits);
     let stack = Stack::spawn(Placement::default(), || millstream::Engine::new(config));
     assert_eq!(stack.err().map(|error| error.kind()), Some(ErrorKind::InvalidInput));
 }

@@ -12,10 +12,10 @@ use crate::engine::ingress::Arrival;
 use crate::engine::output::with_header;
 use crate::engine::{Engine, FOREIGN};
 use crate::error::Error;
-use crate::limits::HEADROOM_BYTES;
 use crate::socket::SocketId;
 use crate::socket::icmp::Echo;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 impl Engine {
     /// An echo reply for this engine.

@@ -19,10 +19,10 @@ use super::links::Serial;
 use super::output::{NextHop, Output, is_broadcast, with_header};
 use super::super_datagrams::datagram_size;
 use crate::error::Error;
-use crate::limits::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
 use crate::socket::SocketId;
 use crate::socket::tcp::plain;
 use crate::socket::udp::{DatagramRoute, Fragmentation};
+use crate::tuning::{HEADROOM_BYTES, LINK_HEADROOM_BYTES, LONGEST_PACKET};
 pub use many::DatagramToSend;
 pub use receive::ReceivedDatagram;
 pub(crate) use receive::copy_many;
@@ -251,7 +251,7 @@ impl Engine {
 
     /// Bytes of the longest IP packet that a datagram or an echo request to `destination` may be: the MTU of its link or
     /// route, or less where a router has said so in the last ten minutes, of a packet that one of this engine's sockets
-    /// may have sent. As many destinations as [`PATH_MTUS`](crate::limits::PATH_MTUS) are remembered. TCP connections
+    /// may have sent. As many destinations as [`PATH_MTUS`](crate::tuning::PATH_MTUS) are remembered. TCP connections
     /// know their own: [`TcpInfo::path_mtu_bytes`](millstream_tcp::TcpInfo).
     pub fn path_mtu(&self, destination: IpAddr) -> Result<usize, Error> {
         let hop = self.out.datagram_next_hop(self.time, destination.to_canonical(), None);

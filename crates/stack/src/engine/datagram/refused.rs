@@ -48,7 +48,7 @@ impl Engine {
             if !self.has_room(now, bit) {
                 continue;
             }
-            for _ in 0..self.limits.transmit_connections {
+            for _ in 0..self.limits.tuning.transmit_connections {
                 let Some(id) = self.udp.refused.pop(bit) else { break };
                 told = true;
                 let Ok(socket) = self.udp.by_id(id) else { continue };
@@ -91,7 +91,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::EngineConfig;
-    use crate::limits::EVENTS_UNTRIMMED;
+    use crate::tuning::EVENTS_UNTRIMMED;
     use millstream_link::{Medium, PairConfig, pair};
 
     #[test]

@@ -13,8 +13,8 @@ use crate::engine::Engine;
 use crate::engine::addresses::is_link_local;
 use crate::engine::ingress::{Arrival, PULL_UP_BYTES, gather};
 use crate::engine::output::{NextHop, Output, with_header};
-use crate::limits::HEADROOM_BYTES;
 use crate::stats::DropReason;
+use crate::tuning::HEADROOM_BYTES;
 
 /// Counters of identifications, found by a keyed hash of both ends.
 const COUNTERS: usize = 1024;
@@ -106,7 +106,7 @@ impl Engine {
     /// Drops what was not whole in time.
     #[cold]
     pub(in crate::engine) fn reassembly_timers(&mut self, now: Instant) {
-        for _ in 0..self.limits.timers {
+        for _ in 0..self.limits.tuning.timers {
             let Some(expired) = self.reassembly.expire(now, &mut self.account) else { return };
             let Expired { first, link, to_all, fragments } = expired;
             self.out.stats.drop_many(DropReason::FragmentTimeout, fragments.into());

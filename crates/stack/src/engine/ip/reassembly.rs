@@ -24,9 +24,9 @@ use siphasher::sip::SipHasher13;
 
 use crate::engine::account::{Account, Held};
 use crate::engine::links::Serial;
-use crate::limits::{FRAGMENT_RUNS, FRAGMENTED_DATAGRAMS, REASSEMBLY_TIME_V4, REASSEMBLY_TIME_V6};
 use crate::slab::{SLOT_OVERHEAD_BYTES, Slab};
 use crate::stats::DropReason;
+use crate::tuning::{FRAGMENT_RUNS, FRAGMENTED_DATAGRAMS, REASSEMBLY_TIME_V4, REASSEMBLY_TIME_V6};
 
 /// No entry, no run.
 const NONE: u32 = u32::MAX;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::limits::REASSEMBLY_TIME_V4;
+use crate::tuning::REASSEMBLY_TIME_V4;
 use millstream_packet::PoolConfig;
 
 use crate::engine::links::Links as EngineLinks;

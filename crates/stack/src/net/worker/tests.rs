@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::EngineConfig;
-use crate::limits::{DATAGRAM_TURN, STREAMS_TURN};
 use crate::net::shared::{CUT_WRITE, LOOK_AGAIN};
 use crate::net::stream::RX_RING_BYTES;
+use crate::tuning::{DATAGRAM_TURN, STREAMS_TURN};
 use millstream_link::{PairConfig, pair};
 use millstream_packet::{Packet, Pool, PoolConfig};
 use millstream_route::{LinkId, Route};
