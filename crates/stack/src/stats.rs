@@ -45,8 +45,13 @@ drop_reasons! {
     Vlan = "vlan",
     /// Neither IP nor ARP.
     UnknownEthertype = "unknown_ethertype",
-    /// An IP packet for an address that is not ours.
+    /// An IP packet for an address that is not ours, where none are handed on.
     OtherAddress = "other_address",
+    /// A packet that is not handed on between links: for a group, for all of a network, to or from an address that means
+    /// something on one link alone, or in a frame for all.
+    NotForwardable = "not_forwardable",
+    /// A packet for others whose TTL or hop limit is used up.
+    HopLimit = "hop_limit",
     /// An IP packet from an address that nobody can have there: our own, a group's, a whole network's, loopback, 0/8,
     /// 240/4, none at all (but to groups), IPv4 in the form of IPv6.
     MartianSource = "martian_source",
@@ -315,6 +320,8 @@ pub struct EngineStats {
     pub udp_rx_shown: u64,
     /// UDP datagrams sent.
     pub udp_tx: u64,
+    /// Packets handed on from one link to another; a super-segment counts as one.
+    pub forwarded: u64,
     /// Fragments received for this engine.
     pub fragments_received: u64,
     /// Datagrams put together from them.
@@ -462,6 +469,7 @@ impl EngineStats {
             udp_rx_known: 0,
             udp_rx_shown: 0,
             udp_tx: 0,
+            forwarded: 0,
             fragments_received: 0,
             datagrams_reassembled: 0,
             datagrams_fragmented: 0,

@@ -1,6 +1,8 @@
 //! Datagrams between two engines: by headers built for each and by headers kept ready.
 
 mod common;
+#[path = "datagrams/forwarding.rs"]
+mod forwarding;
 #[path = "datagrams/fragments.rs"]
 mod fragments;
 

@@ -21,6 +21,8 @@ pub(crate) enum Destination {
     Group,
     /// Somebody else's.
     Other,
+    /// The same, of a packet that was to be handed on.
+    Forwarded,
 }
 
 impl Engine {

@@ -171,6 +171,7 @@ impl Engine {
         let is_for_us = match destination {
             Destination::Own => !to_all || is_of_groups,
             Destination::Group => is_of_groups,
+            Destination::Forwarded => true,
             Destination::Other => false,
         };
         if !is_for_us || ip.src.is_unspecified() || ip.src.is_multicast() || about_error {

@@ -80,12 +80,18 @@ impl Engine {
         }
         let ip = match parsed {
             Ok(ip) => ip,
-            Err(reason) => return self.ip_refused(now, link, packet, reason, to_all),
+            Err(reason) => match self.passes(link, &packet, reason) {
+                Some(ip) => ip,
+                None => return self.ip_refused(now, link, packet, reason, to_all),
+            },
         };
         packet.truncate(ip.packet_len());
         let destination = self.out.addresses.classify(link, ip.dst);
         if destination == Destination::Other {
-            return self.out.stats.drop(DropReason::OtherAddress);
+            return match self.forwards {
+                true => self.forward(now, link, packet, ip, to_all),
+                false => self.out.stats.drop(DropReason::OtherAddress),
+            };
         }
         if self.out.addresses.is_martian(link, ip.src, destination) {
             if ip.protocol == Protocol::ICMPV6 {

@@ -192,6 +192,8 @@ pub struct Engine {
     icmp: IcmpTable,
     /// Datagrams of which fragments have come.
     reassembly: ip::Reassembly,
+    /// Packets for others are handed on.
+    forwards: bool,
     events: EventQueue,
     config: Config,
     limits: Limits,
@@ -307,6 +309,7 @@ impl Engine {
                 limits.fragments_bytes,
                 (random[0] ^ key0, random[1] ^ key1),
             ),
+            forwards: false,
             events: EventQueue::default(),
             config: tcp,
             admission: writes::Admission::new(&limits),

@@ -170,7 +170,9 @@ impl Engine {
                 Action::Unreachable { mut packets, .. } => {
                     while let Some(packet) = packets.pop() {
                         self.out.stats.drop(DropReason::NeighborUnreachable);
-                        self.unreachable_here(now, &packet);
+                        if !self.forwarded_in_vain(now, &packet) {
+                            self.unreachable_here(now, &packet);
+                        }
                     }
                 }
             }

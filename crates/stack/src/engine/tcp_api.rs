@@ -174,7 +174,7 @@ impl Engine {
         }
         let hop = self.out.next_hop(remote.ip(), scope).ok_or(Error::NetworkUnreachable)?;
         match self.out.addresses.classify(hop.link, remote.ip()) {
-            Destination::Other => {}
+            Destination::Other | Destination::Forwarded => {}
             Destination::Own => return Err(Error::Invalid(TO_ITSELF)),
             Destination::Group => return Err(Error::Invalid("not an address to connect to")),
         }

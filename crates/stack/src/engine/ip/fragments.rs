@@ -139,21 +139,36 @@ impl Output {
         header: &IpHeader,
         packet: &Packet,
     ) {
-        let each = data_of_each(header, hop.mtu);
-        if each == 0 {
-            return self.stats.drop(DropReason::TooLong);
-        }
         let id = match header.identification {
             0 => self.identifications.next(header.src, header.dst, header.protocol),
             told => told.into(),
         };
+        self.send_fragments_as(now, hop, header, packet, id);
+    }
+
+    /// The same under an identification. What is a fragment already is cut into smaller ones.
+    pub fn send_fragments_as(
+        &mut self,
+        now: Instant,
+        hop: NextHop,
+        header: &IpHeader,
+        packet: &Packet,
+        id: u32,
+    ) {
+        let each = data_of_each(header, hop.mtu);
+        if each == 0 {
+            return self.stats.drop(DropReason::TooLong);
+        }
+        let whole = Fragment { offset: 0, more: false, id };
+        let Fragment { offset, more, id } = header.fragment.unwrap_or(whole);
         self.stats.datagrams_fragmented += 1;
         for at in (0..packet.len()).step_by(each) {
             let len = each.min(packet.len() - at);
             let Ok(part) = self.part_of(packet, at, len) else {
                 return self.stats.drop(DropReason::PoolExhausted);
             };
-            let fragment = Fragment { offset: at as u16, more: at + len < packet.len(), id };
+            let more = more || at + len < packet.len();
+            let fragment = Fragment { offset: offset + at as u16, more, id };
             let part_header = IpHeader {
                 fragment: Some(fragment),
                 payload_len: len,

@@ -1,5 +1,6 @@
 //! What the IP layer does with whole datagrams and with parts of them: put together, cut, passed on.
 
+mod forward;
 mod fragments;
 pub(super) mod reassembly;
 

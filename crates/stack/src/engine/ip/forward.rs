@@ -1,0 +1,233 @@
+//! Packets for others, handed on between the links of an engine (RFC 1812, 5.3; RFC 8200).
+//!
+//! A packet keeps its frames: the headers before it are written into the room of those that it came with. What is known
+//! of its sums and super-segments goes with it; its link completes and cuts what its device does not.
+
+use std::net::IpAddr;
+
+use millstream_packet::{Checksum, Instant, Packet, SegmentationKind};
+use millstream_route::LinkId;
+use millstream_wire::Malformed;
+use millstream_wire::icmp::{Icmp, Unreachable};
+use millstream_wire::ip::{self, IpHeader};
+use millstream_wire::udp;
+
+use crate::engine::Engine;
+use crate::engine::addresses::{Destination, is_link_local};
+use crate::engine::ingress::Arrival;
+use crate::engine::output::NextHop;
+use crate::engine::reserved::is_no_destination;
+use crate::stats::DropReason;
+
+/// Where a TCP header says how long it is.
+const TCP_OFFSET_AT: usize = 12;
+
+impl Engine {
+    /// Whether packets for others are handed on between the engine's links, by its routes; they are not at first. Groups,
+    /// broadcasts and link-local addresses are not handed on, and source routes are not followed. An engine that hands
+    /// on answers what it cannot by ICMP errors ([`Limits::icmp_errors_per_s`](crate::Limits)).
+    pub fn set_forwarding(&mut self, on: bool) {
+        self.forwards = on;
+    }
+
+    /// Whether it is so.
+    pub fn forwarding(&self) -> bool {
+        self.forwards
+    }
+
+    /// A packet from `link` that is not for us, `packet` from its IP header on: hands it on, tells its sender why not,
+    /// or drops and counts it.
+    pub(in crate::engine) fn forward(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        mut packet: Packet,
+        ip: IpHeader,
+        to_all: bool,
+    ) {
+        if let Err(reason) = self.may_forward(link, &ip, to_all) {
+            return self.out.stats.drop(reason);
+        }
+        // RFC 1812, 5.3.1; RFC 8200, 3.
+        if ip.hop_limit <= 1 {
+            self.out.stats.drop(DropReason::HopLimit);
+            let error = Icmp::TimeExceeded { reassembly: false };
+            return self.forward_error(now, link, packet, ip, error);
+        }
+        let hop = self.out.next_hop(ip.dst, None);
+        let Some(hop) = hop.filter(|hop| !self.out.addresses.is_broadcast_of(hop.link, ip.dst))
+        else {
+            let directed = hop.is_some();
+            // RFC 1812, 5.3.5.2: what is for all of a network is not handed on to it.
+            let why = if directed { DropReason::NotForwardable } else { DropReason::NoRoute };
+            self.out.stats.drop(why);
+            return match directed {
+                true => {}
+                false => {
+                    let error = Icmp::Unreachable(Unreachable::Network);
+                    self.forward_error(now, link, packet, ip, error);
+                }
+            };
+        };
+        if wire_len(&packet, &ip) > hop.mtu {
+            return self.forward_long(now, link, packet, ip, hop);
+        }
+        let Ok(head) = packet.make_head_mut(&self.out.pool) else {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        };
+        ip::decrement_hop_limit(head);
+        carry_meta(&mut packet, &ip);
+        self.out.stats.forwarded += 1;
+        self.out.send_to_neighbor(now, hop, packet);
+    }
+
+    /// The header of a packet for others that would be refused here for what its extension headers ask of its destination:
+    /// that is nobody's business on the way (RFC 8200, 4).
+    #[cold]
+    pub(in crate::engine) fn passes(
+        &self,
+        link: LinkId,
+        packet: &Packet,
+        reason: Malformed,
+    ) -> Option<IpHeader> {
+        let is_for_its_destination = matches!(
+            reason,
+            Malformed::Ipv6OptionUnknown
+                | Malformed::Ipv6OptionLimit
+                | Malformed::Ipv6OptionLength
+                | Malformed::Ipv6Routing
+                | Malformed::Ipv6ExtensionOrder
+        );
+        if !self.forwards || !is_for_its_destination {
+            return None;
+        }
+        let ip = ip::parse_quoted(packet.head()).ok()?;
+        let is_others = self.out.addresses.classify(link, ip.dst) == Destination::Other;
+        (is_others && ip.packet_len() <= packet.len()).then_some(ip)
+    }
+
+    /// RFC 1812, 5.3.4, 5.3.7 and 4.2.2.11; RFC 4291, 2.5.6; RFC 3927, 2.7: whose packets are not handed on.
+    #[inline]
+    fn may_forward(&self, link: LinkId, ip: &IpHeader, to_all: bool) -> Result<(), DropReason> {
+        let stays =
+            |ip: IpAddr| is_link_local(ip) || matches!(ip, IpAddr::V4(ip) if ip.is_link_local());
+        let is_broadcast = matches!(ip.dst, IpAddr::V4(dst) if dst.is_broadcast());
+        if self.out.addresses.is_martian(link, ip.src, Destination::Own) {
+            return Err(DropReason::MartianSource);
+        }
+        if to_all
+            || ip.dst.is_multicast()
+            || is_broadcast
+            || is_no_destination(ip.dst)
+            || stays(ip.src)
+            || stays(ip.dst)
+        {
+            return Err(DropReason::NotForwardable);
+        }
+        Ok(())
+    }
+
+    /// One that is longer than its way carries: cut where that is allowed, else its sender is told (RFC 1191, RFC 1812
+    /// 4.2.2.7; RFC 4443, 3.2).
+    #[cold]
+    fn forward_long(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        mut packet: Packet,
+        ip: IpHeader,
+        hop: NextHop,
+    ) {
+        // RFC 791, 3.1: options would be copied into some; whoever sends them is told instead.
+        let may_cut = ip.src.is_ipv4()
+            && !ip.dont_fragment
+            && ip.header_len == ip::V4_HEADER_LEN
+            && packet.meta().segmentation.is_none();
+        if !may_cut {
+            self.out.stats.drop(DropReason::TooLong);
+            let error = Icmp::PacketTooBig { mtu: hop.mtu as u32 };
+            return self.forward_error(now, link, packet, ip, error);
+        }
+        carry_meta(&mut packet, &ip);
+        if millstream_link::offload::complete_checksum(&mut packet, &self.out.pool).is_err() {
+            return self.out.stats.drop(DropReason::PoolExhausted);
+        }
+        packet.trim_front(ip.header_len);
+        let header = IpHeader { hop_limit: ip.hop_limit - 1, ..ip };
+        self.out.stats.forwarded += 1;
+        self.out.send_fragments_as(now, hop, &header, &packet, ip.identification.into());
+    }
+
+    /// Tells the sender of a packet that is not handed on. Nobody is told of a later IPv4 fragment (RFC 1122, 3.2.2).
+    #[cold]
+    fn forward_error(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        packet: Packet,
+        ip: IpHeader,
+        error: Icmp,
+    ) {
+        if ip.src.is_ipv4() && ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
+            return;
+        }
+        let destination = Destination::Forwarded;
+        let arrival = Arrival { packet, ip, link, destination, to_all: false };
+        self.send_icmp_error(now, &arrival, error);
+    }
+
+    /// A packet of somebody else, from its IP header on, whose next hop does not answer (RFC 1812, 5.2.7.1; RFC 4443,
+    /// 3.1); false for one of ours.
+    #[cold]
+    pub(in crate::engine) fn forwarded_in_vain(&mut self, now: Instant, packet: &Packet) -> bool {
+        let Ok(ip) = ip::parse_quoted(packet.head()) else { return false };
+        if self.out.addresses.owns(ip.src) || !self.forwards {
+            return false;
+        }
+        let Some(back) = self.out.next_hop(ip.src, None) else { return true };
+        if let Ok(copy) = self.out.part_of(packet, 0, packet.len().min(1500)) {
+            let error = Icmp::Unreachable(Unreachable::Host);
+            self.forward_error(now, back.link, copy, ip, error);
+        }
+        true
+    }
+}
+
+/// Bytes of IP of the longest packet that this is on a wire: of a super-segment those of its parts.
+#[inline]
+fn wire_len(packet: &Packet, ip: &IpHeader) -> usize {
+    match packet.meta().segmentation {
+        None => ip.packet_len(),
+        Some(parts) => {
+            let len =
+                ip.header_len + transport_len(packet, ip, parts.kind) + usize::from(parts.size);
+            len.min(ip.packet_len())
+        }
+    }
+}
+
+fn transport_len(packet: &Packet, ip: &IpHeader, kind: SegmentationKind) -> usize {
+    match kind {
+        SegmentationKind::Udp => udp::HEADER_LEN,
+        SegmentationKind::TcpV4 | SegmentationKind::TcpV6 => {
+            let offset = packet.head().get(ip.header_len + TCP_OFFSET_AT);
+            offset.map_or(0, |offset| usize::from(offset >> 4) * 4)
+        }
+    }
+}
+
+/// What the link said of the packet counts from its own header on: now it begins with IP's.
+#[inline]
+fn carry_meta(packet: &mut Packet, ip: &IpHeader) {
+    let segmentation = packet.meta().segmentation.map(|parts| parts.kind);
+    let header_len = segmentation.map(|kind| ip.header_len + transport_len(packet, ip, kind));
+    let meta = packet.meta_mut();
+    if let Checksum::Partial { start, .. } = &mut meta.checksum {
+        *start = ip.header_len as u16;
+    }
+    if let (Some(parts), Some(header_len)) = (&mut meta.segmentation, header_len) {
+        parts.header_len = header_len as u16;
+    }
+    meta.l3_offset = 0;
+    meta.l4_offset = ip.header_len as u16;
+}

@@ -1,0 +1,283 @@
+//! Packets handed on by engines between others: what arrives, and what their senders are told, beside a small model of
+//! RFC 1812.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use std::time::Duration;
+
+use millstream::link::{PairConfig, pair};
+use millstream::packet::{Instant, Pool};
+use millstream::route::{LinkId, Prefix, Route};
+use millstream::{DropReason, Engine, Error, Fragmentation, SocketId};
+
+use super::common;
+
+/// Engines in a tree; each but the first is linked to one before it.
+struct Net {
+    engines: Vec<Engine>,
+    /// Of each but the first: the one it is linked to, and the MTU between.
+    up: Vec<(usize, usize)>,
+    pool: Pool,
+    now: Instant,
+}
+
+/// Address of `engine` on the link `net`, which is named after the engine below it.
+fn address(v6: bool, net: usize, engine: usize) -> IpAddr {
+    match v6 {
+        false => Ipv4Addr::new(10, 1, net as u8, engine as u8 + 1).into(),
+        true => Ipv6Addr::new(0xfd00, 1, 0, net as u16, 0, 0, 0, engine as u16 + 1).into(),
+    }
+}
+
+fn prefix(addr: IpAddr) -> Prefix {
+    let len = if addr.is_ipv4() { 24 } else { 64 };
+    Prefix { addr, len }
+}
+
+impl Net {
+    fn new(up: &[(usize, usize)], offload: bool) -> Self {
+        let pool = common::pool();
+        let engines = (0..=up.len()).map(|seed| {
+            let mut engine = Engine::new(common::config(&pool, seed as u8 + 1)).expect("an engine");
+            engine.set_forwarding(true);
+            engine
+        });
+        let engines: Vec<Engine> = engines.collect();
+        let now = engines.iter().map(|engine| engine.now()).max().expect("engines");
+        let mut net = Self { engines, up: up.to_vec(), pool, now };
+        let mut links = Vec::new();
+        for (at, &(above, mtu)) in up.iter().enumerate() {
+            let below = at + 1;
+            let config = PairConfig { mtu, offload, ..PairConfig::default() };
+            let (one, other) = pair(config).expect("a pair");
+            let one = net.engines[above].add_link(Box::new(one)).expect("a link");
+            let other = net.engines[below].add_link(Box::new(other)).expect("a link");
+            links.push([(above, one), (below, other)]);
+            for v6 in [false, true] {
+                for (engine, link) in [(above, one), (below, other)] {
+                    let address = prefix(address(v6, below, engine));
+                    net.engines[engine].add_address(link, address).expect("an address");
+                }
+            }
+        }
+        // Routes by the tree.
+        for from in 0..net.engines.len() {
+            for to_net in 1..=up.len() {
+                let ends = links[to_net - 1].map(|(engine, _)| engine);
+                if ends.contains(&from) {
+                    continue;
+                }
+                let path = net.path(from, ends[0]);
+                let other = net.path(from, ends[1]);
+                let next = if path.len() < other.len() { path[1] } else { other[1] };
+                let between = links.iter().position(|ends| {
+                    let ends = ends.map(|(engine, _)| engine);
+                    ends.contains(&from) && ends.contains(&next)
+                });
+                let between = between.expect("neighbours");
+                let link = links[between].iter().find(|(engine, _)| *engine == from).unwrap().1;
+                for v6 in [false, true] {
+                    let to = prefix(address(v6, to_net, 0)).network();
+                    let route = Route::via(link, address(v6, between + 1, next));
+                    net.engines[from].add_route(to, route).expect("a route");
+                }
+            }
+        }
+        net
+    }
+
+    /// The engines from one to another.
+    fn path(&self, from: usize, to: usize) -> Vec<usize> {
+        let root = |mut at: usize| {
+            let mut path = vec![at];
+            while at != 0 {
+                at = self.up[at - 1].0;
+                path.push(at);
+            }
+            path
+        };
+        let (mut one, mut other) = (root(from), root(to));
+        while one.len() > 1 && other.len() > 1 && one[one.len() - 2] == other[other.len() - 2] {
+            one.pop();
+            other.pop();
+        }
+        other.pop();
+        one.extend(other.into_iter().rev());
+        one
+    }
+
+    fn settle(&mut self) {
+        let now = self.now;
+        while self
+            .engines
+            .iter_mut()
+            .fold(false, |progress, engine| engine.turn(now).progress | progress)
+        {}
+    }
+
+    fn drops(&self) -> Vec<(&'static str, u64)> {
+        self.engines.iter().flat_map(|engine| engine.stats().drops_by_name()).collect()
+    }
+
+    fn socket(&mut self, engine: usize, addr: IpAddr, port: u16) -> SocketId {
+        self.engines[engine].udp_bind(SocketAddr::new(addr, port)).expect("bind")
+    }
+}
+
+fn any(v6: bool) -> IpAddr {
+    if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+}
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+#[test]
+fn random_trees_of_engines_deliver_what_a_model_of_routers_delivers() {
+    let mut dice = Dice(7);
+    for round in 0..6 {
+        let count = 2 + dice.below(5);
+        let mtus = [1280, 1500, 9000];
+        let up: Vec<(usize, usize)> =
+            (0..count).map(|at| (dice.below(at + 1), mtus[dice.below(3)])).collect();
+        let mut net = Net::new(&up, round % 2 == 0);
+        for step in 0..24 {
+            let v6 = step % 2 == 1;
+            let (from, to) = (dice.below(count + 1), dice.below(count + 1));
+            let to_net = if to == 0 { up.iter().position(|up| up.0 == 0).unwrap() + 1 } else { to };
+            if from == to {
+                continue;
+            }
+            // What may be told within a second may be told again.
+            net.now += Duration::from_secs(2);
+            net.settle();
+            // Known neighbours everywhere on the way, so that what is told comes at once.
+            let dst = SocketAddr::new(address(v6, to_net, to), 9);
+            let sink = net.socket(to, any(v6), 9);
+            let socket = net.socket(from, any(v6), 0);
+            let hops = net.path(from, to).len() - 1;
+            let limit = 1 + dice.below(hops + 2);
+            let engine = &mut net.engines[from];
+            engine.udp_connect(socket, dst).expect("connect");
+            engine.udp_set_hop_limits(socket, Some(limit as u8), None).expect("a socket");
+            let who = [Fragmentation::Sender, Fragmentation::Anybody][dice.below(2)];
+            engine.udp_set_fragmentation(socket, who).expect("a socket");
+            let data = vec![step as u8; [10, 1252, 1400, 4000, 20_000][dice.below(5)]];
+            // A path whose MTU is not known yet takes as many datagrams as it has narrow places.
+            let mut buffer = vec![0; 30_000];
+            let mut got = Err(Error::WouldBlock);
+            let mut told = None;
+            for _ in 0..4 {
+                match net.engines[from].udp_send(socket, &data, None) {
+                    Ok(()) => {}
+                    Err(error) => told = Some(error),
+                }
+                net.settle();
+                told = net.engines[from]
+                    .udp_recv(socket, &mut [0; 9])
+                    .err()
+                    .filter(|error| *error != Error::WouldBlock)
+                    .or(told);
+                got = net.engines[to].udp_recv(sink, &mut buffer).map(|(len, _)| len);
+                if got.is_ok() {
+                    break;
+                }
+            }
+            // The model: a router hands on what has hops left; everybody can be reached.
+            let expected = if hops <= limit { Ok(data.len()) } else { Err(Error::WouldBlock) };
+            let drops = net.drops();
+            assert_eq!(got, expected, "{up:?} {from}->{to} {who:?} {limit}/{hops} {drops:?}");
+            if got.is_ok() {
+                assert!(buffer[..data.len()] == data[..]);
+            } else {
+                assert_eq!(told, Some(Error::HostUnreachable), "the hop limit was told of");
+            }
+            net.engines[to].close(sink);
+            net.engines[from].close(socket);
+        }
+        // Nothing is lost for any other reason.
+        let allowed = [DropReason::HopLimit, DropReason::TooLong, DropReason::IcmpNoSocket];
+        let allowed = allowed.map(|reason| reason.name());
+        let drops = net.drops();
+        // Each fragment of a datagram has its hops.
+        let limited = DropReason::IcmpRateLimit.name();
+        assert!(
+            drops.iter().all(|(name, _)| allowed.contains(name) || *name == limited),
+            "{drops:?}"
+        );
+        drop(net.engines);
+        drop(net.pool);
+    }
+}
+
+#[test]
+fn what_is_not_handed_on_is_counted_by_reason_and_told() {
+    for v6 in [false, true] {
+        let mut net = Net::new(&[(0, 1500), (0, 1500)], false);
+        let to = |addr: &str| SocketAddr::new(addr.parse().expect("an address"), 9);
+        let gateway = address(v6, 1, 0);
+        net.engines[1].add_gateway(LinkId(0), gateway).expect("a route");
+        let socket = net.socket(1, any(v6), 0);
+        // No route: told.
+        let nowhere = to(if v6 { "2001:db8::1" } else { "192.0.2.1" });
+        net.engines[1].udp_connect(socket, nowhere).expect("connect");
+        net.engines[1].udp_send(socket, b"x", None).expect("send");
+        net.settle();
+        let told = net.engines[1].udp_recv(socket, &mut [0; 9]);
+        assert_eq!(told, Err(Error::NetworkUnreachable));
+        assert_eq!(net.engines[0].stats().dropped(DropReason::NoRoute), 1);
+        if !v6 {
+            // All of a network behind the router: not handed on, nobody told.
+            let all = net.socket(1, any(v6), 0);
+            net.engines[1].udp_send(all, b"x", Some(to("10.1.2.255"))).expect("send");
+            net.settle();
+            assert_eq!(net.engines[0].stats().dropped(DropReason::NotForwardable), 1);
+            assert_eq!(net.engines[1].udp_recv(all, &mut [0; 9]), Err(Error::WouldBlock));
+        }
+        // Off: as if the packet was for anybody else.
+        net.engines[0].set_forwarding(false);
+        let behind = SocketAddr::new(address(v6, 2, 2), 9);
+        let other = net.socket(1, any(v6), 0);
+        net.engines[1].udp_send(other, b"x", Some(behind)).expect("send");
+        net.settle();
+        assert_eq!(net.engines[0].stats().dropped(DropReason::OtherAddress), 1);
+        assert_eq!(net.engines[0].stats().forwarded, 0);
+    }
+}
+
+#[test]
+fn a_stream_through_a_router_keeps_its_super_segments() {
+    for offload in [false, true] {
+        for v6 in [false, true] {
+            let mut net = Net::new(&[(0, 1500), (0, 1500)], offload);
+            let server = SocketAddr::new(address(v6, 2, 2), 80);
+            let listener = net.engines[2].tcp_listen(server, 4).expect("listen");
+            let client = net.engines[1].tcp_connect(server).expect("connect");
+            net.settle();
+            let (accepted, _) = net.engines[2].tcp_accept(listener).expect("accept");
+            let data: Vec<u8> = (0..400_000_u32).map(|at| (at / 7) as u8).collect();
+            let (mut sent, mut got) = (0, Vec::<u8>::new());
+            let mut buffer = vec![0; 65_536];
+            while got.len() < data.len() {
+                net.now += Duration::from_millis(1);
+                sent += net.engines[1].tcp_write(client, &data[sent..]).unwrap_or(0);
+                net.settle();
+                while let Ok(len) = net.engines[2].tcp_read(accepted, &mut buffer) {
+                    got.extend(&buffer[..len]);
+                }
+            }
+            assert!(got == data);
+            let stats = net.engines[0].stats();
+            assert_eq!(stats.dropped_total(), 0);
+            let most = if offload { 150 } else { 1000 };
+            assert!(stats.forwarded < most, "{} packets", stats.forwarded);
+        }
+    }
+}
